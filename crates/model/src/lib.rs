@@ -1,0 +1,22 @@
+//! The words of Thalweg as types: ids, entries, extents, digests, sizes, locations, outcomes.
+//!
+//! Pure values. No I/O, no clock, no threads; everything here can be tested with literals.
+
+pub mod id;
+pub mod name;
+pub mod entry;
+pub mod extent;
+pub mod digest;
+pub mod quantity;
+pub mod location;
+pub mod options;
+pub mod outcome;
+pub mod progress;
+
+pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
+pub use entry::{Entry, Generation, Kind, Timestamp};
+pub use extent::{Extent, ExtentSet};
+pub use id::{JobId, ObjectId, Pin, SessionId};
+pub use location::Location;
+pub use name::Name;
+pub use outcome::{Exit, Failure, FailureKind};

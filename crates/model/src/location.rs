@@ -1,0 +1,132 @@
+//! A location: which storage, and where in it.
+//!
+//! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | -`. As in rsync and scp a colon before the first slash names another host;
+//! `./a:b` is a local file. Whether NAME is a configured endpoint is the caller's question.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// Standard input or output.
+    Pipe,
+    Local(Vec<u8>),
+    /// `NAME:PATH` or `USER@HOST:PATH`; the path is relative to the endpoint's root.
+    Named {
+        name: String,
+        path: Vec<u8>,
+    },
+    /// `tw://ADDR:PORT/PATH`.
+    Address {
+        address: String,
+        path: Vec<u8>,
+    },
+}
+
+/// Why a text is not a location.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LocationError {
+    #[error("a location must not be empty")]
+    Empty,
+    #[error("{0}:// locations are not supported; use a path, NAME:PATH or tw://ADDR:PORT/PATH")]
+    Scheme(String),
+    #[error("the address in {0:?} is not ADDR:PORT")]
+    Address(String),
+    #[error("the endpoint name in {0:?} is not text")]
+    Name(String),
+}
+
+impl Location {
+    pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
+        let bytes = text.as_bytes();
+        match bytes {
+            b"" => return Err(LocationError::Empty),
+            b"-" => return Ok(Location::Pipe),
+            _ => {}
+        }
+        if let Some(rest) = bytes.strip_prefix(b"tw://") {
+            let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+            let address = std::str::from_utf8(&rest[..slash]).ok().filter(|a| a.rsplit_once(':').is_some_and(is_port));
+            let address =
+                address.ok_or_else(|| LocationError::Address(text.to_string_lossy().into_owned()))?.to_owned();
+            return Ok(Location::Address { address, path: rest.get(slash + 1..).unwrap_or_default().to_vec() });
+        }
+        let colon = bytes.iter().position(|&b| b == b':');
+        let slash = bytes.iter().position(|&b| b == b'/').unwrap_or(bytes.len());
+        match colon {
+            Some(at) if at < slash && at > 0 => {
+                let name = std::str::from_utf8(&bytes[..at])
+                    .map_err(|_| LocationError::Name(text.to_string_lossy().into_owned()))?
+                    .to_owned();
+                if bytes[at + 1..].starts_with(b"//") {
+                    return Err(LocationError::Scheme(name));
+                }
+                Ok(Location::Named { name, path: bytes[at + 1..].to_vec() })
+            }
+            _ => Ok(Location::Local(bytes.to_vec())),
+        }
+    }
+
+    /// The path part, without what names the host.
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Location::Pipe => b"-",
+            Location::Local(path) | Location::Named { path, .. } | Location::Address { path, .. } => path,
+        }
+    }
+
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Location::Named { .. } | Location::Address { .. })
+    }
+
+    pub fn local_path(&self) -> Option<OsString> {
+        match self {
+            Location::Local(path) => Some(OsString::from_vec(path.clone())),
+            _ => None,
+        }
+    }
+}
+
+fn is_port((host, port): (&str, &str)) -> bool {
+    !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = crate::name::Escaped(self.path());
+        match self {
+            Location::Pipe | Location::Local(_) => write!(f, "{path}"),
+            Location::Named { name, .. } => write!(f, "{name}:{path}"),
+            Location::Address { address, .. } => write!(f, "tw://{address}/{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Location, LocationError> {
+        Location::parse(OsStr::new(text))
+    }
+
+    #[test]
+    fn a_colon_before_the_first_slash_names_a_host() {
+        assert_eq!(parse("lab:data/x"), Ok(Location::Named { name: "lab".into(), path: b"data/x".to_vec() }));
+        assert_eq!(parse("lab:"), Ok(Location::Named { name: "lab".into(), path: vec![] }));
+        assert_eq!(parse("./a:b"), Ok(Location::Local(b"./a:b".to_vec())));
+        assert_eq!(parse("/a:b"), Ok(Location::Local(b"/a:b".to_vec())));
+        assert_eq!(parse(":x"), Ok(Location::Local(b":x".to_vec())));
+        assert_eq!(parse("-"), Ok(Location::Pipe));
+        assert_eq!(parse(""), Err(LocationError::Empty));
+    }
+
+    #[test]
+    fn urls_need_a_known_scheme_and_a_port() {
+        let found = parse("tw://[::1]:7740/a/b");
+        assert_eq!(found, Ok(Location::Address { address: "[::1]:7740".into(), path: b"a/b".to_vec() }));
+        assert_eq!(parse("s3://bucket/key"), Err(LocationError::Scheme("s3".into())));
+        assert!(matches!(parse("tw://host/a"), Err(LocationError::Address(_))));
+    }
+}

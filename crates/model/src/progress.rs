@@ -1,0 +1,146 @@
+//! What is known of a running transfer: counts, and where its lanes' time went.
+//!
+//! Plain values; the live counters belong to `mover`, the judgement to `plan`, the rendering to the program.
+
+/// A stage a lane can be in. The first six are the sender's, the rest the receiver's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Stage {
+    /// Sender: no work to claim: the listing or the receiver's answer to it is awaited.
+    Scan = 0,
+    /// Sender: opening and reading the source.
+    Read = 1,
+    /// Sender: digest and encryption.
+    Seal = 2,
+    /// Sender: inside a socket send.
+    Send = 3,
+    /// Sender: the receiver's credit is used up.
+    Credit = 4,
+    /// Receiver: inside a socket receive.
+    Receive = 5,
+    /// Receiver: decryption and digest.
+    Open = 6,
+    /// Receiver: creating staging files.
+    Create = 7,
+    /// Receiver: writing blocks.
+    Write = 8,
+    /// Receiver: making durable.
+    Sync = 9,
+    /// Receiver: renaming to the final name.
+    Publish = 10,
+    /// Either: waiting for memory permits.
+    Memory = 11,
+}
+
+pub const STAGES: usize = 12;
+
+impl Stage {
+    pub const ALL: [Stage; STAGES] = [
+        Stage::Scan,
+        Stage::Read,
+        Stage::Seal,
+        Stage::Send,
+        Stage::Credit,
+        Stage::Receive,
+        Stage::Open,
+        Stage::Create,
+        Stage::Write,
+        Stage::Sync,
+        Stage::Publish,
+        Stage::Memory,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Scan => "scan",
+            Stage::Read => "read",
+            Stage::Seal => "seal",
+            Stage::Send => "send",
+            Stage::Credit => "credit",
+            Stage::Receive => "receive",
+            Stage::Open => "open",
+            Stage::Create => "create",
+            Stage::Write => "write",
+            Stage::Sync => "sync",
+            Stage::Publish => "publish",
+            Stage::Memory => "memory",
+        }
+    }
+}
+
+/// Time that the lanes of one side spent in each stage, and how much of it they were on a processor.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LaneTimes {
+    /// Lanes that ran.
+    pub lanes: u32,
+    /// Processors of that host.
+    pub processors: u32,
+    pub stage_ns: [u64; STAGES],
+    /// Processor time of the lanes.
+    pub cpu_ns: u64,
+}
+
+impl LaneTimes {
+    pub fn total_ns(&self) -> u64 {
+        self.stage_ns.iter().sum()
+    }
+
+    pub fn share(&self, stage: Stage) -> f64 {
+        match self.total_ns() {
+            0 => 0.0,
+            total => self.stage_ns[stage as usize] as f64 / total as f64,
+        }
+    }
+
+    pub fn add(&mut self, other: &LaneTimes) {
+        self.lanes += other.lanes;
+        self.processors = self.processors.max(other.processors);
+        self.cpu_ns += other.cpu_ns;
+        for (sum, ns) in self.stage_ns.iter_mut().zip(other.stage_ns) {
+            *sum += ns;
+        }
+    }
+}
+
+/// Counts of a transfer at one moment. listed = done + skipped + failed + pending, at every moment (I6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Files and symbolic links found so far.
+    pub files_listed: u64,
+    pub bytes_listed: u64,
+    pub files_done: u64,
+    /// Bytes of the files done, plus verified chunks of those under way.
+    pub bytes_done: u64,
+    /// Already there, or a special file.
+    pub files_skipped: u64,
+    pub bytes_skipped: u64,
+    pub files_failed: u64,
+    pub directories: u64,
+    /// Payload bytes put on the wire, resends included.
+    pub bytes_sent: u64,
+    /// Payload bytes that were verified in an earlier attempt and not sent again.
+    pub bytes_resumed: u64,
+}
+
+/// What limited the rate.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bottleneck {
+    /// A stage's name, or `network`, `cpu-sender`, `cpu-receiver`, `none`.
+    pub stage: &'static str,
+    /// Share of the lanes' time that it held, 0 to 1.
+    pub share: f64,
+    /// One sentence for a person.
+    pub sentence: String,
+}
+
+/// Kernel counters of the data streams, summed (TCP_INFO).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamFacts {
+    pub streams: u32,
+    pub rtt_us_min: u64,
+    pub retransmits: u64,
+    pub busy_us: u64,
+    /// Time limited by the receiver's window, and by the send buffer.
+    pub receive_window_limited_us: u64,
+    pub send_buffer_limited_us: u64,
+}

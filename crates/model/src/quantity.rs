@@ -1,0 +1,107 @@
+//! Sizes and rates as people write and read them.
+//!
+//! Sizes are bytes, shown in binary units (KiB). Rates are bits per second, decimal (Gbit/s), with bytes beside them.
+
+use std::fmt;
+
+const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// A number of bytes, shown in the largest binary unit that keeps it above one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct ByteCount(pub u64);
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u64); 5] = [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)];
+        match UNITS.iter().find(|(_, unit)| self.0 >= *unit) {
+            Some((name, unit)) => write!(f, "{} {name}", three_digits(self.0 as f64 / *unit as f64)),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// A data rate.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
+pub struct Rate {
+    pub bytes_per_second: f64,
+}
+
+impl Rate {
+    /// Zero when no time has passed.
+    pub fn over(bytes: u64, seconds: f64) -> Rate {
+        Rate { bytes_per_second: if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 } }
+    }
+
+    pub fn bits_per_second(self) -> f64 {
+        self.bytes_per_second * 8.0
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, f64); 3] = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)];
+        let bits = self.bits_per_second();
+        match UNITS.iter().find(|(_, unit)| bits >= *unit) {
+            Some((name, unit)) => write!(f, "{} {name}", three_digits(bits / unit)),
+            None => write!(f, "{bits:.0} bit/s"),
+        }
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// Reads `4096`, `8KiB`, `8K` (binary), `8KB` (decimal), `1.5GiB`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit_bytes: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => KIB,
+        "m" | "mib" => MIB,
+        "g" | "gib" => GIB,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(format!("{text:?}: unknown unit; use KiB, MiB, GiB, TiB or KB, MB, GB, TB")),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(unit_bytes).ok_or_else(|| format!("{text:?} is too large"));
+    }
+    let fraction: f64 = number.parse().map_err(|_| format!("{text:?} is not a size such as 8MiB"))?;
+    let bytes = fraction * unit_bytes as f64;
+    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(format!("{text:?} is too large")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_with_binary_and_decimal_units() {
+        assert_eq!(parse_bytes("8K"), Ok(8192));
+        assert_eq!(parse_bytes("8KiB"), Ok(8192));
+        assert_eq!(parse_bytes("8KB"), Ok(8000));
+        assert_eq!(parse_bytes("1.5GiB"), Ok(3 << 29));
+        assert!(parse_bytes("8 furlongs").is_err());
+        assert!(parse_bytes("").is_err());
+        assert!(parse_bytes("99999999999T").is_err());
+    }
+
+    #[test]
+    fn shown_in_the_units_people_expect() {
+        assert_eq!(ByteCount(1536).to_string(), "1.50 KiB");
+        assert_eq!(ByteCount(12).to_string(), "12 B");
+        assert_eq!(Rate::over(1_250_000_000, 1.0).to_string(), "10.0 Gbit/s");
+        assert_eq!(Rate::over(5, 0.0).to_string(), "0 bit/s");
+    }
+}
