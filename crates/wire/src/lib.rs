@@ -1,1 +1,18 @@
-//! wire
+//! The Thalweg protocol as bytes and values: framing, messages, negotiation, and what a peer may say when.
+//!
+//! `docs/protocol.md` is the specification; sections are cited where they are implemented. Nothing here knows sockets,
+//! threads or clocks: bytes and values in, values and bytes out. Everything that comes from a peer is validated here
+//! before anything is allocated for it.
+
+pub mod limits;
+pub mod frame;
+pub mod message;
+pub mod close;
+pub mod handshake;
+pub mod listing;
+pub mod data;
+pub mod credit;
+
+pub use close::{CloseCode, Refusal};
+pub use frame::{FrameHeader, FrameReader, FrameType};
+pub use message::Message;

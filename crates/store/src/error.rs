@@ -1,0 +1,85 @@
+//! The one error of this crate: what was tried on which object, and the cause. Whether it is worth trying again is a
+//! property of the kind.
+
+use model::FailureKind;
+use model::name::Escaped;
+use std::fmt;
+use std::io;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug)]
+pub struct Error {
+    pub kind: FailureKind,
+    /// A verb phrase: "open file".
+    pub operation: &'static str,
+    /// The path of the object, as the user would name it; may be empty where the caller knows it.
+    pub subject: Vec<u8>,
+    pub source: io::Error,
+}
+
+impl Error {
+    pub fn new(operation: &'static str, subject: impl Into<Vec<u8>>, source: impl Into<io::Error>) -> Error {
+        let source = source.into();
+        Error { kind: kind_of(operation, &source), operation, subject: subject.into(), source }
+    }
+
+    pub fn of_kind(kind: FailureKind, operation: &'static str, subject: impl Into<Vec<u8>>, why: &str) -> Error {
+        Error { kind, operation, subject: subject.into(), source: io::Error::other(why.to_owned()) }
+    }
+
+    pub fn subject(mut self, subject: impl Into<Vec<u8>>) -> Error {
+        self.subject = subject.into();
+        self
+    }
+
+    /// The message for a report that shows the path itself.
+    pub fn message(&self) -> String {
+        format!("{}: {}", self.operation, plain(&self.source))
+    }
+}
+
+fn kind_of(operation: &str, error: &io::Error) -> FailureKind {
+    use rustix::io::Errno;
+    let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
+        return FailureKind::Other;
+    };
+    match errno {
+        Errno::NOENT => FailureKind::NotFound,
+        Errno::ACCESS | Errno::PERM => FailureKind::Permission,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => FailureKind::NoSpace,
+        Errno::ROFS => FailureKind::ReadOnly,
+        Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY | Errno::LOOP | Errno::XDEV => {
+            FailureKind::InTheWay
+        }
+        Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => FailureKind::NameRefused,
+        _ if operation.starts_with("read") => FailureKind::ReadError,
+        _ if operation.starts_with("write") => FailureKind::WriteError,
+        _ => FailureKind::Other,
+    }
+}
+
+/// The operating system's words without the trailing error number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        if !self.subject.is_empty() {
+            write!(f, " {}", Escaped(&self.subject))?;
+        }
+        write!(f, ": {}", plain(&self.source))
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

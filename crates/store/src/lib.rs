@@ -1,0 +1,17 @@
+//! Reaching storage: what can be read (`Source`) and what can be written (`Sink`), behind two small traits.
+//!
+//! A source yields entries with a generation and reads them by extent. A sink stages what arrives where no one looks,
+//! and makes it visible under its final name in one step, never before it is complete. A sink says what it can do
+//! (`SinkFacts`). One folder per kind of storage; `posix` is a directory tree below one descriptor.
+//!
+//! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
+
+mod error;
+mod sink;
+mod source;
+pub mod posix;
+pub mod pipe;
+
+pub use error::{Error, Result};
+pub use sink::{Decision, Durability, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+pub use source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};

@@ -1,0 +1,235 @@
+//! Standard input as a source and standard output as a sink: bytes in order, once.
+//!
+//! A pipe has no size until it ends and cannot be read or written again: such a job is not resumable, and a chunk
+//! leaves the sink only after it was verified. Not here: directories, links, metadata; a pipe has none.
+
+use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::{Error, Result};
+use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
+use std::io::{Read, Write};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+/// What a pipe's object is called until its destination names it.
+const PIPE_NAME: &[u8] = b"stdin";
+
+/// A reader as a source of one object whose end is not known.
+pub struct PipeSource {
+    file: Arc<PipeFile>,
+}
+
+struct PipeFile {
+    state: Mutex<(Box<dyn Read + Send>, u64)>,
+}
+
+impl PipeSource {
+    pub fn new(reader: Box<dyn Read + Send>) -> PipeSource {
+        PipeSource { file: Arc::new(PipeFile { state: Mutex::new((reader, 0)) }) }
+    }
+}
+
+impl Source for PipeSource {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+        let name = Name::new(PIPE_NAME).expect("a constant name");
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let modified = model::Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
+        let generation = Generation { modified, ..Generation::default() };
+        let entry = Entry { id: ObjectId(1), parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o666, generation };
+        emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), is_open_ended: true }));
+        Ok(())
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        Box::new(PipeLane { file: self.file.clone() })
+    }
+
+    fn path(&self, _: &SourceObject) -> Vec<u8> {
+        PIPE_NAME.to_vec()
+    }
+
+    fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+        Err(Error::of_kind(FailureKind::Changed, "read pipe again", self.path(object), "a pipe is read once"))
+    }
+
+    fn is_sequential(&self) -> bool {
+        true
+    }
+}
+
+struct PipeLane {
+    file: Arc<PipeFile>,
+}
+
+impl SourceLane for PipeLane {
+    fn read_whole(&mut self, _: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
+        Ok((self.file.read_at(0, buffer)?, Generation::default()))
+    }
+
+    fn open(&mut self, _: &SourceObject) -> Result<Arc<dyn SourceFile>> {
+        Ok(self.file.clone())
+    }
+}
+
+impl SourceFile for PipeFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut state = self.state.lock().unwrap();
+        if state.1 != offset {
+            return Err(Error::of_kind(FailureKind::ReadError, "read pipe again", b"", "a pipe is read once"));
+        }
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match state.0.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::new("read pipe", b"", e)),
+            }
+        }
+        state.1 += filled as u64;
+        Ok(filled)
+    }
+
+    fn generation(&self) -> Result<Generation> {
+        Ok(Generation::default())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A writer as a sink of one object.
+pub struct PipeSink {
+    output: Arc<PipeOutput>,
+}
+
+struct PipeOutput {
+    state: Mutex<(Box<dyn Write + Send>, u64)>,
+}
+
+impl PipeSink {
+    pub fn new(writer: Box<dyn Write + Send>) -> PipeSink {
+        PipeSink { output: Arc::new(PipeOutput { state: Mutex::new((writer, 0)) }) }
+    }
+}
+
+fn not_a_file(operation: &'static str, entry: &Entry) -> Error {
+    let why = "standard output takes one file, not a tree";
+    Error::of_kind(FailureKind::InTheWay, operation, entry.name.as_bytes(), why)
+}
+
+impl Sink for PipeSink {
+    fn facts(&self) -> Result<SinkFacts> {
+        Ok(SinkFacts {
+            file_system: "pipe",
+            is_memory_backed: true,
+            free_bytes: u64::MAX,
+            free_inodes: None,
+            is_sequential: true,
+        })
+    }
+
+    fn make_directory(&self, entry: &Entry) -> Result<()> {
+        Err(not_a_file("write directory", entry))
+    }
+
+    fn make_symlink(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
+        Err(not_a_file("write symbolic link", entry))
+    }
+
+    fn decide(&self, entry: &Entry) -> Result<Decision> {
+        if entry.id == ObjectId(1) { Ok(Decision::Absent) } else { Err(not_a_file("write second file", entry)) }
+    }
+
+    fn lane(&self) -> Result<Box<dyn SinkLane>> {
+        Ok(Box::new(PipeSinkLane { output: self.output.clone() }))
+    }
+
+    fn begin(&self, _: &Entry, _: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        Ok((self.output.clone(), Vec::new()))
+    }
+
+    fn sync_group(&self, _: &[Staged]) -> Result<()> {
+        Ok(())
+    }
+
+    fn publish(&self, _: &Staged) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: &Staged) {}
+
+    fn reread(&self, staged: &Staged, _: &mut dyn FnMut(&[u8])) -> Result<()> {
+        Err(not_a_file("read back", &staged.entry))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish_directory(&self, _: &Entry) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) {}
+
+    fn path(&self, entry: &Entry) -> Vec<u8> {
+        entry.name.as_bytes().to_vec()
+    }
+}
+
+struct PipeSinkLane {
+    output: Arc<PipeOutput>,
+}
+
+impl SinkLane for PipeSinkLane {
+    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, _: bool) -> Result<Staged> {
+        self.output.write_at(0, bytes)?;
+        self.output.publish(entry, rule, false)?;
+        Ok(Staged { entry: entry.clone(), rule, number: 0, lane: 0 })
+    }
+}
+
+impl StagedFile for PipeOutput {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        if state.1 != offset {
+            let why = "bytes came out of order";
+            return Err(Error::of_kind(FailureKind::WriteError, "write pipe", b"", why));
+        }
+        state.0.write_all(bytes).map_err(|e| Error::new("write pipe", b"", e))?;
+        state.1 += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn append_journal(&self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate_journal(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
+        Err(Error::of_kind(FailureKind::ReadError, "read back", b"", "a pipe cannot be read back"))
+    }
+
+    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+        self.state.lock().unwrap().0.flush().map_err(|e| Error::new("write pipe", b"", e))
+    }
+
+    fn discard(&self) {}
+}

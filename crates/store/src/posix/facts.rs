@@ -1,0 +1,75 @@
+//! What a file system is and has: kind, free room, the process's umask.
+
+use crate::{Error, Result, SinkFacts};
+use rustix::fs::{fstatfs, fstatvfs};
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+/// Names of staging directories start so; the user id follows. Scans skip them.
+pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
+
+/// File systems by the magic number of statfs(2).
+const KINDS: [(i64, &str); 14] = [
+    (0xef53, "ext4"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x6969, "nfs"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x6573_5546, "fuse"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x4750_4653, "gpfs"),
+    (0x00c3_6400, "ceph"),
+    (0x794c_7630, "overlay"),
+];
+
+pub fn file_system(directory: BorrowedFd<'_>) -> &'static str {
+    let Ok(facts) = fstatfs(directory) else { return "unknown" };
+    let magic = facts.f_type as i64 & 0xffff_ffff;
+    KINDS.iter().find(|(number, _)| *number == magic).map_or("unknown", |(_, name)| name)
+}
+
+pub fn is_memory_backed(directory: BorrowedFd<'_>) -> bool {
+    matches!(file_system(directory), "tmpfs" | "ramfs")
+}
+
+/// One `syncfs` waits for the local file system's journal; on the others it may wait for the whole cluster.
+pub fn has_local_journal(directory: BorrowedFd<'_>) -> bool {
+    matches!(file_system(directory), "ext4" | "xfs" | "btrfs" | "zfs")
+}
+
+pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
+    let room = fstatvfs(directory).map_err(|e| Error::new("look at file system", b"", e))?;
+    Ok(SinkFacts {
+        file_system: file_system(directory),
+        is_memory_backed: is_memory_backed(directory),
+        free_bytes: room.f_bavail.saturating_mul(room.f_frsize),
+        // btrfs and some network file systems report no inodes at all.
+        free_inodes: (room.f_files > 0).then_some(room.f_favail),
+        is_sequential: false,
+    })
+}
+
+/// The umask, read without the set-and-restore of umask(2), which would race with other threads.
+pub fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
+    })
+}
+
+/// Tells one boot of this host from another: what was written but not synced survives a killed process, not a reboot.
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut id = [0; 16];
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+        *byte = std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok()).unwrap_or(0);
+    }
+    id
+}

@@ -1,0 +1,177 @@
+//! Staging of one large object: its data file and its journal.
+//!
+//! Invariants:
+//! - The journal's lock is held while an attempt works on the pair; a second attempt gets a pair of its own.
+//! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
+//! - After a failed write or sync the pair is removed, not used again (F072).
+
+use super::sink::{Shared, read_back, times_of};
+use super::staging::{Staging, open_staged, random};
+use crate::sink::{PublishRule, StagedFile};
+use crate::{Error, Result};
+use model::Entry;
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, fchmod, fdatasync, flock, fstat, fsync,
+    ftruncate, futimens, unlinkat,
+};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+/// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
+/// file that is not ours.
+const JOURNAL_BYTES_MAX: u64 = 16 << 30;
+
+pub struct LargeFile {
+    shared: Arc<Shared>,
+    staging: Arc<Staging>,
+    data: File,
+    journal: Mutex<File>,
+    data_name: CString,
+    journal_name: CString,
+}
+
+impl LargeFile {
+    pub fn open(shared: Arc<Shared>, entry: &Entry, stem: &str) -> Result<(LargeFile, Vec<u8>)> {
+        let staging = shared.staging_for(&shared.open_directory(entry)?)?;
+        let path = shared.tree.path(entry.parent.0, entry.name.as_bytes());
+        let fail = |e: io::Error| Error::new("create file", path.clone(), e);
+        let (journal, stem) = match lock_journal(&staging, stem).map_err(fail)? {
+            Some(journal) => (journal, stem.to_owned()),
+            None => {
+                let own = format!("{stem}-{:016x}", random());
+                (lock_journal(&staging, &own).map_err(fail)?.ok_or_else(|| fail(Errno::BUSY.into()))?, own)
+            }
+        };
+        let data_name = file_name(&stem, "data");
+        let data = File::from(open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?);
+        let mut file = LargeFile {
+            shared,
+            staging,
+            data,
+            journal: Mutex::new(journal),
+            data_name,
+            journal_name: file_name(&stem, "log"),
+        };
+        let held = file.read_journal().map_err(fail)?;
+        file.reserve(entry.size_bytes()).map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
+        Ok((file, held))
+    }
+
+    fn read_journal(&mut self) -> io::Result<Vec<u8>> {
+        let journal = self.journal.get_mut().unwrap();
+        let mut held = Vec::new();
+        if journal.metadata()?.len() <= JOURNAL_BYTES_MAX {
+            journal.read_to_end(&mut held)?;
+        }
+        Ok(held)
+    }
+
+    /// Gives the file its size, so that lanes may write anywhere and a full disk is noticed now.
+    fn reserve(&self, size_bytes: u64) -> io::Result<()> {
+        if size_bytes == 0 || self.data.metadata()?.len() == size_bytes {
+            return Ok(());
+        }
+        // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
+        if !super::facts::is_memory_backed(self.data.as_fd()) {
+            match fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                Err(e) => {
+                    self.discard();
+                    return Err(e.into());
+                }
+            }
+        }
+        Ok(ftruncate(&self.data, size_bytes)?)
+    }
+}
+
+/// Opens or makes the journal and wins its lock; `None` when another attempt holds it.
+fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
+    let name = file_name(stem, "log");
+    for _ in 0..3 {
+        let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
+        match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+            // The attempt that held it may have removed it in between: then this descriptor is of a lost file.
+            Ok(()) if fstat(&journal)?.st_nlink > 0 => return Ok(Some(File::from(journal))),
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn file_name(stem: &str, suffix: &str) -> CString {
+    assert!(stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "a stem is letters and digits");
+    CString::new(format!("{stem}.{suffix}")).expect("no NUL")
+}
+
+impl StagedFile for LargeFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.data.write_all_at(bytes, offset).map_err(|e| Error::new("write file", b"", e))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.data.as_fd())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.data.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::new("read staged file", b"", e)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn append_journal(&self, bytes: &[u8]) -> Result<()> {
+        self.journal.lock().unwrap().write_all(bytes).map_err(|e| Error::new("write journal", b"", e))
+    }
+
+    fn truncate_journal(&self, length: u64) -> Result<()> {
+        self.journal.lock().unwrap().set_len(length).map_err(|e| Error::new("write journal", b"", e))
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        let fail = |e: Errno| Error::new("write to storage (fdatasync)", b"", e);
+        fdatasync(&self.data).map_err(fail)?;
+        let journal = self.journal.lock().unwrap();
+        fdatasync(&*journal).map_err(fail)
+    }
+
+    fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+        read_back(self.data.as_fd(), check).map_err(|e| Error::new("read back", b"", e))
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
+        let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
+        ftruncate(&self.data, entry.size_bytes()).map_err(fail)?;
+        fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
+        if sync {
+            fsync(&self.data).map_err(|e| {
+                self.discard();
+                Error::new("write to storage (fsync)", b"", e)
+            })?;
+        }
+        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, entry, rule)?;
+        let _ = unlinkat(&self.staging.directory, &self.journal_name, AtFlags::empty());
+        Ok(())
+    }
+
+    fn discard(&self) {
+        for name in [&self.data_name, &self.journal_name] {
+            let _ = unlinkat(&self.staging.directory, name, AtFlags::empty());
+        }
+    }
+}

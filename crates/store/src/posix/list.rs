@@ -1,0 +1,160 @@
+//! Listing a directory tree for the sender: one directory at a time, streamed, parents before children.
+//!
+//! Invariants: nothing is followed out of a directory; special files and our own staging are reported, not entered;
+//! memory is bounded by the directories found and by `SORT_MAX` names, whatever the size of one directory.
+
+use super::facts::{self, STAGING_PREFIX};
+use crate::source::{DirectoryKey, Found, SourceObject};
+use crate::{Error, Result};
+use model::{Entry, Failure, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Names sorted by inode before they are looked at: on disks the inode table is then read in order. Larger
+/// directories are sorted piece by piece.
+const SORT_MAX: usize = 16_384;
+const LIST_BUFFER_BYTES: usize = 64 << 10;
+
+/// Goes through one directory and hands each entry's name and status to `visit`, which returns false to stop.
+pub fn read_directory(
+    directory: BorrowedFd<'_>,
+    visit: &mut dyn FnMut(&Name, std::result::Result<Stat, Errno>) -> bool,
+) -> std::io::Result<()> {
+    // A descriptor of its own: the offset of a shared one belongs to someone else.
+    let listing = rustix::fs::openat(
+        directory,
+        c".",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let is_sorted = !facts::is_memory_backed(listing.as_fd());
+    let mut buffer = vec![MaybeUninit::uninit(); LIST_BUFFER_BYTES];
+    let mut raw = RawDir::new(&listing, &mut buffer);
+    let mut names: Vec<(u64, Name)> = Vec::new();
+    loop {
+        let next = raw.next().transpose()?;
+        let is_end = next.is_none();
+        if let Some(found) = next
+            && let Ok(name) = Name::new(found.file_name().to_bytes())
+        {
+            names.push((found.ino(), name));
+        }
+        if names.len() == SORT_MAX || is_end || raw.is_buffer_empty() {
+            if is_sorted {
+                names.sort_unstable_by_key(|(inode, _)| *inode);
+            }
+            for (_, name) in names.drain(..) {
+                let status = statat(&listing, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+                if !visit(&name, status) {
+                    return Ok(());
+                }
+            }
+        }
+        if is_end {
+            return Ok(());
+        }
+    }
+}
+
+/// Turns a status into an entry, or says why the object is not copied.
+pub fn entry_from(
+    directory: BorrowedFd<'_>,
+    name: &Name,
+    id: ObjectId,
+    parent: ObjectId,
+    status: &Stat,
+) -> Result<Entry> {
+    let kind = match FileType::from_raw_mode(status.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => Kind::File,
+        FileType::Symlink => {
+            let target = readlinkat(directory, name.as_c_str(), Vec::new())
+                .map_err(|e| Error::new("read symbolic link", name.as_bytes(), e))?;
+            Kind::Symlink(target.into_bytes().into())
+        }
+        other => {
+            let what = match other {
+                FileType::Fifo => "a FIFO is not copied",
+                FileType::Socket => "a socket is not copied",
+                FileType::CharacterDevice | FileType::BlockDevice => "a device is not copied",
+                _ => "a file of an unknown kind is not copied",
+            };
+            return Err(Error::of_kind(FailureKind::Special, "skip", name.as_bytes(), what));
+        }
+    };
+    Ok(Entry { id, parent, name: name.clone(), kind, mode: status.st_mode & 0o7777, generation: generation_of(status) })
+}
+
+pub fn generation_of(status: &Stat) -> Generation {
+    Generation {
+        size_bytes: status.st_size as u64,
+        modified: Timestamp { seconds: status.st_mtime as i64, nanoseconds: status.st_mtime_nsec as u32 },
+        changed: Timestamp { seconds: status.st_ctime as i64, nanoseconds: status.st_ctime_nsec as u32 },
+        inode: status.st_ino,
+        device: status.st_dev,
+    }
+}
+
+/// A directory waiting to be listed.
+pub struct Pending {
+    /// How the source opens it.
+    pub key: DirectoryKey,
+    /// What the receiver knows it as.
+    pub id: ObjectId,
+}
+
+/// Lists one directory: emits its entries with ids from `next_id` on and pushes its subdirectories on `pending`.
+/// Returns false when `emit` asked to stop.
+pub fn list_directory(
+    tree: &super::tree::Tree,
+    at: &Pending,
+    next_id: &mut u64,
+    pending: &mut Vec<Pending>,
+    emit: &mut dyn FnMut(Found) -> bool,
+) -> bool {
+    let failed =
+        |path: Vec<u8>, error: Error| Found::Failed(Failure { path, kind: error.kind, message: error.message() });
+    let directory = match tree.open(at.key.0) {
+        Ok(directory) => directory,
+        Err(e) => return emit(failed(tree.path(at.key.0, b""), Error::new("open directory", b"", e))),
+    };
+    let mut goes_on = true;
+    let mut found_directories = Vec::new();
+    let listed = read_directory(directory.as_fd(), &mut |name, status| {
+        let status = match status {
+            Ok(status) => status,
+            Err(Errno::NOENT) => return true, // Gone between listing and looking: it was never part of this copy.
+            Err(e) => {
+                goes_on = emit(failed(tree.path(at.key.0, name.as_bytes()), Error::new("look at", b"", e)));
+                return goes_on;
+            }
+        };
+        if name.as_bytes().starts_with(STAGING_PREFIX) && FileType::from_raw_mode(status.st_mode).is_dir() {
+            let path = tree.path(at.key.0, name.as_bytes());
+            let why = "skip: staging of running transfers is not copied".to_owned();
+            goes_on = emit(Found::Failed(Failure { path, kind: FailureKind::Special, message: why }));
+            return goes_on;
+        }
+        let id = ObjectId(*next_id);
+        let found = match entry_from(directory.as_fd(), name, id, at.id, &status) {
+            Ok(entry) => {
+                *next_id += 1;
+                if entry.kind == Kind::Directory {
+                    tree.insert(id.0, at.key.0, name.clone(), false);
+                    found_directories.push(Pending { key: DirectoryKey(id.0), id });
+                }
+                Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })
+            }
+            Err(e) => failed(tree.path(at.key.0, name.as_bytes()), e),
+        };
+        goes_on = emit(found);
+        goes_on
+    });
+    pending.extend(found_directories.into_iter().rev());
+    if let Err(e) = listed {
+        goes_on = emit(failed(tree.path(at.key.0, b""), Error::new("read directory", b"", e)));
+    }
+    goes_on
+}

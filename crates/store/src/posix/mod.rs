@@ -1,0 +1,17 @@
+//! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
+//!
+//! `list` and `source` read, `staging`, `large` and `sink` write, `beneath` and `tree` keep both below their roots.
+
+pub mod beneath;
+mod tree;
+mod list;
+mod source;
+mod staging;
+mod large;
+mod sink;
+pub mod facts;
+pub mod engine;
+
+pub use list::read_directory;
+pub use sink::PosixSink;
+pub use source::PosixSource;

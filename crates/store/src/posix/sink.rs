@@ -1,0 +1,406 @@
+//! A directory tree as a sink.
+//!
+//! Invariants:
+//! - Content lives in private staging until it is complete and verified; a final name appears by one rename (I1).
+//! - Everything below the root is reached through the tree of directories, one name at a time (I5).
+//! - Metadata is set by descriptor before the rename; a directory gets its final mode and time last.
+//!
+//! A destination on another file system than the root gets staging of its own beside the first directory seen there.
+
+use super::large::LargeFile;
+use super::staging::{FileNumber, LaneDirectory, Staging};
+use super::tree::Tree;
+use super::{beneath, facts, list};
+use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::{Error, Result};
+use model::{Entry, FailureKind, Kind, ObjectId, Timestamp};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fchmod, fstat, fsync, futimens, mkdirat,
+    openat, renameat_with, statat, symlinkat, syncfs, unlinkat,
+};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+pub struct PosixSink {
+    shared: Arc<Shared>,
+}
+
+/// What the lanes and large files of one sink have in common.
+pub(super) struct Shared {
+    pub tree: Tree,
+    /// Staging by device number.
+    stagings: Mutex<HashMap<u64, Arc<Staging>>>,
+    staging_parent: Arc<OwnedFd>,
+    lanes: RwLock<Vec<Arc<Lane>>>,
+    /// Directories whose names changed since the last `sync_names`.
+    changed_directories: Mutex<HashSet<u64>>,
+    chmod: Option<(u32, u32)>,
+}
+
+struct Lane {
+    directory: LaneDirectory,
+    staging: Arc<Staging>,
+}
+
+impl PosixSink {
+    /// `root` holds the staging; `destination` is the directory the job's entries go below. `chmod` is the permission
+    /// bits for (files, directories) instead of the source's less the umask.
+    pub fn new(root: Arc<OwnedFd>, destination: Arc<OwnedFd>, chmod: Option<(u32, u32)>) -> PosixSink {
+        let tree = Tree::default();
+        tree.insert_base(ObjectId::ROOT.0, destination, b"");
+        let shared = Shared {
+            tree,
+            stagings: Mutex::default(),
+            staging_parent: root,
+            lanes: RwLock::default(),
+            changed_directories: Mutex::default(),
+            chmod,
+        };
+        PosixSink { shared: Arc::new(shared) }
+    }
+
+    fn error(&self, operation: &'static str, entry: &Entry, e: impl Into<io::Error>) -> Error {
+        Error::new(operation, self.path(entry), e)
+    }
+}
+
+impl Shared {
+    /// The staging on the file system of `directory`.
+    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
+        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
+        let wanted = device(directory.as_fd())?;
+        let mut stagings = self.stagings.lock().unwrap();
+        if let Some(staging) = stagings.get(&wanted) {
+            return Ok(staging.clone());
+        }
+        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
+        let parent = if is_at_root { &self.staging_parent } else { directory };
+        let staging = Arc::new(Staging::open(parent.clone())?);
+        stagings.insert(wanted, staging.clone());
+        Ok(staging)
+    }
+
+    pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
+        self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
+    }
+
+    /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.
+    pub fn mode_of(&self, entry: &Entry) -> u32 {
+        match (self.chmod, &entry.kind) {
+            (Some((_, mode)), Kind::Directory) => mode,
+            (Some((mode, _)), _) => mode,
+            (None, _) => entry.mode & 0o777 & !facts::umask(),
+        }
+    }
+
+    pub fn rename(&self, from: BorrowedFd<'_>, name: &std::ffi::CStr, entry: &Entry, rule: PublishRule) -> Result<()> {
+        let directory = self.open_directory(entry)?;
+        let flags = match rule {
+            PublishRule::NoReplace => RenameFlags::NOREPLACE,
+            PublishRule::Replace => RenameFlags::empty(),
+        };
+        let renamed = match renameat_with(from, name, &directory, entry.name.as_c_str(), flags) {
+            // A file system without the flag: look, then rename. The window is the file system's, and said in the manual.
+            Err(Errno::INVAL) if rule == PublishRule::NoReplace => {
+                match statat(&directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => {
+                        renameat_with(from, name, &directory, entry.name.as_c_str(), RenameFlags::empty())
+                    }
+                    _ => Err(Errno::EXIST),
+                }
+            }
+            renamed => renamed,
+        };
+        renamed.map_err(|e| {
+            let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
+            match e {
+                Errno::EXIST => {
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, "another writer made this name meanwhile")
+                }
+                e => Error::new("publish", path, e),
+            }
+        })?;
+        self.changed_directories.lock().unwrap().insert(entry.parent.0);
+        Ok(())
+    }
+}
+
+impl Sink for PosixSink {
+    fn facts(&self) -> Result<SinkFacts> {
+        facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
+    }
+
+    fn make_directory(&self, entry: &Entry) -> Result<()> {
+        let parent = self.shared.open_directory(entry)?;
+        // Writable for us until `finish_directory`, and never for more people than in the end.
+        let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
+        let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), mode) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => {
+                let there = beneath::open_child(parent.as_fd(), &entry.name);
+                there.map_err(|_| {
+                    let why = "a file or symbolic link stands where a directory is needed";
+                    Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), why)
+                })?;
+                false
+            }
+            Err(e) => return Err(self.error("make directory", entry, e)),
+        };
+        self.shared.tree.insert(entry.id.0, entry.parent.0, entry.name.clone(), is_fresh);
+        if is_fresh {
+            self.shared.changed_directories.lock().unwrap().insert(entry.parent.0);
+        }
+        Ok(())
+    }
+
+    fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
+        let Kind::Symlink(target) = &entry.kind else { panic!("make_symlink of {:?}", entry.kind) };
+        let fail = |e: Errno| self.error("make symbolic link", entry, e);
+        let directory = self.shared.open_directory(entry)?;
+        let there = rustix::fs::readlinkat(&directory, entry.name.as_c_str(), Vec::new());
+        if there.is_ok_and(|t| t.as_bytes() == &target[..]) {
+            return Ok(false);
+        }
+        let staging = self.shared.staging_for(&directory)?;
+        let name = std::ffi::CString::new(format!("link-{:016x}", super::staging::random())).expect("no NUL");
+        let target = std::ffi::CString::new(&target[..]).map_err(|_| fail(Errno::INVAL))?;
+        symlinkat(&target, &staging.directory, &name).map_err(fail)?;
+        let times = times_of(entry.generation.modified);
+        let _ = rustix::fs::utimensat(&staging.directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let renamed = self.shared.rename(staging.directory.as_fd(), &name, entry, rule);
+        if renamed.is_err() {
+            let _ = unlinkat(&staging.directory, &name, AtFlags::empty());
+        }
+        renamed.map(|()| true)
+    }
+
+    fn decide(&self, entry: &Entry) -> Result<Decision> {
+        if self.shared.tree.is_fresh(entry.parent.0) {
+            return Ok(Decision::Absent);
+        }
+        let directory = self.shared.open_directory(entry)?;
+        match statat(&directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(Decision::Absent),
+            Err(e) => Err(self.error("look at", entry, e)),
+            Ok(status) => match FileType::from_raw_mode(status.st_mode) {
+                FileType::Directory => {
+                    let why = "a directory stands where a file is to be";
+                    Err(Error::of_kind(FailureKind::InTheWay, "replace", self.path(entry), why))
+                }
+                FileType::RegularFile => {
+                    let there = list::generation_of(&status);
+                    let is_same = there.size_bytes == entry.generation.size_bytes
+                        && there.modified == entry.generation.modified
+                        && entry.kind == Kind::File;
+                    Ok(if is_same { Decision::Same } else { Decision::Replace })
+                }
+                _ => Ok(Decision::Replace),
+            },
+        }
+    }
+
+    fn lane(&self) -> Result<Box<dyn SinkLane>> {
+        Ok(Box::new(PosixSinkLane { shared: self.shared.clone(), current: None, lanes: Vec::new(), next: 0 }))
+    }
+
+    fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem)?;
+        Ok((Arc::new(file), journal))
+    }
+
+    fn sync_group(&self, group: &[Staged]) -> Result<()> {
+        let lanes = self.shared.lanes.read().unwrap();
+        let mut synced: HashSet<u64> = HashSet::new();
+        for staged in group {
+            let lane = &lanes[staged.lane as usize];
+            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
+                let file = openat(
+                    &lane.directory.directory,
+                    FileNumber::new(staged.number).as_c_str(),
+                    OFlags::RDONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                );
+                let synced = file.and_then(fsync);
+                synced.map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+            } else if synced.insert(lane.staging.device) {
+                syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, staged: &Staged) -> Result<()> {
+        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let name = FileNumber::new(staged.number);
+        let published =
+            self.shared.rename(lane.directory.directory.as_fd(), name.as_c_str(), &staged.entry, staged.rule);
+        if published.is_err() {
+            self.discard(staged);
+        }
+        published
+    }
+
+    fn discard(&self, staged: &Staged) {
+        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), AtFlags::empty());
+    }
+
+    fn reread(&self, staged: &Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let name = FileNumber::new(staged.number);
+        let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty())
+            .map_err(|e| self.error("read back", &staged.entry, e))?;
+        read_back(file.as_fd(), check).map_err(|e| self.error("read back", &staged.entry, e))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let changed = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
+        let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
+        let mut synced = HashSet::new();
+        for key in changed {
+            let directory = self.shared.tree.open(key).map_err(fail)?;
+            if facts::has_local_journal(directory.as_fd()) {
+                // One wait for the journal covers every directory of that file system.
+                let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
+                if synced.insert(device) {
+                    syncfs(&directory).map_err(|e| fail(e.into()))?;
+                }
+            } else if !facts::is_memory_backed(directory.as_fd()) {
+                fsync(&directory).map_err(|e| fail(e.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_directory(&self, entry: &Entry) -> Result<()> {
+        let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
+        let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
+        if self.shared.tree.is_fresh(entry.id.0) || self.shared.chmod.is_some() {
+            fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        }
+        futimens(&directory, &times_of(entry.generation.modified)).map_err(fail)
+    }
+
+    fn close(&self) {
+        let lanes = std::mem::take(&mut *self.shared.lanes.write().unwrap());
+        for lane in lanes {
+            lane.staging.remove_lane(&lane.directory);
+        }
+        for staging in self.shared.stagings.lock().unwrap().values() {
+            staging.remove_if_empty();
+        }
+    }
+
+    fn path(&self, entry: &Entry) -> Vec<u8> {
+        self.shared.tree.path(entry.parent.0, entry.name.as_bytes())
+    }
+}
+
+/// One lane's staging on each file system it met.
+struct PosixSinkLane {
+    shared: Arc<Shared>,
+    /// The destination directory of the last object and the staging that serves it.
+    current: Option<(ObjectId, usize)>,
+    /// (device, number among the sink's lanes, the lane).
+    lanes: Vec<(u64, u64, Arc<Lane>)>,
+    next: u64,
+}
+
+impl PosixSinkLane {
+    /// Index in `lanes` of the staging on the file system that `entry` goes to.
+    fn lane_for(&mut self, entry: &Entry) -> Result<usize> {
+        if let Some((parent, index)) = self.current
+            && parent == entry.parent
+        {
+            return Ok(index);
+        }
+        let directory = self.shared.open_directory(entry)?;
+        let staging = self.shared.staging_for(&directory)?;
+        let index = match self.lanes.iter().position(|(device, ..)| *device == staging.device) {
+            Some(index) => index,
+            None => {
+                let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
+                let mut all = self.shared.lanes.write().unwrap();
+                all.push(lane.clone());
+                self.lanes.push((staging.device, all.len() as u64 - 1, lane));
+                self.lanes.len() - 1
+            }
+        };
+        self.current = Some((entry.parent, index));
+        Ok(index)
+    }
+}
+
+impl SinkLane for PosixSinkLane {
+    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let index = self.lane_for(entry)?;
+        let (_, lane, Lane { directory, .. }) = (&self.lanes[index].0, self.lanes[index].1, &*self.lanes[index].2);
+        self.next += 1;
+        // Numbers are unique in the process: two lanes may share a file system, never a name.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = FileNumber::new(number);
+        let fail = |operation| {
+            let path = self.shared.tree.path(entry.parent.0, entry.name.as_bytes());
+            move |e: io::Error| Error::new(operation, path, e)
+        };
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let created = openat(&directory.directory, name.as_c_str(), flags, Mode::from_raw_mode(entry.mode & 0o777));
+        let file = created.map_err(|e| fail("create file")(e.into()))?;
+        let written = write_all(file.as_fd(), bytes).and_then(|()| {
+            if let Some((mode, _)) = self.shared.chmod {
+                fchmod(&file, Mode::from_raw_mode(mode))?;
+            }
+            futimens(&file, &times_of(entry.generation.modified))?;
+            if sync { fsync(&file) } else { Ok(()) }
+        });
+        if let Err(e) = written {
+            let _ = unlinkat(&directory.directory, name.as_c_str(), AtFlags::empty());
+            return Err(fail("write file")(e.into()));
+        }
+        Ok(Staged { entry: entry.clone(), rule, number, lane })
+    }
+}
+
+pub(super) fn times_of(modified: Timestamp) -> Timestamps {
+    let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
+    let modified = Timespec { tv_sec: modified.seconds as _, tv_nsec: modified.nanoseconds as _ };
+    Timestamps { last_access: omitted, last_modification: modified }
+}
+
+fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a file from its storage: what the page cache holds is written out and dropped first, where the file system
+/// does such a thing.
+pub(super) fn read_back(file: BorrowedFd<'_>, check: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    rustix::fs::fdatasync(file)?;
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    let mut buffer = vec![0; 1 << 18];
+    let mut offset = 0;
+    loop {
+        match rustix::io::pread(file, &mut buffer, offset) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                check(&buffer[..n]);
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

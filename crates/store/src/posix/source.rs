@@ -1,0 +1,245 @@
+//! Directory trees and files as a source.
+//!
+//! Invariants: opening goes through the tree of directories that were listed, one name at a time; a file is read
+//! through a descriptor whose generation is checked after the read, so that a change is noticed (I8).
+
+use super::beneath;
+use super::list::{self, Pending};
+use super::tree::Tree;
+use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::{Error, Result};
+use model::{Entry, Failure, FailureKind, Generation, Kind, Name, ObjectId};
+use rustix::fs::{AtFlags, fstat, statat};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Keys of the directories that the user named, apart from those found by listing.
+const BASE: u64 = 1 << 63;
+
+/// One source argument, already opened.
+enum Base {
+    /// Its contents, without itself (`dir/`).
+    Contents { key: u64 },
+    /// The object `name` in the directory `key`.
+    Object { key: u64, name: Name },
+}
+
+pub struct PosixSource {
+    tree: Arc<Tree>,
+    bases: Vec<Base>,
+}
+
+impl PosixSource {
+    pub fn new() -> PosixSource {
+        PosixSource { tree: Arc::new(Tree::default()), bases: Vec::new() }
+    }
+
+    /// Adds a path of the user's own. A trailing slash means the contents of the directory (rsync's rule).
+    pub fn add_local(&mut self, path: &[u8]) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let as_path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let fail = |e: io::Error| Error::new("open source", path, e);
+        let names_contents =
+            path.ends_with(b"/") || path.ends_with(b"/.") || path == b"." || as_path.file_name().is_none();
+        if names_contents {
+            return self.add_contents(beneath::open_directory(as_path).map_err(fail)?).map_err(fail);
+        }
+        let name = as_path.file_name().map(|n| n.as_bytes()).unwrap_or_default();
+        let name = Name::new(name).map_err(|e| fail(io::Error::other(e)))?;
+        let parent = as_path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        self.add_object(beneath::open_directory(parent).map_err(fail)?, name).map_err(fail)
+    }
+
+    /// Adds a path below a served root; nothing outside it can be reached.
+    pub fn add_beneath(&mut self, root: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+        let fail = |e: io::Error| Error::new("open source", path, e);
+        let names = model::name::relative_path(path).map_err(|e| {
+            Error::of_kind(
+                model::FailureKind::NameRefused,
+                "open source",
+                path,
+                &format!("{e}; paths are relative to the root"),
+            )
+        })?;
+        let names_contents = path.ends_with(b"/") || path.ends_with(b"/.") || names.is_empty();
+        match names.split_last() {
+            Some((last, parents)) if !names_contents => {
+                let parent = beneath::resolve_directory(root, parents).map_err(fail)?;
+                self.add_object(parent, last.clone()).map_err(fail)
+            }
+            _ => self.add_contents(beneath::resolve_directory(root, &names).map_err(fail)?).map_err(fail),
+        }
+    }
+
+    fn add_contents(&mut self, directory: OwnedFd) -> io::Result<()> {
+        let key = BASE | self.bases.len() as u64;
+        self.tree.insert_base(key, Arc::new(directory), b"");
+        self.bases.push(Base::Contents { key });
+        Ok(())
+    }
+
+    fn add_object(&mut self, parent: OwnedFd, name: Name) -> io::Result<()> {
+        statat(&parent, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
+        let key = BASE | self.bases.len() as u64;
+        self.tree.insert_base(key, Arc::new(parent), b"");
+        self.bases.push(Base::Object { key, name });
+        Ok(())
+    }
+
+    /// The one source is a file or link (not a directory): its destination may be a new name for it.
+    pub fn is_single_object(&self) -> bool {
+        let [Base::Object { key, name, .. }] = &self.bases[..] else { return false };
+        let Ok(parent) = self.tree.open(*key) else { return false };
+        statat(&parent, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|s| !rustix::fs::FileType::from_raw_mode(s.st_mode).is_dir())
+    }
+
+    fn look(&self, key: u64, name: &Name, id: ObjectId, parent: ObjectId) -> Result<Entry> {
+        let path = || self.tree.path(key, name.as_bytes());
+        let directory = self.tree.open(key).map_err(|e| Error::new("open directory", path(), e))?;
+        let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| Error::new("look at", path(), e))?;
+        list::entry_from(directory.as_fd(), name, id, parent, &status)
+    }
+}
+
+impl Default for PosixSource {
+    fn default() -> Self {
+        PosixSource::new()
+    }
+}
+
+impl Source for PosixSource {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+        let mut next_id = 1;
+        let mut pending = Vec::new();
+        let mut top_names = HashSet::new();
+        let is_merged = self.bases.len() > 1;
+        let emit = &mut |found: Found| match found {
+            Found::Object(o)
+                if is_merged && o.entry.parent == ObjectId::ROOT && !top_names.insert(o.entry.name.clone()) =>
+            {
+                let message = "two sources have this name at the destination".to_owned();
+                emit(Found::Failed(Failure { path: self.path(&o), kind: FailureKind::Duplicate, message }))
+            }
+            found => emit(found),
+        };
+        for base in &self.bases {
+            match base {
+                Base::Contents { key } => pending.push(Pending { key: DirectoryKey(*key), id: ObjectId::ROOT }),
+                Base::Object { key, name } => {
+                    let id = ObjectId(next_id);
+                    let entry = self.look(*key, name, id, ObjectId::ROOT)?;
+                    next_id += 1;
+                    if entry.kind == Kind::Directory {
+                        self.tree.insert(id.0, *key, name.clone(), false);
+                        pending.push(Pending { key: DirectoryKey(id.0), id });
+                    }
+                    let object = SourceObject { entry, directory: DirectoryKey(*key), is_open_ended: false };
+                    if !emit(Found::Object(object)) {
+                        return Ok(());
+                    }
+                }
+            }
+            while let Some(at) = pending.pop() {
+                if !list::list_directory(&self.tree, &at, &mut next_id, &mut pending, emit) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        Box::new(PosixSourceLane { tree: self.tree.clone(), directory: None })
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        self.tree.path(object.directory.0, object.entry.name.as_bytes())
+    }
+
+    fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+        let mut again = object.clone();
+        again.entry = self.look(object.directory.0, &object.entry.name, object.entry.id, object.entry.parent)?;
+        Ok(again)
+    }
+}
+
+struct PosixSourceLane {
+    tree: Arc<Tree>,
+    /// The directory of the last object: the next one is most often in it too.
+    directory: Option<(DirectoryKey, Arc<OwnedFd>)>,
+}
+
+impl PosixSourceLane {
+    fn open_object(&mut self, object: &SourceObject) -> Result<OwnedFd> {
+        let fail =
+            |tree: &Tree, e| Error::new("open file", tree.path(object.directory.0, object.entry.name.as_bytes()), e);
+        let directory = match &self.directory {
+            Some((key, directory)) if *key == object.directory => directory,
+            _ => {
+                let opened = self.tree.open(object.directory.0).map_err(|e| fail(&self.tree, e))?;
+                &self.directory.insert((object.directory, opened)).1
+            }
+        };
+        beneath::open_file(directory.as_fd(), &object.entry.name).map_err(|e| fail(&self.tree, e))
+    }
+}
+
+impl SourceLane for PosixSourceLane {
+    fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
+        let file = self.open_object(object)?;
+        let fail = |e: rustix::io::Errno| Error::new("read file", b"", e);
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match rustix::io::read(&file, &mut buffer[filled..]) {
+                Ok(0) => break,
+                // The size is known: a read that returns all of it need not be followed by one that returns nothing,
+                // because the generation is looked at afterwards.
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(fail(e)),
+            }
+        }
+        let status = fstat(&file).map_err(fail)?;
+        Ok((filled, list::generation_of(&status)))
+    }
+
+    fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>> {
+        let file = std::fs::File::from(self.open_object(object)?);
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        Ok(Arc::new(PosixFile { file }))
+    }
+}
+
+struct PosixFile {
+    file: std::fs::File,
+}
+
+impl SourceFile for PosixFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::new("read file", b"", e)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn generation(&self) -> Result<Generation> {
+        let status = fstat(&self.file).map_err(|e| Error::new("read file status", b"", e))?;
+        Ok(list::generation_of(&status))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}

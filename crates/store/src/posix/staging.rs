@@ -1,0 +1,212 @@
+//! Where incomplete objects live: one private directory per root and file system, swept when it is left over.
+//!
+//! ```text
+//! ROOT/.thalweg-staging-UID/   0700, ours
+//!     lane-RANDOM/             small files of one lane, numbered; held by a lock while the lane lives
+//!     KEY.data  KEY.log        one large object and its extent log; the log is locked while an attempt works on it
+//! ```
+//!
+//! Invariants:
+//! - Staging is a real directory of this user with mode 0700; anything else of that name is refused (F044).
+//! - Names are created with O_EXCL; nothing of another attempt is written to unless its lock was won.
+//! - What no one has locked is removed: lanes at once, large objects `LARGE_KEPT_SECONDS` after their last change (I20).
+
+use super::facts::STAGING_PREFIX;
+use super::{beneath, list};
+use crate::{Error, Result};
+use model::{FailureKind, Name};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Seven days: DESIGN section 8.
+const LARGE_KEPT_SECONDS: i64 = 7 * 24 * 3600;
+
+pub struct Staging {
+    pub directory: OwnedFd,
+    pub device: u64,
+    parent: Arc<OwnedFd>,
+    name: CString,
+}
+
+impl Staging {
+    /// Opens (or makes) the staging directory below `parent` and sweeps what dead attempts left.
+    pub fn open(parent: Arc<OwnedFd>) -> Result<Staging> {
+        let fail = |e: Errno| Error::new("make staging directory", STAGING_PREFIX, e);
+        let user = rustix::process::geteuid().as_raw();
+        let mut name = STAGING_PREFIX.to_vec();
+        name.extend_from_slice(user.to_string().as_bytes());
+        let name = Name::new(&name).expect("prefix and digits are a name");
+        let (directory, status) = loop {
+            match mkdirat(&parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(fail(e)),
+            }
+            let directory = beneath::open_child(parent.as_fd(), &name)
+                .map_err(|e| Error::new("open staging directory", name.as_bytes(), e))?;
+            // Users share the lock; the last one, which removes the directory, needs it alone. Whoever waited here
+            // may hold a directory that is gone.
+            flock(&directory, FlockOperation::LockShared).map_err(fail)?;
+            let status = fstat(&directory).map_err(fail)?;
+            if status.st_nlink > 0 {
+                break (directory, status);
+            }
+        };
+        if status.st_uid != user || status.st_mode & 0o077 != 0 {
+            let why = "it belongs to another user or others may enter it; remove it and run the command again";
+            return Err(Error::of_kind(FailureKind::Permission, "use staging directory", name.as_bytes(), why));
+        }
+        let staging = Staging { directory, device: status.st_dev, parent, name: name.as_c_str().to_owned() };
+        staging.sweep();
+        Ok(staging)
+    }
+
+    /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.
+    pub fn make_lane(&self) -> Result<LaneDirectory> {
+        let fail = |e: Errno| Error::new("make staging directory", b"", e);
+        let name = CString::new(format!("lane-{:016x}", random())).expect("no NUL");
+        mkdirat(&self.directory, &name, Mode::from_raw_mode(0o700)).map_err(fail)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(&self.directory, &name, flags, Mode::empty()).map_err(fail)?;
+        flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(fail)?;
+        Ok(LaneDirectory { directory, name })
+    }
+
+    /// Removes a lane's directory if it is empty.
+    pub fn remove_lane(&self, lane: &LaneDirectory) {
+        let _ = unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR);
+    }
+
+    /// Removes the staging directory itself if nothing is in it and no one else uses it.
+    pub fn remove_if_empty(&self) {
+        if flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return;
+        }
+        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
+    }
+
+    fn sweep(&self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+        let _ = list::read_directory(self.directory.as_fd(), &mut |name, status| {
+            if let Ok(status) = status {
+                let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
+                if is_directory && name.as_bytes().starts_with(b"lane-") {
+                    self.sweep_lane(name);
+                } else if !is_directory && now - status.st_mtime as i64 > LARGE_KEPT_SECONDS && self.is_unlocked(name) {
+                    let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::empty());
+                }
+            }
+            true
+        });
+    }
+
+    fn sweep_lane(&self, name: &Name) {
+        let Ok(lane) = beneath::open_child(self.directory.as_fd(), name) else { return };
+        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return;
+        }
+        let _ = list::read_directory(lane.as_fd(), &mut |file, _| {
+            let _ = unlinkat(&lane, file.as_c_str(), AtFlags::empty());
+            true
+        });
+        let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::REMOVEDIR);
+    }
+
+    fn is_unlocked(&self, name: &Name) -> bool {
+        let log = match name.as_bytes().strip_suffix(b".data") {
+            Some(stem) => Name::new(&[stem, b".log"].concat()).ok(),
+            None => Some(name.clone()),
+        };
+        log.and_then(|log| beneath::open_file(self.directory.as_fd(), &log).ok())
+            .is_none_or(|log| flock(&log, FlockOperation::NonBlockingLockExclusive).is_ok())
+    }
+}
+
+/// One lane's directory. Its files are numbered from 0.
+pub struct LaneDirectory {
+    pub directory: OwnedFd,
+    name: CString,
+}
+
+/// The name of a lane's file: its number in hexadecimal, without allocating.
+pub struct FileNumber {
+    digits: [u8; 17],
+}
+
+impl FileNumber {
+    pub fn new(number: u64) -> FileNumber {
+        let mut digits = [0; 17];
+        for (i, digit) in digits[..16].iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(number >> (60 - 4 * i)) as usize & 15];
+        }
+        FileNumber { digits }
+    }
+
+    pub fn as_c_str(&self) -> &std::ffi::CStr {
+        std::ffi::CStr::from_bytes_with_nul(&self.digits).expect("sixteen digits and a NUL")
+    }
+}
+
+/// Names only need to be free, and the directory is private: a counter mixed with time and process is enough where the
+/// kernel gives no random bytes.
+pub fn random() -> u64 {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let mut bytes = [0u8; 8];
+    if let Ok(8) = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
+        return u64::from_le_bytes(bytes);
+    }
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    time ^ u64::from(std::process::id()) << 40 ^ COUNTER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Opens a file of staging that was made with O_EXCL or whose lock is won afterwards; a link there is refused.
+pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(&staging.directory, name, flags, Mode::from_raw_mode(0o600))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &std::path::Path) -> Result<Staging> {
+        Staging::open(Arc::new(beneath::open_directory(path).unwrap()))
+    }
+
+    #[test]
+    fn a_dead_lane_is_swept_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = open(dir.path()).unwrap();
+        let live = first.make_lane().unwrap();
+        let dead = first.make_lane().unwrap();
+        openat(&dead.directory, c"0", OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
+        let (live_name, dead_name) = (live.name.clone(), dead.name.clone());
+        drop(dead);
+        let second = open(dir.path()).unwrap();
+        assert!(openat(&second.directory, &live_name, OFlags::DIRECTORY, Mode::empty()).is_ok());
+        assert_eq!(openat(&second.directory, &dead_name, OFlags::DIRECTORY, Mode::empty()).err(), Some(Errno::NOENT));
+    }
+
+    #[test]
+    fn staging_that_others_may_enter_or_that_is_a_link_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).unwrap();
+        let name = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(open(dir.path()).err().map(|e| e.kind), Some(FailureKind::Permission));
+        std::fs::remove_dir(&name).unwrap();
+        symlink("/tmp", &name).unwrap();
+        assert!(open(dir.path()).is_err());
+    }
+
+    #[test]
+    fn file_numbers_are_distinct_names() {
+        assert_eq!(FileNumber::new(0x1f).as_c_str().to_bytes(), b"000000000000001f");
+    }
+}

@@ -1,0 +1,157 @@
+//! The directories of one job, by number, opened on demand below their parents.
+//!
+//! Invariants:
+//! - A directory is reached only from a base descriptor through `open_child`, one name at a time: no link on the way is
+//!   followed and no path is ever resolved as text.
+//! - At most `OPEN_MAX` descriptors are held; evicted ones are opened again when needed.
+//!
+//! Memory: about 100 bytes for each directory of the job.
+
+use super::beneath;
+use model::Name;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// Descriptors held open. Half of the usual soft limit of 1,024 leaves room for streams and files.
+const OPEN_MAX: usize = 512;
+/// A chain of parents longer than this is refused (F047 asks for 1,000 levels).
+const DEPTH_MAX: usize = 4096;
+
+enum Node {
+    /// A directory opened by its owner; `path` is what it is called below the job's destination.
+    Base {
+        directory: Arc<OwnedFd>,
+        path: Box<[u8]>,
+    },
+    Below {
+        parent: u64,
+        name: Name,
+        is_fresh: bool,
+    },
+}
+
+#[derive(Default)]
+pub struct Tree {
+    nodes: RwLock<HashMap<u64, Node>>,
+    open: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+}
+
+impl Tree {
+    pub fn insert_base(&self, key: u64, directory: Arc<OwnedFd>, path: &[u8]) {
+        self.nodes.write().unwrap().insert(key, Node::Base { directory, path: path.into() });
+    }
+
+    /// `is_fresh` says that the directory was made by this job, so that nothing can be in it.
+    pub fn insert(&self, key: u64, parent: u64, name: Name, is_fresh: bool) {
+        self.nodes.write().unwrap().insert(key, Node::Below { parent, name, is_fresh });
+    }
+
+    pub fn is_fresh(&self, key: u64) -> bool {
+        matches!(self.nodes.read().unwrap().get(&key), Some(Node::Below { is_fresh: true, .. }))
+    }
+
+    /// Opens a directory, or hands out the descriptor that is open.
+    pub fn open(&self, key: u64) -> io::Result<Arc<OwnedFd>> {
+        let (mut at, missing) = self.nearest_open(key)?;
+        for (key, name) in missing.into_iter().rev() {
+            at = Arc::new(beneath::open_child(at.as_fd(), &name)?);
+            self.remember(key, &at);
+        }
+        Ok(at)
+    }
+
+    /// The nearest open ancestor and what is to be opened below it, innermost first.
+    fn nearest_open(&self, key: u64) -> io::Result<(Arc<OwnedFd>, Vec<(u64, Name)>)> {
+        let mut missing = Vec::new();
+        let mut at = key;
+        loop {
+            if let Some(found) = self.open.lock().unwrap().get(&at) {
+                return Ok((found.clone(), missing));
+            }
+            let nodes = self.nodes.read().unwrap();
+            match nodes.get(&at) {
+                Some(Node::Base { directory, .. }) => return Ok((directory.clone(), missing)),
+                Some(Node::Below { parent, name, .. }) if missing.len() < DEPTH_MAX => {
+                    missing.push((at, name.clone()));
+                    at = *parent;
+                }
+                Some(Node::Below { .. }) => return Err(io::Error::other("the directory lies too deep")),
+                None => return Err(io::Error::other("the directory was not made")),
+            }
+        }
+    }
+
+    fn remember(&self, key: u64, directory: &Arc<OwnedFd>) {
+        let mut open = self.open.lock().unwrap();
+        if open.len() >= OPEN_MAX {
+            // Directories are visited one after the other: which half goes matters little.
+            let mut kept = 0;
+            open.retain(|_, _| {
+                kept += 1;
+                kept % 2 == 0
+            });
+        }
+        open.insert(key, directory.clone());
+    }
+
+    /// The path of `name` in a directory, relative to the destination of the job.
+    pub fn path(&self, directory: u64, name: &[u8]) -> Vec<u8> {
+        let nodes = self.nodes.read().unwrap();
+        let mut parts: Vec<&[u8]> = vec![name];
+        let mut at = directory;
+        while let Some(node) = nodes.get(&at) {
+            match node {
+                Node::Base { path, .. } => {
+                    parts.push(path);
+                    break;
+                }
+                Node::Below { parent, name, .. } if parts.len() < DEPTH_MAX => {
+                    parts.push(name.as_bytes());
+                    at = *parent;
+                }
+                Node::Below { .. } => break,
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.reverse();
+        parts.join(&b'/')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_swapped_for_a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("root/a")).unwrap();
+        std::fs::create_dir_all(dir.path().join("outside/b")).unwrap();
+        let root = Arc::new(beneath::open_directory(&dir.path().join("root")).unwrap());
+        let tree = Tree::default();
+        tree.insert_base(0, root, b"");
+        tree.insert(1, 0, Name::new(b"a").unwrap(), false);
+        tree.insert(2, 1, Name::new(b"b").unwrap(), false);
+        std::fs::remove_dir(dir.path().join("root/a")).unwrap();
+        std::os::unix::fs::symlink("../outside", dir.path().join("root/a")).unwrap();
+        assert!(tree.open(2).is_err());
+        assert_eq!(tree.path(2, b"f"), b"a/b/f");
+    }
+
+    #[test]
+    fn more_directories_than_descriptors_stay_reachable() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree::default();
+        tree.insert_base(0, Arc::new(beneath::open_directory(dir.path()).unwrap()), b"");
+        for i in 1..=(OPEN_MAX as u64 * 2) {
+            std::fs::create_dir(dir.path().join(i.to_string())).unwrap();
+            tree.insert(i, 0, Name::new(i.to_string().as_bytes()).unwrap(), true);
+        }
+        for i in (1..=(OPEN_MAX as u64 * 2)).chain(1..10) {
+            tree.open(i).unwrap();
+            assert!(tree.open.lock().unwrap().len() <= OPEN_MAX);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Writing storage: stage out of sight, then publish.
+
+use crate::Result;
+use model::Entry;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// What stands at an entry's final name.
+#[derive(Debug)]
+pub enum Decision {
+    /// Nothing: publish must not replace anything.
+    Absent,
+    /// An older or different object, to be replaced in one step.
+    Replace,
+    /// Size and modification time are equal: nothing to do.
+    Same,
+}
+
+/// Whether publishing may replace an object at the final name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PublishRule {
+    NoReplace,
+    Replace,
+}
+
+/// How a sink makes things durable; chosen once per job from the file system and the user's wish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Memory-backed storage, or the user does not want to wait: publishing is immediate.
+    None,
+    /// Each file by itself.
+    File,
+    /// A group of staged files shares one durability point.
+    Group,
+}
+
+/// What a sink is and can do.
+#[derive(Clone, Debug)]
+pub struct SinkFacts {
+    /// The file system's name as far as it is known: "ext4", "tmpfs", "nfs".
+    pub file_system: &'static str,
+    pub is_memory_backed: bool,
+    /// Room for unprivileged writers.
+    pub free_bytes: u64,
+    /// `None` where the file system does not count them.
+    pub free_inodes: Option<u64>,
+    /// Chunks must arrive in order, on one stream (pipes).
+    pub is_sequential: bool,
+}
+
+/// A small object, complete in staging, not yet visible.
+#[derive(Debug)]
+pub struct Staged {
+    pub entry: Entry,
+    pub rule: PublishRule,
+    /// Which of the lane's staged files it is; meaningful to the sink that made it.
+    pub number: u64,
+    pub lane: u64,
+}
+
+pub trait Sink: Send + Sync {
+    fn facts(&self) -> Result<SinkFacts>;
+
+    /// Makes the directory of this entry (or accepts one that is there) so that children can follow.
+    fn make_directory(&self, entry: &Entry) -> Result<()>;
+
+    /// Makes a symbolic link in one step. False when an equal one was there.
+    fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool>;
+
+    fn decide(&self, entry: &Entry) -> Result<Decision>;
+
+    /// One lane's own staging handle.
+    fn lane(&self) -> Result<Box<dyn SinkLane>>;
+
+    /// Opens staging for an object that arrives chunk by chunk, and returns the journal that an earlier attempt left
+    /// under the same `stem` (letters and digits, at most 64). Two attempts at once never share staging: the second
+    /// gets fresh staging of its own and an empty journal.
+    fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)>;
+
+    /// Makes the contents of everything in `group` durable with one wait. An error condemns the whole group: the caller
+    /// drops it and has it sent again.
+    fn sync_group(&self, group: &[Staged]) -> Result<()>;
+
+    /// Renames a staged object to its final name.
+    fn publish(&self, staged: &Staged) -> Result<()>;
+
+    /// Removes a staged object that will not be published.
+    fn discard(&self, staged: &Staged);
+
+    /// Compares what storage returns for a staged object with what was written; `check` is fed blocks in order.
+    fn reread(&self, staged: &Staged, check: &mut dyn FnMut(&[u8])) -> Result<()>;
+
+    /// Makes the names published since the last call durable.
+    fn sync_names(&self) -> Result<()>;
+
+    /// Gives a directory its final mode and time. Children before parents.
+    fn finish_directory(&self, entry: &Entry) -> Result<()>;
+
+    /// Removes this job's empty staging.
+    fn close(&self);
+
+    /// Path of an entry below the destination; for reports.
+    fn path(&self, entry: &Entry) -> Vec<u8>;
+}
+
+pub trait SinkLane: Send {
+    /// Stages a whole small object with its metadata. When `sync` is set it is durable on return.
+    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged>;
+}
+
+/// Staging of a large object; lanes write disjoint chunks of it at once.
+pub trait StagedFile: Send + Sync {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Reads what was staged; less than asked for where nothing was written yet.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Appends to the journal; the bytes mean nothing to the storage.
+    fn append_journal(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Keeps the first `length` bytes of the journal.
+    fn truncate_journal(&self, length: u64) -> Result<()>;
+
+    /// Makes the data written so far durable, then the journal.
+    fn checkpoint(&self) -> Result<()>;
+
+    /// Reads back past the page cache where the file system allows it.
+    fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()>;
+
+    /// Sets size and metadata of `entry`, waits for durability when `sync` is set, and renames to the final name.
+    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()>;
+
+    /// Forgets everything staged: the source changed, or the staging is dead after a failed write or sync.
+    fn discard(&self);
+}

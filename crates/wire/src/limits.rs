@@ -1,0 +1,38 @@
+//! Every bound that the protocol sets, in one table, with the relations between them proved at compile time.
+
+/// The length of any control frame's body.
+pub const CONTROL_BODY_BYTES_MAX: usize = 1 << 20;
+/// Before a session is authenticated, a body may be no longer than this.
+pub const HELLO_BODY_BYTES_MAX: usize = 4 << 10;
+/// Entries in one listing frame.
+pub const ENTRIES_MAX: usize = 1024;
+/// Small files in one pack.
+pub const PACK_FILES_MAX: usize = 1024;
+/// Payload bytes in one pack.
+pub const PACK_BYTES_MAX: usize = 256 << 10;
+/// A pack's body: payload, and a table row of at most 56 bytes for each file.
+pub const PACK_BODY_BYTES_MAX: usize = PACK_BYTES_MAX + PACK_FILES_MAX * 56 + 16;
+/// Files of at most this size travel in packs; larger ones chunk by chunk. Half a pack, so that a pack holds two.
+pub const PACKED_FILE_BYTES_MAX: u64 = 128 << 10;
+/// Bytes of a symbolic link, as PATH_MAX.
+pub const LINK_BYTES_MAX: usize = 4096;
+/// Paths named when a job is opened, each of at most PATH_MAX bytes.
+pub const OPEN_PATHS_MAX: usize = 128;
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Text in a failure or a close.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// Entries that may be described and not yet settled: two round trips at 100,000 files/s and 200 ms need 40,000.
+pub const ENTRIES_OPEN_MAX: u64 = 65_536;
+/// Data streams of one session.
+pub const STREAMS_MAX: u32 = 256;
+/// Jobs open in one session.
+pub const JOBS_MAX: usize = 16;
+/// Directories of one job: about 100 bytes each at both ends.
+pub const DIRECTORIES_MAX: usize = 4 << 20;
+
+const _: () = assert!(PACKED_FILE_BYTES_MAX as usize * 2 <= PACK_BYTES_MAX);
+const _: () = assert!(HELLO_BODY_BYTES_MAX <= CONTROL_BODY_BYTES_MAX);
+const _: () = assert!(ENTRIES_MAX as u64 * 16 <= ENTRIES_OPEN_MAX);
+// An entry is at most a name, numbers and a link; a batch of ordinary entries fits one frame, and batches are cut by
+// bytes before they reach it.
+const _: () = assert!(LINK_BYTES_MAX + 255 + 128 < CONTROL_BODY_BYTES_MAX);

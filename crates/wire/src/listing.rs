@@ -1,0 +1,195 @@
+//! Listings on the wire: entries to records and back, with every field of a peer's record checked.
+//!
+//! Invariant of `ListingCheck`: ids count up without a gap (replacements from `REPLACEMENT_FIRST` on likewise), and a
+//! parent is a directory that was described before, so a path can only lead down from the root of the job.
+
+use crate::close::{CloseCode, Refusal};
+use crate::limits::{DIRECTORIES_MAX, ENTRIES_MAX, LINK_BYTES_MAX};
+use crate::message::{Entries, EntryRecord};
+use model::{Entry, Generation, Kind, Name, ObjectId, Timestamp};
+use std::collections::HashSet;
+
+/// Ids from here on describe again an object whose source changed; the object's earlier id is void.
+pub const REPLACEMENT_FIRST: u64 = 1 << 62;
+
+const DIRECTORY: u32 = 1;
+const FILE: u32 = 2;
+const SYMLINK: u32 = 3;
+const OPEN_ENDED: u32 = 4;
+
+pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
+    let (kind, link) = match &entry.kind {
+        Kind::Directory => (DIRECTORY, Vec::new()),
+        Kind::File if is_open_ended => (OPEN_ENDED, Vec::new()),
+        Kind::File => (FILE, Vec::new()),
+        Kind::Symlink(target) => (SYMLINK, target.to_vec()),
+    };
+    EntryRecord {
+        parent: entry.parent.0,
+        name: entry.name.as_bytes().to_vec(),
+        kind,
+        mode: entry.mode,
+        size_bytes: entry.size_bytes(),
+        modified_seconds: entry.generation.modified.seconds,
+        modified_nanoseconds: entry.generation.modified.nanoseconds,
+        changed_seconds: entry.generation.changed.seconds,
+        changed_nanoseconds: entry.generation.changed.nanoseconds,
+        inode: entry.generation.inode,
+        device: entry.generation.device,
+        link,
+    }
+}
+
+/// An entry as a peer described it. A bad name fails its entry, not the session (F040, F048).
+#[derive(Debug)]
+pub enum Described {
+    Entry { entry: Entry, is_open_ended: bool },
+    BadName { id: ObjectId, parent: ObjectId, name: Vec<u8>, why: String },
+}
+
+/// The receiver's check of one job's listing.
+pub struct ListingCheck {
+    next: u64,
+    next_replacement: u64,
+    directories: HashSet<u64>,
+    /// Entries described so far, and how many may be.
+    described: u64,
+    granted: u64,
+}
+
+impl ListingCheck {
+    pub fn new(granted: u64) -> ListingCheck {
+        let directories = HashSet::from([ObjectId::ROOT.0]);
+        ListingCheck { next: 1, next_replacement: REPLACEMENT_FIRST, directories, described: 0, granted }
+    }
+
+    pub fn grant(&mut self, total: u64) {
+        self.granted = self.granted.max(total);
+    }
+
+    pub fn described(&self) -> u64 {
+        self.described
+    }
+
+    /// Checks a batch and turns it into entries.
+    pub fn check(&mut self, batch: Entries) -> Result<Vec<Described>, Refusal> {
+        let count = batch.entries.len();
+        if count == 0 || count > ENTRIES_MAX {
+            return Err(Refusal::new(CloseCode::Limit, &format!("a listing frame of {count} entries")));
+        }
+        let is_replacement = batch.first >= REPLACEMENT_FIRST;
+        let expected = if is_replacement { &mut self.next_replacement } else { &mut self.next };
+        if batch.first != *expected {
+            let text = format!("a listing continues at id {} instead of {expected}", batch.first);
+            return Err(Refusal::new(CloseCode::Malformed, &text));
+        }
+        *expected += count as u64;
+        self.described += count as u64;
+        if self.described > self.granted {
+            return Err(Refusal::new(CloseCode::Limit, "more entries were described than granted"));
+        }
+        let mut described = Vec::with_capacity(count);
+        for (id, record) in (batch.first..).zip(batch.entries) {
+            described.push(self.entry_of(ObjectId(id), record)?);
+        }
+        Ok(described)
+    }
+
+    fn entry_of(&mut self, id: ObjectId, record: EntryRecord) -> Result<Described, Refusal> {
+        let malformed = |what: &str| Refusal::new(CloseCode::Malformed, &format!("entry {id}: {what}"));
+        if !self.directories.contains(&record.parent) {
+            return Err(malformed("its parent is not a directory described before"));
+        }
+        if record.mode > 0o7777
+            || record.modified_nanoseconds >= 1_000_000_000
+            || record.changed_nanoseconds >= 1_000_000_000
+        {
+            return Err(malformed("mode or time out of range"));
+        }
+        if record.size_bytes > i64::MAX as u64 {
+            return Err(malformed("larger than any file can be"));
+        }
+        let kind = match record.kind {
+            DIRECTORY if self.directories.len() >= DIRECTORIES_MAX => {
+                return Err(Refusal::new(CloseCode::Limit, "the job has too many directories"));
+            }
+            DIRECTORY => {
+                self.directories.insert(id.0);
+                Kind::Directory
+            }
+            FILE | OPEN_ENDED => Kind::File,
+            SYMLINK if record.link.is_empty() || record.link.len() > LINK_BYTES_MAX || record.link.contains(&0) => {
+                return Err(malformed("not the content of a symbolic link"));
+            }
+            SYMLINK => Kind::Symlink(record.link.into()),
+            other => return Err(malformed(&format!("unknown kind {other}"))),
+        };
+        let name = match Name::new(&record.name) {
+            Ok(name) => name,
+            Err(e) => {
+                let parent = ObjectId(record.parent);
+                return Ok(Described::BadName { id, parent, name: record.name, why: e.to_string() });
+            }
+        };
+        let generation = Generation {
+            size_bytes: record.size_bytes,
+            modified: Timestamp { seconds: record.modified_seconds, nanoseconds: record.modified_nanoseconds },
+            changed: Timestamp { seconds: record.changed_seconds, nanoseconds: record.changed_nanoseconds },
+            inode: record.inode,
+            device: record.device,
+        };
+        let is_open_ended = record.kind == OPEN_ENDED;
+        let entry = Entry { id, parent: ObjectId(record.parent), name, kind, mode: record.mode, generation };
+        Ok(Described::Entry { entry, is_open_ended })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(parent: u64, name: &[u8]) -> EntryRecord {
+        EntryRecord { parent, name: name.to_vec(), kind: FILE, mode: 0o644, size_bytes: 3, ..EntryRecord::default() }
+    }
+
+    fn batch(first: u64, entries: Vec<EntryRecord>) -> Entries {
+        Entries { job: 1, first, entries }
+    }
+
+    #[test]
+    fn records_read_back_as_the_entries_they_came_from() {
+        let directory = EntryRecord { kind: DIRECTORY, ..file(0, b"d") };
+        let link = EntryRecord { kind: SYMLINK, link: b"../x".to_vec(), size_bytes: 0, ..file(1, b"\xffl") };
+        let mut check = ListingCheck::new(10);
+        let records = vec![directory, file(1, b"f"), link];
+        let described = check.check(batch(1, records.clone())).unwrap();
+        for (found, record) in described.iter().zip(&records) {
+            let Described::Entry { entry, is_open_ended } = found else { panic!("{found:?}") };
+            let again = record_of(entry, *is_open_ended);
+            assert_eq!(EntryRecord { size_bytes: record.size_bytes, ..again }, *record);
+        }
+    }
+
+    #[test]
+    fn ids_parents_and_credit_are_held() {
+        let refused = |check: &mut ListingCheck, b: Entries| check.check(b).unwrap_err().code;
+        assert_eq!(refused(&mut ListingCheck::new(9), batch(2, vec![file(0, b"a")])), CloseCode::Malformed);
+        assert_eq!(refused(&mut ListingCheck::new(9), batch(0, vec![file(0, b"a")])), CloseCode::Malformed);
+        assert_eq!(refused(&mut ListingCheck::new(9), batch(1, vec![file(7, b"a")])), CloseCode::Malformed);
+        assert_eq!(refused(&mut ListingCheck::new(9), batch(1, vec![])), CloseCode::Limit);
+        assert_eq!(refused(&mut ListingCheck::new(1), batch(1, vec![file(0, b"a"), file(0, b"b")])), CloseCode::Limit);
+        let mut check = ListingCheck::new(9);
+        check.check(batch(1, vec![file(0, b"a")])).unwrap();
+        // A file is no parent.
+        assert_eq!(refused(&mut check, batch(2, vec![file(1, b"b")])), CloseCode::Malformed);
+    }
+
+    #[test]
+    fn a_bad_name_fails_its_entry_only() {
+        let mut check = ListingCheck::new(9);
+        for (i, name) in [&b".."[..], b"", b"a/b", b"a\0", &[b'x'; 300]].into_iter().enumerate() {
+            let described = check.check(batch(1 + i as u64, vec![file(0, name)])).unwrap();
+            assert!(matches!(described[0], Described::BadName { .. }), "{name:?}");
+        }
+    }
+}
