@@ -199,36 +199,30 @@ impl fmt::Debug for Digest {
 }
 
 /// Digests one chunk block by block.
-pub struct ChunkHasher {
-    state: State,
-    /// The chunk is the whole object: BLAKE3 finalises as a root.
-    is_whole: bool,
-}
+pub struct ChunkHasher(State);
 
+// A CRC's state is 200 bytes of tables' parameters; a chunk has one, on the stack, and no allocation.
+#[allow(clippy::large_enum_variant)]
 enum State {
     Crc(crc_fast::Digest),
     Blake3(Box<blake3::Hasher>),
 }
 
 impl ChunkHasher {
-    /// Starts the digest of `extent` of an object of `size_bytes`.
-    pub fn new(algorithm: DigestAlgorithm, extent: Extent, size_bytes: u64) -> ChunkHasher {
-        let is_whole = extent == Extent::new(0, size_bytes);
-        let state = match algorithm {
+    /// Starts the digest of the chunk at offset `start`.
+    pub fn new(algorithm: DigestAlgorithm, start: u64) -> ChunkHasher {
+        ChunkHasher(match algorithm {
             DigestAlgorithm::Crc64Nvme => State::Crc(crc_fast::Digest::new(CRC)),
             DigestAlgorithm::Blake3 => {
                 let mut hasher = Box::new(blake3::Hasher::new());
-                if !is_whole {
-                    hasher.set_input_offset(extent.start);
-                }
+                hasher.set_input_offset(start);
                 State::Blake3(hasher)
             }
-        };
-        ChunkHasher { state, is_whole }
+        })
     }
 
     pub fn update(&mut self, block: &[u8]) {
-        match &mut self.state {
+        match &mut self.0 {
             State::Crc(crc) => crc.update(block),
             State::Blake3(hasher) => {
                 hasher.update(block);
@@ -236,10 +230,11 @@ impl ChunkHasher {
         }
     }
 
-    pub fn finish(self) -> Digest {
-        match self.state {
+    /// The digest of the chunk. `is_whole` says that the chunk is the whole object: BLAKE3 then ends as a root.
+    pub fn finish(self, is_whole: bool) -> Digest {
+        match self.0 {
             State::Crc(crc) => Digest::Crc64Nvme(crc.finalize()),
-            State::Blake3(hasher) if self.is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
+            State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
             State::Blake3(hasher) => Digest::Blake3(hasher.finalize_non_root()),
         }
     }
@@ -256,11 +251,11 @@ mod tests {
         let mut start = 0;
         while start < size || chunks.is_empty() {
             let extent = Extent::new(start, size.min(start + chunk_bytes));
-            let mut hasher = ChunkHasher::new(algorithm, extent, size);
+            let mut hasher = ChunkHasher::new(algorithm, extent.start);
             for block in bytes[extent.start as usize..extent.end as usize].chunks(700) {
                 hasher.update(block);
             }
-            chunks.push(hasher.finish());
+            chunks.push(hasher.finish(extent == Extent::new(0, size)));
             start = extent.end.max(1);
         }
         algorithm.combine(&chunks, chunk_bytes, size)

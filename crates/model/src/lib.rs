@@ -18,5 +18,6 @@ pub use entry::{Entry, Generation, Kind, Timestamp};
 pub use extent::{Extent, ExtentSet};
 pub use id::{JobId, ObjectId, Pin, SessionId};
 pub use location::Location;
+pub use options::TransferOptions;
 pub use name::Name;
 pub use outcome::{Exit, Failure, FailureKind};

@@ -8,7 +8,7 @@ use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceO
 use crate::{Error, Result};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::io::{Read, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// What a pipe's object is called until its destination names it.
@@ -20,12 +20,42 @@ pub struct PipeSource {
 }
 
 struct PipeFile {
-    state: Mutex<(Box<dyn Read + Send>, u64)>,
+    state: Mutex<PipeState>,
+}
+
+struct PipeState {
+    reader: Box<dyn Read + Send>,
+    offset: u64,
+    /// A byte read ahead, to know of the end in time.
+    ahead: Option<u8>,
+    is_at_end: bool,
+}
+
+impl PipeState {
+    /// Reads until `buffer` is full or the pipe ends.
+    fn fill(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut filled = 0;
+        if let (Some(byte), Some(first)) = (self.ahead, buffer.first_mut()) {
+            *first = byte;
+            self.ahead = None;
+            filled = 1;
+        }
+        while filled < buffer.len() && !self.is_at_end {
+            match self.reader.read(&mut buffer[filled..]) {
+                Ok(0) => self.is_at_end = true,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(filled)
+    }
 }
 
 impl PipeSource {
     pub fn new(reader: Box<dyn Read + Send>) -> PipeSource {
-        PipeSource { file: Arc::new(PipeFile { state: Mutex::new((reader, 0)) }) }
+        let state = PipeState { reader, offset: 0, ahead: None, is_at_end: false };
+        PipeSource { file: Arc::new(PipeFile { state: Mutex::new(state) }) }
     }
 }
 
@@ -74,20 +104,22 @@ impl SourceLane for PipeLane {
 impl SourceFile for PipeFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut state = self.state.lock().unwrap();
-        if state.1 != offset {
+        if state.offset != offset {
             return Err(Error::of_kind(FailureKind::ReadError, "read pipe again", b"", "a pipe is read once"));
         }
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match state.0.read(&mut buffer[filled..]) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::new("read pipe", b"", e)),
-            }
+        let fail = |e| Error::new("read pipe", b"", e);
+        let filled = state.fill(buffer).map_err(fail)?;
+        let mut ahead = [0];
+        if filled == buffer.len() && state.fill(&mut ahead).map_err(fail)? == 1 {
+            state.ahead = Some(ahead[0]);
         }
-        state.1 += filled as u64;
+        state.offset += filled as u64;
         Ok(filled)
+    }
+
+    fn is_at_end(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        state.is_at_end && state.ahead.is_none()
     }
 
     fn generation(&self) -> Result<Generation> {
@@ -130,6 +162,10 @@ impl Sink for PipeSink {
         })
     }
 
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
     fn make_directory(&self, entry: &Entry) -> Result<()> {
         Err(not_a_file("write directory", entry))
     }
@@ -143,25 +179,29 @@ impl Sink for PipeSink {
     }
 
     fn lane(&self) -> Result<Box<dyn SinkLane>> {
-        Ok(Box::new(PipeSinkLane { output: self.output.clone() }))
+        Ok(Box::new(PipeSinkLane { output: self.output.clone(), held: Vec::new() }))
     }
 
     fn begin(&self, _: &Entry, _: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         Ok((self.output.clone(), Vec::new()))
     }
 
-    fn sync_group(&self, _: &[Staged]) -> Result<()> {
+    fn has_journal(&self, _: &Entry, _: &str) -> bool {
+        false
+    }
+
+    fn sync_group(&self, _: &mut dyn Iterator<Item = Staged>) -> Result<()> {
         Ok(())
     }
 
-    fn publish(&self, _: &Staged) -> Result<()> {
+    fn publish(&self, _: &Entry, _: Staged) -> Result<()> {
         Ok(())
     }
 
-    fn discard(&self, _: &Staged) {}
+    fn discard(&self, _: Staged) {}
 
-    fn reread(&self, staged: &Staged, _: &mut dyn FnMut(&[u8])) -> Result<()> {
-        Err(not_a_file("read back", &staged.entry))
+    fn reread(&self, entry: &Entry, _: Staged, _: &mut dyn FnMut(&[u8])) -> Result<()> {
+        Err(not_a_file("read back", entry))
     }
 
     fn sync_names(&self) -> Result<()> {
@@ -179,15 +219,39 @@ impl Sink for PipeSink {
     }
 }
 
+/// Small objects are held whole until they are sealed: nothing unverified is written.
 struct PipeSinkLane {
     output: Arc<PipeOutput>,
+    held: Vec<u8>,
 }
 
 impl SinkLane for PipeSinkLane {
-    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, _: bool) -> Result<Staged> {
-        self.output.write_at(0, bytes)?;
+    fn create(&mut self, _: &Entry) -> Result<()> {
+        self.held.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.held.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn seal(&mut self, entry: &Entry, rule: PublishRule, _: bool) -> Result<Staged> {
+        self.output.write_at(0, &self.held)?;
         self.output.publish(entry, rule, false)?;
-        Ok(Staged { entry: entry.clone(), rule, number: 0, lane: 0 })
+        Ok(Staged { number: 0, lane: 0, rule })
+    }
+
+    fn abandon(&mut self) {
+        self.held.clear();
+    }
+
+    fn publish(&mut self, _: &Entry, _: Staged) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use model::Entry;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What stands at an entry's final name.
@@ -11,7 +11,7 @@ pub enum Decision {
     /// Nothing: publish must not replace anything.
     Absent,
     /// An older or different object, to be replaced in one step.
-    Replace,
+    Replace { size_bytes: u64 },
     /// Size and modification time are equal: nothing to do.
     Same,
 }
@@ -48,18 +48,19 @@ pub struct SinkFacts {
     pub is_sequential: bool,
 }
 
-/// A small object, complete in staging, not yet visible.
-#[derive(Debug)]
+/// Where a small object lies complete in staging, not yet visible. Means something only to the sink that made it.
+#[derive(Clone, Copy, Debug)]
 pub struct Staged {
-    pub entry: Entry,
-    pub rule: PublishRule,
-    /// Which of the lane's staged files it is; meaningful to the sink that made it.
-    pub number: u64,
-    pub lane: u64,
+    pub(crate) number: u64,
+    pub(crate) lane: u64,
+    pub(crate) rule: PublishRule,
 }
 
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
+
+    /// The destination directory, for probing its file system; `None` where there is none.
+    fn descriptor(&self) -> Option<Arc<OwnedFd>>;
 
     /// Makes the directory of this entry (or accepts one that is there) so that children can follow.
     fn make_directory(&self, entry: &Entry) -> Result<()>;
@@ -77,18 +78,21 @@ pub trait Sink: Send + Sync {
     /// gets fresh staging of its own and an empty journal.
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)>;
 
+    /// True when `begin` would find a journal that an earlier attempt left.
+    fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
+
     /// Makes the contents of everything in `group` durable with one wait. An error condemns the whole group: the caller
     /// drops it and has it sent again.
-    fn sync_group(&self, group: &[Staged]) -> Result<()>;
+    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<()>;
 
-    /// Renames a staged object to its final name.
-    fn publish(&self, staged: &Staged) -> Result<()>;
+    /// Renames a staged object to its final name, from any thread.
+    fn publish(&self, entry: &Entry, staged: Staged) -> Result<()>;
 
     /// Removes a staged object that will not be published.
-    fn discard(&self, staged: &Staged);
+    fn discard(&self, staged: Staged);
 
     /// Compares what storage returns for a staged object with what was written; `check` is fed blocks in order.
-    fn reread(&self, staged: &Staged, check: &mut dyn FnMut(&[u8])) -> Result<()>;
+    fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// Makes the names published since the last call durable.
     fn sync_names(&self) -> Result<()>;
@@ -105,7 +109,28 @@ pub trait Sink: Send + Sync {
 
 pub trait SinkLane: Send {
     /// Stages a whole small object with its metadata. When `sync` is set it is durable on return.
-    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged>;
+    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged> {
+        self.create(entry)?;
+        self.write(bytes)?;
+        self.seal(entry, rule, sync)
+    }
+
+    /// Starts an object that comes in order, block by block. One at a time; a second `create` abandons the first.
+    fn create(&mut self, entry: &Entry) -> Result<()>;
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// The descriptor of the object under way, for storage engines; `expected_bytes` may be reserved for it.
+    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>>;
+
+    /// Sets metadata and completes the object in staging.
+    fn seal(&mut self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<Staged>;
+
+    /// Removes the object under way.
+    fn abandon(&mut self);
+
+    /// Renames what this lane staged last, without the search that `Sink::publish` needs.
+    fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()>;
 }
 
 /// Staging of a large object; lanes write disjoint chunks of it at once.

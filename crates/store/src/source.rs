@@ -64,6 +64,11 @@ pub trait SourceFile: Send + Sync {
 
     fn generation(&self) -> Result<Generation>;
 
+    /// Of an object whose end was not known: everything was read.
+    fn is_at_end(&self) -> bool {
+        false
+    }
+
     /// The descriptor for storage engines, where the object has one that reads by offset.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -1,1 +1,15 @@
-//! xtask
+//! Automation of this repository, in its own language: continuous integration and the rules that tests hold.
+//!
+//! `ci` runs every check in order; `tidy` reads the tree and reports what breaks a rule. The rules are ordinary tests too
+//! (`tests/tidy.rs`), so that `cargo test` alone finds a violation.
+//! Not here: anything the product needs. No other crate depends on this one and it depends on none of them.
+
+pub mod ci;
+pub mod tidy;
+pub mod layering;
+pub mod words;
+pub mod sizes;
+pub mod documents;
+pub mod workspace;
+pub mod outline;
+pub mod scan;

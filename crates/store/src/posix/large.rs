@@ -107,6 +107,11 @@ fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     Ok(None)
 }
 
+pub(super) fn has_journal(staging: &Staging, stem: &str) -> bool {
+    rustix::fs::accessat(&staging.directory, file_name(stem, "log"), rustix::fs::Access::EXISTS, AtFlags::empty())
+        .is_ok()
+}
+
 fn file_name(stem: &str, suffix: &str) -> CString {
     assert!(stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "a stem is letters and digits");
     CString::new(format!("{stem}.{suffix}")).expect("no NUL")
@@ -164,7 +169,9 @@ impl StagedFile for LargeFile {
                 Error::new("write to storage (fsync)", b"", e)
             })?;
         }
-        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, entry, rule)?;
+        let directory = self.shared.open_directory(entry)?;
+        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
+        self.shared.changed(entry.parent);
         let _ = unlinkat(&self.staging.directory, &self.journal_name, AtFlags::empty());
         Ok(())
     }

@@ -22,7 +22,6 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 pub struct PosixSink {
@@ -97,18 +96,25 @@ impl Shared {
         }
     }
 
-    pub fn rename(&self, from: BorrowedFd<'_>, name: &std::ffi::CStr, entry: &Entry, rule: PublishRule) -> Result<()> {
-        let directory = self.open_directory(entry)?;
+    /// Renames `name` in `from` to the entry's name in `directory`. Whoever calls it tells `changed` of it.
+    pub fn rename(
+        &self,
+        from: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+        directory: BorrowedFd<'_>,
+        entry: &Entry,
+        rule: PublishRule,
+    ) -> Result<()> {
         let flags = match rule {
             PublishRule::NoReplace => RenameFlags::NOREPLACE,
             PublishRule::Replace => RenameFlags::empty(),
         };
-        let renamed = match renameat_with(from, name, &directory, entry.name.as_c_str(), flags) {
+        let renamed = match renameat_with(from, name, directory, entry.name.as_c_str(), flags) {
             // A file system without the flag: look, then rename. The window is the file system's, and said in the manual.
             Err(Errno::INVAL) if rule == PublishRule::NoReplace => {
-                match statat(&directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+                match statat(directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
                     Err(Errno::NOENT) => {
-                        renameat_with(from, name, &directory, entry.name.as_c_str(), RenameFlags::empty())
+                        renameat_with(from, name, directory, entry.name.as_c_str(), RenameFlags::empty())
                     }
                     _ => Err(Errno::EXIST),
                 }
@@ -123,15 +129,22 @@ impl Shared {
                 }
                 e => Error::new("publish", path, e),
             }
-        })?;
-        self.changed_directories.lock().unwrap().insert(entry.parent.0);
-        Ok(())
+        })
+    }
+
+    /// Remembers that a directory's names are to be made durable.
+    pub fn changed(&self, directory: ObjectId) {
+        self.changed_directories.lock().unwrap().insert(directory.0);
     }
 }
 
 impl Sink for PosixSink {
     fn facts(&self) -> Result<SinkFacts> {
         facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.shared.tree.open(ObjectId::ROOT.0).ok()
     }
 
     fn make_directory(&self, entry: &Entry) -> Result<()> {
@@ -152,7 +165,7 @@ impl Sink for PosixSink {
         };
         self.shared.tree.insert(entry.id.0, entry.parent.0, entry.name.clone(), is_fresh);
         if is_fresh {
-            self.shared.changed_directories.lock().unwrap().insert(entry.parent.0);
+            self.shared.changed(entry.parent);
         }
         Ok(())
     }
@@ -171,9 +184,10 @@ impl Sink for PosixSink {
         symlinkat(&target, &staging.directory, &name).map_err(fail)?;
         let times = times_of(entry.generation.modified);
         let _ = rustix::fs::utimensat(&staging.directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        let renamed = self.shared.rename(staging.directory.as_fd(), &name, entry, rule);
-        if renamed.is_err() {
-            let _ = unlinkat(&staging.directory, &name, AtFlags::empty());
+        let renamed = self.shared.rename(staging.directory.as_fd(), &name, directory.as_fd(), entry, rule);
+        match renamed {
+            Ok(()) => self.shared.changed(entry.parent),
+            Err(_) => _ = unlinkat(&staging.directory, &name, AtFlags::empty()),
         }
         renamed.map(|()| true)
     }
@@ -196,15 +210,22 @@ impl Sink for PosixSink {
                     let is_same = there.size_bytes == entry.generation.size_bytes
                         && there.modified == entry.generation.modified
                         && entry.kind == Kind::File;
-                    Ok(if is_same { Decision::Same } else { Decision::Replace })
+                    let size_bytes = there.size_bytes;
+                    Ok(if is_same { Decision::Same } else { Decision::Replace { size_bytes } })
                 }
-                _ => Ok(Decision::Replace),
+                _ => Ok(Decision::Replace { size_bytes: 0 }),
             },
         }
     }
 
     fn lane(&self) -> Result<Box<dyn SinkLane>> {
-        Ok(Box::new(PosixSinkLane { shared: self.shared.clone(), current: None, lanes: Vec::new(), next: 0 }))
+        Ok(Box::new(PosixSinkLane {
+            shared: self.shared.clone(),
+            current: None,
+            lanes: Vec::new(),
+            file: None,
+            next_number: 0,
+        }))
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
@@ -212,20 +233,23 @@ impl Sink for PosixSink {
         Ok((Arc::new(file), journal))
     }
 
-    fn sync_group(&self, group: &[Staged]) -> Result<()> {
+    fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
+        let directory = self.shared.open_directory(entry);
+        directory
+            .and_then(|d| self.shared.staging_for(&d))
+            .is_ok_and(|staging| super::large::has_journal(&staging, stem))
+    }
+
+    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<()> {
         let lanes = self.shared.lanes.read().unwrap();
         let mut synced: HashSet<u64> = HashSet::new();
         for staged in group {
             let lane = &lanes[staged.lane as usize];
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
-                let file = openat(
-                    &lane.directory.directory,
-                    FileNumber::new(staged.number).as_c_str(),
-                    OFlags::RDONLY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                );
-                let synced = file.and_then(fsync);
-                synced.map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let name = FileNumber::new(staged.number);
+                let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
+                file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
             } else if synced.insert(lane.staging.device) {
                 syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
             }
@@ -233,29 +257,31 @@ impl Sink for PosixSink {
         Ok(())
     }
 
-    fn publish(&self, staged: &Staged) -> Result<()> {
+    fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
         let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let directory = self.shared.open_directory(entry)?;
         let name = FileNumber::new(staged.number);
-        let published =
-            self.shared.rename(lane.directory.directory.as_fd(), name.as_c_str(), &staged.entry, staged.rule);
-        if published.is_err() {
-            self.discard(staged);
+        let from = lane.directory.directory.as_fd();
+        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule);
+        match published {
+            Ok(()) => self.shared.changed(entry.parent),
+            Err(_) => self.discard(staged),
         }
         published
     }
 
-    fn discard(&self, staged: &Staged) {
+    fn discard(&self, staged: Staged) {
         let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
         let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), AtFlags::empty());
     }
 
-    fn reread(&self, staged: &Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+    fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
         let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let name = FileNumber::new(staged.number);
         let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty())
-            .map_err(|e| self.error("read back", &staged.entry, e))?;
-        read_back(file.as_fd(), check).map_err(|e| self.error("read back", &staged.entry, e))
+            .map_err(|e| self.error("read back", entry, e))?;
+        read_back(file.as_fd(), check).map_err(|e| self.error("read back", entry, e))
     }
 
     fn sync_names(&self) -> Result<()> {
@@ -301,69 +327,125 @@ impl Sink for PosixSink {
     }
 }
 
-/// One lane's staging on each file system it met.
+/// One lane's staging on each file system it met, and the object under way.
 struct PosixSinkLane {
     shared: Arc<Shared>,
-    /// The destination directory of the last object and the staging that serves it.
-    current: Option<(ObjectId, usize)>,
+    /// Where the last object went: the next one most often goes there too.
+    current: Option<Place>,
     /// (device, number among the sink's lanes, the lane).
     lanes: Vec<(u64, u64, Arc<Lane>)>,
-    next: u64,
+    file: Option<(OwnedFd, u64)>,
+    next_number: u64,
+}
+
+struct Place {
+    parent: ObjectId,
+    directory: Arc<OwnedFd>,
+    lane: Arc<Lane>,
+    lane_number: u64,
+    is_marked: bool,
 }
 
 impl PosixSinkLane {
-    /// Index in `lanes` of the staging on the file system that `entry` goes to.
-    fn lane_for(&mut self, entry: &Entry) -> Result<usize> {
-        if let Some((parent, index)) = self.current
-            && parent == entry.parent
-        {
-            return Ok(index);
+    fn place_for(&mut self, entry: &Entry) -> Result<()> {
+        if self.current.as_ref().is_some_and(|place| place.parent == entry.parent) {
+            return Ok(());
         }
         let directory = self.shared.open_directory(entry)?;
         let staging = self.shared.staging_for(&directory)?;
-        let index = match self.lanes.iter().position(|(device, ..)| *device == staging.device) {
-            Some(index) => index,
+        let known = self.lanes.iter().find(|(device, ..)| *device == staging.device);
+        let (lane_number, lane) = match known {
+            Some((_, number, lane)) => (*number, lane.clone()),
             None => {
                 let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
                 let mut all = self.shared.lanes.write().unwrap();
                 all.push(lane.clone());
-                self.lanes.push((staging.device, all.len() as u64 - 1, lane));
-                self.lanes.len() - 1
+                let number = all.len() as u64 - 1;
+                self.lanes.push((staging.device, number, lane.clone()));
+                (number, lane)
             }
         };
-        self.current = Some((entry.parent, index));
-        Ok(index)
+        self.current = Some(Place { parent: entry.parent, directory, lane, lane_number, is_marked: false });
+        Ok(())
+    }
+
+    fn place(&self) -> &Place {
+        self.current.as_ref().expect("an object under way has a place")
     }
 }
 
 impl SinkLane for PosixSinkLane {
-    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let index = self.lane_for(entry)?;
-        let (_, lane, Lane { directory, .. }) = (&self.lanes[index].0, self.lanes[index].1, &*self.lanes[index].2);
-        self.next += 1;
-        // Numbers are unique in the process: two lanes may share a file system, never a name.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = FileNumber::new(number);
-        let fail = |operation| {
-            let path = self.shared.tree.path(entry.parent.0, entry.name.as_bytes());
-            move |e: io::Error| Error::new(operation, path, e)
-        };
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let created = openat(&directory.directory, name.as_c_str(), flags, Mode::from_raw_mode(entry.mode & 0o777));
-        let file = created.map_err(|e| fail("create file")(e.into()))?;
-        let written = write_all(file.as_fd(), bytes).and_then(|()| {
+    fn create(&mut self, entry: &Entry) -> Result<()> {
+        self.abandon();
+        self.place_for(entry)?;
+        self.next_number += 1;
+        let name = FileNumber::new(self.next_number);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(entry.mode & 0o777);
+        let created = openat(&self.place().lane.directory.directory, name.as_c_str(), flags, mode);
+        let path = || self.shared.tree.path(entry.parent.0, entry.name.as_bytes());
+        self.file = Some((created.map_err(|e| Error::new("create file", path(), e))?, self.next_number));
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let (file, _) = self.file.as_ref().expect("write follows create");
+        write_all(file.as_fd(), bytes).map_err(|e| {
+            self.abandon();
+            Error::new("write file", b"", e)
+        })
+    }
+
+    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
+        let (file, _) = self.file.as_ref()?;
+        rustix::fs::ftruncate(file, expected_bytes).ok()?;
+        Some(file.as_fd())
+    }
+
+    fn seal(&mut self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<Staged> {
+        let (file, number) = self.file.as_ref().expect("seal follows create");
+        let number = *number;
+        let sealed = (|| {
             if let Some((mode, _)) = self.shared.chmod {
-                fchmod(&file, Mode::from_raw_mode(mode))?;
+                fchmod(file, Mode::from_raw_mode(mode))?;
             }
-            futimens(&file, &times_of(entry.generation.modified))?;
-            if sync { fsync(&file) } else { Ok(()) }
-        });
-        if let Err(e) = written {
-            let _ = unlinkat(&directory.directory, name.as_c_str(), AtFlags::empty());
-            return Err(fail("write file")(e.into()));
+            futimens(file, &times_of(entry.generation.modified))?;
+            if sync { fsync(file) } else { Ok(()) }
+        })();
+        if let Err(e) = sealed {
+            self.abandon();
+            return Err(Error::new("write file", b"", e));
         }
-        Ok(Staged { entry: entry.clone(), rule, number, lane })
+        self.file = None;
+        Ok(Staged { number, lane: self.place().lane_number, rule })
+    }
+
+    fn abandon(&mut self) {
+        if let Some((_, number)) = self.file.take() {
+            let name = FileNumber::new(number);
+            let _ = unlinkat(&self.place().lane.directory.directory, name.as_c_str(), AtFlags::empty());
+        }
+    }
+
+    fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
+        let place = self.current.as_mut().expect("published by the lane that staged it");
+        debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane);
+        let name = FileNumber::new(staged.number);
+        let from = place.lane.directory.directory.as_fd();
+        let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
+        if published.is_err() {
+            let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
+        } else if !place.is_marked {
+            place.is_marked = true;
+            self.shared.changed(entry.parent);
+        }
+        published
+    }
+}
+
+impl Drop for PosixSinkLane {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }
 

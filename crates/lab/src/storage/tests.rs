@@ -1,0 +1,250 @@
+//! The slow storage as its users see it: through the mount.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::process::Stdio;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use super::*;
+
+struct Mounted {
+    storage: Option<SlowStorage>,
+    // After the storage, so that the mountpoint is free when it is removed.
+    directory: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// None, with the reason printed, where FUSE is not to be had.
+    fn new(profile: StorageProfile) -> Option<Mounted> {
+        if !is_available() {
+            eprintln!("skipped: /dev/fuse cannot be opened");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["backing", "mount"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let (backing, mount) = (directory.path().join("backing"), directory.path().join("mount"));
+        let storage = SlowStorage::mount(&backing, &mount, profile).unwrap();
+        Some(Mounted { storage: Some(storage), directory })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("mount").join(name)
+    }
+
+    fn backing(&self, name: &str) -> PathBuf {
+        self.directory.path().join("backing").join(name)
+    }
+}
+
+#[test]
+fn what_is_written_is_what_the_backing_directory_holds() {
+    let Some(mut mounted) = Mounted::new(StorageProfile::default()) else { return };
+    let bytes: Vec<u8> = (0..3_000_001u32).map(|index| (index % 251) as u8).collect();
+    fs::create_dir_all(mounted.path("a/b/c")).unwrap();
+    fs::write(mounted.path("a/b/c/file"), &bytes).unwrap();
+    assert!(fs::read(mounted.path("a/b/c/file")).unwrap() == bytes);
+    mounted.storage.take().unwrap().unmount().unwrap();
+    assert!(fs::read(mounted.backing("a/b/c/file")).unwrap() == bytes);
+    assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), 0, "the mount is gone");
+}
+
+#[test]
+fn names_follow_renames_links_and_removals() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    fs::create_dir(mounted.path("old")).unwrap();
+    fs::write(mounted.path("old/file"), "one").unwrap();
+    fs::rename(mounted.path("old"), mounted.path("new")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.path("new/file")).unwrap(), "one");
+    assert!(fs::metadata(mounted.path("old")).is_err());
+
+    fs::write(mounted.path("other"), "two").unwrap();
+    fs::rename(mounted.path("other"), mounted.path("new/file")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.path("new/file")).unwrap(), "two");
+
+    fs::hard_link(mounted.path("new/file"), mounted.path("link")).unwrap();
+    fs::remove_file(mounted.path("new/file")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.path("link")).unwrap(), "two");
+
+    fs::write(mounted.path("again"), "three").unwrap();
+    let refused = rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        mounted.path("again"),
+        rustix::fs::CWD,
+        mounted.path("link"),
+        rustix::fs::RenameFlags::NOREPLACE,
+    );
+    assert_eq!(refused, Err(Errno::EXIST));
+    fs::remove_dir(mounted.path("new")).unwrap();
+    symlink("link", mounted.path("symlink")).unwrap();
+    assert_eq!(fs::read_link(mounted.path("symlink")).unwrap(), Path::new("link"));
+    assert_eq!(fs::read_to_string(mounted.path("symlink")).unwrap(), "two");
+    let mut names: Vec<_> = fs::read_dir(mounted.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["again", "link", "symlink"]);
+}
+
+#[test]
+fn a_file_without_a_name_is_still_the_same_file() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("file")).unwrap();
+    file.write_all(b"first").unwrap();
+    fs::remove_file(mounted.path("file")).unwrap();
+    fs::write(mounted.path("file"), "second").unwrap();
+    file.write_all(b" and last").unwrap();
+    file.set_len(9).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 9);
+    // Opened again by descriptor, it is the removed file, not the one that has its name.
+    let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let mut text = String::new();
+    File::open(name).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "first and");
+    assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "second");
+}
+
+#[test]
+fn attributes_are_kept_as_they_were_set() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    fs::write(mounted.path("file"), "text").unwrap();
+    fs::set_permissions(mounted.path("file"), fs::Permissions::from_mode(0o640)).unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    File::options().write(true).open(mounted.path("file")).unwrap().set_modified(time).unwrap();
+    for path in [mounted.path("file"), mounted.backing("file")] {
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.modified().unwrap()), (0o640, time));
+    }
+    let mut file = File::options().read(true).write(true).open(mounted.path("file")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 100_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 100_000);
+    file.seek(SeekFrom::Start(50_000)).unwrap();
+    file.sync_all().unwrap();
+    File::open(mounted.path("")).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn a_directory_of_thousands_is_listed_whole() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    for index in 0..3000 {
+        fs::write(mounted.backing(&format!("a file with a rather long name, number {index}")), "").unwrap();
+    }
+    for _ in 0..2 {
+        let entries = fs::read_dir(mounted.path("")).unwrap();
+        assert_eq!(entries.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file()).count(), 3000);
+    }
+}
+
+#[test]
+fn every_operation_takes_its_latency_and_they_overlap() {
+    let latency = Duration::from_millis(20);
+    let profile = StorageProfile {
+        read_latency: latency,
+        write_latency: latency,
+        create_latency: latency,
+        ..StorageProfile::default()
+    };
+    let Some(mounted) = Mounted::new(profile) else { return };
+    let timed = |work: &dyn Fn()| {
+        let started = Instant::now();
+        work();
+        started.elapsed()
+    };
+    let path = mounted.path("file");
+    assert!(timed(&|| drop(File::create(&path).unwrap())) >= latency);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    assert!(timed(&|| file.write_all_at(&[1; 4096], 0).unwrap()) >= latency);
+    assert!(timed(&|| file.read_exact_at(&mut [0; 4096], 0).unwrap()) >= latency);
+    // Read twice: no cache hides the second.
+    assert!(timed(&|| file.read_exact_at(&mut [0; 4096], 0).unwrap()) >= latency);
+    assert!(timed(&|| file.sync_data().unwrap()) >= latency);
+    let side_by_side = timed(&|| {
+        std::thread::scope(|scope| {
+            for lane in 0..16 {
+                let file = &file;
+                scope.spawn(move || file.read_exact_at(&mut [0; 4096], lane * 4096).unwrap());
+            }
+        });
+    });
+    // One after the other would be 16 of them.
+    assert!(side_by_side >= latency && side_by_side < latency * 8, "{side_by_side:?}");
+}
+
+#[test]
+fn the_page_cache_answers_when_it_is_allowed_to() {
+    let latency = Duration::from_millis(200);
+    let profile = StorageProfile { read_latency: latency, page_cache: true, ..StorageProfile::default() };
+    let Some(mounted) = Mounted::new(profile) else { return };
+    fs::write(mounted.backing("file"), [5; 4096]).unwrap();
+    let file = File::open(mounted.path("file")).unwrap();
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    let started = Instant::now();
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    assert!(started.elapsed() < latency);
+}
+
+#[test]
+fn the_rate_bounds_all_operations_together() {
+    let profile = StorageProfile { bytes_per_second: Some(10 << 20), ..StorageProfile::default() };
+    let Some(mounted) = Mounted::new(profile) else { return };
+    let started = Instant::now();
+    fs::write(mounted.path("file"), vec![1; 1 << 20]).unwrap();
+    assert_eq!(fs::read(mounted.path("file")).unwrap().len(), 1 << 20);
+    assert!(started.elapsed() >= Duration::from_millis(200), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_live_mount_is_not_taken_for_a_stale_one() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    fs::write(mounted.path("file"), "text").unwrap();
+    clean_stale(&mounted.path("")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.path("file")).unwrap(), "text");
+}
+
+#[test]
+fn a_storage_still_in_use_can_be_dropped() {
+    let Some(mut mounted) = Mounted::new(StorageProfile::default()) else { return };
+    fs::write(mounted.path("file"), "text").unwrap();
+    let mut open = File::open(mounted.path("file")).unwrap();
+    drop(mounted.storage.take());
+    assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), 0);
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+}
+
+/// Not a test: what the next one runs in a process of its own, to kill it.
+#[test]
+#[ignore = "waits to be killed; run by a_killed_run_leaves_a_mount_that_the_next_one_replaces"]
+fn hold_a_mount_until_killed() {
+    let Some(directory) = std::env::var_os(DIRECTORY_TO_HOLD).map(PathBuf::from) else { return };
+    let profile = StorageProfile::default();
+    let _held = SlowStorage::mount(&directory.join("backing"), &directory.join("mount"), profile).unwrap();
+    println!("mounted");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+const DIRECTORY_TO_HOLD: &str = "THALWEG_TEST_DIRECTORY_TO_HOLD";
+
+#[test]
+fn a_killed_run_leaves_a_mount_that_the_next_one_replaces() {
+    let Some(mut mounted) = Mounted::new(StorageProfile::default()) else { return };
+    mounted.storage.take().unwrap().unmount().unwrap();
+    let mut killed = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "--nocapture", "storage::tests::hold_a_mount_until_killed"])
+        .env(DIRECTORY_TO_HOLD, mounted.directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(killed.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("mounted")));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(rustix::fs::stat(mounted.path("")).err(), Some(Errno::NOTCONN));
+    let again = SlowStorage::mount(&mounted.backing(""), &mounted.path(""), StorageProfile::default()).unwrap();
+    fs::write(mounted.path("file"), "text").unwrap();
+    again.unmount().unwrap();
+    assert_eq!(fs::read_to_string(mounted.backing("file")).unwrap(), "text");
+}

@@ -1,0 +1,240 @@
+//! Which backing file an inode number of the kernel stands for.
+//!
+//! An inode is known by its directory and its name, as keeping a descriptor for each would exhaust them with the first
+//! large tree; once its name is gone it is reached through an open file, or not at all.
+//!
+//! Invariants:
+//! - A number is given to one backing inode only, and never again to another.
+//! - No path leaves the backing directory: names come from the kernel one component at a time, and the last component
+//!   is never followed if it is a symbolic link.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// The kernel's number of the root directory.
+pub(super) const ROOT: u64 = 1;
+
+pub(super) struct Tree {
+    root: Arc<OwnedFd>,
+    /// Held for look-ups in the table only, never during a call on a file.
+    nodes: Mutex<Nodes>,
+}
+
+struct Nodes {
+    by_number: HashMap<u64, Node>,
+    by_inode: HashMap<(u64, u64), u64>,
+    last_number: u64,
+}
+
+struct Node {
+    inode: (u64, u64),
+    parent: u64,
+    name: OsString,
+    /// How many references the kernel holds.
+    lookups: u64,
+    /// Its last known name is gone, and may belong to another file by now.
+    is_nameless: bool,
+    open: Vec<Arc<OwnedFd>>,
+}
+
+/// How to reach a backing file.
+pub(super) struct Place {
+    anchor: Anchor,
+    path: PathBuf,
+}
+
+enum Anchor {
+    Root(Arc<OwnedFd>),
+    /// `path` is the name of this open file below `/proc`.
+    Open(#[expect(dead_code, reason = "keeps the descriptor open")] Arc<OwnedFd>),
+}
+
+impl Place {
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        match &self.anchor {
+            Anchor::Root(root) => root.as_fd(),
+            Anchor::Open(_) => CWD,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn flags(&self) -> AtFlags {
+        match self.anchor {
+            Anchor::Root(_) => AtFlags::SYMLINK_NOFOLLOW,
+            Anchor::Open(_) => AtFlags::empty(),
+        }
+    }
+
+    pub(super) fn stat(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(self.dir(), &self.path, self.flags())
+    }
+
+    pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.create(flags, Mode::empty())
+    }
+
+    pub(super) fn create(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let no_follow = match self.anchor {
+            Anchor::Root(_) => OFlags::NOFOLLOW,
+            Anchor::Open(_) => OFlags::empty(),
+        };
+        rustix::fs::openat(self.dir(), &self.path, flags | no_follow | OFlags::CLOEXEC, mode)
+    }
+}
+
+impl Tree {
+    pub(super) fn new(backing: &Path) -> Result<Tree, Errno> {
+        let root = rustix::fs::open(backing, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let inode = inode_of(&rustix::fs::fstat(&root)?);
+        let node =
+            Node { inode, parent: ROOT, name: OsString::new(), lookups: 1, is_nameless: false, open: Vec::new() };
+        let nodes = Nodes {
+            by_number: HashMap::from([(ROOT, node)]),
+            by_inode: HashMap::from([(inode, ROOT)]),
+            last_number: ROOT,
+        };
+        Ok(Tree { root: Arc::new(root), nodes: Mutex::new(nodes) })
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    pub(super) fn place(&self, number: u64) -> Result<Place, Errno> {
+        let nodes = self.lock();
+        let node = nodes.by_number.get(&number).ok_or(Errno::STALE)?;
+        if !node.is_nameless {
+            return Ok(Place { anchor: Anchor::Root(Arc::clone(&self.root)), path: nodes.path(number)? });
+        }
+        let open = node.open.last().ok_or(Errno::STALE)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        Ok(Place { anchor: Anchor::Open(Arc::clone(open)), path })
+    }
+
+    pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<Place, Errno> {
+        let mut path = self.lock().path(parent)?;
+        path.push(name);
+        Ok(Place { anchor: Anchor::Root(Arc::clone(&self.root)), path })
+    }
+
+    /// Gives the kernel one more reference to the inode found under a name; returns its number.
+    pub(super) fn enter(&self, parent: u64, name: &OsStr, stat: &Stat) -> u64 {
+        let mut nodes = self.lock();
+        let inode = inode_of(stat);
+        let number = match nodes.by_inode.get(&inode) {
+            Some(&number) => number,
+            None => {
+                nodes.last_number += 1;
+                nodes.last_number
+            }
+        };
+        nodes.by_inode.insert(inode, number);
+        let node = nodes.by_number.entry(number).or_insert_with(|| Node {
+            inode,
+            parent,
+            name: OsString::new(),
+            lookups: 0,
+            is_nameless: false,
+            open: Vec::new(),
+        });
+        node.lookups += 1;
+        if number != ROOT {
+            node.parent = parent;
+            node.name = name.to_owned();
+            node.is_nameless = false;
+        }
+        number
+    }
+
+    pub(super) fn forget(&self, number: u64, count: u64) {
+        let mut nodes = self.lock();
+        let Some(node) = nodes.by_number.get_mut(&number).filter(|_| number != ROOT) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups == 0 {
+            let inode = node.inode;
+            nodes.by_number.remove(&number);
+            if nodes.by_inode.get(&inode) == Some(&number) {
+                nodes.by_inode.remove(&inode);
+            }
+        }
+    }
+
+    /// Takes note that a name is gone; `was` is what it stood for.
+    pub(super) fn remove(&self, parent: u64, name: &OsStr, was: &Stat) {
+        let mut nodes = self.lock();
+        let inode = inode_of(was);
+        let Some(&number) = nodes.by_inode.get(&inode) else { return };
+        if let Some(node) = nodes.by_number.get_mut(&number)
+            && node.parent == parent
+            && node.name == name
+        {
+            node.is_nameless = true;
+        }
+        let is_directory = rustix::fs::FileType::from_raw_mode(was.st_mode) == rustix::fs::FileType::Directory;
+        if is_directory || was.st_nlink <= 1 {
+            // The backing file system may give the inode to a new file, which must get a number of its own.
+            nodes.by_inode.remove(&inode);
+        }
+    }
+
+    /// Takes note that `what` has a new name.
+    pub(super) fn rename(&self, what: &Stat, parent: u64, name: &OsStr) {
+        let mut nodes = self.lock();
+        let Some(&number) = nodes.by_inode.get(&inode_of(what)) else { return };
+        if let Some(node) = nodes.by_number.get_mut(&number) {
+            node.parent = parent;
+            node.name = name.to_owned();
+        }
+    }
+
+    pub(super) fn opened(&self, number: u64, file: &Arc<OwnedFd>) {
+        if let Some(node) = self.lock().by_number.get_mut(&number) {
+            node.open.push(Arc::clone(file));
+        }
+    }
+
+    pub(super) fn closed(&self, number: u64, file: &Arc<OwnedFd>) {
+        if let Some(node) = self.lock().by_number.get_mut(&number) {
+            node.open.retain(|open| !Arc::ptr_eq(open, file));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Nodes> {
+        // A panic under the lock leaves a table that is at worst too full.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nodes {
+    /// The path of a directory or file below the root; "." for the root itself.
+    fn path(&self, number: u64) -> Result<PathBuf, Errno> {
+        let mut names = Vec::new();
+        let mut at = number;
+        while at != ROOT {
+            let node = self.by_number.get(&at).ok_or(Errno::STALE)?;
+            // No path the kernel accepts has more components; more would be a loop.
+            if node.is_nameless || names.len() > 4096 {
+                return Err(Errno::STALE);
+            }
+            names.push(node.name.as_os_str());
+            at = node.parent;
+        }
+        match names.is_empty() {
+            true => Ok(PathBuf::from(".")),
+            false => Ok(names.iter().rev().collect()),
+        }
+    }
+}
+
+fn inode_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}

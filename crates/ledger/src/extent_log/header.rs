@@ -1,0 +1,190 @@
+//! The header of an extent log: which version of which object, cut how, the log speaks of.
+//!
+//! Invariant: a header passes the same checks before it is written and after it was read.
+
+use super::record::Appender;
+use super::{Fields, Unusable, checksum};
+use model::{DigestAlgorithm, Generation, JobId, Timestamp};
+
+pub(super) const MAGIC: [u8; 4] = *b"TWXL";
+pub(super) const VERSION: u16 = 1;
+/// PATH_MAX: no longer path can be opened in one call.
+pub const NAME_BYTES_MAX: usize = 4096;
+/// A BLAKE3 subtree needs at least 1 KiB.
+const CHUNK_BYTES_MIN: u64 = 1 << 10;
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
+/// Largest file offset of the operating system; it also keeps start + chunk_bytes from overflowing.
+const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+const NANOSECONDS_MAX: u32 = 999_999_999;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    pub algorithm: DigestAlgorithm,
+    /// A power of two from 1 KiB to 1 GiB.
+    pub chunk_bytes: u64,
+    pub object_bytes: u64,
+    /// The version of the source that the chunks were read from.
+    pub generation: Generation,
+    /// The receiver's boot id when the log was started.
+    pub boot: [u8; 16],
+    pub job: JobId,
+    /// Final path relative to the receiver's root: 1 to `NAME_BYTES_MAX` bytes, no NUL. A key to compare, never to open.
+    pub name: Vec<u8>,
+}
+
+/// Begins a log: the bytes of its header, and what encodes the records that follow.
+pub fn start(header: &Header) -> Result<(Vec<u8>, Appender), Unusable> {
+    let bytes = header.encode()?;
+    let (_, crc) = bytes.split_last_chunk::<8>().expect("a header ends in its checksum");
+    let appender = Appender::new(header, u64::from_le_bytes(*crc));
+    Ok((bytes, appender))
+}
+
+impl Header {
+    /// True when chunks recorded under `other` are chunks of the object that `self` asks for. The job and the boot are
+    /// not compared: another job that delivers the same version to the same name may continue.
+    pub fn is_same_object(&self, other: &Header) -> bool {
+        self.name == other.name
+            && self.generation == other.generation
+            && self.object_bytes == other.object_bytes
+            && self.chunk_bytes == other.chunk_bytes
+            && self.algorithm == other.algorithm
+    }
+
+    pub fn encode(&self) -> Result<Vec<u8>, Unusable> {
+        self.check()?;
+        let name_bytes = u16::try_from(self.name.len()).map_err(|_| Unusable::Field("name"))?;
+        let generation = &self.generation;
+        let mut out = Vec::with_capacity(114 + self.name.len());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.push(algorithm_number(self.algorithm));
+        out.push(0);
+        out.extend_from_slice(&self.chunk_bytes.to_le_bytes());
+        out.extend_from_slice(&self.object_bytes.to_le_bytes());
+        out.extend_from_slice(&generation.size_bytes.to_le_bytes());
+        put_timestamp(&mut out, generation.modified);
+        put_timestamp(&mut out, generation.changed);
+        out.extend_from_slice(&generation.inode.to_le_bytes());
+        out.extend_from_slice(&generation.device.to_le_bytes());
+        out.extend_from_slice(&self.boot);
+        out.extend_from_slice(&self.job.0);
+        out.extend_from_slice(&name_bytes.to_le_bytes());
+        out.extend_from_slice(&self.name);
+        let crc = checksum(&[&out]);
+        out.extend_from_slice(&crc.to_le_bytes());
+        Ok(out)
+    }
+
+    /// Reads a header off the front of `bytes`: the header, its length and its checksum.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Header, usize, u64), Unusable> {
+        let mut fields = Fields(bytes);
+        if fields.array().ok_or(Unusable::Truncated)? != MAGIC {
+            return Err(Unusable::NotALog);
+        }
+        match fields.u16().ok_or(Unusable::Truncated)? {
+            VERSION => {}
+            unknown => return Err(Unusable::Version(unknown)),
+        }
+        let raw = RawBody::read(&mut fields).ok_or(Unusable::Truncated)?;
+        let body_bytes = bytes.len() - fields.0.len();
+        let crc = fields.u64().ok_or(Unusable::Truncated)?;
+        if crc != checksum(&[&bytes[..body_bytes]]) {
+            return Err(Unusable::Checksum);
+        }
+        let header = raw.parse()?;
+        header.check()?;
+        Ok((header, body_bytes + 8, crc))
+    }
+
+    fn check(&self) -> Result<(), Unusable> {
+        let generation = &self.generation;
+        let checks = [
+            (
+                self.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes),
+                "chunk_bytes",
+            ),
+            (self.object_bytes <= OBJECT_BYTES_MAX, "object_bytes"),
+            (generation.modified.nanoseconds <= NANOSECONDS_MAX, "mtime_ns"),
+            (generation.changed.nanoseconds <= NANOSECONDS_MAX, "ctime_ns"),
+            ((1..=NAME_BYTES_MAX).contains(&self.name.len()) && !self.name.contains(&0), "name"),
+        ];
+        match checks.iter().find(|(is_ok, _)| !is_ok) {
+            Some((_, field)) => Err(Unusable::Field(field)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The fields between the version and the checksum, not yet judged: the checksum comes first.
+struct RawBody<'a> {
+    algorithm: u8,
+    reserved: u8,
+    chunk_bytes: u64,
+    object_bytes: u64,
+    generation: Generation,
+    boot: [u8; 16],
+    job: [u8; 16],
+    name: &'a [u8],
+}
+
+impl<'a> RawBody<'a> {
+    fn read(fields: &mut Fields<'a>) -> Option<RawBody<'a>> {
+        // Struct expressions evaluate their fields in the order written, which is that of the layout.
+        Some(RawBody {
+            algorithm: fields.u8()?,
+            reserved: fields.u8()?,
+            chunk_bytes: fields.u64()?,
+            object_bytes: fields.u64()?,
+            generation: Generation {
+                size_bytes: fields.u64()?,
+                modified: Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
+                changed: Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
+                inode: fields.u64()?,
+                device: fields.u64()?,
+            },
+            boot: fields.array()?,
+            job: fields.array()?,
+            name: {
+                let length = fields.u16()?;
+                fields.slice(usize::from(length))?
+            },
+        })
+    }
+
+    fn parse(self) -> Result<Header, Unusable> {
+        if self.reserved != 0 {
+            return Err(Unusable::Field("reserved"));
+        }
+        let algorithm = algorithm_from_number(self.algorithm).ok_or(Unusable::Algorithm(self.algorithm))?;
+        Ok(Header {
+            algorithm,
+            chunk_bytes: self.chunk_bytes,
+            object_bytes: self.object_bytes,
+            generation: self.generation,
+            boot: self.boot,
+            job: JobId(self.job),
+            name: self.name.to_vec(),
+        })
+    }
+}
+
+fn put_timestamp(out: &mut Vec<u8>, timestamp: Timestamp) {
+    out.extend_from_slice(&timestamp.seconds.to_le_bytes());
+    out.extend_from_slice(&timestamp.nanoseconds.to_le_bytes());
+}
+
+fn algorithm_number(algorithm: DigestAlgorithm) -> u8 {
+    match algorithm {
+        DigestAlgorithm::Crc64Nvme => 1,
+        DigestAlgorithm::Blake3 => 2,
+    }
+}
+
+fn algorithm_from_number(number: u8) -> Option<DigestAlgorithm> {
+    match number {
+        1 => Some(DigestAlgorithm::Crc64Nvme),
+        2 => Some(DigestAlgorithm::Blake3),
+        _ => None,
+    }
+}

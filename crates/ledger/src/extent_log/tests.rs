@@ -1,0 +1,437 @@
+//! Claims about the extent log: golden bytes of version 1, what replay refuses, and what damage can never do.
+
+use super::record::{Body, Record};
+use super::*;
+use model::{Digest as ContentDigest, DigestAlgorithm, Extent, Generation, JobId, Timestamp};
+use proptest::prelude::*;
+
+const KIB: u64 = 1024;
+const BOOT: [u8; 16] = [0xb0; 16];
+
+fn header(algorithm: DigestAlgorithm, object_bytes: u64) -> Header {
+    Header {
+        algorithm,
+        chunk_bytes: 4 * KIB,
+        object_bytes,
+        generation: Generation {
+            size_bytes: object_bytes,
+            modified: Timestamp { seconds: -2, nanoseconds: 999_999_999 },
+            changed: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 },
+            inode: 0x0102_0304,
+            device: 0x0506,
+        },
+        boot: BOOT,
+        job: JobId([0x10; 16]),
+        name: b"a/\xff".to_vec(),
+    }
+}
+
+fn crc(value: u64) -> ContentDigest {
+    ContentDigest::Crc64Nvme(value)
+}
+
+fn chunk(header: &Header, index: u64) -> Extent {
+    let start = index * header.chunk_bytes;
+    Extent::new(start, (start + header.chunk_bytes).min(header.object_bytes))
+}
+
+/// CRC-64/NVME bit by bit: checks the format apart from the code that writes it.
+fn crc64_bitwise(bytes: &[u8]) -> u64 {
+    !bytes.iter().fold(!0u64, |crc, &byte| {
+        (0..8).fold(crc ^ u64::from(byte), |crc, _| (crc >> 1) ^ (if crc & 1 == 1 { 0x9a6c_9329_ac4b_c9b5 } else { 0 }))
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn golden_bytes_of_version_1_with_crc64nvme() {
+    let (mut log, mut appender) = start(&header(DigestAlgorithm::Crc64Nvme, 10_000)).unwrap();
+    assert_eq!(hex(&log), GOLDEN_HEADER);
+    let extent = appender.extent(Extent::new(8192, 10_000), &crc(0x1122_3344_5566_7788)).unwrap();
+    assert_eq!(hex(&extent), GOLDEN_EXTENT);
+    let checkpoint = appender.checkpoint(appender.mark()).unwrap();
+    assert_eq!(hex(&checkpoint), GOLDEN_CHECKPOINT);
+
+    assert_eq!(crc64_bitwise(b"123456789"), 0xae8b_1486_0a79_9888);
+    let (body, header_crc) = log.split_last_chunk::<8>().unwrap();
+    assert_eq!(u64::from_le_bytes(*header_crc), crc64_bitwise(body));
+    let linked = [&header_crc[..], &extent[..56]].concat();
+    assert_eq!(extent[56..], crc64_bitwise(&linked).to_le_bytes());
+    let linked = [&extent[56..], &checkpoint[..56]].concat();
+    assert_eq!(checkpoint[56..], crc64_bitwise(&linked).to_le_bytes());
+
+    log.extend_from_slice(&extent);
+    log.extend_from_slice(&checkpoint);
+    let replayed = replay(&log).unwrap();
+    assert_eq!(replayed.header, header(DigestAlgorithm::Crc64Nvme, 10_000));
+    assert_eq!(replayed.extents, [(Extent::new(8192, 10_000), crc(0x1122_3344_5566_7788))]);
+    assert_eq!((replayed.durable_count, replayed.good_bytes), (1, log.len()));
+}
+
+#[test]
+fn golden_bytes_of_version_1_with_blake3() {
+    let mut hash = [0u8; 32];
+    hash.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
+    let (log, mut appender) = start(&header(DigestAlgorithm::Blake3, 4096)).unwrap();
+    assert_eq!(log[6], 2);
+    let extent = appender.extent(Extent::new(0, 4096), &ContentDigest::Blake3(hash)).unwrap();
+    assert_eq!(hex(&extent), GOLDEN_BLAKE3);
+    let replayed = replay(&[&log[..], &extent].concat()).unwrap();
+    assert_eq!(replayed.extents, [(Extent::new(0, 4096), ContentDigest::Blake3(hash))]);
+    assert_eq!(replayed.durable_count, 0);
+}
+
+const GOLDEN_HEADER: &str = "\
+    5457584c01000100001000000000000010270000000000001027000000000000feffffffffffffffffc99a3b00f15365\
+    000000000500000004030201000000000605000000000000b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b01010101010101010\
+    10101010101010100300612fff5f39a78cf925bb5d";
+const GOLDEN_EXTENT: &str = "\
+    002000000000000010270000000000008877665544332211000000000000000000000000000000000000000000000000\
+    0000000000000000f117237eb61e690e";
+const GOLDEN_CHECKPOINT: &str = "\
+    010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+    0100000001000000208b58655ccca736";
+const GOLDEN_BLAKE3: &str = "\
+    00000000000000000010000000000000000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\
+    00000000000000000024d799ae6d11f7";
+
+#[test]
+fn unusable_headers_are_told_apart() {
+    let good = start(&header(DigestAlgorithm::Crc64Nvme, 10_000)).unwrap().0;
+    assert!(replay(&good).is_ok());
+    for length in 0..good.len() {
+        assert_eq!(replay(&good[..length]), Err(Unusable::Truncated), "{length} bytes");
+    }
+    assert_eq!(replay(&[0; 4096]), Err(Unusable::NotALog));
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        let body = bytes.len() - 8;
+        let crc = crc64_bitwise(&bytes[..body]).to_le_bytes();
+        bytes[body..].copy_from_slice(&crc);
+        replay(&bytes).map(drop)
+    };
+    assert_eq!(with(4, 2), Err(Unusable::Version(2)));
+    assert_eq!(with(6, 3), Err(Unusable::Algorithm(3)));
+    assert_eq!(with(7, 1), Err(Unusable::Field("reserved")));
+    assert_eq!(with(8, 1), Err(Unusable::Field("chunk_bytes")));
+    assert_eq!(with(23, 0x80), Err(Unusable::Field("object_bytes")));
+    assert_eq!(with(43, 0xff), Err(Unusable::Field("mtime_ns")));
+    assert_eq!(with(106, 0), Err(Unusable::Field("name")));
+    let mut torn = good.clone();
+    torn[60] ^= 1;
+    assert_eq!(replay(&torn), Err(Unusable::Checksum));
+}
+
+#[test]
+fn a_header_that_could_not_be_read_back_is_not_written() {
+    let sound = header(DigestAlgorithm::Crc64Nvme, 10_000);
+    let refused = [
+        Header { chunk_bytes: 5000, ..sound.clone() },
+        Header { chunk_bytes: 512, ..sound.clone() },
+        Header { chunk_bytes: 2 << 30, ..sound.clone() },
+        Header { object_bytes: u64::MAX, ..sound.clone() },
+        Header { name: Vec::new(), ..sound.clone() },
+        Header { name: vec![b'a'; NAME_BYTES_MAX + 1], ..sound.clone() },
+        Header { name: b"a\0b".to_vec(), ..sound },
+    ];
+    for header in refused {
+        assert!(matches!(header.encode(), Err(Unusable::Field(_))), "{header:?}");
+    }
+}
+
+#[test]
+fn an_extent_that_is_no_chunk_is_not_written() {
+    let header = header(DigestAlgorithm::Crc64Nvme, 10_000);
+    let (_, mut appender) = start(&header).unwrap();
+    let before = appender.clone();
+    let refused = [
+        (Extent::new(1, 4097), Violation::Unaligned),
+        (Extent::new(0, 4095), Violation::NotAChunk),
+        (Extent::new(0, 8192), Violation::NotAChunk),
+        (Extent::new(8192, 12288), Violation::NotAChunk),
+        (Extent::new(12288, 12288), Violation::NotAChunk),
+        (Extent::new(u64::MAX - 4095, u64::MAX), Violation::NotAChunk),
+    ];
+    for (extent, violation) in refused {
+        assert_eq!(appender.extent(extent, &crc(0)), Err(violation), "{extent:?}");
+    }
+    assert_eq!(appender.extent(chunk(&header, 0), &ContentDigest::Blake3([0; 32])), Err(Violation::Digest));
+    assert_eq!(appender, before);
+}
+
+/// A record that `Appender` refuses to write, with a checksum that holds.
+fn forge(log: &[u8], sequence: u32, change: impl Fn(&mut [u8; RECORD_BYTES])) -> Vec<u8> {
+    let link = log.split_last_chunk::<8>().unwrap().1;
+    let body = Body::Extent(Extent::new(0, 4096), crc(7));
+    let mut record = Record { sequence, body }.encode(u64::from_le_bytes(*link));
+    change(&mut record);
+    let sum = crc64_bitwise(&[&link[..], &record[..56]].concat());
+    record[56..].copy_from_slice(&sum.to_le_bytes());
+    [log, &record].concat()
+}
+
+fn forge_checkpoint(log: &[u8], sequence: u32, records: u64) -> Vec<u8> {
+    forge(log, sequence, |record| {
+        record[..48].fill(0);
+        record[..8].copy_from_slice(&records.to_le_bytes());
+        record[48] = 1;
+    })
+}
+
+#[test]
+fn intact_records_that_cannot_be_right_make_the_log_unusable() {
+    let (mut log, mut appender) = start(&header(DigestAlgorithm::Crc64Nvme, 10_000)).unwrap();
+    log.extend_from_slice(&appender.extent(Extent::new(0, 4096), &crc(7)).unwrap());
+    let put = |record: &mut [u8; RECORD_BYTES], at: usize, value: u64| {
+        record[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    };
+    assert!(replay(&forge(&log, 1, |_| ())).is_ok(), "a chunk may be recorded again");
+    assert!(replay(&forge_checkpoint(&log, 1, 1)).is_ok(), "a checkpoint may vouch for all before it");
+    let cases: [(Vec<u8>, Violation); 13] = [
+        (forge(&log, 0, |_| ()), Violation::Sequence),
+        (forge(&log, 2, |_| ()), Violation::Sequence),
+        (forge(&log, 1, |r| r[48] = 2), Violation::Flags),
+        (forge(&log, 1, |r| r[51] = 0x80), Violation::Flags),
+        (forge(&log, 1, |r| r[48] = 1), Violation::Checkpoint),
+        (forge_checkpoint(&log, 1, 2), Violation::Checkpoint),
+        (forge_checkpoint(&log, 1, 1 << 32), Violation::Checkpoint),
+        (forge(&log, 1, |r| put(r, 0, 1)), Violation::Unaligned),
+        (forge(&log, 1, |r| put(r, 8, 4095)), Violation::NotAChunk),
+        (forge(&log, 1, |r| put(r, 0, 8192)), Violation::NotAChunk),
+        (forge(&log, 1, |r| put(r, 8, u64::MAX)), Violation::NotAChunk),
+        (forge(&log, 1, |r| r[47] = 1), Violation::Digest),
+        (forge(&log, 1, |r| r[16] = 8), Violation::Contradiction),
+    ];
+    for (bytes, violation) in cases {
+        assert_eq!(replay(&bytes), Err(Unusable::Record { index: 1, violation }));
+    }
+}
+
+#[test]
+fn a_log_holds_no_more_records_than_its_bound() {
+    let (mut log, mut appender) = start(&header(DigestAlgorithm::Crc64Nvme, 0)).unwrap();
+    let bound = records_max(0, 4 * KIB);
+    for _ in 0..bound {
+        log.extend_from_slice(&appender.checkpoint(appender.mark()).unwrap());
+    }
+    assert_eq!(appender.checkpoint(appender.mark()), Err(Violation::TooMany));
+    assert!(replay(&log).is_ok());
+    let link = u64::from_le_bytes(*log.split_last_chunk::<8>().unwrap().1);
+    log.extend_from_slice(&Record { sequence: bound, body: Body::Checkpoint { records: 0 } }.encode(link));
+    assert_eq!(replay(&log), Err(Unusable::Record { index: bound, violation: Violation::TooMany }));
+    assert_eq!(records_max(u64::MAX, 1), u32::MAX);
+}
+
+#[test]
+fn another_boot_trusts_only_what_was_durable_and_starts_the_log_anew() {
+    let header = header(DigestAlgorithm::Crc64Nvme, 16 * KIB);
+    let (mut log, mut appender) = start(&header).unwrap();
+    for index in [3, 0] {
+        log.extend_from_slice(&appender.extent(chunk(&header, index), &crc(index)).unwrap());
+    }
+    let mark = appender.mark();
+    // Recorded while the sync runs: the checkpoint behind it does not vouch for it.
+    log.extend_from_slice(&appender.extent(chunk(&header, 1), &crc(1)).unwrap());
+    log.extend_from_slice(&appender.checkpoint(mark).unwrap());
+    let replayed = replay(&log).unwrap();
+    assert_eq!((replayed.extents.len(), replayed.durable_count), (3, 2));
+    let Resume::Continue { extents, keep_bytes, appender: next } = replayed.resume(&BOOT) else { panic!() };
+    assert_eq!((extents.len(), keep_bytes, next), (3, log.len(), appender));
+
+    let header = Header { boot: [1; 16], ..header };
+    let resume = replayed.resume(&header.boot);
+    assert_eq!(resume, Resume::Restart { extents: &replayed.extents[..2] });
+    let Resume::Restart { extents } = resume else { panic!() };
+    let (mut log, mut appender) = restart(&header, extents).unwrap();
+    let again = replay(&log).unwrap();
+    assert_eq!((&again.extents[..], again.durable_count), (extents, 2));
+    log.extend_from_slice(&appender.extent(chunk(&header, 2), &crc(2)).unwrap());
+    let again = replay(&log).unwrap();
+    assert!(matches!(again.resume(&[1; 16]), Resume::Continue { extents, .. } if extents.len() == 3));
+    assert!(matches!(again.resume(&BOOT), Resume::Restart { extents } if extents.len() == 2));
+}
+
+#[test]
+fn a_later_checkpoint_for_less_takes_nothing_back() {
+    let header = header(DigestAlgorithm::Crc64Nvme, 16 * KIB);
+    let (mut log, mut appender) = start(&header).unwrap();
+    log.extend_from_slice(&appender.extent(chunk(&header, 0), &crc(0)).unwrap());
+    let early = appender.mark();
+    log.extend_from_slice(&appender.extent(chunk(&header, 1), &crc(1)).unwrap());
+    let late = appender.mark();
+    log.extend_from_slice(&appender.checkpoint(late).unwrap());
+    log.extend_from_slice(&appender.checkpoint(early).unwrap());
+    assert_eq!(replay(&log).unwrap().durable_count, 2);
+}
+
+#[test]
+fn the_remains_of_a_cut_tail_do_not_come_back() {
+    let header = header(DigestAlgorithm::Crc64Nvme, 16 * KIB);
+    let (log, mut appender) = start(&header).unwrap();
+    let first = appender.extent(chunk(&header, 0), &crc(0)).unwrap();
+    let second = appender.extent(chunk(&header, 1), &crc(1)).unwrap();
+    // The first record is cut off and another takes its place; the second is still on disk behind it.
+    let (_, mut appender) = start(&header).unwrap();
+    let instead = appender.extent(chunk(&header, 2), &crc(2)).unwrap();
+    assert_eq!(replay(&[&log[..], &first, &second].concat()).unwrap().extents.len(), 2);
+    let replayed = replay(&[&log[..], &instead, &second].concat()).unwrap();
+    assert_eq!(replayed.extents, [(chunk(&header, 2), crc(2))]);
+    assert_eq!(replayed.good_bytes, log.len() + RECORD_BYTES);
+}
+
+#[test]
+fn only_the_same_version_cut_the_same_way_is_continued() {
+    let sound = header(DigestAlgorithm::Crc64Nvme, 10_000);
+    assert!(sound.is_same_object(&Header { boot: [0; 16], job: JobId([0; 16]), ..sound.clone() }));
+    let others = [
+        Header { name: b"b".to_vec(), ..sound.clone() },
+        Header { chunk_bytes: 8 * KIB, ..sound.clone() },
+        Header { algorithm: DigestAlgorithm::Blake3, ..sound.clone() },
+        Header { object_bytes: 1, ..sound.clone() },
+        Header { generation: Generation { inode: 1, ..sound.generation }, ..sound.clone() },
+    ];
+    for other in others {
+        assert!(!sound.is_same_object(&other), "{other:?}");
+    }
+}
+
+/// What was written: the log, and for every record the length of `extents` and the durable count behind it.
+#[derive(Debug, Clone)]
+struct Written {
+    log: Vec<u8>,
+    header_bytes: usize,
+    extents: Vec<(Extent, ContentDigest)>,
+    marks: Vec<(usize, usize)>,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Extent(u64),
+    Mark,
+    Checkpoint,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let step = prop_oneof![4 => (0u64..12).prop_map(Step::Extent), 1 => Just(Step::Mark), 1 => Just(Step::Checkpoint)];
+    let steps = prop::collection::vec(step, 0..30);
+    (steps, 0u64..3, any::<bool>(), any::<[u8; 16]>()).prop_map(|(steps, tail, is_blake3, job)| {
+        let algorithm = if is_blake3 { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme };
+        let header = Header { job: JobId(job), ..header(algorithm, 11 * 4 * KIB + 1 + tail) };
+        let (mut log, mut appender) = start(&header).unwrap();
+        let header_bytes = log.len();
+        let (mut extents, mut marks, mut durable_count) = (Vec::new(), vec![(0, 0)], 0);
+        let mut mark = (appender.mark(), 0);
+        for step in steps {
+            let record = match step {
+                Step::Mark => {
+                    mark = (appender.mark(), extents.len());
+                    continue;
+                }
+                Step::Extent(index) => {
+                    let extent = chunk(&header, index);
+                    let digest = algorithm.of_object(&extent.start.to_le_bytes());
+                    if !extents.contains(&(extent, digest)) {
+                        extents.push((extent, digest));
+                    }
+                    appender.extent(extent, &digest).unwrap()
+                }
+                Step::Checkpoint => {
+                    durable_count = mark.1;
+                    appender.checkpoint(mark.0).unwrap()
+                }
+            };
+            log.extend_from_slice(&record);
+            marks.push((extents.len(), durable_count));
+        }
+        Written { log, header_bytes, extents, marks }
+    })
+}
+
+impl Written {
+    /// Exactly the first `records` records are reported.
+    fn expect(&self, replayed: &Replayed, records: usize) {
+        let (count, durable_count) = self.marks[records];
+        assert_eq!(replayed.extents, self.extents[..count]);
+        assert_eq!(replayed.durable_count, durable_count);
+        assert_eq!(replayed.good_bytes, self.header_bytes + records * RECORD_BYTES);
+    }
+}
+
+proptest! {
+    #[test]
+    fn truncation_yields_the_whole_records_before_the_cut(written in written(), cut in any::<prop::sample::Index>()) {
+        let length = cut.index(written.log.len() + 1);
+        match replay(&written.log[..length]) {
+            Err(unusable) => {
+                prop_assert!(length < written.header_bytes);
+                prop_assert_eq!(unusable, Unusable::Truncated);
+            }
+            Ok(replayed) => written.expect(&replayed, (length - written.header_bytes) / RECORD_BYTES),
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_yields_the_records_before_it(written in written(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut log = written.log.clone();
+        let at = at.index(log.len());
+        log[at] ^= 1 << bit;
+        match replay(&log) {
+            Err(_) => prop_assert!(at < written.header_bytes),
+            Ok(replayed) => {
+                prop_assert!(at >= written.header_bytes);
+                written.expect(&replayed, (at - written.header_bytes) / RECORD_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn appended_garbage_is_a_torn_tail(written in written(), garbage in prop::collection::vec(any::<u8>(), 0..300)) {
+        let log = [&written.log[..], &garbage].concat();
+        written.expect(&replay(&log).unwrap(), written.marks.len() - 1);
+    }
+
+    #[test]
+    fn records_of_another_log_do_not_verify(one in written(), other in written()) {
+        prop_assume!(one.log[..one.header_bytes] != other.log[..other.header_bytes]);
+        let log = [&one.log[..], &other.log[other.header_bytes..]].concat();
+        one.expect(&replay(&log).unwrap(), one.marks.len() - 1);
+    }
+
+    #[test]
+    fn a_record_moved_repeated_or_dropped_ends_the_log(written in written(), from in any::<prop::sample::Index>(),
+            to in any::<prop::sample::Index>()) {
+        let records = written.marks.len() - 1;
+        if records < 2 {
+            return Ok(());
+        }
+        let (from, step) = (from.index(records), 1 + to.index(records - 1));
+        let to = (from + step) % records;
+        let at = |index: usize| written.header_bytes + index * RECORD_BYTES;
+        let mut log = written.log.clone();
+        log.copy_within(at(from)..at(from + 1), at(to));
+        written.expect(&replay(&log).unwrap(), to);
+    }
+
+    #[test]
+    fn continuing_a_torn_log_is_as_if_it_had_not_been_torn(written in written(), cut in any::<prop::sample::Index>()) {
+        let length = written.header_bytes + cut.index(written.log.len() - written.header_bytes + 1);
+        let replayed = replay(&written.log[..length]).unwrap();
+        let Resume::Continue { keep_bytes, mut appender, .. } = replayed.resume(&BOOT) else { panic!() };
+        let mut log = written.log[..keep_bytes].to_vec();
+        log.extend_from_slice(&appender.checkpoint(appender.mark()).unwrap());
+        let again = replay(&log).unwrap();
+        prop_assert_eq!(&again.extents, &replayed.extents);
+        prop_assert_eq!(again.durable_count, again.extents.len());
+        prop_assert_eq!(again.good_bytes, log.len());
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), is_dressed in any::<bool>()) {
+        let dressed = if is_dressed { [&b"TWXL\x01\x00"[..], &bytes].concat() } else { bytes };
+        prop_assert!(replay(&dressed).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! Reads rows back into records.
+
+use crate::error::{Cause, Kind};
+use crate::job::{Bundle, BundleState, Job, JobFilter, JobKey, RecordedBundle, RecordedFailure, Role};
+use crate::limits::ROWS_MAX;
+use crate::state::State;
+use model::progress::Counts;
+use model::{Digest, DigestAlgorithm, Failure, FailureKind, JobId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+/// Integers of SQLite are signed; a count beyond them is recorded as the largest.
+pub(crate) fn sql_int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Row, state and attempts of a job.
+pub(crate) fn find(connection: &Connection, key: &JobKey) -> Result<Option<(i64, State, u64)>, Cause> {
+    let found: Option<(i64, String, u64)> = connection
+        .prepare_cached("SELECT job, state, attempts FROM jobs WHERE id = ?1 AND role = ?2 AND peer = ?3")?
+        .query_row(params![key.id.0, key.role.name(), key.peer], |row| Ok((row.get(0)?, row.get(1)?, count(row, 2)?)))
+        .optional()?;
+    let Some((job, state, attempts)) = found else { return Ok(None) };
+    Ok(Some((job, State::from_name(&state).ok_or(Kind::Corrupt)?, attempts)))
+}
+
+pub(crate) fn jobs(connection: &Connection, filter: &JobFilter) -> Result<Vec<Job>, Cause> {
+    let states: String = filter.states.iter().map(|state| format!(",{},", state.name())).collect();
+    let mut select = connection.prepare_cached(
+        "SELECT id, role, peer, source, destination, options, state, attempts, created_unix_ms, updated_unix_ms,
+             finished_unix_ms, failures_listed, failures_unlisted, files_listed, bytes_listed, files_done, bytes_done,
+             files_skipped, bytes_skipped, files_failed, directories, bytes_sent, bytes_resumed
+         FROM jobs
+         WHERE (?1 IS NULL OR id = ?1) AND (?2 IS NULL OR role = ?2) AND (?3 = '' OR instr(?3, ',' || state || ',') > 0)
+         ORDER BY updated_unix_ms DESC, job DESC LIMIT ?4",
+    )?;
+    let values = params![filter.id.map(|id| id.0), filter.role.map(Role::name), states, limit(filter.limit)];
+    let mut rows = select.query(values)?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        jobs.push(job(row)?);
+    }
+    Ok(jobs)
+}
+
+pub(crate) fn bundles(
+    connection: &Connection,
+    key: &JobKey,
+    after: Option<u64>,
+    rows_max: usize,
+) -> Result<Vec<RecordedBundle>, Cause> {
+    let (job, ..) = find(connection, key)?.ok_or(Kind::NotFound)?;
+    let mut select = connection.prepare_cached(
+        "SELECT number, files, bytes, state, digest, attempt, recorded_unix_ms FROM bundles
+         WHERE job = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
+    )?;
+    let mut rows = select.query(params![job, after.map_or(-1, sql_int), limit(rows_max)])?;
+    let mut bundles = Vec::new();
+    while let Some(row) = rows.next()? {
+        let state: String = row.get(3)?;
+        let digest: Option<String> = row.get(4)?;
+        let bundle = Bundle {
+            number: count(row, 0)?,
+            files: count(row, 1)?,
+            bytes: count(row, 2)?,
+            state: BundleState::from_name(&state).ok_or(Kind::Corrupt)?,
+            digest: digest.map(|text| digest_from_text(&text).ok_or(Kind::Corrupt)).transpose()?,
+        };
+        bundles.push(RecordedBundle { bundle, attempt: count(row, 5)?, recorded_unix_ms: row.get(6)? });
+    }
+    Ok(bundles)
+}
+
+pub(crate) fn failures(
+    connection: &Connection,
+    key: &JobKey,
+    after: u64,
+    rows_max: usize,
+) -> Result<Vec<RecordedFailure>, Cause> {
+    let (job, ..) = find(connection, key)?.ok_or(Kind::NotFound)?;
+    let mut select = connection.prepare_cached(
+        "SELECT number, path, kind, message, at_unix_ms FROM failures WHERE job = ?1 AND number > ?2
+         ORDER BY number LIMIT ?3",
+    )?;
+    let mut rows = select.query(params![job, sql_int(after), limit(rows_max)])?;
+    let mut failures = Vec::new();
+    while let Some(row) = rows.next()? {
+        let failure = Failure {
+            path: row.get(1)?,
+            kind: failure_kind_from_name(&row.get::<_, String>(2)?),
+            message: row.get(3)?,
+        };
+        failures.push(RecordedFailure { number: count(row, 0)?, failure, at_unix_ms: row.get(4)? });
+    }
+    Ok(failures)
+}
+
+fn job(row: &Row<'_>) -> Result<Job, Cause> {
+    let role: String = row.get(1)?;
+    let state: String = row.get(6)?;
+    Ok(Job {
+        key: JobKey { id: JobId(row.get(0)?), role: Role::from_name(&role).ok_or(Kind::Corrupt)?, peer: row.get(2)? },
+        source: row.get(3)?,
+        destination: row.get(4)?,
+        options: row.get(5)?,
+        state: State::from_name(&state).ok_or(Kind::Corrupt)?,
+        attempts: count(row, 7)?,
+        created_unix_ms: row.get(8)?,
+        updated_unix_ms: row.get(9)?,
+        finished_unix_ms: row.get(10)?,
+        failures_listed: count(row, 11)?,
+        failures_unlisted: count(row, 12)?,
+        counts: Counts {
+            files_listed: count(row, 13)?,
+            bytes_listed: count(row, 14)?,
+            files_done: count(row, 15)?,
+            bytes_done: count(row, 16)?,
+            files_skipped: count(row, 17)?,
+            bytes_skipped: count(row, 18)?,
+            files_failed: count(row, 19)?,
+            directories: count(row, 20)?,
+            bytes_sent: count(row, 21)?,
+            bytes_resumed: count(row, 22)?,
+        },
+    })
+}
+
+/// A column that this program never writes negative.
+fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(index)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(index, value))
+}
+
+fn limit(rows_max: usize) -> i64 {
+    rows_max.min(ROWS_MAX) as i64
+}
+
+/// The text form of a digest is `algorithm:hexadecimal`.
+fn digest_from_text(text: &str) -> Option<Digest> {
+    let (algorithm, hex) = text.split_once(':')?;
+    algorithm.parse::<DigestAlgorithm>().ok()?.digest_from_hex(hex)
+}
+
+/// A kind from a newer program reads as `Other`.
+fn failure_kind_from_name(name: &str) -> FailureKind {
+    FailureKind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or(FailureKind::Other)
+}

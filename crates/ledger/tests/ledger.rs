@@ -1,0 +1,423 @@
+//! Claims about the ledger of jobs: what a caller can ask, what it refuses, and what survives.
+
+use ledger::{
+    Attempt, Bundle, BundleState, End, Error, JobFilter, JobKey, JobSpec, Kind, Ledger, Role, Settings, State, Subject,
+    SweepBefore, Wait,
+};
+use model::progress::Counts;
+use model::{DigestAlgorithm, Failure, FailureKind, JobId};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const NOW: i64 = 1_700_000_000_123;
+
+fn settings() -> Settings {
+    Settings { clock: || NOW, ..Settings::default() }
+}
+
+fn directory() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    (directory, path)
+}
+
+fn key(number: u8) -> JobKey {
+    JobKey { id: JobId([number; 16]), role: Role::Receiver, peer: "peer".into() }
+}
+
+fn spec(number: u8) -> JobSpec {
+    JobSpec { key: key(number), source: "a:/x".into(), destination: "/y".into(), options: "--fsync batch".into() }
+}
+
+fn counts(listed: u64, done: u64, failed: u64) -> Counts {
+    Counts {
+        files_listed: listed,
+        files_done: done,
+        files_failed: failed,
+        bytes_done: done.saturating_mul(10),
+        ..Counts::default()
+    }
+}
+
+fn bundle(number: u64) -> Bundle {
+    let digest = Some(DigestAlgorithm::Blake3.of_object(&number.to_le_bytes()));
+    Bundle { number, files: 1000, bytes: 1 << 20, state: BundleState::Durable, digest }
+}
+
+fn failure(name: &str) -> Failure {
+    Failure { path: name.into(), kind: FailureKind::Permission, message: "refused".into() }
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> Kind {
+    result.unwrap_err().kind
+}
+
+fn state(ledger: &Ledger, number: u8) -> Option<State> {
+    let jobs = ledger.jobs(JobFilter { id: Some(JobId([number; 16])), ..JobFilter::default() }).unwrap();
+    jobs.first().map(|job| job.state)
+}
+
+/// Holds the file's write lock as another process would.
+fn other_writer(path: &Path) -> rusqlite::Connection {
+    let other = rusqlite::Connection::open(path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other
+}
+
+#[test]
+fn a_finished_job_is_listed_with_all_that_was_recorded() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open_with(&path, settings()).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    assert_eq!((attempt.number(), attempt.state_before(), attempt.job()), (1, None, JobId([1; 16])));
+    ledger.mark_running(&attempt).unwrap();
+    ledger.record_progress(&attempt, counts(9, 1, 0)).unwrap();
+    ledger.record_bundles(&attempt, vec![bundle(0), bundle(1)], Wait::Queued).unwrap();
+    let without_digest = Bundle { number: 1, state: BundleState::Failed, digest: None, ..bundle(1) };
+    ledger.record_bundles(&attempt, vec![without_digest.clone()], Wait::Durable).unwrap();
+    let crc = Bundle { digest: Some(DigestAlgorithm::Crc64Nvme.of_object(b"x")), ..bundle(2) };
+    ledger.record_bundles(&attempt, vec![crc.clone()], Wait::Queued).unwrap();
+    let odd = Failure { path: b"\xff/\x01".to_vec(), ..failure("") };
+    ledger.record_failures(&attempt, vec![failure("f"), odd.clone()], Wait::Queued).unwrap();
+    let totals = Counts {
+        files_listed: 10,
+        bytes_listed: 11,
+        files_done: 6,
+        bytes_done: 13,
+        files_skipped: 2,
+        bytes_skipped: 15,
+        files_failed: 2,
+        directories: 17,
+        bytes_sent: u64::MAX,
+        bytes_resumed: 19,
+    };
+    ledger.finish(&attempt, End::Failed, totals).unwrap();
+
+    let jobs = ledger.jobs(JobFilter::default()).unwrap();
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!(job.key, key(1));
+    assert_eq!((&job.source[..], &job.destination[..], &job.options[..]), ("a:/x", "/y", "--fsync batch"));
+    assert_eq!((job.state, job.attempts), (State::Failed, 1));
+    assert_eq!((job.created_unix_ms, job.updated_unix_ms, job.finished_unix_ms), (NOW, NOW, Some(NOW)));
+    assert_eq!(job.counts, Counts { bytes_sent: i64::MAX as u64, ..totals });
+    assert_eq!((job.failures_listed, job.failures_unlisted), (2, 0));
+
+    let bundles = ledger.bundles(&key(1), None, 10).unwrap();
+    assert_eq!(bundles.iter().map(|b| b.bundle.clone()).collect::<Vec<_>>(), [bundle(0), without_digest, crc]);
+    assert!(bundles.iter().all(|b| (b.attempt, b.recorded_unix_ms) == (1, NOW)));
+    assert_eq!(ledger.bundles(&key(1), Some(0), 1).unwrap()[0].bundle.number, 1);
+    let failures = ledger.failures(&key(1), 0, 10).unwrap();
+    assert_eq!(failures.iter().map(|f| f.failure.clone()).collect::<Vec<_>>(), [failure("f"), odd]);
+    assert_eq!(ledger.failures(&key(1), 1, 10).unwrap()[0].number, 2);
+    assert_eq!(kind(ledger.failures(&key(2), 0, 1)), Kind::NotFound);
+}
+
+/// Brings job `number` into a state by calls alone.
+fn drive(ledger: &Ledger, number: u8, state: Option<State>) -> Option<Attempt> {
+    let state = state?;
+    if state == State::Queued {
+        ledger.enqueue(&spec(number)).unwrap();
+        return None;
+    }
+    let attempt = ledger.begin_attempt(&spec(number)).unwrap();
+    if matches!(state, State::Running | State::Succeeded) {
+        ledger.mark_running(&attempt).unwrap();
+    }
+    match state {
+        State::Paused => ledger.pause(&attempt, counts(0, 0, 0)).unwrap(),
+        State::Succeeded => ledger.finish(&attempt, End::Succeeded, counts(0, 0, 0)).unwrap(),
+        State::Failed => ledger.finish(&attempt, End::Failed, counts(0, 0, 0)).unwrap(),
+        State::Cancelled => ledger.finish(&attempt, End::Cancelled, counts(0, 0, 0)).unwrap(),
+        _ => {}
+    }
+    Some(attempt)
+}
+
+#[test]
+fn every_call_changes_the_state_as_the_table_says_or_not_at_all() {
+    use ledger::Verb;
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let verbs = [Verb::Enqueue, Verb::Begin, Verb::Run, Verb::Pause, Verb::Succeed, Verb::Fail, Verb::Cancel];
+    let befores = [None].into_iter().chain(State::ALL.map(Some));
+    for (number, (before, verb)) in befores.flat_map(|before| verbs.map(|verb| (before, verb))).enumerate() {
+        let number = number as u8;
+        let attempt = drive(&ledger, number, before);
+        assert_eq!(state(&ledger, number), before);
+        let zero = counts(0, 0, 0);
+        let result = match (verb, &attempt) {
+            (Verb::Enqueue, _) => ledger.enqueue(&spec(number)),
+            (Verb::Begin, _) => ledger.begin_attempt(&spec(number)).map(drop),
+            (Verb::Cancel, _) => ledger.cancel(&key(number)),
+            // Absent and queued jobs have no attempt that could ask.
+            (_, None) => continue,
+            (Verb::Run, Some(attempt)) => ledger.mark_running(attempt),
+            (Verb::Pause, Some(attempt)) => ledger.pause(attempt, zero),
+            (Verb::Succeed, Some(attempt)) => ledger.finish(attempt, End::Succeeded, zero),
+            (Verb::Fail, Some(attempt)) => ledger.finish(attempt, End::Failed, zero),
+        };
+        let after = State::after(before, verb);
+        match (before, after) {
+            (_, Some(_)) => result.unwrap(),
+            (Some(state), None) => assert_eq!(kind(result), Kind::WrongState { state }, "{verb:?}"),
+            (None, None) => assert_eq!(kind(result), Kind::NotFound, "{verb:?}"),
+        }
+        assert_eq!(state(&ledger, number), after.or(before), "{before:?} {verb:?}");
+    }
+}
+
+#[test]
+fn counts_that_do_not_add_up_finish_nothing() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.mark_running(&attempt).unwrap();
+    for (end, counts) in [
+        (End::Succeeded, counts(3, 2, 0)),
+        (End::Succeeded, counts(3, 2, 1)),
+        (End::Succeeded, counts(3, 4, 0)),
+        (End::Failed, counts(3, 2, 2)),
+        (End::Cancelled, counts(u64::MAX, u64::MAX, u64::MAX)),
+    ] {
+        assert_eq!(kind(ledger.finish(&attempt, end, counts)), Kind::Unbalanced);
+    }
+    assert_eq!(kind(ledger.pause(&attempt, counts(1, 2, 0))), Kind::Unbalanced);
+    assert_eq!(state(&ledger, 1), Some(State::Running));
+    ledger.finish(&attempt, End::Succeeded, counts(3, 3, 0)).unwrap();
+}
+
+#[test]
+fn a_newer_attempt_supersedes_one_in_another_process() {
+    let (_directory, path) = directory();
+    let one = Ledger::open(&path).unwrap();
+    let other = Ledger::open(&path).unwrap();
+    let old = one.begin_attempt(&spec(1)).unwrap();
+    one.mark_running(&old).unwrap();
+    let new = other.begin_attempt(&spec(1)).unwrap();
+    assert_eq!((new.number(), new.state_before()), (2, Some(State::Running)));
+    assert_eq!(kind(one.record_bundles(&old, vec![bundle(1)], Wait::Durable)), Kind::Superseded);
+    assert_eq!(kind(one.finish(&old, End::Succeeded, counts(0, 0, 0))), Kind::Superseded);
+    assert!(other.bundles(&key(1), None, 10).unwrap().is_empty());
+    other.mark_running(&new).unwrap();
+    other.finish(&new, End::Succeeded, counts(0, 0, 0)).unwrap();
+    assert_eq!(state(&one, 1), Some(State::Succeeded));
+}
+
+#[test]
+fn a_new_attempt_keeps_bundles_unless_the_job_had_succeeded() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.mark_running(&attempt).unwrap();
+    ledger.record_bundles(&attempt, vec![bundle(7)], Wait::Queued).unwrap();
+    ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
+    ledger.finish(&attempt, End::Failed, counts(2, 1, 1)).unwrap();
+
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    assert_eq!(ledger.bundles(&key(1), None, 10).unwrap().len(), 1);
+    assert!(ledger.failures(&key(1), 0, 10).unwrap().is_empty());
+    let job = ledger.jobs(JobFilter::default()).unwrap().remove(0);
+    assert_eq!((job.counts, job.failures_listed, job.finished_unix_ms), (Counts::default(), 0, None));
+    ledger.mark_running(&attempt).unwrap();
+    ledger.finish(&attempt, End::Succeeded, counts(2, 2, 0)).unwrap();
+
+    ledger.begin_attempt(&spec(1)).unwrap();
+    assert!(ledger.bundles(&key(1), None, 10).unwrap().is_empty());
+}
+
+#[test]
+fn a_peer_that_presents_anothers_job_id_finds_nothing_of_it() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let stranger = JobSpec { key: JobKey { peer: "stranger".into(), ..key(1) }, ..spec(1) };
+    assert_eq!(ledger.begin_attempt(&stranger).unwrap().state_before(), None);
+    let as_sender = JobSpec { key: JobKey { role: Role::Sender, ..key(1) }, ..spec(1) };
+    assert_eq!(ledger.begin_attempt(&as_sender).unwrap().number(), 1);
+    ledger.mark_running(&attempt).unwrap();
+    assert_eq!(ledger.jobs(JobFilter { id: Some(JobId([1; 16])), ..JobFilter::default() }).unwrap().len(), 3);
+    let senders = ledger.jobs(JobFilter { role: Some(Role::Sender), ..JobFilter::default() }).unwrap();
+    assert_eq!(senders.iter().map(|job| job.key.clone()).collect::<Vec<_>>(), [as_sender.key]);
+    let states = vec![State::Running, State::Queued];
+    let running = ledger.jobs(JobFilter { states, ..JobFilter::default() }).unwrap();
+    assert_eq!(running.iter().map(|job| job.key.clone()).collect::<Vec<_>>(), [key(1)]);
+    assert_eq!(ledger.jobs(JobFilter { limit: 2, ..JobFilter::default() }).unwrap().len(), 2);
+}
+
+#[test]
+fn failures_beyond_the_bound_are_counted() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open_with(&path, Settings { failures_per_job_max: 3, ..settings() }).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let long = Failure { message: "é".repeat(5000), ..failure("a") };
+    ledger.record_failures(&attempt, vec![long, failure("b")], Wait::Queued).unwrap();
+    let endless = Failure { path: vec![b'x'; 1 << 20], ..failure("") };
+    ledger.record_failures(&attempt, vec![endless, failure("c"), failure("d"), failure("e")], Wait::Queued).unwrap();
+    let failures = ledger.failures(&key(1), 0, 10).unwrap();
+    assert_eq!(failures.iter().map(|f| &f.failure.path[..]).collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+    assert_eq!(failures[0].failure.message, "é".repeat(512));
+    let job = ledger.jobs(JobFilter::default()).unwrap().remove(0);
+    assert_eq!((job.failures_listed, job.failures_unlisted), (3, 3));
+}
+
+#[test]
+fn an_operation_that_was_not_waited_for_and_lost_is_told_once_to_its_own_attempt() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let (old, neighbour) = (ledger.begin_attempt(&spec(1)).unwrap(), ledger.begin_attempt(&spec(2)).unwrap());
+    ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.record_bundles(&old, vec![bundle(1)], Wait::Queued).unwrap();
+    ledger.record_bundles(&neighbour, vec![bundle(1)], Wait::Queued).unwrap();
+    ledger.flush().unwrap();
+    let error = ledger.record_failures(&old, vec![failure("f")], Wait::Queued).unwrap_err();
+    assert_eq!((error.kind, error.operation), (Kind::Superseded, "record bundles"));
+    assert!(matches!(error.subject, Subject::Job(id) if id == JobId([1; 16])));
+    ledger.record_progress(&neighbour, counts(1, 0, 0)).unwrap();
+    let error = ledger.finish(&old, End::Failed, counts(0, 0, 0)).unwrap_err();
+    assert_eq!((error.kind, error.operation), (Kind::Superseded, "finish"));
+    assert_eq!(ledger.bundles(&key(2), None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn sweeping_deletes_old_finished_jobs_and_abandoned_ones_only_when_asked() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open_with(&path, settings()).unwrap();
+    for number in 1..=250 {
+        let attempt = ledger.begin_attempt(&spec(number)).unwrap();
+        ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).unwrap();
+        ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
+        ledger.finish(&attempt, End::Cancelled, counts(0, 0, 0)).unwrap();
+    }
+    let live = ledger.begin_attempt(&spec(251)).unwrap();
+    let before = SweepBefore { finished_unix_ms: NOW, abandoned_unix_ms: None };
+    assert_eq!(ledger.sweep(before).unwrap(), 0);
+    assert_eq!(ledger.sweep(SweepBefore { finished_unix_ms: NOW + 1, ..before }).unwrap(), 250);
+    assert_eq!(state(&ledger, 251), Some(State::Planning));
+    assert_eq!(kind(ledger.bundles(&key(1), None, 1)), Kind::NotFound);
+    ledger.mark_running(&live).unwrap();
+    let abandoned = SweepBefore { abandoned_unix_ms: Some(NOW + 1), ..before };
+    assert_eq!(ledger.sweep(abandoned).unwrap(), 1);
+    assert_eq!(kind(ledger.finish(&live, End::Failed, counts(0, 0, 0))), Kind::NotFound);
+    // A row is never used twice: the swept attempt does not become the first attempt of a later job.
+    ledger.begin_attempt(&spec(252)).unwrap();
+    assert_eq!(kind(ledger.mark_running(&live)), Kind::NotFound);
+    ledger.close().unwrap();
+    let rows = rusqlite::Connection::open(&path).unwrap();
+    let left: i64 = rows
+        .query_row("SELECT (SELECT count(*) FROM bundles) + (SELECT count(*) FROM failures)", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn many_operations_share_one_commit() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let before = ledger.groups_committed();
+    let other = other_writer(&path);
+    for number in 0..5000 {
+        ledger.record_bundles(&attempt, vec![bundle(number)], Wait::Queued).unwrap();
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    ledger.flush().unwrap();
+    // One for what the writer took first, one for what had gathered meanwhile, one for the flush.
+    assert!(ledger.groups_committed() - before <= 3);
+    let last = ledger.bundles(&key(1), Some(4000), 10_000).unwrap();
+    assert_eq!((last.len(), last[998].bundle.clone()), (999, bundle(4999)));
+}
+
+#[test]
+fn handles_on_many_threads_lose_nothing() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open_with(&path, Settings { queued_operations_max: 8, ..settings() }).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let ledger = ledger.clone();
+            scope.spawn(move || {
+                let attempt = ledger.begin_attempt(&spec(number)).unwrap();
+                ledger.mark_running(&attempt).unwrap();
+                for bundle_number in 0..200 {
+                    ledger.record_bundles(&attempt, vec![bundle(bundle_number)], Wait::Queued).unwrap();
+                }
+                ledger.finish(&attempt, End::Succeeded, counts(200, 200, 0)).unwrap();
+            });
+        }
+    });
+    for number in 0..8 {
+        assert_eq!(state(&ledger, number), Some(State::Succeeded));
+        assert_eq!(ledger.bundles(&key(number), None, 1000).unwrap().len(), 200);
+    }
+    ledger.check().unwrap();
+}
+
+#[test]
+fn another_process_that_holds_the_file_is_an_error_in_time_and_not_for_ever() {
+    let (_directory, path) = directory();
+    let short = Settings { busy_max: Duration::from_millis(20), ..settings() };
+    let ledger = Ledger::open_with(&path, short).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let other = other_writer(&path);
+    let error = ledger.mark_running(&attempt).unwrap_err();
+    assert_eq!(error.kind, Kind::Busy);
+    assert!(error.kind.is_transient() && error.source.is_some());
+    assert_eq!(state(&ledger, 1), Some(State::Planning), "reading goes on");
+    other.execute_batch("ROLLBACK").unwrap();
+    ledger.mark_running(&attempt).unwrap();
+}
+
+#[test]
+fn a_writer_that_does_not_answer_stalls_nobody_for_ever() {
+    let (_directory, path) = directory();
+    let short = Settings { wait_max: Duration::from_millis(20), queued_operations_max: 2, ..settings() };
+    let ledger = Ledger::open_with(&path, short).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let other = other_writer(&path);
+    assert_eq!(kind(ledger.mark_running(&attempt)), Kind::Stalled);
+    while ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).is_ok() {}
+    ledger.record_progress(&attempt, counts(1, 0, 0)).unwrap();
+    assert_eq!(kind(ledger.jobs(JobFilter::default())), Kind::Stalled);
+    other.execute_batch("ROLLBACK").unwrap();
+    while ledger.flush().is_err() {}
+    assert_eq!(state(&ledger, 1), Some(State::Running), "the change came to pass after all");
+}
+
+#[test]
+fn a_closed_ledger_refuses_and_closing_again_is_no_error() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).unwrap();
+    let clone = ledger.clone();
+    ledger.close().unwrap();
+    clone.close().unwrap();
+    assert_eq!(kind(clone.mark_running(&attempt)), Kind::Closed);
+    assert_eq!(kind(clone.record_progress(&attempt, counts(0, 0, 0))), Kind::Closed);
+    assert_eq!(kind(clone.jobs(JobFilter::default())), Kind::Closed);
+    let again = Ledger::open(&path).unwrap();
+    assert_eq!(again.bundles(&key(1), None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn oversized_texts_are_refused() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let long = JobSpec { source: "x".repeat(70_000), ..spec(1) };
+    assert_eq!(kind(ledger.begin_attempt(&long)), Kind::TooLarge);
+    let long = JobSpec { key: JobKey { peer: "x".repeat(2000), ..key(1) }, ..spec(1) };
+    assert_eq!(kind(ledger.enqueue(&long)), Kind::TooLarge);
+    assert_eq!(kind(ledger.claim(&"x".repeat(2000))), Kind::TooLarge);
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    let beyond = Bundle { number: u64::MAX, ..bundle(1) };
+    assert_eq!(kind(ledger.record_bundles(&attempt, vec![bundle(1), beyond], Wait::Durable)), Kind::TooLarge);
+    assert!(ledger.bundles(&key(1), None, 10).unwrap().is_empty(), "a refused operation has changed nothing");
+}
+
+#[test]
+fn handles_may_be_shared_between_threads() {
+    fn assert_shareable<T: Clone + Send + Sync + 'static>() {}
+    assert_shareable::<Ledger>();
+    assert_shareable::<Attempt>();
+    assert_shareable::<Error>();
+}

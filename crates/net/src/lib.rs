@@ -1,0 +1,35 @@
+//! TCP and TLS 1.3 between two peers that know each other by public key.
+//!
+//! Threads and blocking (or polled) sockets; no async runtime. A connection is made by [`dial::dial`] or by
+//! [`listen::Listener`] and [`tls::accept_tls`], and then becomes a [`stream::DataStream`] (one thread, bulk bytes)
+//! or a [`control::ControlStream`] (full duplex, any thread sends).
+//!
+//! Invariants:
+//! - Not one byte of payload travels before both sides proved possession of their keys; there is no clear text.
+//! - A stream that ends without `close_notify` is an error and never an end of data.
+//! - Before authentication a peer costs bounded bytes and bounded time.
+//! - Moving a block through an established stream allocates nothing.
+//!
+//! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
+
+pub mod identity;
+pub mod tls;
+mod handshake;
+mod record;
+mod inbound;
+pub mod dial;
+pub mod listen;
+pub mod stream;
+pub mod control;
+mod queue;
+pub mod socket;
+pub mod error;
+
+pub use control::{ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+pub use dial::{DialOptions, dial, dial_addrs, resolve};
+pub use error::{Error, ErrorKind};
+pub use identity::{Identity, constant_time_eq, hmac_sha256, random_bytes, sha256};
+pub use listen::{Listener, Stopper};
+pub use socket::TcpInfo;
+pub use stream::{Aborter, DataStream};
+pub use tls::{ClientTls, Connection, ServerTls, accept_tls, connect_tls};

@@ -1,0 +1,194 @@
+//! The bytes that wait to be sent on a control stream, between any number of senders and the loop.
+//!
+//! Invariants:
+//! - At most `bytes_max` bytes wait, or one message alone.
+//! - The lock is never held during a system call; its longest hold copies one record (16 KiB).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::thread::{self, ThreadId};
+
+use rustix::event::EventfdFlags;
+
+use crate::control::SendError;
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// Waited on by senders while too many bytes are queued.
+    has_room: Condvar,
+    /// Readable when the loop should look at the queue.
+    wake: OwnedFd,
+    bytes_max: usize,
+    loop_thread: OnceLock<ThreadId>,
+}
+
+struct State {
+    messages: VecDeque<Vec<u8>>,
+    /// Part of the first message that has been taken.
+    offset: usize,
+    /// Of all messages, less `offset`.
+    bytes: usize,
+    phase: Phase,
+    is_wake_pending: bool,
+    was_finished_by_sender: bool,
+}
+
+/// Where a queue is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Open,
+    /// Takes nothing more; what it holds is still to be sent.
+    Finishing,
+    /// The loop is gone.
+    Closed,
+}
+
+/// What [`Queue::take`] found.
+pub(crate) struct Taken {
+    pub(crate) bytes: usize,
+    pub(crate) phase: Phase,
+}
+
+impl Queue {
+    pub(crate) fn new(bytes_max: usize) -> io::Result<Self> {
+        let state = State {
+            messages: VecDeque::new(),
+            offset: 0,
+            bytes: 0,
+            phase: Phase::Open,
+            is_wake_pending: false,
+            was_finished_by_sender: false,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            has_room: Condvar::new(),
+            wake: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bytes_max,
+            loop_thread: OnceLock::new(),
+        })
+    }
+
+    /// Queues a message, waiting for room unless this is the loop's thread.
+    pub(crate) fn push(&self, message: Vec<u8>) -> Result<(), SendError> {
+        let mut state = self.lock();
+        loop {
+            if state.phase != Phase::Open {
+                return Err(SendError::Closed);
+            }
+            if message.is_empty() {
+                return Ok(());
+            }
+            if state.bytes == 0 || state.bytes.saturating_add(message.len()) <= self.bytes_max {
+                break;
+            }
+            if self.loop_thread.get() == Some(&thread::current().id()) {
+                return Err(SendError::Full);
+            }
+            state = self.has_room.wait(state).expect("nobody panics while holding it");
+        }
+        state.bytes += message.len();
+        state.messages.push_back(message);
+        self.wake_loop(state);
+        Ok(())
+    }
+
+    /// A sender asks for the end: nothing more is taken.
+    pub(crate) fn finish_by_sender(&self) {
+        let mut state = self.lock();
+        state.was_finished_by_sender |= state.phase == Phase::Open;
+        self.finish_locked(state);
+    }
+
+    /// The peer has closed: nothing more is taken.
+    pub(crate) fn finish(&self) {
+        self.finish_locked(self.lock());
+    }
+
+    pub(crate) fn was_finished_by_sender(&self) -> bool {
+        self.lock().was_finished_by_sender
+    }
+
+    /// The loop is gone: what waits is dropped, whoever waits is told.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Closed;
+        state.messages = VecDeque::new();
+        (state.offset, state.bytes) = (0, 0);
+        drop(state);
+        self.has_room.notify_all();
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Moves the next bytes to `out`, across messages.
+    pub(crate) fn take(&self, out: &mut [u8]) -> Taken {
+        let mut state = self.lock();
+        let mut taken = 0;
+        while let Some(message) = state.messages.front() {
+            let piece = &message[state.offset..];
+            let piece = &piece[..piece.len().min(out.len() - taken)];
+            out[taken..taken + piece.len()].copy_from_slice(piece);
+            taken += piece.len();
+            state.offset += piece.len();
+            if state.offset < state.messages[0].len() {
+                break;
+            }
+            state.messages.pop_front();
+            state.offset = 0;
+        }
+        state.bytes -= taken;
+        let phase = state.phase;
+        drop(state);
+        if taken > 0 {
+            self.has_room.notify_all();
+        }
+        Taken { bytes: taken, phase }
+    }
+
+    /// Makes the calling thread the one that never waits for room.
+    pub(crate) fn adopt_thread(&self) {
+        // A loop runs once, so this is the first and only call.
+        let _ = self.loop_thread.set(thread::current().id());
+    }
+
+    pub(crate) fn wake_fd(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Forgets earlier wake-ups; what is queued from here on makes `wake_fd` readable again.
+    ///
+    /// The caller has to look at the queue afterwards.
+    pub(crate) fn clear_wake(&self) {
+        if !self.lock().is_wake_pending {
+            return;
+        }
+        // Read before the flag is cleared: the other way round, the wake-up of a message queued in between would be
+        // read here while the flag says that one is pending, and nobody would write another. EAGAIN means that the
+        // waker has not written yet; then one wake-up too many follows.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.lock().is_wake_pending = false;
+    }
+
+    fn finish_locked(&self, mut state: MutexGuard<'_, State>) {
+        state.phase = state.phase.max(Phase::Finishing);
+        self.wake_loop(state);
+        self.has_room.notify_all();
+    }
+
+    fn wake_loop(&self, mut state: MutexGuard<'_, State>) {
+        let was_pending = std::mem::replace(&mut state.is_wake_pending, true);
+        drop(state);
+        if !was_pending {
+            // A counter of one cannot overflow, so this neither waits nor fails.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while holding it")
+    }
+}

@@ -1,0 +1,290 @@
+//! The shape of the house: which crate may know which, and what a crate must not know at all.
+//!
+//! ARCHITECTURE.md states these as invariants; this is where they are held. Arrows and external absences are read from
+//! cargo's metadata, the others from the code with comments and literals taken away.
+
+use std::collections::BTreeSet;
+
+use crate::outline;
+use crate::scan::{line_at, occurrences};
+use crate::workspace::{DependencyKind, Package, Violation, Workspace};
+
+const CLI: &str = "thalweg";
+
+/// Package, and the packages of this workspace it may depend on. Any other arrow is a violation.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("store", &["model"]),
+    ("wire", &["model"]),
+    ("net", &["model", "wire"]),
+    ("plan", &["model"]),
+    ("ledger", &["model"]),
+    ("mover", &["model", "store", "wire", "net", "plan", "ledger"]),
+    ("daemon", &["model", "mover", "ledger", "net", "store", "wire", "plan"]),
+    ("lab", &["model"]),
+    ("bench", &["model", "lab", "store", "net"]),
+    (CLI, &["model", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
+    ("xtask", &[]),
+];
+
+/// Nothing but the product's own tests may reach up to these, not even from tests.
+const TOPS: &[&str] = &["daemon", CLI];
+
+/// Tools that an edge build leaves out.
+const TOOLS: &[&str] = &["lab", "bench"];
+
+/// A crate, packages from outside it must not depend on, and the reason.
+const EXTERNAL_ABSENCES: &[(&str, &[&str], &str)] = &[
+    ("wire", SYSTEM, "the protocol is bytes and time in, actions out"),
+    ("plan", SYSTEM, "planning is a pure function"),
+    ("model", SYSTEM, "the words of the project are pure values"),
+    ("mover", HTTP, "the data path knows no HTTP"),
+    ("mover", TERMINAL, "the data path knows no terminal"),
+];
+const SYSTEM: &[&str] = &["tokio", "async-std", "mio", "rustix", "nix", "socket2", "libc", "io-uring"];
+const HTTP: &[&str] = &[
+    "actix-web",
+    "attohttpc",
+    "axum",
+    "curl",
+    "h2",
+    "http",
+    "hyper",
+    "isahc",
+    "minreq",
+    "reqwest",
+    "tiny_http",
+    "tonic",
+    "ureq",
+    "warp",
+];
+const TERMINAL: &[&str] = &["clap", "console", "crossterm", "indicatif", "ratatui", "termcolor", "termion"];
+
+/// A crate, what its sources must not mention, and the reason. `elapsed` reads the clock as `now` does.
+const MENTION_ABSENCES: &[(&str, &[&str], &str)] = &[
+    ("wire", &["std::net", "std::os::unix::net"], "the protocol has no sockets"),
+    ("wire", CLOCK, "time enters the protocol as a value"),
+    ("plan", INPUT_OUTPUT, "planning does no I/O"),
+    ("plan", CLOCK, "planning reads no clock"),
+    ("model", INPUT_OUTPUT, "pure values do no I/O"),
+    ("model", CLOCK, "pure values read no clock"),
+];
+const CLOCK: &[&str] = &["Instant::now", "SystemTime", ".elapsed()"];
+const INPUT_OUTPUT: &[&str] = &["std::fs", "std::net", "std::process", "std::os::unix::net"];
+
+const PRINTING: &[&str] = &["println!", "eprintln!", "print!", "eprint!"];
+const MAY_PRINT: &[&str] = &["crates/cli/", "crates/xtask/"];
+const MAY_BE_UNSAFE: &[&str] = &["crates/net/", "crates/store/src/posix", "crates/lab/src/sys"];
+
+/// Every dependency between packages of this workspace is in the table.
+pub fn arrows(workspace: &Workspace) -> Vec<Violation> {
+    workspace.packages.iter().flat_map(package_arrows).collect()
+}
+
+/// The laboratory and the benchmarks are optional in the product, behind default features.
+pub fn tools_are_optional(workspace: &Workspace) -> Vec<Violation> {
+    let Some(cli) = workspace.packages.iter().find(|package| package.name == CLI) else {
+        return vec![Violation::new("Cargo.toml", 0, format!("no package {CLI}"))];
+    };
+    let enabled = default_features(cli);
+    let mut violations = Vec::new();
+    for tool in TOOLS {
+        let found = cli.dependencies.iter().find(|d| d.name == *tool && d.kind == DependencyKind::Normal);
+        let problem = match found {
+            Some(dependency) if !dependency.is_optional => "must be an optional dependency",
+            Some(_) if !enabled.contains(*tool) => "must be enabled by the default features",
+            _ => continue,
+        };
+        violations.push(Violation::new(&manifest(cli), 0, format!("{tool} {problem}")));
+    }
+    violations
+}
+
+/// Packages from outside stay out of the crates that must not know them.
+pub fn external_absences(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (name, banned, reason) in EXTERNAL_ABSENCES {
+        for package in workspace.packages.iter().filter(|package| package.name == *name) {
+            let linked = package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Dev);
+            let found = linked.filter(|dependency| banned.contains(&dependency.name.as_str()));
+            violations.extend(found.map(|dependency| {
+                Violation::new(
+                    &manifest(package),
+                    0,
+                    format!("{name} must not depend on {}: {reason}", dependency.name),
+                )
+            }));
+        }
+    }
+    violations
+}
+
+/// Sockets, clocks and files stay out of the crates that must not know them, unit tests included.
+pub fn mention_absences(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (name, banned, reason) in MENTION_ABSENCES {
+        let folder = format!("crates/{name}/src/");
+        for (file, rust) in workspace.rust_files().filter(|(file, _)| file.path.starts_with(&folder)) {
+            let imports = outline::imports(&rust.code);
+            for pattern in *banned {
+                let written = occurrences(&rust.code, pattern).map(|at| line_at(&rust.code, at));
+                let imported = imports.iter().filter(|(_, path)| is_below(path, pattern)).map(|(line, _)| *line);
+                let lines: BTreeSet<usize> = written.chain(imported).collect();
+                let message = format!("{name} must not mention {pattern}: {reason}");
+                violations.extend(lines.into_iter().map(|line| Violation::new(&file.path, line, &message)));
+            }
+        }
+    }
+    violations
+}
+
+/// Only the command line prints; libraries return values and typed errors.
+pub fn printing(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (file, rust) in workspace.rust_files().filter(|(file, _)| file.is_source()) {
+        if MAY_PRINT.iter().any(|prefix| file.path.starts_with(prefix)) {
+            continue;
+        }
+        for macro_name in PRINTING {
+            let lines = occurrences(&rust.code, macro_name).map(|at| line_at(&rust.code, at));
+            let lines = lines.filter(|&line| !rust.tests.contains(line));
+            violations.extend(lines.map(|line| Violation::new(&file.path, line, format!("{macro_name} outside cli"))));
+        }
+    }
+    violations
+}
+
+/// The word `unsafe` stands only where system calls are made.
+pub fn unsafe_code(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (file, rust) in workspace.rust_files() {
+        if MAY_BE_UNSAFE.iter().any(|prefix| file.path.starts_with(prefix)) {
+            continue;
+        }
+        let lines = occurrences(&rust.code, "unsafe").map(|at| line_at(&rust.code, at));
+        let message = format!("unsafe code belongs in {}", MAY_BE_UNSAFE.join(", "));
+        violations.extend(lines.map(|line| Violation::new(&file.path, line, &message)));
+    }
+    violations
+}
+
+fn package_arrows(package: &Package) -> Vec<Violation> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package.name) else {
+        return vec![Violation::new(&manifest(package), 0, format!("package {} has no row of arrows", package.name))];
+    };
+    let internal = package.dependencies.iter().filter(|dependency| dependency.is_internal);
+    let broken = internal.filter(|dependency| match dependency.kind {
+        DependencyKind::Dev => package.name != CLI && TOPS.contains(&dependency.name.as_str()),
+        DependencyKind::Normal | DependencyKind::Build => !allowed.contains(&dependency.name.as_str()),
+    });
+    let name = &package.name;
+    broken.map(|d| Violation::new(&manifest(package), 0, format!("{name} must not depend on {}", d.name))).collect()
+}
+
+/// The dependencies that the default features switch on, by package name.
+fn default_features(package: &Package) -> BTreeSet<String> {
+    let mut enabled = BTreeSet::new();
+    let mut open = vec!["default".to_owned()];
+    while let Some(feature) = open.pop() {
+        let name = feature.strip_prefix("dep:").unwrap_or(&feature);
+        let name = name.split_once('/').map_or(name, |(dependency, _)| dependency).trim_end_matches('?');
+        if enabled.insert(name.to_owned()) {
+            open.extend(package.features.get(&feature).into_iter().flatten().cloned());
+        }
+    }
+    enabled
+}
+
+fn manifest(package: &Package) -> String {
+    format!("{}/Cargo.toml", package.folder)
+}
+
+fn is_below(path: &str, ancestor: &str) -> bool {
+    path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{Dependency, Tracked};
+
+    fn package(name: &str, dependencies: &[(&str, DependencyKind)]) -> Package {
+        let is_internal = |name: &str| ARROWS.iter().any(|(row, _)| *row == name);
+        let dependency = |&(name, kind): &(&str, DependencyKind)| Dependency {
+            name: name.to_owned(),
+            kind,
+            is_optional: false,
+            is_internal: is_internal(name),
+        };
+        let dependencies = dependencies.iter().map(dependency).collect();
+        Package { name: name.to_owned(), folder: format!("crates/{name}"), dependencies, ..Package::default() }
+    }
+
+    fn with_package(package: Package) -> Workspace {
+        Workspace { packages: vec![package], ..Workspace::default() }
+    }
+
+    fn with_file(path: &str, text: &str) -> Workspace {
+        Workspace { files: vec![Tracked::new(path, text)], ..Workspace::default() }
+    }
+
+    fn lines(violations: &[Violation]) -> Vec<usize> {
+        violations.iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn an_arrow_outside_the_table_is_found() {
+        use DependencyKind::{Build, Dev, Normal};
+        let count = |name, dependencies: &[_]| arrows(&with_package(package(name, dependencies))).len();
+        assert_eq!(count("mover", &[("store", Normal), ("anyhow", Normal), ("lab", Dev)]), 0);
+        assert_eq!(count("store", &[("net", Normal), ("wire", Build), ("ledger", Dev)]), 2);
+        assert_eq!(count("net", &[("daemon", Dev)]), 1);
+        assert_eq!(count(CLI, &[("daemon", Dev), ("wire", Normal)]), 1);
+        assert_eq!(count("newcomer", &[]), 1);
+    }
+
+    #[test]
+    fn tools_must_be_optional_and_on_by_default() {
+        let mut cli = package(CLI, &[("lab", DependencyKind::Normal), ("bench", DependencyKind::Normal)]);
+        assert_eq!(tools_are_optional(&with_package(cli.clone())).len(), 2);
+        cli.dependencies.iter_mut().for_each(|dependency| dependency.is_optional = true);
+        assert_eq!(tools_are_optional(&with_package(cli.clone())).len(), 2);
+        cli.features.insert("default".into(), vec!["tools".into()]);
+        cli.features.insert("tools".into(), vec!["dep:lab".into(), "bench/x".into()]);
+        assert_eq!(tools_are_optional(&with_package(cli)), []);
+    }
+
+    #[test]
+    fn banned_packages_are_found_except_in_tests() {
+        let wire = package("wire", &[("tokio", DependencyKind::Normal), ("libc", DependencyKind::Dev)]);
+        assert_eq!(external_absences(&with_package(wire)).len(), 1);
+        let mover = package("mover", &[("indicatif", DependencyKind::Normal), ("hyper", DependencyKind::Build)]);
+        assert_eq!(external_absences(&with_package(mover)).len(), 2);
+    }
+
+    #[test]
+    fn banned_mentions_are_found_in_code_and_grouped_imports() {
+        let text = "//! No std::net here.\nuse std::{io, net::TcpStream};\nfn f() { Instant::now(); }\n\"SystemTime\";";
+        assert_eq!(lines(&mention_absences(&with_file("crates/wire/src/a.rs", text))), [2, 3]);
+        assert_eq!(mention_absences(&with_file("crates/net/src/a.rs", text)), []);
+        assert_eq!(lines(&mention_absences(&with_file("crates/plan/src/a.rs", "std::fs::read(x);"))), [1]);
+    }
+
+    #[test]
+    fn printing_is_found_outside_cli_and_tests() {
+        let text = "fn f() { println!(); }\n#[cfg(test)]\nmod tests { fn f() { eprintln!(); } }";
+        assert_eq!(lines(&printing(&with_file("crates/net/src/a.rs", text))), [1]);
+        assert_eq!(printing(&with_file("crates/cli/src/a.rs", text)), []);
+        assert_eq!(printing(&with_file("crates/net/build.rs", text)), []);
+    }
+
+    #[test]
+    fn unsafe_code_is_found_outside_its_homes() {
+        let text = "// unsafe\n#![deny(unsafe_op_in_unsafe_fn)]\nfn f() { unsafe { g() } }";
+        assert_eq!(lines(&unsafe_code(&with_file("crates/store/src/memory.rs", text))), [3]);
+        assert_eq!(lines(&unsafe_code(&with_file("crates/mover/tests/a.rs", text))), [3]);
+        for home in ["crates/net/src/a.rs", "crates/store/src/posix/a.rs", "crates/lab/src/sys.rs"] {
+            assert_eq!(unsafe_code(&with_file(home, text)), []);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The rules of the repository, held over the tree as it is.
+
+use std::sync::OnceLock;
+
+use xtask::workspace::{Violation, Workspace};
+use xtask::{documents, layering, sizes, tidy, words};
+
+fn workspace() -> &'static Workspace {
+    static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
+    WORKSPACE.get_or_init(|| Workspace::read().expect("the repository is readable"))
+}
+
+/// One test for each rule, and the test that none is left out.
+macro_rules! claims {
+    ($($claim:ident: $rule:path;)*) => {
+        $(
+            #[test]
+            fn $claim() {
+                let found: Vec<String> = $rule(workspace()).iter().map(Violation::to_string).collect();
+                assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+            }
+        )*
+
+        #[test]
+        fn every_rule_has_a_claim() {
+            assert_eq!(tidy::RULES.len(), [$(stringify!($claim)),*].len());
+        }
+    };
+}
+
+claims! {
+    every_arrow_between_crates_is_in_the_table: layering::arrows;
+    the_laboratory_and_benchmarks_are_optional_in_the_product: layering::tools_are_optional;
+    pure_crates_and_the_data_path_link_nothing_they_must_not_know: layering::external_absences;
+    pure_crates_mention_no_socket_no_file_and_no_clock: layering::mention_absences;
+    only_the_command_line_prints: layering::printing;
+    unsafe_code_stays_where_system_calls_are_made: layering::unsafe_code;
+    code_is_finished_and_no_warning_is_silenced: words::code;
+    no_text_marks_unfinished_work: words::text;
+    no_file_holds_a_path_of_one_machine: words::machine_paths;
+    no_file_names_a_package_registry: words::registry_hosts;
+    every_module_has_a_telling_name: words::module_names;
+    every_source_file_says_what_it_owns: words::openings;
+    no_function_is_longer_than_its_limit: sizes::functions;
+    no_file_is_longer_than_its_limit: sizes::files;
+    no_large_blob_is_tracked: sizes::blobs;
+    the_documents_a_reader_needs_exist: documents::are_present;
+    the_map_names_every_crate: documents::map_names_every_crate;
+    the_entry_of_ci_is_executable: documents::entry_is_executable;
+}
