@@ -1,1 +1,27 @@
-//! mover
+//! The data path: a sender's lanes read, digest and send; a receiver's lanes receive, verify, write and commit.
+//!
+//! ```text
+//! source ─► store::Source ─► sender::{scan ─► split ─► read ─► send} ════════════════════════╗
+//!                                                                     wire frames, net streams ║
+//! destination ◄─ store::Sink ◄─ receiver::{commit ◄─ write ◄─ verify ◄─ decide, receive} ◄════╝
+//! ```
+//! A lane is one thread with one data stream and a few recycled blocks; it does everything for a block while the block
+//! is in its cache. Decisions travel on the control stream (`session`), in batches; no lane waits for one file.
+//! `local` joins a sender's and a receiver's lane where one process reaches both storages.
+//!
+//! Not here: HTTP, terminals, who may do what (`daemon`), and how a rate is judged (`plan`).
+
+pub mod limits;
+pub mod memory;
+pub mod progress;
+pub mod job;
+pub mod sender;
+pub mod receiver;
+pub mod session;
+pub mod local;
+pub mod report;
+
+pub use job::{Delivered, Ending, Observer};
+pub use memory::Memory;
+pub use progress::{Progress, Snapshot};
+pub use report::Report;

@@ -1,0 +1,198 @@
+//! What the two halves of a job have in common: how they speak to each other, how they end, who watches.
+
+use model::name::Escaped;
+use model::{Digest, Failure, TransferOptions};
+use std::fmt;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+use wire::message::Finished;
+use wire::{CloseCode, Message, Refusal};
+
+/// Carries messages to the other half of a job: over a control stream, or by a call where both are in one process.
+pub trait Port: Send + Sync {
+    /// Never blocks on the other half's work; a message that cannot be carried any more is dropped, because then the
+    /// session ends and both halves hear of it.
+    fn send(&self, message: Message);
+}
+
+/// An object that was verified and published.
+#[derive(Debug)]
+pub struct Delivered {
+    /// Relative to the destination of the job.
+    pub path: Vec<u8>,
+    pub size_bytes: u64,
+    pub digest: Digest,
+}
+
+/// Watches what becomes of each object. Called in batches, from any thread, never under a lock of the data path.
+pub trait Observer: Send + Sync {
+    /// Whether paths and digests are wanted at all: making them costs.
+    fn wants_delivered(&self) -> bool {
+        true
+    }
+
+    fn delivered(&self, batch: &[Delivered]);
+
+    fn failed(&self, failure: &Failure);
+}
+
+/// How a job ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// Everything listed is settled and finished at the receiver.
+    Finished(Finished),
+    /// One side gave up.
+    Cancelled { by_peer: bool, refusal: Refusal },
+    /// The session was lost under it; what is verified is kept.
+    Lost(String),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Finished(_) => f.write_str("finished"),
+            Ending::Cancelled { by_peer: true, refusal } => write!(f, "the other side stopped it: {refusal}"),
+            Ending::Cancelled { refusal, .. } => write!(f, "{refusal}"),
+            Ending::Lost(why) => write!(f, "the connection was lost: {}", Escaped(why.as_bytes())),
+        }
+    }
+}
+
+/// A place where the first ending is kept and waited for.
+#[derive(Default)]
+pub struct End {
+    ending: Mutex<Option<Ending>>,
+    ended: Condvar,
+}
+
+impl End {
+    /// True when this ending is the first.
+    pub fn set(&self, ending: Ending) -> bool {
+        let mut held = self.ending.lock().unwrap();
+        if held.is_some() {
+            return false;
+        }
+        *held = Some(ending);
+        self.ended.notify_all();
+        true
+    }
+
+    pub fn get(&self) -> Option<Ending> {
+        self.ending.lock().unwrap().clone()
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.ending.lock().unwrap().is_some()
+    }
+
+    /// Waits for the end, at most for `patience`.
+    pub fn wait(&self, patience: Duration) -> Option<Ending> {
+        let deadline = Instant::now() + patience;
+        let mut held = self.ending.lock().unwrap();
+        while held.is_none() {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            held = self.ended.wait_timeout(held, left).unwrap().0;
+        }
+        held.clone()
+    }
+}
+
+pub fn cancelled(code: CloseCode, text: &str) -> Ending {
+    Ending::Cancelled { by_peer: false, refusal: Refusal::new(code, text) }
+}
+
+/// The options of a job as they travel.
+pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
+    use model::DigestAlgorithm::{Blake3, Crc64Nvme};
+    use model::options::{Engine, Fsync, Verify};
+    const GIVEN: u32 = 0o10000;
+    wire::message::Options {
+        fsync: match options.fsync {
+            Fsync::File => 1,
+            Fsync::Batch => 2,
+            Fsync::Never => 3,
+        },
+        verify: match options.verify {
+            Verify::Stream => 1,
+            Verify::Reread => 2,
+        },
+        digest: match options.digest {
+            Crc64Nvme => 1,
+            Blake3 => 2,
+        },
+        chunk_bytes: options.chunk_bytes,
+        no_clobber: options.no_clobber,
+        chmod_files: options.chmod.map_or(0, |(mode, _)| mode | GIVEN),
+        chmod_directories: options.chmod.map_or(0, |(_, mode)| mode | GIVEN),
+        engine: match options.engine {
+            Engine::Auto => 0,
+            Engine::Plain => 1,
+            Engine::Uring => 2,
+        },
+    }
+}
+
+/// Reads a peer's options; anything out of range is refused, never adjusted.
+pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOptions, Refusal> {
+    use model::DigestAlgorithm::{Blake3, Crc64Nvme};
+    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Engine, Fsync, Verify};
+    let refused = |what: &str| Refusal::new(CloseCode::Malformed, &format!("unknown {what} in the options of a job"));
+    let range = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
+    if !options.chunk_bytes.is_power_of_two() || !range.contains(&options.chunk_bytes) {
+        return Err(refused("chunk length"));
+    }
+    let chmod = match (options.chmod_files, options.chmod_directories) {
+        (0, 0) => None,
+        (files @ 0o10000..=0o10777, directories @ 0o10000..=0o10777) => Some((files & 0o777, directories & 0o777)),
+        _ => return Err(refused("permission bits")),
+    };
+    Ok(TransferOptions {
+        fsync: match options.fsync {
+            1 => Fsync::File,
+            2 => Fsync::Batch,
+            3 => Fsync::Never,
+            _ => return Err(refused("durability")),
+        },
+        verify: match options.verify {
+            1 => Verify::Stream,
+            2 => Verify::Reread,
+            _ => return Err(refused("verification")),
+        },
+        digest: match options.digest {
+            1 => Crc64Nvme,
+            2 => Blake3,
+            _ => return Err(refused("digest")),
+        },
+        chunk_bytes: options.chunk_bytes,
+        no_clobber: options.no_clobber,
+        chmod,
+        engine: match options.engine {
+            0 => Engine::Auto,
+            1 => Engine::Plain,
+            2 => Engine::Uring,
+            _ => return Err(refused("engine")),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_travel_unchanged_and_strange_ones_are_refused() {
+        let options = TransferOptions { chmod: Some((0o640, 0o750)), no_clobber: true, ..TransferOptions::default() };
+        let wire = options_to_wire(&options);
+        assert_eq!(options_from_wire(&wire), Ok(options));
+        for change in [
+            |o: &mut wire::message::Options| o.chunk_bytes = 3 << 20,
+            |o: &mut wire::message::Options| o.chunk_bytes = 1 << 40,
+            |o: &mut wire::message::Options| o.fsync = 0,
+            |o: &mut wire::message::Options| o.chmod_files = 0o14777,
+        ] {
+            let mut bad = wire.clone();
+            change(&mut bad);
+            assert!(options_from_wire(&bad).is_err());
+        }
+    }
+}

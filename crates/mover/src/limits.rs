@@ -1,0 +1,55 @@
+//! Every bound of the data path in one table, with the relations between them proved at compile time.
+
+use std::time::Duration;
+use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX};
+
+/// The block a lane works on: it is read, digested and sealed while in the second-level cache. 64 KiB and 256 KiB were
+/// within the noise, 4 MiB was slower (data-path.md).
+pub const BLOCK_BYTES: usize = 128 << 10;
+/// A lane's own memory: a pack, a block, and the stream's two buffers.
+pub const LANE_BYTES: usize = PACK_BODY_BYTES_MAX + BLOCK_BYTES + (512 << 10);
+/// Memory for all lanes of a process. With listings and directories this keeps a process under 256 MiB.
+pub const MEMORY_BYTES_MAX: usize = 96 << 20;
+/// Payload in flight that a receiver grants: above the bandwidth-delay product of 25 Gbit/s at 300 ms.
+pub const IN_FLIGHT_BYTES: u64 = 1 << 30;
+/// What a sender may use before the first grant arrives.
+pub const INITIAL_ENTRIES: u64 = 4096;
+pub const INITIAL_IN_FLIGHT_BYTES: u64 = 64 << 20;
+/// A grant is sent when this many entries were settled since the last.
+pub const GRANT_STEP: u64 = ENTRIES_OPEN_MAX / 8;
+/// Entries described in one frame; the first frames are smaller so that the first byte leaves early.
+pub const BATCH_ENTRIES: usize = ENTRIES_MAX;
+pub const FIRST_BATCH_ENTRIES: usize = 32;
+/// Names and links in one frame stay far below the frame's bound.
+pub const BATCH_BYTES: usize = 256 << 10;
+/// Small files that a lane claims at once, and their bytes: 10 ms of work, so that lanes end together.
+pub const CLAIM_FILES: usize = 512;
+pub const CLAIM_BYTES: u64 = 4 << 20;
+/// Runs looked at for one in a directory that no other lane is in.
+pub const RUNS_LOOKED_AT: usize = 64;
+/// How often an object is sent again after a digest mismatch or a failed sync, or described again after its source
+/// changed.
+pub const TRIES_MAX: u32 = 3;
+/// Failures kept with their paths; the rest is counted.
+pub const FAILURES_KEPT_MAX: usize = 100_000;
+/// Staged small files waiting for their durability point.
+pub const COMMIT_QUEUE_MAX: usize = 8192;
+/// Interval of checkpoints of large objects under way.
+pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
+/// A data stream without progress for this long ends; the lane's extents move to another.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// A control stream that received nothing for this long is dead; pings go every `PING_INTERVAL`.
+pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(40);
+pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a data stream may wait for the control stream's job it belongs to.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client waits for an answer to its hello or its job.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often each side tells the other where its time went.
+pub const TIMES_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(INITIAL_ENTRIES <= ENTRIES_OPEN_MAX);
+const _: () = assert!(BATCH_ENTRIES as u64 * 4 <= INITIAL_ENTRIES);
+const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);
+const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
+const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);

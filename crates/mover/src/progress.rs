@@ -1,0 +1,226 @@
+//! Live counters of one transfer: written by its lanes, read by whoever shows them.
+//!
+//! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
+
+use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+macro_rules! counters {
+    ($($name:ident),+) => {
+        /// The counters of `model::progress::Counts`, live.
+        #[derive(Default)]
+        pub struct Counters { $(pub $name: AtomicU64),+ }
+
+        impl Counters {
+            pub fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.load(Relaxed)),+ }
+            }
+        }
+    };
+}
+
+counters!(
+    files_listed,
+    bytes_listed,
+    files_done,
+    bytes_done,
+    files_skipped,
+    bytes_skipped,
+    files_failed,
+    directories,
+    bytes_sent,
+    bytes_resumed
+);
+
+/// Adds to a counter.
+pub fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Relaxed);
+}
+
+pub struct Progress {
+    pub counters: Counters,
+    pub is_listing_complete: AtomicBool,
+    started: Instant,
+    /// Microseconds from the start to the first payload byte; 0 before it.
+    first_payload_us: AtomicU64,
+    streams: AtomicU32,
+    here: Mutex<Vec<Arc<LaneCells>>>,
+    /// The other side's times, as it last told.
+    there: Mutex<LaneTimes>,
+    pub stream_facts: Mutex<StreamFacts>,
+    notes: Mutex<Vec<String>>,
+}
+
+/// Choices and findings kept for the report, at most.
+const NOTES_MAX: usize = 32;
+
+/// Everything known of a transfer at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub counts: Counts,
+    pub is_listing_complete: bool,
+    pub elapsed: Duration,
+    pub first_payload: Option<Duration>,
+    /// Data streams now open.
+    pub streams: u32,
+    /// Lanes of this side and of the other.
+    pub here: LaneTimes,
+    pub there: LaneTimes,
+    pub stream_facts: StreamFacts,
+}
+
+impl Progress {
+    pub fn new() -> Arc<Progress> {
+        Arc::new(Progress {
+            counters: Counters::default(),
+            is_listing_complete: AtomicBool::new(false),
+            started: Instant::now(),
+            first_payload_us: AtomicU64::new(0),
+            streams: AtomicU32::new(0),
+            here: Mutex::default(),
+            there: Mutex::default(),
+            stream_facts: Mutex::default(),
+            notes: Mutex::default(),
+        })
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let first = self.first_payload_us.load(Relaxed);
+        Snapshot {
+            counts: self.counters.counts(),
+            is_listing_complete: self.is_listing_complete.load(Relaxed),
+            elapsed: self.started.elapsed(),
+            first_payload: (first > 0).then(|| Duration::from_micros(first)),
+            streams: self.streams.load(Relaxed),
+            here: self.here(),
+            there: self.there.lock().unwrap().clone(),
+            stream_facts: *self.stream_facts.lock().unwrap(),
+        }
+    }
+
+    /// This side's lanes, added up.
+    pub fn here(&self) -> LaneTimes {
+        let mut sum = LaneTimes { processors: processors(), ..LaneTimes::default() };
+        for lane in self.here.lock().unwrap().iter() {
+            sum.add(&lane.times());
+        }
+        sum
+    }
+
+    pub fn set_there(&self, times: LaneTimes) {
+        *self.there.lock().unwrap() = times;
+    }
+
+    /// Keeps a choice and its reason; the same one is kept once.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.lock().unwrap();
+        if notes.len() < NOTES_MAX && !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap().clone()
+    }
+
+    pub fn payload_moved(&self, bytes: u64) {
+        if self.first_payload_us.load(Relaxed) == 0 {
+            let us = self.started.elapsed().as_micros().max(1) as u64;
+            let _ = self.first_payload_us.compare_exchange(0, us, Relaxed, Relaxed);
+        }
+        count(&self.counters.bytes_sent, bytes);
+    }
+
+    /// Starts the account of a lane on the calling thread.
+    pub fn lane(self: &Arc<Progress>, first: Stage) -> LaneClock {
+        let cells = Arc::new(LaneCells::default());
+        self.here.lock().unwrap().push(cells.clone());
+        self.streams.fetch_add(1, Relaxed);
+        LaneClock { cells, stage: first, since: Instant::now(), progress: self.clone() }
+    }
+}
+
+pub fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+#[derive(Default)]
+struct LaneCells {
+    stage_ns: [AtomicU64; STAGES],
+    cpu_ns: AtomicU64,
+}
+
+impl LaneCells {
+    fn times(&self) -> LaneTimes {
+        LaneTimes {
+            lanes: 1,
+            processors: 0,
+            stage_ns: std::array::from_fn(|i| self.stage_ns[i].load(Relaxed)),
+            cpu_ns: self.cpu_ns.load(Relaxed),
+        }
+    }
+}
+
+/// One lane's account of its time. The lane says which stage it enters; everything until the next stage counts there.
+pub struct LaneClock {
+    cells: Arc<LaneCells>,
+    stage: Stage,
+    since: Instant,
+    progress: Arc<Progress>,
+}
+
+impl LaneClock {
+    /// Ends the stage the lane was in.
+    pub fn enter(&mut self, stage: Stage) {
+        let now = Instant::now();
+        // The lane is the cell's only writer: a load and a store are enough.
+        let cell = &self.cells.stage_ns[self.stage as usize];
+        cell.store(cell.load(Relaxed) + (now - self.since).as_nanos() as u64, Relaxed);
+        self.stage = stage;
+        self.since = now;
+    }
+
+    /// Moves time that was counted in one stage to another, where a call does two things and tells how long each took.
+    pub fn reassign(&mut self, from: Stage, to: Stage, ns: u64) {
+        let take = &self.cells.stage_ns[from as usize];
+        let moved = ns.min(take.load(Relaxed));
+        take.store(take.load(Relaxed) - moved, Relaxed);
+        let give = &self.cells.stage_ns[to as usize];
+        give.store(give.load(Relaxed) + moved, Relaxed);
+    }
+
+    /// Notes the thread's processor time; called for each unit of work, not for each block.
+    pub fn note_cpu(&mut self) {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        self.cells.cpu_ns.store(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, Relaxed);
+    }
+}
+
+impl Drop for LaneClock {
+    fn drop(&mut self) {
+        self.enter(self.stage);
+        self.note_cpu();
+        self.progress.streams.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_in_the_stage_it_was_spent_in() {
+        let progress = Progress::new();
+        let mut clock = progress.lane(Stage::Read);
+        while progress.started.elapsed() < Duration::from_millis(2) {}
+        clock.enter(Stage::Send);
+        clock.reassign(Stage::Read, Stage::Seal, 500_000);
+        drop(clock);
+        let times = progress.here();
+        assert!(times.stage_ns[Stage::Read as usize] >= 1_000_000);
+        assert_eq!(times.stage_ns[Stage::Seal as usize], 500_000);
+        assert_eq!(progress.snapshot().streams, 0);
+    }
+}

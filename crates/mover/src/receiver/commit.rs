@@ -1,0 +1,211 @@
+//! The point of durability: whatever was staged while the last wait ran becomes durable with the next, then visible.
+//!
+//! Invariants:
+//! - Nothing is renamed to its final name before its content is durable, and nothing is settled before its name is.
+//! - A failed sync names no file: the whole group is dropped and sent again, never synced a second time (F072).
+
+use super::table::Listed;
+use super::write::Large;
+use super::{Outcome, Published, ReceiveJob};
+use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
+use model::options::Verify;
+use model::{ChunkHasher, Digest, FailureKind};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use store::Staged;
+use wire::message::ExtentRecord;
+
+pub enum Item {
+    Small { listed: Arc<Listed>, index: usize, staged: Staged, digest: Digest, size_bytes: u64 },
+    Large(Arc<Large>),
+}
+
+#[derive(Default)]
+pub struct Committer {
+    queue: Mutex<VecDeque<Item>>,
+    changed: Condvar,
+}
+
+impl Committer {
+    /// Hands an item in; waits while too many are waiting.
+    pub fn push(&self, item: Item) {
+        let mut queue = self.queue.lock().unwrap();
+        while queue.len() >= COMMIT_QUEUE_MAX {
+            queue = self.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap().0;
+        }
+        queue.push_back(item);
+        self.changed.notify_all();
+    }
+
+    pub fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Everything that waits, or nothing after `patience`.
+    fn take(&self, patience: Duration) -> Vec<Item> {
+        let mut queue = self.queue.lock().unwrap();
+        if queue.is_empty() {
+            queue = self.changed.wait_timeout(queue, patience).unwrap().0;
+        }
+        let items = queue.drain(..).collect();
+        self.changed.notify_all();
+        items
+    }
+}
+
+pub fn run(job: &Arc<ReceiveJob>) {
+    let mut last_checkpoint = Instant::now();
+    loop {
+        let group = job.committer.take(Duration::from_millis(500));
+        if job.end.is_set() {
+            return discard(job, group);
+        }
+        if !group.is_empty() {
+            commit(job, group);
+        }
+        if last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL {
+            let large = job.table.lock().unwrap().large_objects();
+            for object in large {
+                if let Err(e) = object.checkpoint() {
+                    dead_staging(job, &object, &e);
+                }
+            }
+            last_checkpoint = Instant::now();
+        }
+    }
+}
+
+fn discard(job: &ReceiveJob, group: Vec<Item>) {
+    for item in group {
+        if let Item::Small { staged, .. } = item {
+            job.sink.discard(staged);
+        }
+    }
+}
+
+fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
+    let mut outcome = Outcome::default();
+    let mut small = group.iter().filter_map(|item| match item {
+        Item::Small { staged, .. } => Some(*staged),
+        Item::Large(_) => None,
+    });
+    if let Err(e) = job.sink.sync_group(&mut small) {
+        for item in group {
+            match item {
+                Item::Small { listed, index, staged, .. } => {
+                    job.sink.discard(staged);
+                    job.ask_again(&listed, index, None, &e.to_string(), FailureKind::WriteError);
+                }
+                Item::Large(large) => dead_staging(job, &large, &e),
+            }
+        }
+        return;
+    }
+    for item in group {
+        match item {
+            Item::Large(large) => publish_large(job, &large, true, &mut outcome),
+            Item::Small { listed, index, staged, digest, size_bytes } => {
+                if !survives_reread(job, &listed, index, staged, digest) {
+                    continue;
+                }
+                match job.sink.publish(&listed.expected(index).entry, staged) {
+                    Ok(()) => {
+                        let published = Published { listed, index, digest, size_bytes, is_chunked: false };
+                        outcome.published.push(published);
+                    }
+                    Err(e) => job.fail(&listed, index, e.kind, e.message()),
+                }
+            }
+        }
+    }
+    match job.sink.sync_names() {
+        Ok(()) => job.settle(outcome),
+        // Names that storage did not confirm are not settled: the job ends, and its next attempt looks again.
+        Err(e) => job.cancel(wire::CloseCode::Internal, &e.to_string()),
+    }
+}
+
+/// Reads a small object back if that was asked for. False when it was dropped and asked for again.
+pub fn survives_reread(
+    job: &Arc<ReceiveJob>,
+    listed: &Arc<Listed>,
+    index: usize,
+    staged: Staged,
+    digest: Digest,
+) -> bool {
+    if job.options.verify != Verify::Reread {
+        return true;
+    }
+    let mut hasher = ChunkHasher::new(job.options.digest, 0);
+    let read = job.sink.reread(&listed.expected(index).entry, staged, &mut |block| hasher.update(block));
+    let why = match read {
+        Ok(()) if hasher.finish(true) == digest => return true,
+        Ok(()) => "storage returned other bytes than were written".to_owned(),
+        Err(e) => e.message(),
+    };
+    job.sink.discard(staged);
+    job.ask_again(listed, index, None, &why, FailureKind::DigestMismatch);
+    false
+}
+
+/// Publishes a complete large object.
+pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
+    let (listed, index) = large.place().clone();
+    let (digest, size_bytes) = large.digest(job);
+    let file = match large.file(job) {
+        Ok(Some(file)) => file,
+        Ok(None) => return,
+        Err(e) => return job.fail(&listed, index, e.kind, e.message()),
+    };
+    if job.options.verify == Verify::Reread && !rereads(job, large, &*file, digest, size_bytes) {
+        return;
+    }
+    let mut entry = large.entry().clone();
+    entry.generation.size_bytes = size_bytes;
+    match file.publish(&entry, large.rule, sync) {
+        Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: true }),
+        Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => dead_staging(job, large, &e),
+        Err(e) => {
+            file.discard();
+            job.fail(&listed, index, e.kind, e.message());
+        }
+    }
+}
+
+fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFile, digest: Digest, size: u64) -> bool {
+    let chunk_bytes = job.options.chunk_bytes;
+    let mut hasher = ChunkHasher::new(job.options.digest, 0);
+    let mut chunks = Vec::new();
+    let mut at = 0;
+    let read = file.reread(&mut |mut block: &[u8]| {
+        while !block.is_empty() && at < size {
+            let end = (at / chunk_bytes + 1) * chunk_bytes;
+            let part = block.len().min((end.min(size) - at) as usize);
+            hasher.update(&block[..part]);
+            at += part as u64;
+            block = &block[part..];
+            if at == end || at == size {
+                let next = ChunkHasher::new(job.options.digest, at);
+                chunks.push(std::mem::replace(&mut hasher, next).finish(size <= chunk_bytes));
+            }
+        }
+    });
+    if size == 0 {
+        chunks.push(ChunkHasher::new(job.options.digest, 0).finish(true));
+    }
+    let is_equal = read.is_ok() && at == size && job.options.digest.combine(&chunks, chunk_bytes, size) == digest;
+    if !is_equal {
+        let why = store::Error::of_kind(FailureKind::DigestMismatch, "read back", b"", "storage returned other bytes");
+        dead_staging(job, large, read.as_ref().err().unwrap_or(&why));
+    }
+    is_equal
+}
+
+/// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
+fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+    let (listed, index) = large.place().clone();
+    large.restart();
+    let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
+    job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
+}

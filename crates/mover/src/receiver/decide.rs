@@ -1,0 +1,332 @@
+//! Answers the listing: makes directories and links, compares files, says what is wanted. One thread for each job, so
+//! that the control stream never waits for storage.
+//!
+//! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
+//! as the listing grows.
+
+use super::table::{Expected, Listed};
+use super::write::Large;
+use super::{Outcome, ReceiveJob};
+use crate::job::Ending;
+use crate::progress::count;
+use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use store::{Decision, Durability, PublishRule, SinkFacts};
+use wire::listing::{Described, REPLACEMENT_FIRST};
+use wire::message::{ExtentRecord, FailureRecord, Finished, Want, runs_of};
+use wire::{CloseCode, Message};
+
+pub enum Event {
+    Described(Vec<Described>),
+    Finish,
+}
+
+pub struct Decider {
+    events: Mutex<VecDeque<Event>>,
+    arrived: Condvar,
+    free_bytes: u64,
+    free_inodes: Option<u64>,
+    rename_to: Option<Name>,
+    /// Told to the sender at the end.
+    directory_failures: Mutex<Vec<Failure>>,
+}
+
+impl Decider {
+    pub fn new(facts: &SinkFacts, rename_to: Option<Name>) -> Decider {
+        Decider {
+            events: Mutex::default(),
+            arrived: Condvar::new(),
+            free_bytes: facts.free_bytes,
+            free_inodes: facts.free_inodes,
+            rename_to,
+            directory_failures: Mutex::default(),
+        }
+    }
+
+    pub fn push(&self, event: Event) {
+        self.events.lock().unwrap().push_back(event);
+        self.arrived.notify_one();
+    }
+
+    pub fn wake(&self) {
+        self.arrived.notify_one();
+    }
+}
+
+pub fn run(job: &Arc<ReceiveJob>) {
+    let mut decide = Decide {
+        job,
+        directories: Vec::new(),
+        top_names: HashSet::new(),
+        wanted_bytes: 0,
+        wanted_files: 0,
+        is_probed: false,
+    };
+    while !job.end.is_set() {
+        let mut events = job.decider.events.lock().unwrap();
+        let event = match events.pop_front() {
+            Some(event) => event,
+            None => {
+                drop(job.decider.arrived.wait_timeout(events, Duration::from_millis(500)).unwrap());
+                continue;
+            }
+        };
+        drop(events);
+        match event {
+            Event::Described(batch) => decide.batch(batch),
+            Event::Finish => return decide.finish(),
+        }
+    }
+}
+
+struct Decide<'a> {
+    job: &'a Arc<ReceiveJob>,
+    /// Final mode and time are set when everything is in place.
+    directories: Vec<Entry>,
+    /// Names at the top of the job: two sources may not become one object (F052).
+    top_names: HashSet<Name>,
+    /// What the wanted objects take beyond what they replace.
+    wanted_bytes: u64,
+    wanted_files: u64,
+    is_probed: bool,
+}
+
+/// What is decided of a batch.
+#[derive(Default)]
+struct Answer {
+    objects: Vec<Option<Expected>>,
+    large: Vec<(u64, Arc<Large>)>,
+    wanted: Vec<u64>,
+    extents: Vec<ExtentRecord>,
+    outcome: Outcome,
+    /// Links that were made: settled without a digest.
+    links: Vec<u64>,
+}
+
+impl Decide<'_> {
+    fn batch(&mut self, batch: Vec<Described>) {
+        let first = match &batch[0] {
+            Described::Entry { entry, .. } => entry.id.0,
+            Described::BadName { id, .. } => id.0,
+        };
+        let mut answer = Answer::default();
+        for described in batch {
+            let expected = match described {
+                Described::Entry { entry, is_open_ended } => self.entry(entry, is_open_ended, &mut answer),
+                Described::BadName { id, parent, name, why } => {
+                    let path = bad_path(self.job, parent, &name);
+                    let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
+                    count(&self.job.progress.counters.files_listed, 1);
+                    answer.outcome.failed.push((id.0, failure));
+                    None
+                }
+            };
+            answer.objects.push(expected);
+        }
+        self.check_room();
+        self.send(first, answer);
+    }
+
+    fn send(&self, first: u64, answer: Answer) {
+        let job = self.job;
+        // Large objects need to know the batch they are part of; it is complete only now.
+        let listed = Arc::new(Listed { first, objects: answer.objects });
+        for (id, large) in &answer.large {
+            large.belongs_to(listed.clone(), (id - first) as usize);
+        }
+        job.table.lock().unwrap().insert(listed, answer.large);
+        if !answer.wanted.is_empty() || !answer.extents.is_empty() {
+            let runs = runs_of(answer.wanted);
+            job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
+        }
+        if !answer.links.is_empty() {
+            count(&job.progress.counters.files_done, answer.links.len() as u64);
+            job.count_settled(answer.links.len() as u64);
+            let published = runs_of(answer.links);
+            let settled = wire::message::Settled { job: job.number, published, ..Default::default() };
+            job.port.send(Message::Settled(settled));
+        }
+        job.settle(answer.outcome);
+    }
+
+    /// Decides one entry; returns it if its content is wanted.
+    fn entry(&mut self, mut entry: Entry, is_open_ended: bool, answer: &mut Answer) -> Option<Expected> {
+        let counters = &self.job.progress.counters;
+        match entry.kind {
+            Kind::Directory => count(&counters.directories, 1),
+            _ => count(&counters.files_listed, 1),
+        }
+        count(&counters.bytes_listed, entry.size_bytes());
+        if entry.parent == ObjectId::ROOT {
+            if let Some(name) = &self.job.decider.rename_to {
+                entry.name = name.clone();
+            }
+            if entry.id.0 < REPLACEMENT_FIRST && !self.top_names.insert(entry.name.clone()) {
+                let why = "two sources have this name at the destination";
+                return self.failed(entry, FailureKind::Duplicate, why.to_owned(), answer);
+            }
+        }
+        match self.decided(&entry, is_open_ended, answer) {
+            Ok(Some(rule)) => Some(Expected { entry, rule }),
+            Ok(None) => None,
+            Err(e) => self.failed(entry, e.kind, e.message(), answer),
+        }
+    }
+
+    fn failed(&self, entry: Entry, kind: FailureKind, message: String, answer: &mut Answer) -> Option<Expected> {
+        let path = self.job.sink.path(&entry);
+        let failure = Failure { path, kind, message };
+        if entry.kind == Kind::Directory {
+            // The sender counts directories as settled by being described: it hears of this at the end.
+            self.directory_failed(failure);
+        } else {
+            answer.outcome.failed.push((entry.id.0, failure));
+        }
+        None
+    }
+
+    fn directory_failed(&self, failure: Failure) {
+        self.job.count_failure(failure.kind);
+        if let Some(observer) = &self.job.observer {
+            observer.failed(&failure);
+        }
+        self.job.decider.directory_failures.lock().unwrap().push(failure);
+    }
+
+    /// `Some` when the content is wanted, with the rule to publish by.
+    fn decided(
+        &mut self,
+        entry: &Entry,
+        is_open_ended: bool,
+        answer: &mut Answer,
+    ) -> store::Result<Option<PublishRule>> {
+        let job = self.job;
+        if entry.kind == Kind::Directory {
+            job.sink.make_directory(entry)?;
+            self.directories.push(entry.clone());
+            return Ok(None);
+        }
+        let id = entry.id.0;
+        let size = entry.size_bytes();
+        let (rule, replaced_bytes) = match job.sink.decide(entry)? {
+            Decision::Same => {
+                answer.outcome.skipped.push((id, size));
+                return Ok(None);
+            }
+            Decision::Replace { .. } if job.options.no_clobber => {
+                answer.outcome.skipped.push((id, size));
+                return Ok(None);
+            }
+            Decision::Replace { size_bytes } => (PublishRule::Replace, size_bytes),
+            Decision::Absent => (PublishRule::NoReplace, 0),
+        };
+        if let Kind::Symlink(_) = entry.kind {
+            match job.sink.make_symlink(entry, rule)? {
+                true => answer.links.push(id),
+                false => answer.outcome.skipped.push((id, 0)),
+            }
+            return Ok(None);
+        }
+        self.wanted_bytes += size.saturating_sub(replaced_bytes);
+        self.wanted_files += u64::from(rule == PublishRule::NoReplace);
+        self.probe_if_large(size);
+        if is_open_ended || size > job.options.chunk_bytes {
+            let large = Large::new(job, entry, rule, is_open_ended)?;
+            let gaps = large.gaps();
+            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
+            match gaps {
+                Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
+                Some(gaps) => {
+                    let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
+                    answer.extents.extend(gaps.iter().map(record));
+                }
+                None => answer.wanted.push(id),
+            }
+            answer.large.push((id, large));
+        } else {
+            answer.wanted.push(id);
+        }
+        Ok(Some(rule))
+    }
+
+    /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
+    /// can say that the source is still the one that was listed.
+    fn resumed_whole(&self, entry: &Entry, large: &Arc<Large>, answer: &mut Answer) {
+        let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
+        large.forget(start);
+        answer.extents.push(ExtentRecord { object: entry.id.0, start, end: entry.size_bytes() });
+    }
+
+    fn probe_if_large(&mut self, size: u64) {
+        if !self.is_probed && size >= super::write::PROBED_FILE_BYTES {
+            self.is_probed = true;
+            super::write::start_probe(self.job);
+        }
+    }
+
+    /// Ends the job before it fills the destination.
+    fn check_room(&self) {
+        let decider = &self.job.decider;
+        let show = |bytes| model::quantity::ByteCount(bytes);
+        if self.wanted_bytes > decider.free_bytes {
+            let (needed, free) = (show(self.wanted_bytes), show(decider.free_bytes));
+            let text = format!("no space at the destination: {needed} needed so far, {free} free");
+            self.job.cancel(CloseCode::NoSpace, &text);
+        } else if decider.free_inodes.is_some_and(|free| self.wanted_files > free) {
+            let text = format!("no room for more files at the destination: {} needed so far", self.wanted_files);
+            self.job.cancel(CloseCode::NoSpace, &text);
+        }
+    }
+
+    /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
+    fn finish(&mut self) {
+        let job = self.job;
+        for entry in self.directories.iter().rev() {
+            if let Err(e) = job.sink.finish_directory(entry) {
+                let failure = Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() };
+                self.directory_failed(failure);
+            }
+        }
+        if job.durability != Durability::None
+            && let Err(e) = job.sink.sync_names()
+        {
+            return job.cancel(CloseCode::Internal, &e.to_string());
+        }
+        job.sink.close();
+        let record = |failure: Failure| FailureRecord {
+            object: 0,
+            path: failure.path,
+            kind: failure.kind as u32,
+            text: failure.message,
+        };
+        let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
+        let finished = Finished {
+            job: job.number,
+            durable: job.durable().to_owned(),
+            failures: failures.into_iter().take(1024).map(record).collect(),
+            engine: job.write_engine.name(),
+        };
+        job.tell_times();
+        job.end.set(Ending::Finished(finished.clone()));
+        job.port.send(Message::Finished(finished));
+    }
+}
+
+/// Where an object with an unusable name would have gone; its name is shown as far as it can be.
+fn bad_path(job: &ReceiveJob, parent: ObjectId, name: &[u8]) -> Vec<u8> {
+    let placeholder = Name::new(b"?").expect("a constant name");
+    let entry = Entry {
+        id: ObjectId::ROOT,
+        parent,
+        name: placeholder,
+        kind: Kind::File,
+        mode: 0,
+        generation: Default::default(),
+    };
+    let mut path = job.sink.path(&entry);
+    path.pop();
+    path.extend_from_slice(&name[..name.len().min(model::name::NAME_BYTES_MAX)]);
+    path
+}

@@ -1,0 +1,368 @@
+//! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
+//!
+//! `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
+//! `commit` publishes, `resume` keeps what an interrupted attempt verified.
+//!
+//! Invariants:
+//! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
+//!   as durable as the user asked (I2, I7).
+//! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
+
+mod table;
+mod decide;
+mod receive;
+mod verify;
+mod write;
+mod commit;
+mod resume;
+
+pub use receive::run_lane;
+pub(crate) use receive::{LocalLane, PackedFile};
+pub use write::WriteEngine;
+
+use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
+use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
+use crate::progress::{Progress, count};
+use commit::Committer;
+use decide::{Decider, Event};
+use model::options::Fsync;
+use model::{Digest, Failure, FailureKind, JobId, Name, TransferOptions};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use store::{Durability, Sink};
+use table::{Listed, Table};
+use wire::limits::ENTRIES_OPEN_MAX;
+use wire::listing::ListingCheck;
+use wire::message::{Cancel, Credit, DigestRecord, ExtentRecord, FailureRecord, Resend, Settled, runs_of};
+use wire::{CloseCode, Message, Refusal};
+
+pub struct ReceiveJob {
+    /// Number of the job in its session.
+    pub number: u32,
+    pub id: JobId,
+    pub options: TransferOptions,
+    pub sink: Arc<dyn Sink>,
+    port: Arc<dyn Port>,
+    pub progress: Arc<Progress>,
+    observer: Option<Arc<dyn Observer>>,
+    durability: Durability,
+    table: Mutex<Table>,
+    listing: Mutex<ListingCheck>,
+    decider: Decider,
+    committer: Committer,
+    pub write_engine: WriteEngine,
+    /// How often an object was asked for again.
+    tries: Mutex<HashMap<u64, u32>>,
+    /// Entries settled in all, and at the last grant.
+    settled: AtomicU64,
+    granted_at: AtomicU64,
+    pub end: End,
+}
+
+/// What a job receives under: who asked, and what its one object is to be called when its destination is a new name.
+pub struct ReceiveSpec {
+    pub number: u32,
+    pub id: JobId,
+    pub options: TransferOptions,
+    pub rename_to: Option<Name>,
+}
+
+impl ReceiveJob {
+    /// # Errors
+    /// When the destination cannot be looked at.
+    pub fn new(
+        spec: ReceiveSpec,
+        sink: Arc<dyn Sink>,
+        port: Arc<dyn Port>,
+        progress: Arc<Progress>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> store::Result<Arc<ReceiveJob>> {
+        let facts = sink.facts()?;
+        let durability = match spec.options.fsync {
+            _ if facts.is_memory_backed => Durability::None,
+            Fsync::Never => Durability::None,
+            Fsync::File => Durability::File,
+            Fsync::Batch => Durability::Group,
+        };
+        let job = Arc::new(ReceiveJob {
+            number: spec.number,
+            id: spec.id,
+            options: spec.options,
+            port,
+            progress,
+            observer,
+            durability,
+            table: Mutex::default(),
+            listing: Mutex::new(ListingCheck::new(INITIAL_ENTRIES)),
+            decider: Decider::new(&facts, spec.rename_to),
+            committer: Committer::default(),
+            write_engine: WriteEngine::default(),
+            tries: Mutex::default(),
+            settled: AtomicU64::new(0),
+            granted_at: AtomicU64::new(0),
+            end: End::default(),
+            sink,
+        });
+        Ok(job)
+    }
+
+    /// Starts the threads that answer the listing and that commit groups, and grants the first credit.
+    pub fn start(self: &Arc<ReceiveJob>) {
+        let job = self.clone();
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run).expect("the system gives a thread");
+        };
+        spawn("decide", Box::new(move || decide::run(&job)));
+        if self.durability == Durability::Group {
+            let job = self.clone();
+            spawn("commit", Box::new(move || commit::run(&job)));
+        }
+        self.grant(0);
+    }
+
+    /// What the result says of durability.
+    pub fn durable(&self) -> &'static str {
+        match (self.durability, self.options.fsync) {
+            (Durability::None, Fsync::Never) => "never",
+            (Durability::None, _) => "memory",
+            (Durability::File, _) => "file",
+            (Durability::Group, _) => "batch",
+        }
+    }
+
+    /// Takes in what the sender says. A refusal is the peer's fault and ends the session.
+    pub fn handle(self: &Arc<ReceiveJob>, message: Message) -> Result<(), Refusal> {
+        match message {
+            Message::Entries(batch) => {
+                let described = self.listing.lock().unwrap().check(batch)?;
+                self.decider.push(Event::Described(described));
+            }
+            Message::SourceFailures(failures) => {
+                for record in failures.failures {
+                    self.source_failed(record);
+                }
+            }
+            Message::ListEnd(_) => self.progress.is_listing_complete.store(true, Relaxed),
+            Message::Finish(_) => self.decider.push(Event::Finish),
+            Message::Times(times) => {
+                self.progress.set_there(crate::report::times_from_wire(&times));
+                *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
+            }
+            Message::Cancel(cancel) => {
+                let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
+                self.stop(Ending::Cancelled { by_peer: true, refusal });
+            }
+            _ => return Err(Refusal::new(CloseCode::WrongState, "a message that a receiver does not take")),
+        }
+        Ok(())
+    }
+
+    /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.
+    pub fn stop(&self, ending: Ending) {
+        self.end.set(ending);
+        self.decider.wake();
+        self.committer.wake();
+    }
+
+    /// Gives the job up and tells the sender.
+    pub fn cancel(&self, code: CloseCode, text: &str) {
+        if self.end.set(cancelled(code, text)) {
+            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: text.to_owned() }));
+        }
+        self.decider.wake();
+        self.committer.wake();
+    }
+
+    /// The sender gave up an object: it is void here, and counted.
+    fn source_failed(&self, record: FailureRecord) {
+        if record.object != 0 {
+            self.void(record.object);
+        } else {
+            count(&self.progress.counters.files_listed, 1);
+        }
+        let kind = FailureKind::from_number(record.kind);
+        self.count_failure(kind);
+        if let Some(observer) = &self.observer {
+            let message = model::name::Escaped(record.text.as_bytes()).to_string();
+            observer.failed(&Failure { path: record.path, kind, message });
+        }
+    }
+
+    fn count_failure(&self, kind: FailureKind) {
+        let counters = &self.progress.counters;
+        let counter = if kind == FailureKind::Special { &counters.files_skipped } else { &counters.files_failed };
+        count(counter, 1);
+    }
+
+    /// Forgets an object that will not come (under this id).
+    fn void(&self, id: u64) {
+        let large = self.table.lock().unwrap().settle(id).and_then(|slot| slot.large);
+        if let Some(large) = large {
+            large.discard();
+        }
+        self.count_settled(1);
+    }
+
+    /// Settles objects, tells the sender, the counters and the observer.
+    fn settle(&self, outcome: Outcome) {
+        if outcome.is_empty() {
+            return;
+        }
+        let counters = &self.progress.counters;
+        let total = (outcome.published.len() + outcome.skipped.len() + outcome.failed.len()) as u64;
+        let mut message = Settled { job: self.number, ..Settled::default() };
+        let mut delivered = Vec::new();
+        let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
+        let mut table = self.table.lock().unwrap();
+        for published in &outcome.published {
+            let entry = &published.listed.expected(published.index).entry;
+            table.settle(entry.id.0);
+            count(&counters.files_done, 1);
+            count(&counters.bytes_done, published.size_bytes);
+            if published.is_chunked {
+                let digest = published.digest.to_bytes();
+                message.digests.push(DigestRecord { object: entry.id.0, digest });
+            }
+        }
+        for (id, size_bytes) in &outcome.skipped {
+            table.settle(*id);
+            count(&counters.files_skipped, 1);
+            count(&counters.bytes_skipped, *size_bytes);
+        }
+        for (id, _) in &outcome.failed {
+            if let Some(large) = table.settle(*id).and_then(|slot| slot.large) {
+                large.discard();
+            }
+        }
+        drop(table);
+        if wants_delivered {
+            delivered.extend(outcome.published.iter().map(|p| Delivered {
+                path: self.sink.path(&p.listed.expected(p.index).entry),
+                size_bytes: p.size_bytes,
+                digest: p.digest,
+            }));
+        }
+        message.published = runs_of(outcome.published.iter().map(|p| p.id()).collect());
+        message.skipped = runs_of(outcome.skipped.iter().map(|(id, _)| *id).collect());
+        for (id, failure) in outcome.failed {
+            self.count_failure(failure.kind);
+            if let Some(observer) = &self.observer {
+                observer.failed(&failure);
+            }
+            message.failed.push(FailureRecord {
+                object: id,
+                path: Vec::new(),
+                kind: failure.kind as u32,
+                text: failure.message,
+            });
+        }
+        self.port.send(Message::Settled(message));
+        if let Some(observer) = &self.observer
+            && !delivered.is_empty()
+        {
+            observer.delivered(&delivered);
+        }
+        self.count_settled(total);
+    }
+
+    /// Fails one object; a destination without room ends the job, because every other object would fail too.
+    fn fail(&self, listed: &Arc<Listed>, index: usize, kind: FailureKind, message: String) {
+        let entry = &listed.expected(index).entry;
+        if kind == FailureKind::NoSpace {
+            let path = model::name::Escaped(&self.sink.path(entry)).to_string();
+            return self.cancel(CloseCode::NoSpace, &format!("no space at the destination ({path}: {message})"));
+        }
+        let failure = Failure { path: self.sink.path(entry), kind, message };
+        self.settle(Outcome { failed: vec![(entry.id.0, failure)], ..Outcome::default() });
+    }
+
+    /// Asks for objects and chunks again after a mismatch or a failed sync; gives an object up after a few tries.
+    fn ask_again(
+        &self,
+        listed: &Arc<Listed>,
+        index: usize,
+        extent: Option<ExtentRecord>,
+        why: &str,
+        kind: FailureKind,
+    ) {
+        let id = listed.expected(index).entry.id.0;
+        let tries = {
+            let mut tries = self.tries.lock().unwrap();
+            let tries = tries.entry(id).or_default();
+            *tries += 1;
+            *tries
+        };
+        if tries >= TRIES_MAX {
+            return self.fail(listed, index, kind, format!("{why}, {tries} times"));
+        }
+        let mut message = Resend { job: self.number, why: why.to_owned(), ..Resend::default() };
+        match extent {
+            Some(extent) => message.extents.push(extent),
+            None => {
+                self.table.lock().unwrap().expect_again(id);
+                message.runs = runs_of(vec![id]);
+            }
+        }
+        self.port.send(Message::Resend(message));
+    }
+
+    fn count_settled(&self, entries: u64) {
+        let settled = self.settled.fetch_add(entries, Relaxed) + entries;
+        let last = self.granted_at.load(Relaxed);
+        if settled - last.min(settled) >= GRANT_STEP
+            && self.granted_at.compare_exchange(last, settled, Relaxed, Relaxed).is_ok()
+        {
+            self.grant(settled);
+        }
+    }
+
+    fn grant(&self, settled: u64) {
+        let entries = settled + ENTRIES_OPEN_MAX;
+        self.listing.lock().unwrap().grant(entries);
+        let credit = Credit { job: self.number, entries, in_flight_bytes: IN_FLIGHT_BYTES };
+        self.port.send(Message::Credit(credit));
+    }
+
+    /// Where this side's time went, for the sender.
+    pub fn tell_times(&self) {
+        let facts = Default::default();
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts)));
+    }
+}
+
+impl Drop for ReceiveJob {
+    fn drop(&mut self) {
+        self.sink.close();
+    }
+}
+
+/// Objects that came to their end together.
+#[derive(Default)]
+struct Outcome {
+    published: Vec<Published>,
+    /// Ids and sizes.
+    skipped: Vec<(u64, u64)>,
+    failed: Vec<(u64, Failure)>,
+}
+
+struct Published {
+    listed: Arc<Listed>,
+    index: usize,
+    digest: Digest,
+    size_bytes: u64,
+    /// It came in several chunks: the sender may not know the digest of the whole.
+    is_chunked: bool,
+}
+
+impl Published {
+    fn id(&self) -> u64 {
+        self.listed.expected(self.index).entry.id.0
+    }
+}
+
+impl Outcome {
+    fn is_empty(&self) -> bool {
+        self.published.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
+    }
+}

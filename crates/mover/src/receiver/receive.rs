@@ -1,0 +1,548 @@
+//! A receiver's lane: takes frames from its stream, opens them, verifies and writes while they are in cache.
+//!
+//! Invariants: one lane, one thread, one stream; its memory is allocated once. A chunk's bytes may reach staging before
+//! its digest is judged, a final name only after. What is sent twice or was taken back is read and dropped.
+
+use super::commit::{self, Item};
+use super::table::{Found, Listed};
+use super::verify::{self, Verdict};
+use super::write::{Large, kind_of};
+use super::{Outcome, Published, ReceiveJob};
+use crate::limits::{BLOCK_BYTES, LANE_BYTES};
+use crate::memory::Memory;
+use crate::progress::LaneClock;
+use crate::sender::LaneEnd;
+use model::progress::Stage;
+use model::{ChunkHasher, Digest, Extent, FailureKind};
+use net::DataStream;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use store::posix::engine::BlockWriter;
+use store::{Durability, SinkLane, StagedFile};
+use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
+use wire::frame::{FrameHeader, FrameType, HEADER_BYTES, check_data_body};
+use wire::limits::{PACK_BODY_BYTES_MAX, PACK_FILES_MAX};
+use wire::message::{ExtentRecord, Held};
+use wire::{CloseCode, Message, Refusal};
+
+/// Runs one lane on the calling thread until its sender ends it. `refused` hears of a peer that broke the protocol.
+pub fn run_lane(
+    job: &Arc<ReceiveJob>,
+    stream: DataStream,
+    memory: &Memory,
+    refused: &mut dyn FnMut(Refusal),
+) -> LaneEnd {
+    let clock = job.progress.lane(Stage::Memory);
+    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
+    let mut lane = match StreamLane::new(job, stream, clock) {
+        Ok(lane) => lane,
+        Err(e) => {
+            job.cancel(CloseCode::Forbidden, &e.to_string());
+            return LaneEnd::Done;
+        }
+    };
+    match lane.run() {
+        Ok(()) => LaneEnd::Done,
+        Err(LaneError::Stream(e)) => LaneEnd::Failed(e),
+        Err(LaneError::Refused(refusal)) => {
+            refused(refusal);
+            LaneEnd::Done
+        }
+    }
+}
+
+enum LaneError {
+    Stream(io::Error),
+    Refused(Refusal),
+}
+
+impl From<io::Error> for LaneError {
+    fn from(e: io::Error) -> Self {
+        LaneError::Stream(e)
+    }
+}
+
+impl From<Refusal> for LaneError {
+    fn from(refusal: Refusal) -> Self {
+        LaneError::Refused(refusal)
+    }
+}
+
+struct StreamLane<'a> {
+    job: &'a Arc<ReceiveJob>,
+    stream: DataStream,
+    writer: Writer<'a>,
+    pack: Vec<u8>,
+    rows: Vec<PackRow>,
+    block: Vec<u8>,
+}
+
+impl<'a> StreamLane<'a> {
+    fn new(job: &'a Arc<ReceiveJob>, stream: DataStream, clock: LaneClock) -> store::Result<StreamLane<'a>> {
+        Ok(StreamLane {
+            job,
+            stream,
+            writer: Writer::new(job, clock)?,
+            pack: vec![0; PACK_BODY_BYTES_MAX],
+            rows: Vec::with_capacity(PACK_FILES_MAX),
+            block: vec![0; BLOCK_BYTES],
+        })
+    }
+
+    fn run(&mut self) -> Result<(), LaneError> {
+        let mut head = [0; HEADER_BYTES];
+        loop {
+            self.writer.clock.enter(Stage::Receive);
+            self.stream.recv_exact(&mut head)?;
+            let header = FrameHeader::decode(&head)?;
+            let Some(frame_type) = header.known()? else {
+                self.skip(header.body_bytes as usize)?;
+                continue;
+            };
+            check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
+            match frame_type {
+                FrameType::Pack => self.pack(header.body_bytes as usize)?,
+                FrameType::Chunk => self.chunk(header.body_bytes)?,
+                _ => return Ok(()),
+            }
+            self.writer.clock.note_cpu();
+            if self.job.end.is_set() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn skip(&mut self, mut bytes: usize) -> io::Result<()> {
+        while bytes > 0 {
+            let part = bytes.min(self.block.len());
+            self.stream.recv_exact(&mut self.block[..part])?;
+            bytes -= part;
+        }
+        Ok(())
+    }
+
+    fn pack(&mut self, body_bytes: usize) -> Result<(), LaneError> {
+        let body = &mut self.pack[..body_bytes];
+        recv_timed(&mut self.stream, &mut self.writer.clock, body)?;
+        let payload = decode_pack(body, self.job.options.digest, &mut self.rows)?;
+        let mut files = Vec::with_capacity(self.rows.len());
+        let mut at = 0;
+        for row in &self.rows {
+            let bytes = &payload[at..at + row.length as usize];
+            at += row.length as usize;
+            files.push((row, bytes));
+        }
+        self.writer.packed(&files)?;
+        Ok(())
+    }
+
+    fn chunk(&mut self, body_bytes: u32) -> Result<(), LaneError> {
+        let options = &self.job.options;
+        let mut head = [0; CHUNK_HEADER_BYTES];
+        self.stream.recv_exact(&mut head)?;
+        let header = ChunkHeader::decode(&head, body_bytes, options.digest, options.chunk_bytes)?;
+        self.writer.start(&header)?;
+        let moved = self.chunk_payload(&header);
+        if moved.is_err() {
+            self.writer.give_back();
+        }
+        moved
+    }
+
+    fn chunk_payload(&mut self, header: &ChunkHeader) -> Result<(), LaneError> {
+        let algorithm = self.job.options.digest;
+        let mut hasher = ChunkHasher::new(algorithm, header.extent.start);
+        let mut left = header.extent.length() as usize;
+        while left > 0 {
+            let block = match self.writer.queue_buffer() {
+                Some(buffer) => buffer,
+                None => &mut self.block[..],
+            };
+            let part = left.min(block.len());
+            let block = &mut block[..part];
+            // The block lives in the writer's queue or in this lane: the clock is in the writer too, hence by value.
+            let before = self.stream.counters().recv_blocked_ns;
+            self.stream.recv_exact(block)?;
+            hasher.update(block);
+            let blocked_ns = self.stream.counters().recv_blocked_ns - before;
+            match self.writer.is_queued() {
+                true => self.writer.submit(part, blocked_ns),
+                false => {
+                    self.writer.received(blocked_ns);
+                    self.writer.write(&self.block[..part]);
+                }
+            }
+            self.job.progress.payload_moved(part as u64);
+            left -= part;
+        }
+        let mut trailer = [0; 48];
+        let trailer = &mut trailer[..trailer_bytes(algorithm)];
+        self.stream.recv_exact(trailer)?;
+        let trailer = ChunkTrailer::decode(trailer, algorithm)?;
+        let is_whole =
+            header.extent.start == 0 && trailer.status == Status::GoodLast && header.extent.end == trailer.object_bytes;
+        self.writer.end(&trailer, hasher.finish(is_whole))?;
+        Ok(())
+    }
+}
+
+/// Receives, counting time in the socket as `Receive` and the rest as `Open`.
+fn recv_timed(stream: &mut DataStream, clock: &mut LaneClock, buffer: &mut [u8]) -> io::Result<()> {
+    clock.enter(Stage::Open);
+    let before = stream.counters().recv_blocked_ns;
+    stream.recv_exact(buffer)?;
+    clock.enter(Stage::Open);
+    clock.reassign(Stage::Open, Stage::Receive, stream.counters().recv_blocked_ns - before);
+    Ok(())
+}
+
+/// What a lane does with content, wherever it comes from.
+pub(crate) struct Writer<'a> {
+    job: &'a Arc<ReceiveJob>,
+    sink: Box<dyn SinkLane>,
+    pub clock: LaneClock,
+    queue: Option<Box<dyn BlockWriter>>,
+    open: Option<OpenChunk>,
+}
+
+/// In a process that has both halves, the receiving one is the writer without a stream.
+pub(crate) type LocalLane<'a> = Writer<'a>;
+
+/// A file of a pack and its bytes.
+pub(crate) type PackedFile<'a> = (&'a PackRow, &'a [u8]);
+
+struct OpenChunk {
+    header: ChunkHeader,
+    target: Target,
+    at: u64,
+    error: Option<store::Error>,
+}
+
+enum Target {
+    /// Written to nowhere.
+    Drop,
+    /// An object of one chunk, in the lane's own staging.
+    Small(Arc<Listed>, usize),
+    Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock) -> store::Result<Writer<'a>> {
+        Ok(Writer { job, sink: job.sink.lane()?, clock, queue: None, open: None })
+    }
+
+    /// Verifies, stages and publishes the files of a pack.
+    pub fn packed(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
+        let mut found = Vec::with_capacity(files.len());
+        {
+            let mut table = self.job.table.lock().unwrap();
+            found.extend(files.iter().map(|(row, _)| table.take(row.object.0)));
+        }
+        let mut outcome = Outcome::default();
+        for ((row, bytes), found) in files.iter().zip(found) {
+            match found {
+                Found::NotNow => continue,
+                Found::Large(_) => return Err(malformed("a large object came in a pack")),
+                Found::Small(listed, index) => {
+                    let expected_bytes = listed.expected(index).entry.size_bytes();
+                    self.clock.enter(Stage::Open);
+                    match verify::packed_file(row, bytes, self.job.options.digest) {
+                        Verdict::Void => self.job.void(row.object.0),
+                        Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
+                            return Err(malformed("a packed file is not as long as it was described"));
+                        }
+                        Verdict::Good(digest) => self.store_small(listed, index, bytes, digest, &mut outcome),
+                        Verdict::Mismatch => {
+                            self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
+                        }
+                    }
+                }
+            }
+        }
+        self.clock.enter(Stage::Publish);
+        self.job.settle(outcome);
+        Ok(())
+    }
+
+    fn store_small(&mut self, listed: Arc<Listed>, index: usize, bytes: &[u8], digest: Digest, outcome: &mut Outcome) {
+        let entry = &listed.expected(index).entry;
+        self.clock.enter(Stage::Create);
+        let written = self.sink.create(entry).and_then(|()| {
+            self.clock.enter(Stage::Write);
+            self.sink.write(bytes)
+        });
+        match written {
+            Ok(()) => self.seal_small(listed, index, digest, bytes.len() as u64, outcome),
+            Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+        }
+    }
+
+    /// Completes what the lane has staged last, and publishes it or hands it to the next group.
+    fn seal_small(
+        &mut self,
+        listed: Arc<Listed>,
+        index: usize,
+        digest: Digest,
+        size_bytes: u64,
+        outcome: &mut Outcome,
+    ) {
+        let job = self.job;
+        let expected = listed.expected(index);
+        let sync = job.durability == Durability::File;
+        let staged = match self.sink.seal(&expected.entry, expected.rule, sync) {
+            Ok(staged) => staged,
+            Err(e) => return job.fail(&listed, index, kind_of(&e), e.message()),
+        };
+        if job.durability == Durability::Group {
+            self.clock.enter(Stage::Sync);
+            return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes });
+        }
+        self.clock.enter(Stage::Publish);
+        if !commit::survives_reread(job, &listed, index, staged, digest) {
+            return;
+        }
+        let published = self.sink.publish(&expected.entry, staged).and_then(|()| match sync {
+            true => job.sink.sync_names(),
+            false => Ok(()),
+        });
+        match published {
+            Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: false }),
+            Err(e) => job.fail(&listed, index, e.kind, e.message()),
+        }
+    }
+
+    /// Opens the target of a chunk.
+    pub fn start(&mut self, header: &ChunkHeader) -> Result<(), Refusal> {
+        let found = self.job.table.lock().unwrap().take(header.object.0);
+        let mut error = None;
+        let target = match found {
+            Found::NotNow => Target::Drop,
+            Found::Small(listed, index) => {
+                if header.extent != Extent::new(0, listed.expected(index).entry.size_bytes()) {
+                    return Err(malformed("a chunk is not the whole of an object that is one chunk long"));
+                }
+                self.clock.enter(Stage::Create);
+                error = self.sink.create(&listed.expected(index).entry).err();
+                Target::Small(listed, index)
+            }
+            Found::Large(large) => {
+                let end = header.extent.end;
+                let is_inside = end <= large.size_bytes
+                    && (end == large.size_bytes || header.extent.length() == self.job.options.chunk_bytes);
+                if !large.is_open_ended && !is_inside {
+                    return Err(malformed("a chunk is not a part of its object"));
+                }
+                self.clock.enter(Stage::Create);
+                self.open_large(large, header.extent, &mut error)
+            }
+        };
+        self.clock.enter(Stage::Open);
+        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, error });
+        Ok(())
+    }
+
+    fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
+        if large.holds(extent) {
+            return Target::Drop;
+        }
+        match large.file(self.job) {
+            Ok(Some(file)) => {
+                if self.queue.is_none() {
+                    self.queue = self.job.write_engine.queue(self.job);
+                }
+                // A queue works on descriptors, and its blocks start at the chunk's start.
+                let is_queued = self.queue.is_some() && file.descriptor().is_some();
+                Target::Large(large, file, is_queued)
+            }
+            Ok(None) => Target::Drop,
+            Err(e) => {
+                *error = Some(e);
+                let (listed, index) = large.place().clone();
+                Target::Small(listed, index)
+            }
+        }
+    }
+
+    /// Whether blocks of the open chunk go through the queue.
+    pub fn is_queued(&self) -> bool {
+        matches!(&self.open, Some(OpenChunk { target: Target::Large(_, _, true), error: None, .. }))
+    }
+
+    /// The queue's next buffer, if the open chunk is written by one.
+    pub fn queue_buffer(&mut self) -> Option<&mut [u8]> {
+        if !self.is_queued() {
+            return None;
+        }
+        self.clock.enter(Stage::Write);
+        // A failed write is reported by `drain` at the end of the chunk; until then the bytes need a place.
+        if self.queue.as_mut().is_some_and(|queue| queue.buffer().is_err()) {
+            self.note_queue_error();
+            return None;
+        }
+        self.clock.enter(Stage::Open);
+        self.queue.as_mut().and_then(|queue| queue.buffer().ok())
+    }
+
+    fn note_queue_error(&mut self) {
+        let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
+        if let Err(e) = queue.drain() {
+            open.error.get_or_insert(store::Error::new("write file", b"", e));
+        }
+    }
+
+    /// Time in the socket is not time of opening.
+    pub fn received(&mut self, blocked_ns: u64) {
+        self.clock.enter(Stage::Write);
+        self.clock.reassign(Stage::Open, Stage::Receive, blocked_ns);
+    }
+
+    /// Hands the queue's buffer in.
+    pub fn submit(&mut self, length: usize, blocked_ns: u64) {
+        self.received(blocked_ns);
+        let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
+        if let Target::Large(_, file, _) = &open.target
+            && let Some(descriptor) = file.descriptor()
+            && let Err(e) = queue.write(descriptor, open.at, length)
+        {
+            open.error.get_or_insert(store::Error::new("write file", b"", e));
+        }
+        open.at += length as u64;
+        self.clock.enter(Stage::Open);
+    }
+
+    /// Writes a block of the open chunk. An error is kept for the end of the chunk; the rest is dropped.
+    pub fn write(&mut self, block: &[u8]) {
+        self.clock.enter(Stage::Write);
+        let Some(open) = &mut self.open else { return };
+        if open.error.is_none() {
+            open.error = match &open.target {
+                Target::Drop => None,
+                Target::Small(..) => self.sink.write(block).err(),
+                Target::Large(_, file, _) => file.write_at(open.at, block).err(),
+            };
+        }
+        open.at += block.len() as u64;
+        self.clock.enter(Stage::Open);
+    }
+
+    /// Writes a block that lies elsewhere, through the queue if the open chunk is written by one.
+    pub fn write_block(&mut self, block: &[u8]) {
+        let mut rest = block;
+        while self.is_queued() && !rest.is_empty() {
+            let Some(buffer) = self.queue_buffer() else { break };
+            let part = rest.len().min(buffer.len());
+            buffer[..part].copy_from_slice(&rest[..part]);
+            self.submit(part, 0);
+            rest = &rest[part..];
+        }
+        if !rest.is_empty() {
+            self.write(rest);
+        }
+    }
+
+    /// The chunk broke off: what it was part of will come again.
+    pub fn give_back(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            let _ = queue.drain();
+        }
+        self.sink.abandon();
+        if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take() {
+            let kind = FailureKind::ReadError;
+            self.job.ask_again(&listed, index, None, "the stream broke off", kind);
+        }
+    }
+
+    /// Judges the open chunk and does with it what is to be done.
+    pub fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> Result<(), Refusal> {
+        if self.is_queued() {
+            self.clock.enter(Stage::Write);
+            self.note_queue_error();
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
+        match open.target {
+            Target::Drop => Ok(()),
+            Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
+            Target::Large(large, ..) => self.end_large(&open.header, trailer, large, verdict, open.error),
+        }
+    }
+
+    fn end_small(
+        &mut self,
+        header: &ChunkHeader,
+        listed: Arc<Listed>,
+        index: usize,
+        verdict: Verdict,
+        error: Option<store::Error>,
+    ) -> Result<(), Refusal> {
+        match (verdict, error) {
+            (Verdict::Void, _) => {
+                self.sink.abandon();
+                self.job.void(header.object.0);
+            }
+            (_, Some(e)) => {
+                self.sink.abandon();
+                self.job.fail(&listed, index, kind_of(&e), e.message());
+            }
+            (Verdict::Mismatch, None) => {
+                self.sink.abandon();
+                self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
+            }
+            (Verdict::Good(digest), None) => {
+                let mut outcome = Outcome::default();
+                self.seal_small(listed, index, digest, header.extent.length(), &mut outcome);
+                self.job.settle(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_large(
+        &mut self,
+        header: &ChunkHeader,
+        trailer: &ChunkTrailer,
+        large: Arc<Large>,
+        verdict: Verdict,
+        error: Option<store::Error>,
+    ) -> Result<(), Refusal> {
+        let (listed, index) = large.place().clone();
+        let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
+        let sealed = (trailer.status == Status::GoodLast).then_some(trailer.object_bytes);
+        if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
+            return Err(malformed("an object is sealed with a size that it does not have"));
+        }
+        match (verdict, error) {
+            (Verdict::Void, _) => self.job.void(header.object.0),
+            (_, Some(e)) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+            (Verdict::Mismatch, None) => {
+                let kind = FailureKind::DigestMismatch;
+                self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
+            }
+            (Verdict::Good(digest), None) => {
+                let recorded = large.record(header.extent, digest, sealed);
+                self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                match recorded {
+                    Ok(true) => self.complete(large),
+                    Ok(false) => {}
+                    Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, large: Arc<Large>) {
+        self.clock.enter(Stage::Publish);
+        if self.job.durability == Durability::Group {
+            return self.job.committer.push(Item::Large(large));
+        }
+        let mut outcome = Outcome::default();
+        commit::publish_large(self.job, &large, self.job.durability == Durability::File, &mut outcome);
+        self.job.settle(outcome);
+    }
+}
+
+fn malformed(what: &str) -> Refusal {
+    Refusal::new(CloseCode::Malformed, what)
+}

@@ -1,0 +1,100 @@
+//! What an interrupted attempt verified of a large object: the extent log beside its staging (docs/ledger-format.md).
+//!
+//! Invariants:
+//! - An extent is recorded only after its digest was compared and its bytes were handed to storage.
+//! - After a reboot, what no checkpoint vouched for is read back and compared with its recorded digest before it counts:
+//!   storage may have lost what the page cache held.
+
+use ledger::extent_log::{self, Appender, Header, Resume};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId};
+use store::StagedFile;
+
+/// The name of an object's staging: the same for the same version of the same source at the same destination.
+pub fn stem(destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64) -> String {
+    let generation = &entry.generation;
+    let mut key = Vec::with_capacity(destination.len() + 80);
+    for number in [
+        generation.size_bytes,
+        generation.modified.seconds as u64,
+        u64::from(generation.modified.nanoseconds),
+        generation.changed.seconds as u64,
+        u64::from(generation.changed.nanoseconds),
+        generation.inode,
+        generation.device,
+        chunk_bytes,
+        algorithm.digest_bytes() as u64,
+    ] {
+        key.extend_from_slice(&number.to_le_bytes());
+    }
+    key.extend_from_slice(destination);
+    net::identity::sha256(&key)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub fn header(destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64, job: JobId) -> Header {
+    Header {
+        algorithm,
+        chunk_bytes,
+        object_bytes: entry.size_bytes(),
+        generation: entry.generation,
+        boot: store::posix::facts::boot_id(),
+        job,
+        name: destination.to_vec(),
+    }
+}
+
+/// What is held of an object, and where its journal goes on; `None` for an object too strange for a journal.
+pub struct Held {
+    pub chunks: Vec<(Extent, Digest)>,
+    pub appender: Option<Appender>,
+}
+
+/// Reads the journal of an earlier attempt, or starts one.
+pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header) -> store::Result<Held> {
+    let replayed = extent_log::replay(journal).ok().filter(|r| r.header.is_same_object(header));
+    let Some(replayed) = replayed else { return start(file, header, Vec::new()) };
+    let durable = replayed.extents[..replayed.durable_count].to_vec();
+    match replayed.resume(&header.boot) {
+        Resume::Continue { extents, keep_bytes, appender } => {
+            file.truncate_journal(keep_bytes as u64)?;
+            Ok(Held { chunks: extents.to_vec(), appender: Some(appender) })
+        }
+        Resume::Restart { .. } => {
+            let mut chunks = durable;
+            for (extent, digest) in &replayed.extents[replayed.durable_count..] {
+                if digest_of(file, *extent, header)? == Some(*digest) {
+                    chunks.push((*extent, *digest));
+                }
+            }
+            start(file, header, chunks)
+        }
+    }
+}
+
+/// A new journal that says what is held, in place of whatever was there.
+fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) -> store::Result<Held> {
+    file.truncate_journal(0)?;
+    let Ok((mut bytes, mut appender)) = extent_log::start(header) else { return Ok(Held { chunks, appender: None }) };
+    for (extent, digest) in &chunks {
+        match appender.extent(*extent, digest) {
+            Ok(record) => bytes.extend_from_slice(&record),
+            Err(_) => return Ok(Held { chunks, appender: None }),
+        }
+    }
+    file.append_journal(&bytes)?;
+    Ok(Held { chunks, appender: Some(appender) })
+}
+
+fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::Result<Option<Digest>> {
+    let mut hasher = ChunkHasher::new(header.algorithm, extent.start);
+    let mut block = vec![0; crate::limits::BLOCK_BYTES];
+    let mut at = extent.start;
+    while at < extent.end {
+        let wanted = block.len().min((extent.end - at) as usize);
+        if file.read_at(at, &mut block[..wanted])? < wanted {
+            return Ok(None);
+        }
+        hasher.update(&block[..wanted]);
+        at += wanted as u64;
+    }
+    Ok(Some(hasher.finish(extent == Extent::new(0, header.object_bytes))))
+}

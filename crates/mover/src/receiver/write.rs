@@ -1,0 +1,270 @@
+//! Large objects: staged under their own name in chunks that any lane may bring, journaled as they are verified.
+//!
+//! Invariants:
+//! - An extent counts as held only after its digest was compared and its bytes were handed to storage.
+//! - The object is complete when a sender sealed it (one version of the source was read) and every byte is held; exactly
+//!   one caller is told so.
+
+use super::table::Listed;
+use super::{ReceiveJob, resume};
+use ledger::extent_log::Appender;
+use model::options::Engine;
+use model::{Digest, Entry, Extent, ExtentSet, FailureKind};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use store::posix::engine::{self, BlockWriter, EngineKind, Shape, Verdict};
+use store::{Durability, PublishRule, StagedFile};
+
+/// Smaller objects are over before a probe is.
+pub const PROBED_FILE_BYTES: u64 = 64 << 20;
+const PROBE_BUDGET: Duration = Duration::from_millis(150);
+
+pub struct Large {
+    pub id: u64,
+    pub size_bytes: u64,
+    pub is_open_ended: bool,
+    pub rule: PublishRule,
+    stem: String,
+    path: Vec<u8>,
+    listed: OnceLock<(Arc<Listed>, usize)>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<Arc<dyn StagedFile>>,
+    appender: Option<Appender>,
+    held: ExtentSet,
+    digests: BTreeMap<u64, Digest>,
+    /// The size that the sender sealed.
+    sealed_bytes: Option<u64>,
+    is_complete: bool,
+    is_discarded: bool,
+    /// Chunks recorded since the last checkpoint.
+    is_dirty: bool,
+    resumed_bytes: u64,
+}
+
+impl std::fmt::Debug for Large {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Large({})", self.id)
+    }
+}
+
+impl Large {
+    /// Looks for what an earlier attempt left; staging is otherwise opened when the first chunk comes.
+    pub fn new(job: &ReceiveJob, entry: &Entry, rule: PublishRule, is_open_ended: bool) -> store::Result<Arc<Large>> {
+        let path = job.sink.path(entry);
+        let options = &job.options;
+        let large = Large {
+            id: entry.id.0,
+            size_bytes: entry.size_bytes(),
+            is_open_ended,
+            rule,
+            stem: resume::stem(&path, entry, options.digest, options.chunk_bytes),
+            path,
+            listed: OnceLock::new(),
+            state: Mutex::default(),
+        };
+        if !is_open_ended && job.sink.has_journal(entry, &large.stem) {
+            large.open(job, entry)?;
+            crate::progress::count(&job.progress.counters.bytes_resumed, large.held_bytes());
+        }
+        Ok(Arc::new(large))
+    }
+
+    pub fn belongs_to(&self, listed: Arc<Listed>, index: usize) {
+        let _ = self.listed.set((listed, index));
+    }
+
+    /// The batch and the index in it.
+    pub fn place(&self) -> &(Arc<Listed>, usize) {
+        self.listed.get().expect("placed before it is wanted")
+    }
+
+    pub fn entry(&self) -> &Entry {
+        let (listed, index) = self.place();
+        &listed.expected(*index).entry
+    }
+
+    /// The staging of the object; `None` after it was discarded.
+    pub fn file(&self, job: &ReceiveJob) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        self.open(job, self.entry())
+    }
+
+    fn open(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        let mut state = self.state.lock().unwrap();
+        if state.is_discarded || state.file.is_some() {
+            return Ok(state.file.clone());
+        }
+        let (file, journal) = job.sink.begin(entry, &self.stem)?;
+        if !self.is_open_ended {
+            let options = &job.options;
+            let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
+            let held = resume::open(&*file, &journal, &header)?;
+            for (extent, digest) in held.chunks {
+                if state.held.insert(extent) {
+                    state.digests.insert(extent.start, digest);
+                    state.resumed_bytes += extent.length();
+                }
+            }
+            state.appender = held.appender;
+        }
+        state.file = Some(file.clone());
+        Ok(Some(file))
+    }
+
+    /// What is missing, or `None` when nothing is held and the object is wanted whole.
+    pub fn gaps(&self) -> Option<Vec<Extent>> {
+        let state = self.state.lock().unwrap();
+        (!state.held.is_empty()).then(|| state.held.gaps(self.size_bytes))
+    }
+
+    pub fn held_bytes(&self) -> u64 {
+        self.state.lock().unwrap().resumed_bytes
+    }
+
+    /// Gives up the held chunk at `start`, so that it can come again.
+    pub fn forget(&self, start: u64) {
+        let mut state = self.state.lock().unwrap();
+        state.digests.remove(&start);
+        let kept: Vec<_> = state.held.gaps(self.size_bytes);
+        let mut held = ExtentSet::new();
+        held.insert(Extent::new(0, start));
+        debug_assert!(kept.is_empty(), "only a complete object is asked for its last chunk again");
+        state.resumed_bytes = start;
+        state.held = held;
+    }
+
+    pub fn holds(&self, extent: Extent) -> bool {
+        let state = self.state.lock().unwrap();
+        state.is_discarded || state.is_complete || (!extent.is_empty() && state.held.contains(extent))
+    }
+
+    /// Records a verified chunk. True for the one caller with whose chunk the object is complete.
+    pub fn record(&self, extent: Extent, digest: Digest, sealed_bytes: Option<u64>) -> store::Result<bool> {
+        let mut state = self.state.lock().unwrap();
+        if state.is_discarded || state.is_complete {
+            return Ok(false);
+        }
+        if let Some(size) = sealed_bytes {
+            state.sealed_bytes = Some(size);
+        }
+        if state.held.insert(extent) && !(extent.is_empty() && extent.start > 0) {
+            state.digests.insert(extent.start, digest);
+            let record = state.appender.as_mut().map(|appender| appender.extent(extent, &digest));
+            match (record, &state.file) {
+                (Some(Ok(record)), Some(file)) => file.append_journal(&record)?,
+                // A journal that is full stops helping; the transfer goes on.
+                (Some(Err(_)), _) => state.appender = None,
+                _ => {}
+            }
+            state.is_dirty = true;
+        }
+        let is_complete = state.sealed_bytes.is_some_and(|size| state.held.covers(size));
+        state.is_complete = is_complete;
+        Ok(is_complete)
+    }
+
+    /// The digest of the whole and its final size, once complete.
+    pub fn digest(&self, job: &ReceiveJob) -> (Digest, u64) {
+        let state = self.state.lock().unwrap();
+        let size = state.sealed_bytes.expect("complete");
+        let chunks: Vec<Digest> = state.digests.values().copied().collect();
+        (job.options.digest.combine(&chunks, job.options.chunk_bytes, size), size)
+    }
+
+    /// Makes what was recorded so far survive a power loss.
+    pub fn checkpoint(&self) -> store::Result<()> {
+        let (file, mark) = {
+            let mut state = self.state.lock().unwrap();
+            if !std::mem::take(&mut state.is_dirty) || state.is_complete || state.is_discarded {
+                return Ok(());
+            }
+            match (&state.file, &state.appender) {
+                (Some(file), Some(appender)) => (file.clone(), appender.mark()),
+                _ => return Ok(()),
+            }
+        };
+        file.checkpoint()?;
+        let mut state = self.state.lock().unwrap();
+        if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.checkpoint(mark)) {
+            file.append_journal(&record)?;
+        }
+        Ok(())
+    }
+
+    /// Drops everything staged: nothing of it can be used.
+    pub fn discard(&self) {
+        let mut state = self.state.lock().unwrap();
+        if std::mem::replace(&mut state.is_discarded, true) {
+            return;
+        }
+        if let Some(file) = state.file.take()
+            && !state.is_complete
+        {
+            file.discard();
+        }
+    }
+
+    /// Starts over after a failed sync or a mismatch of the whole: fresh staging, nothing held.
+    pub fn restart(&self) {
+        let mut state = self.state.lock().unwrap();
+        if let Some(file) = state.file.take() {
+            file.discard();
+        }
+        *state = State { is_discarded: state.is_discarded, ..State::default() };
+    }
+}
+
+/// Which engine a job writes large objects with, as soon as a probe has told.
+#[derive(Default)]
+pub struct WriteEngine {
+    verdict: OnceLock<Verdict>,
+    used: OnceLock<String>,
+}
+
+impl WriteEngine {
+    /// A queue for a lane, where one pays; `None` for plain writes.
+    pub fn queue(&self, job: &ReceiveJob) -> Option<Box<dyn BlockWriter>> {
+        let kind = match (job.options.engine, self.verdict.get()) {
+            (Engine::Plain, _) | (Engine::Auto, None) => return None,
+            (Engine::Uring, _) => EngineKind::UringDirect,
+            (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
+            (Engine::Auto, Some(verdict)) => verdict.chosen,
+        };
+        let writer = engine::writer(kind, Shape::of(kind)).ok()?;
+        let why = self.verdict.get().map_or("asked for", |verdict| &verdict.reason);
+        let fallback = writer.fallback().map_or(String::new(), |f| format!(" ({f})"));
+        let _ = self.used.set(writer.engine().to_string());
+        job.progress.note(format!("writes by {}{fallback}: {why}", writer.engine()));
+        Some(writer)
+    }
+
+    pub fn name(&self) -> String {
+        self.used.get().cloned().unwrap_or_else(|| EngineKind::PreadPwrite.to_string())
+    }
+}
+
+/// Probes the destination's file system beside the running transfer.
+pub fn start_probe(job: &Arc<ReceiveJob>) {
+    let Some(directory) = job.sink.descriptor().filter(|_| job.options.engine == Engine::Auto) else { return };
+    let fsync = job.durability != Durability::None;
+    let job = job.clone();
+    let probe = move || {
+        use std::os::fd::AsFd;
+        let verdict = engine::probe_write(directory.as_fd(), fsync, PROBE_BUDGET);
+        job.progress.note(format!("probe of the destination: {}", verdict.reason));
+        let _ = job.write_engine.verdict.set(verdict);
+    };
+    let _ = std::thread::Builder::new().name("probe".into()).spawn(probe);
+}
+
+/// Splits what a lane must tell of a write error from what is only its own.
+pub fn kind_of(error: &store::Error) -> FailureKind {
+    match error.kind {
+        FailureKind::Other => FailureKind::WriteError,
+        kind => kind,
+    }
+}

@@ -1,0 +1,92 @@
+//! What a finished or broken-off transfer amounts to.
+
+use crate::job::Ending;
+use crate::progress::{Progress, Snapshot};
+use model::progress::{LaneTimes, STAGES, StreamFacts};
+use model::{Failure, TransferOptions};
+use wire::message::Times;
+
+/// The whole truth about one attempt.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub snapshot: Snapshot,
+    pub ending: Ending,
+    pub options: TransferOptions,
+    /// This side sent; otherwise it received.
+    pub is_sender: bool,
+    /// `memory`, `file`, `batch` or `never`, by the receiver's word; empty when the job did not finish.
+    pub durable: String,
+    /// Storage engine at the receiver, by its word.
+    pub engine: String,
+    pub congestion: String,
+    /// Streams that carried the job at most.
+    pub streams: u32,
+    pub notes: Vec<String>,
+    /// Kept failures; `snapshot.counts.files_failed` counts all.
+    pub failures: Vec<Failure>,
+}
+
+impl Report {
+    pub fn new(progress: &Progress, ending: Ending, options: TransferOptions, is_sender: bool) -> Report {
+        let snapshot = progress.snapshot();
+        let (durable, engine) = match &ending {
+            Ending::Finished(finished) => (finished.durable.clone(), finished.engine.clone()),
+            _ => (String::new(), String::new()),
+        };
+        Report {
+            snapshot,
+            ending,
+            options,
+            is_sender,
+            durable,
+            engine,
+            congestion: String::new(),
+            streams: 0,
+            notes: progress.notes(),
+            failures: Vec::new(),
+        }
+    }
+
+    pub fn sender_times(&self) -> &LaneTimes {
+        if self.is_sender { &self.snapshot.here } else { &self.snapshot.there }
+    }
+
+    pub fn receiver_times(&self) -> &LaneTimes {
+        if self.is_sender { &self.snapshot.there } else { &self.snapshot.here }
+    }
+}
+
+pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times {
+    Times {
+        job,
+        lanes: times.lanes,
+        processors: times.processors,
+        stage_ns: times.stage_ns.to_vec(),
+        cpu_ns: times.cpu_ns,
+        retransmits: facts.retransmits,
+        busy_us: facts.busy_us,
+        receive_window_limited_us: facts.receive_window_limited_us,
+        send_buffer_limited_us: facts.send_buffer_limited_us,
+        rtt_us_min: facts.rtt_us_min,
+    }
+}
+
+/// Reads a peer's times; stages it does not name are zero, those unknown here are dropped.
+pub fn times_from_wire(times: &Times) -> LaneTimes {
+    let mut stage_ns = [0; STAGES];
+    for (place, ns) in stage_ns.iter_mut().zip(&times.stage_ns) {
+        *place = *ns;
+    }
+    LaneTimes { lanes: times.lanes, processors: times.processors, stage_ns, cpu_ns: times.cpu_ns }
+}
+
+pub fn facts_from_wire(times: &Times, streams: u32) -> StreamFacts {
+    StreamFacts {
+        streams,
+        rtt_us_min: times.rtt_us_min,
+        retransmits: times.retransmits,
+        busy_us: times.busy_us,
+        receive_window_limited_us: times.receive_window_limited_us,
+        send_buffer_limited_us: times.send_buffer_limited_us,
+    }
+}

@@ -1,0 +1,377 @@
+//! The sending half of a job: one listing, one book of what is to be sent, lanes that work it off.
+//!
+//! `scan` describes, `split` decides what goes next, `read` and `send` are a lane's two hands.
+//!
+//! Invariants:
+//! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
+//! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
+
+mod scan;
+pub mod split;
+mod read;
+mod send;
+
+pub(crate) use read::ChunkReader;
+pub(crate) use send::{ChunkTarget, read_small};
+pub use send::{LaneEnd, run_lane};
+pub(crate) use send::send_chunk_payload;
+
+use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
+use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
+use crate::progress::{Progress, count};
+use model::progress::LaneTimes;
+use model::{Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use split::{Batch, Claim, Split, Work};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use store::{Source, SourceFile, SourceObject};
+use wire::listing::{REPLACEMENT_FIRST, record_of};
+use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
+use wire::{CloseCode, Message, Refusal};
+
+/// How long a waiting lane sleeps before it looks whether the job still runs.
+const CLAIM_PATIENCE: Duration = Duration::from_millis(500);
+
+pub struct SendJob {
+    /// Number of the job in its session.
+    pub number: u32,
+    pub options: TransferOptions,
+    source: Arc<dyn Source>,
+    port: Arc<dyn Port>,
+    pub progress: Arc<Progress>,
+    observer: Option<Arc<dyn Observer>>,
+    book: Mutex<Book>,
+    /// Held while a replacement is described: the receiver hears of them in the order of their ids. Taken before the
+    /// book, never by the control loop.
+    replacing: Mutex<()>,
+    work: Condvar,
+    pub end: End,
+}
+
+/// Everything that changes, under one lock that is held for the time of a lookup, once for each pack or chunk.
+struct Book {
+    split: Split,
+    files: HashMap<u64, Arc<dyn SourceFile>>,
+    /// Digests of what was read: of small objects whole, of large ones by chunk. Kept only for an observer.
+    digests: HashMap<u64, BTreeMap<u64, Digest>>,
+    /// How often an object (by its newest id) was described again.
+    tries: HashMap<u64, u32>,
+    next_replacement: u64,
+    is_finish_sent: bool,
+}
+
+impl SendJob {
+    pub fn new(
+        number: u32,
+        options: TransferOptions,
+        source: Arc<dyn Source>,
+        port: Arc<dyn Port>,
+        progress: Arc<Progress>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Arc<SendJob> {
+        let split = Split::new(options.chunk_bytes, INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES);
+        let book = Book {
+            split,
+            files: HashMap::new(),
+            digests: HashMap::new(),
+            tries: HashMap::new(),
+            next_replacement: REPLACEMENT_FIRST,
+            is_finish_sent: false,
+        };
+        Arc::new(SendJob {
+            number,
+            options,
+            source,
+            port,
+            progress,
+            observer,
+            book: Mutex::new(book),
+            replacing: Mutex::new(()),
+            work: Condvar::new(),
+            end: End::default(),
+        })
+    }
+
+    /// One lane's handle on the source.
+    pub(crate) fn source_lane(&self) -> Box<dyn store::SourceLane> {
+        self.source.lane()
+    }
+
+    /// Starts the listing on a thread of its own.
+    pub fn start(self: &Arc<SendJob>) {
+        let job = self.clone();
+        std::thread::Builder::new()
+            .name("scan".into())
+            .spawn(move || scan::run(&job))
+            .expect("the system gives a thread");
+    }
+
+    pub fn is_sequential(&self) -> bool {
+        self.source.is_sequential()
+    }
+
+    /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.
+    pub fn handle(self: &Arc<SendJob>, message: Message) -> Result<(), Refusal> {
+        match message {
+            Message::Want(want) => self.book.lock().unwrap().split.want(&want.runs, &want.extents)?,
+            Message::Settled(settled) => self.settled(settled),
+            Message::Held(held) => {
+                let mut book = self.book.lock().unwrap();
+                held.extents.iter().for_each(|record| book.split.held(record));
+            }
+            Message::Resend(again) => self.book.lock().unwrap().split.resend(&again.runs, &again.extents)?,
+            Message::Credit(credit) => {
+                self.book.lock().unwrap().split.grant(credit.entries, credit.in_flight_bytes);
+            }
+            Message::Times(times) => self.progress.set_there(crate::report::times_from_wire(&times)),
+            Message::Finished(finished) => {
+                self.finished(&finished);
+                self.stop(Ending::Finished(finished));
+            }
+            Message::Cancel(cancel) => {
+                let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
+                self.stop(Ending::Cancelled { by_peer: true, refusal });
+            }
+            _ => return Err(Refusal::new(CloseCode::WrongState, "a message that a sender does not take")),
+        }
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Ends the job here; lanes notice within their patience.
+    pub fn stop(&self, ending: Ending) {
+        self.end.set(ending);
+        self.work.notify_all();
+    }
+
+    /// Gives the job up and tells the receiver.
+    pub fn cancel(&self, code: CloseCode, text: &str) {
+        if self.end.set(cancelled(code, text)) {
+            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: text.to_owned() }));
+        }
+        self.work.notify_all();
+    }
+
+    fn settled(&self, settled: Settled) {
+        let counters = &self.progress.counters;
+        let mut delivered = Vec::new();
+        let mut failures = Vec::new();
+        let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
+        let mut book = self.book.lock().unwrap();
+        for id in settled.published.iter().flat_map(|run| run.ids()) {
+            let Some((batch, index)) = book.split.settle(id) else { continue };
+            let object = &batch.objects[index];
+            count(&counters.files_done, 1);
+            count(&counters.bytes_done, object.entry.size_bytes());
+            book.files.remove(&id);
+            if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &settled) {
+                let size_bytes = object.entry.size_bytes();
+                delivered.push(Delivered { path: self.source.path(object), size_bytes, digest });
+            }
+        }
+        for id in settled.skipped.iter().flat_map(|run| run.ids()) {
+            if let Some((batch, index)) = book.split.settle(id) {
+                count(&counters.files_skipped, 1);
+                count(&counters.bytes_skipped, batch.objects[index].entry.size_bytes());
+            }
+        }
+        for record in settled.failed {
+            if let Some((batch, index)) = book.split.settle(record.object) {
+                book.files.remove(&record.object);
+                failures.push(self.failure_of(&batch.objects[index], record));
+            }
+        }
+        drop(book);
+        failures.into_iter().for_each(|failure| self.failed(failure));
+        if let Some(observer) = &self.observer
+            && !delivered.is_empty()
+        {
+            observer.delivered(&delivered);
+        }
+        self.finish_if_complete();
+    }
+
+    /// The digest of a delivered object from what its lanes read; where an earlier attempt moved a part, from the receiver.
+    fn digest_of(&self, book: &mut Book, object: &SourceObject, settled: &Settled) -> Option<Digest> {
+        let id = object.entry.id.0;
+        let size = object.entry.size_bytes();
+        let chunks: Vec<Digest> = book.digests.remove(&id).unwrap_or_default().into_values().collect();
+        if !object.is_open_ended && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
+            return Some(self.options.digest.combine(&chunks, self.options.chunk_bytes, size));
+        }
+        let told = settled.digests.iter().find(|record| record.object == id)?;
+        self.options.digest.digest_from_bytes(&told.digest)
+    }
+
+    fn failure_of(&self, object: &SourceObject, record: FailureRecord) -> Failure {
+        Failure {
+            path: self.source.path(object),
+            kind: FailureKind::from_number(record.kind),
+            message: model::name::Escaped(record.text.as_bytes()).to_string(),
+        }
+    }
+
+    /// Directories whose attributes could not be set are failures too.
+    fn finished(&self, finished: &wire::message::Finished) {
+        for record in &finished.failures {
+            let kind = FailureKind::from_number(record.kind);
+            self.failed(Failure { path: record.path.clone(), kind, message: record.text.clone() });
+        }
+    }
+
+    fn failed(&self, failure: Failure) {
+        let counter = match failure.kind {
+            FailureKind::Special => &self.progress.counters.files_skipped,
+            _ => &self.progress.counters.files_failed,
+        };
+        count(counter, 1);
+        if let Some(observer) = &self.observer {
+            observer.failed(&failure);
+        }
+    }
+
+    /// Settles an object that failed at the source, and tells the receiver why.
+    pub(crate) fn source_failed(&self, object: &SourceObject, kind: FailureKind, message: String) {
+        let id = object.entry.id.0;
+        let settled = {
+            let mut book = self.book.lock().unwrap();
+            book.files.remove(&id);
+            book.split.settle(id).is_some()
+        };
+        if settled {
+            let failure = Failure { path: self.source.path(object), kind, message };
+            self.tell_failures(vec![(id, failure)]);
+            self.finish_if_complete();
+        }
+    }
+
+    pub(crate) fn tell_failures(&self, failures: Vec<(u64, Failure)>) {
+        let record = |(object, failure): &(u64, Failure)| FailureRecord {
+            object: *object,
+            path: failure.path.clone(),
+            kind: failure.kind as u32,
+            text: failure.message.clone(),
+        };
+        let records = failures.iter().map(record).collect();
+        self.port.send(Message::SourceFailures(SourceFailures { job: self.number, failures: records }));
+        failures.into_iter().for_each(|(_, failure)| self.failed(failure));
+    }
+
+    /// The source of an object changed under its reader: describes the object again, or gives it up.
+    pub(crate) fn source_changed(&self, object: &SourceObject) {
+        let id = object.entry.id.0;
+        let again = self.source.look_again(object);
+        let _order = self.replacing.lock().unwrap();
+        let mut book = self.book.lock().unwrap();
+        let tries = book.tries.remove(&id).unwrap_or(0) + 1;
+        book.files.remove(&id);
+        match again {
+            Ok(mut again) if tries < TRIES_MAX => {
+                if book.split.describable() == 0 || book.split.settle(id).is_none() {
+                    drop(book);
+                    return self.source_failed(
+                        object,
+                        FailureKind::Changed,
+                        "the file changed while it was read".into(),
+                    );
+                }
+                again.entry.id = ObjectId(book.next_replacement);
+                book.next_replacement += 1;
+                book.tries.insert(again.entry.id.0, tries);
+                let (first, record) = (again.entry.id.0, record_of(&again.entry, false));
+                book.split.describe(Arc::new(Batch { objects: vec![again] }));
+                drop(book);
+                self.port.send(Message::Entries(Entries { job: self.number, first, entries: vec![record] }));
+            }
+            Ok(_) => {
+                drop(book);
+                let message = format!("the file changed while it was read, {tries} times");
+                self.source_failed(object, FailureKind::Changed, message);
+            }
+            Err(e) => {
+                drop(book);
+                self.source_failed(object, e.kind, e.message());
+            }
+        }
+    }
+
+    /// The next unit of work, waiting for it; `None` when the job is over.
+    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
+        let mut book = self.book.lock().unwrap();
+        loop {
+            if self.end.is_set() {
+                return None;
+            }
+            match book.split.claim(lane) {
+                Claim::Work(work) => return Some(work),
+                Claim::Complete => return None,
+                Claim::NoWork => on_wait(false),
+                Claim::NoCredit => on_wait(true),
+            }
+            book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
+        }
+    }
+
+    /// The open file of a large object, shared by its lanes.
+    pub(crate) fn file(
+        &self,
+        object: &SourceObject,
+        open: &mut dyn FnMut() -> store::Result<Arc<dyn SourceFile>>,
+    ) -> store::Result<Arc<dyn SourceFile>> {
+        if let Some(file) = self.book.lock().unwrap().files.get(&object.entry.id.0) {
+            return Ok(file.clone());
+        }
+        let opened = open()?;
+        let mut book = self.book.lock().unwrap();
+        Ok(book.files.entry(object.entry.id.0).or_insert(opened).clone())
+    }
+
+    /// Notes that a chunk's content was read; true when it was the last of its object.
+    pub(crate) fn chunk_was_read(&self, object: &SourceObject, extent: Extent, digest: Digest, ended: bool) -> bool {
+        let id = object.entry.id.0;
+        let mut book = self.book.lock().unwrap();
+        if self.observer.as_ref().is_some_and(|o| o.wants_delivered()) {
+            book.digests.entry(id).or_default().insert(extent.start, digest);
+        }
+        book.split.chunk_was_read(id, extent.start, ended)
+    }
+
+    /// Keeps digests of small objects for the observer.
+    pub(crate) fn note_digests(&self, digests: &mut dyn Iterator<Item = (u64, Digest)>) {
+        if self.observer.as_ref().is_some_and(|o| o.wants_delivered()) {
+            let mut book = self.book.lock().unwrap();
+            for (id, digest) in digests {
+                book.digests.entry(id).or_default().insert(0, digest);
+            }
+        }
+    }
+
+    /// A lane ended without everything it sent being settled: the others send that again.
+    pub fn lane_died(&self, lane: u32) {
+        self.book.lock().unwrap().split.lane_died(lane);
+        self.work.notify_all();
+    }
+
+    fn finish_if_complete(&self) {
+        let mut book = self.book.lock().unwrap();
+        if book.split.is_complete() && !book.is_finish_sent {
+            book.is_finish_sent = true;
+            drop(book);
+            self.port.send(Message::Finish(Finish { job: self.number }));
+            self.work.notify_all();
+        }
+    }
+
+    /// Where this side's time went, for the receiver.
+    pub fn tell_times(&self) {
+        let facts = *self.progress.stream_facts.lock().unwrap();
+        let times: LaneTimes = self.progress.here();
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
+    }
+
+    pub fn is_listing_complete(&self) -> bool {
+        self.progress.is_listing_complete.load(Relaxed)
+    }
+}

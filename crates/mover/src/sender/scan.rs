@@ -1,0 +1,128 @@
+//! Describes the source to the receiver while lanes already send: batches, as far as the credit reaches.
+
+use super::SendJob;
+use super::split::Batch;
+use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, FIRST_BATCH_ENTRIES};
+use crate::progress::count;
+use model::{Failure, Kind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use store::{Found, SourceObject};
+use wire::listing::record_of;
+use wire::message::{Entries, ListEnd};
+use wire::{CloseCode, Message};
+
+/// Failures told in one frame.
+const FAILURES_TOLD: usize = 256;
+/// A batch leaves at the latest after this long, however few entries a slow source has given.
+const BATCH_AGE_MAX: Duration = Duration::from_millis(20);
+
+pub fn run(job: &Arc<SendJob>) {
+    let mut scan = Scan {
+        job,
+        objects: Vec::new(),
+        bytes: 0,
+        batch_max: FIRST_BATCH_ENTRIES,
+        since: Instant::now(),
+        failures: Vec::new(),
+        entries: 0,
+        content_bytes: 0,
+    };
+    let listed = job.source.scan(&mut |found| scan.take(found));
+    if job.end.is_set() {
+        return;
+    }
+    if let Err(e) = listed {
+        let code = if e.kind == model::FailureKind::NotFound { CloseCode::NotFound } else { CloseCode::Internal };
+        return job.cancel(code, &e.to_string());
+    }
+    scan.flush();
+    scan.flush_failures();
+    let end = ListEnd { job: job.number, entries: scan.entries, bytes: scan.content_bytes };
+    job.progress.is_listing_complete.store(true, Relaxed);
+    job.book.lock().unwrap().split.listing_complete();
+    job.port.send(Message::ListEnd(end));
+    job.finish_if_complete();
+    job.work.notify_all();
+}
+
+struct Scan<'a> {
+    job: &'a Arc<SendJob>,
+    objects: Vec<SourceObject>,
+    /// Names and links in the batch.
+    bytes: usize,
+    batch_max: usize,
+    since: Instant,
+    failures: Vec<(u64, Failure)>,
+    entries: u64,
+    content_bytes: u64,
+}
+
+impl Scan<'_> {
+    /// False when the job is over.
+    fn take(&mut self, found: Found) -> bool {
+        match found {
+            Found::Failed(failure) => {
+                self.failures.push((0, failure));
+                count(&self.job.progress.counters.files_listed, 1);
+                if self.failures.len() >= FAILURES_TOLD {
+                    self.flush_failures();
+                }
+            }
+            Found::Object(object) => {
+                let link_bytes = if let Kind::Symlink(link) = &object.entry.kind { link.len() } else { 0 };
+                self.bytes += object.entry.name.as_bytes().len() + link_bytes;
+                if self.objects.is_empty() {
+                    self.since = Instant::now();
+                }
+                self.objects.push(object);
+                let is_old = self.objects.len() % 16 == 0 && self.since.elapsed() > BATCH_AGE_MAX;
+                if self.objects.len() >= self.batch_max || self.bytes >= BATCH_BYTES || is_old {
+                    return self.flush();
+                }
+            }
+        }
+        !self.job.end.is_set()
+    }
+
+    /// Describes the batch, waiting for credit. False when the job is over.
+    fn flush(&mut self) -> bool {
+        if self.objects.is_empty() {
+            return !self.job.end.is_set();
+        }
+        let objects = std::mem::take(&mut self.objects);
+        self.bytes = 0;
+        self.batch_max = BATCH_ENTRIES;
+        let counters = &self.job.progress.counters;
+        for object in &objects {
+            match object.entry.kind {
+                Kind::Directory => count(&counters.directories, 1),
+                _ => count(&counters.files_listed, 1),
+            }
+            let size = object.entry.size_bytes();
+            count(&counters.bytes_listed, size);
+            self.content_bytes += size;
+        }
+        self.entries += objects.len() as u64;
+        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended)).collect();
+        let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
+        let mut book = self.job.book.lock().unwrap();
+        while book.split.describable() < objects.len() as u64 {
+            if self.job.end.is_set() {
+                return false;
+            }
+            book = self.job.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap().0;
+        }
+        book.split.describe(Arc::new(Batch { objects }));
+        drop(book);
+        self.job.port.send(Message::Entries(message));
+        !self.job.end.is_set()
+    }
+
+    fn flush_failures(&mut self) {
+        if !self.failures.is_empty() {
+            self.job.tell_failures(std::mem::take(&mut self.failures));
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A sender's lane: claims work, reads it, digests it while it is in cache, seals and sends it.
+//!
+//! Invariants: one lane, one thread, one stream; its memory is allocated once; nothing is shared for each block. The
+//! digest is of the bytes that were read, before anything else touches them.
+
+use super::SendJob;
+use super::read::ChunkReader;
+use super::split::{Batch, Work};
+use crate::limits::{BLOCK_BYTES, LANE_BYTES};
+use crate::memory::Memory;
+use crate::progress::LaneClock;
+use model::progress::Stage;
+use model::{ChunkHasher, Digest, Extent};
+use net::DataStream;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{SourceFile, SourceLane, SourceObject};
+use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table, pack_table_bytes};
+use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
+use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
+
+/// How a lane ended.
+#[derive(Debug)]
+pub enum LaneEnd {
+    /// The job needs it no more.
+    Done,
+    /// No memory permit was to be had: fewer lanes have to do.
+    NoMemory,
+    /// Its stream failed; what it had in flight is wanted again.
+    Failed(io::Error),
+}
+
+/// Runs one lane on the calling thread until the job is over or the stream fails.
+pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: DataStream, memory: &Memory) -> LaneEnd {
+    let clock = job.progress.lane(Stage::Memory);
+    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
+    let mut lane = Lane::new(job, lane, stream, clock);
+    let end = lane.run();
+    if let Err(e) = end {
+        job.lane_died(lane.number);
+        return LaneEnd::Failed(e);
+    }
+    LaneEnd::Done
+}
+
+struct Lane<'a> {
+    job: &'a Arc<SendJob>,
+    number: u32,
+    stream: DataStream,
+    source: Box<dyn SourceLane>,
+    reader: ChunkReader,
+    clock: LaneClock,
+    /// One frame with a pack: header, table, payload.
+    pack: Vec<u8>,
+    rows: Vec<PackRow>,
+    digests: Vec<(u64, Digest)>,
+}
+
+impl<'a> Lane<'a> {
+    fn new(job: &'a Arc<SendJob>, number: u32, stream: DataStream, clock: LaneClock) -> Lane<'a> {
+        Lane {
+            job,
+            number,
+            stream,
+            source: job.source.lane(),
+            reader: ChunkReader::new(job.options.engine, job.progress.clone()),
+            clock,
+            pack: vec![0; HEADER_BYTES + PACK_BODY_BYTES_MAX],
+            rows: Vec::with_capacity(PACK_FILES_MAX),
+            digests: Vec::with_capacity(PACK_FILES_MAX),
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.clock.enter(Stage::Scan);
+            let clock = &mut self.clock;
+            let work = self.job.claim(self.number, &mut |is_credit| {
+                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            });
+            match work {
+                Some(Work::Files { batch, range }) => self.send_files(&batch, range)?,
+                Some(Work::Chunk { batch, index, extent }) => self.send_chunk(&batch.objects[index], extent)?,
+                None => break,
+            }
+            self.clock.note_cpu();
+        }
+        self.clock.enter(Stage::Send);
+        self.stream.send(&[&FrameHeader::new(FrameType::End, 0).encode()])?;
+        self.stream.close()
+    }
+
+    /// Sends small files in as few packs as hold them.
+    fn send_files(&mut self, batch: &Batch, mut range: Range<usize>) -> io::Result<()> {
+        while !range.is_empty() {
+            let mut bytes = 0;
+            let mut end = range.start;
+            while end < range.end && end - range.start < PACK_FILES_MAX {
+                let size = batch.objects[end].entry.size_bytes() as usize;
+                if bytes + size > PACK_BYTES_MAX {
+                    break;
+                }
+                bytes += size;
+                end += 1;
+            }
+            self.send_pack(&batch.objects[range.start..end], bytes)?;
+            range.start = end;
+        }
+        Ok(())
+    }
+
+    fn send_pack(&mut self, objects: &[SourceObject], payload_bytes: usize) -> io::Result<()> {
+        let algorithm = self.job.options.digest;
+        let table_bytes = pack_table_bytes(objects.len(), algorithm);
+        let body_bytes = table_bytes + payload_bytes;
+        self.rows.clear();
+        self.digests.clear();
+        let mut at = HEADER_BYTES + table_bytes;
+        self.clock.enter(Stage::Read);
+        for object in objects {
+            let size = object.entry.size_bytes() as usize;
+            let place = &mut self.pack[at..at + size];
+            at += size;
+            let status = read_small(self.job, &mut *self.source, object, place);
+            let extent = Extent::new(0, size as u64);
+            let digest = algorithm.of_object(place);
+            let bound = digest.bind(object.entry.id, extent);
+            self.rows.push(PackRow { object: object.entry.id, length: size as u32, status, bound });
+            self.digests.push((object.entry.id.0, digest));
+        }
+        self.clock.enter(Stage::Send);
+        self.pack[..HEADER_BYTES].copy_from_slice(&FrameHeader::new(FrameType::Pack, body_bytes).encode());
+        encode_pack_table(&self.rows, &mut self.pack[HEADER_BYTES..HEADER_BYTES + table_bytes]);
+        self.job.note_digests(&mut self.digests.iter().copied());
+        self.stream.send(&[&self.pack[..HEADER_BYTES + body_bytes]])?;
+        self.job.progress.payload_moved(payload_bytes as u64);
+        Ok(())
+    }
+
+    fn send_chunk(&mut self, object: &SourceObject, extent: Extent) -> io::Result<()> {
+        self.clock.enter(Stage::Read);
+        let source = &mut self.source;
+        let file = match self.job.file(object, &mut || source.open(object)) {
+            Ok(file) => file,
+            Err(e) => {
+                self.job.source_failed(object, e.kind, e.message());
+                return Ok(());
+            }
+        };
+        if object.is_open_ended {
+            return self.send_open_ended(object, extent, &*file);
+        }
+        let header = ChunkHeader { object: object.entry.id, extent };
+        let mut stream = ChunkStream { stream: &mut self.stream, clock: &mut self.clock };
+        send_chunk_payload(self.job, &mut self.reader, object, &*file, extent, &mut stream, header)
+    }
+
+    /// A chunk whose length is known only when it is read: it is read whole before its frame starts.
+    fn send_open_ended(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> io::Result<()> {
+        let mut content = vec![0; extent.length() as usize];
+        let got = match file.read_at(extent.start, &mut content) {
+            Ok(got) => got,
+            Err(e) => {
+                self.job.source_failed(object, e.kind, e.message());
+                return Ok(());
+            }
+        };
+        content.truncate(got);
+        let ended = file.is_at_end();
+        let extent = Extent::new(extent.start, extent.start + got as u64);
+        let mut hasher = ChunkHasher::new(self.job.options.digest, extent.start);
+        hasher.update(&content);
+        let digest = hasher.finish(ended && extent.start == 0);
+        let is_last = self.job.chunk_was_read(object, extent, digest, ended);
+        let status = if is_last { Status::GoodLast } else { Status::Good };
+        let bound = digest.bind(object.entry.id, extent);
+        let mut trailer = Vec::new();
+        ChunkTrailer { status, object_bytes: extent.end, bound }.put(&mut trailer);
+        let body_bytes = got + chunk_extra_bytes(self.job.options.digest);
+        let frame = FrameHeader::new(FrameType::Chunk, body_bytes).encode();
+        let header = ChunkHeader { object: object.entry.id, extent }.encode();
+        self.clock.enter(Stage::Send);
+        self.stream.send(&[&frame, &header, &content, &trailer])?;
+        self.job.progress.payload_moved(got as u64);
+        Ok(())
+    }
+}
+
+/// Reads a small file into its place in a pack and says what it is worth.
+pub(crate) fn read_small(
+    job: &Arc<SendJob>,
+    source: &mut dyn SourceLane,
+    object: &SourceObject,
+    place: &mut [u8],
+) -> Status {
+    match source.read_whole(object, place) {
+        Ok((got, generation)) if got == place.len() && generation == object.entry.generation => Status::Good,
+        Ok((got, _)) => {
+            // What another file left in the buffer must not travel under this one's name.
+            place[got..].fill(0);
+            job.source_changed(object);
+            Status::Changed
+        }
+        Err(e) => {
+            place.fill(0);
+            job.source_failed(object, e.kind, e.message());
+            Status::Failed
+        }
+    }
+}
+
+/// Where the blocks of a chunk go: into a stream, or to the receiving half in the same process.
+pub(crate) trait ChunkTarget {
+    fn start(&mut self, header: &ChunkHeader, body_bytes: usize) -> io::Result<()>;
+    /// The block is in cache and digested.
+    fn block(&mut self, block: &[u8]) -> io::Result<()>;
+    /// `digest` is what the trailer's is bound from.
+    fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> io::Result<()>;
+    fn clock(&mut self) -> &mut LaneClock;
+}
+
+/// Reads a chunk of a file whose size is known and passes it on block by block. When the source gives less than it
+/// promised, the rest is filler and the trailer says so.
+pub(crate) fn send_chunk_payload(
+    job: &Arc<SendJob>,
+    reader: &mut ChunkReader,
+    object: &SourceObject,
+    file: &dyn SourceFile,
+    extent: Extent,
+    target: &mut dyn ChunkTarget,
+    header: ChunkHeader,
+) -> io::Result<()> {
+    let algorithm = job.options.digest;
+    let size = object.entry.size_bytes();
+    target.start(&header, extent.length() as usize + chunk_extra_bytes(algorithm))?;
+    let mut hasher = ChunkHasher::new(algorithm, extent.start);
+    let mut sent = Ok(());
+    target.clock().enter(Stage::Read);
+    let read = reader.read(file, extent, &mut |block| {
+        target.clock().enter(Stage::Seal);
+        hasher.update(block);
+        sent = target.block(block);
+        job.progress.payload_moved(block.len() as u64);
+        target.clock().enter(Stage::Read);
+        sent.is_ok()
+    });
+    sent?;
+    let got = *read.as_ref().unwrap_or(&0);
+    if got < extent.length() {
+        fill(target, extent.length() - got)?;
+    }
+    let digest = hasher.finish(extent == Extent::new(0, size));
+    let status = match read {
+        Err(e) => {
+            job.source_failed(object, e.kind, format!("{} at byte {}", e.message(), extent.start));
+            Status::Failed
+        }
+        Ok(got) if got < extent.length() => changed(job, object),
+        Ok(_) if !job.chunk_was_read(object, extent, digest, false) => Status::Good,
+        // All of it was read: it is one version if the file is still the one that was listed.
+        Ok(_) => match file.generation() {
+            Ok(now) if now == object.entry.generation => Status::GoodLast,
+            _ => changed(job, object),
+        },
+    };
+    let bound = digest.bind(object.entry.id, extent);
+    target.end(&ChunkTrailer { status, object_bytes: size, bound }, digest)
+}
+
+fn changed(job: &Arc<SendJob>, object: &SourceObject) -> Status {
+    job.source_changed(object);
+    Status::Changed
+}
+
+fn fill(target: &mut dyn ChunkTarget, mut missing: u64) -> io::Result<()> {
+    let filler = vec![0; BLOCK_BYTES.min(missing as usize)];
+    while missing > 0 {
+        let part = missing.min(filler.len() as u64);
+        target.block(&filler[..part as usize])?;
+        missing -= part;
+    }
+    Ok(())
+}
+
+/// The stream as a chunk's target.
+struct ChunkStream<'a> {
+    stream: &'a mut DataStream,
+    clock: &'a mut LaneClock,
+}
+
+impl ChunkTarget for ChunkStream<'_> {
+    fn start(&mut self, header: &ChunkHeader, body_bytes: usize) -> io::Result<()> {
+        self.clock.enter(Stage::Send);
+        self.stream.send(&[&FrameHeader::new(FrameType::Chunk, body_bytes).encode(), &header.encode()])
+    }
+
+    fn block(&mut self, block: &[u8]) -> io::Result<()> {
+        let before = self.stream.counters().send_blocked_ns;
+        let sent = self.stream.send(&[block]);
+        // Sealing happens inside the call: what was not waiting for the socket stays with `Seal`.
+        self.clock.enter(Stage::Send);
+        self.clock.reassign(Stage::Seal, Stage::Send, self.stream.counters().send_blocked_ns - before);
+        sent
+    }
+
+    fn end(&mut self, trailer: &ChunkTrailer, _: Digest) -> io::Result<()> {
+        self.clock.enter(Stage::Send);
+        let mut bytes = Vec::with_capacity(64);
+        trailer.put(&mut bytes);
+        self.stream.send(&[&bytes])
+    }
+
+    fn clock(&mut self) -> &mut LaneClock {
+        self.clock
+    }
+}

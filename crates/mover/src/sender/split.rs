@@ -1,0 +1,559 @@
+//! Which lane sends what next: the sender's book of objects, as a value without threads or I/O.
+//!
+//! An object goes Described → Wanted → Sending → Settled. Large objects are sent chunk by chunk, small ones in runs of
+//! one directory. A lane keeps an object or a directory until it is done, then takes the largest object no one has,
+//! then a directory no one is in; it joins another lane's object, or takes half of another's run, only when nothing else
+//! is left (two writers of one inode or directory fight for its lock).
+//!
+//! Invariants:
+//! - Every object described is settled exactly once; what a dead lane had in flight goes back to Wanted.
+//! - Entries and bytes in flight never exceed the credit.
+//! - Memory is bounded by the entries' credit.
+
+use crate::limits::{CLAIM_BYTES, CLAIM_FILES, RUNS_LOOKED_AT};
+use model::{Extent, Kind};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use store::{DirectoryKey, SourceObject};
+use wire::credit::{ByteCredit, EntryCredit};
+use wire::limits::{ENTRIES_OPEN_MAX, PACKED_FILE_BYTES_MAX};
+use wire::message::{ExtentRecord, Run as IdRun};
+use wire::{CloseCode, Refusal};
+
+/// Objects described in one frame; ids count up from that of the first.
+#[derive(Debug)]
+pub struct Batch {
+    pub objects: Vec<SourceObject>,
+}
+
+impl Batch {
+    pub fn first(&self) -> u64 {
+        self.objects[0].entry.id.0
+    }
+}
+
+/// A unit of work for a lane.
+#[derive(Debug)]
+pub enum Work {
+    /// Small files of one directory, `batch.objects[range]`.
+    Files { batch: Arc<Batch>, range: Range<usize> },
+    /// A chunk of `batch.objects[index]`; of an open-ended object it ends where the source does.
+    Chunk { batch: Arc<Batch>, index: usize, extent: Extent },
+}
+
+#[derive(Debug)]
+pub enum Claim {
+    Work(Work),
+    /// Nothing to do until the listing or the receiver's answer brings something.
+    NoWork,
+    /// The receiver's credit is used up.
+    NoCredit,
+    /// Everything is settled.
+    Complete,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Described,
+    Wanted,
+    Sending,
+    Settled,
+}
+
+struct Held {
+    batch: Arc<Batch>,
+    states: Vec<State>,
+    open: usize,
+}
+
+/// Wanted small files: a stretch of a batch within one directory.
+struct Run {
+    batch: Arc<Batch>,
+    range: Range<usize>,
+    owner: Option<u32>,
+}
+
+impl Run {
+    fn directory(&self) -> DirectoryKey {
+        self.batch.objects[self.range.start].directory
+    }
+}
+
+struct Large {
+    batch: Arc<Batch>,
+    index: usize,
+    size_bytes: u64,
+    /// Not yet claimed, in order.
+    gaps: VecDeque<Extent>,
+    in_flight: BTreeMap<u64, InFlight>,
+    owners: u32,
+    /// Where an open-ended object goes on; `None` for others and after its end.
+    next_start: Option<u64>,
+}
+
+struct InFlight {
+    lane: u32,
+    length: u64,
+    is_read: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    directory: Option<DirectoryKey>,
+    large: Option<u64>,
+    /// What this lane claimed and what may not be settled yet: (first id of the batch, range).
+    claimed: Vec<(u64, Range<usize>)>,
+}
+
+pub struct Split {
+    chunk_bytes: u64,
+    batches: BTreeMap<u64, Held>,
+    runs: VecDeque<Run>,
+    large: HashMap<u64, Large>,
+    /// Large objects with gaps, the largest first.
+    claimable: BTreeSet<(Reverse<u64>, u64)>,
+    lanes: HashMap<u32, Lane>,
+    entries: EntryCredit,
+    bytes: ByteCredit,
+    open: u64,
+    is_listing_complete: bool,
+}
+
+impl Split {
+    pub fn new(chunk_bytes: u64, entries: u64, in_flight_bytes: u64) -> Split {
+        let mut split = Split {
+            chunk_bytes,
+            batches: BTreeMap::new(),
+            runs: VecDeque::new(),
+            large: HashMap::new(),
+            claimable: BTreeSet::new(),
+            lanes: HashMap::new(),
+            entries: EntryCredit::default(),
+            bytes: ByteCredit::default(),
+            open: 0,
+            is_listing_complete: false,
+        };
+        split.grant(entries, in_flight_bytes);
+        split
+    }
+
+    pub fn grant(&mut self, entries: u64, in_flight_bytes: u64) {
+        self.entries.grant(entries);
+        self.bytes.grant(in_flight_bytes);
+    }
+
+    /// Entries that may be described now.
+    pub fn describable(&self) -> u64 {
+        self.entries.available()
+    }
+
+    pub fn listing_complete(&mut self) {
+        self.is_listing_complete = true;
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.is_listing_complete && self.open == 0
+    }
+
+    /// Enters a batch that was described to the receiver. Directories are settled by being described.
+    pub fn describe(&mut self, batch: Arc<Batch>) {
+        self.entries.take(batch.objects.len() as u64);
+        let state = |o: &SourceObject| match o.entry.kind {
+            Kind::Directory => State::Settled,
+            _ => State::Described,
+        };
+        let states: Vec<_> = batch.objects.iter().map(state).collect();
+        let open = states.iter().filter(|s| **s != State::Settled).count();
+        self.open += open as u64;
+        if open > 0 {
+            self.batches.insert(batch.first(), Held { batch, states, open });
+        }
+    }
+
+    /// Enters the receiver's wish for whole objects and for parts of objects.
+    pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
+        for run in runs {
+            self.check_count(run)?;
+            for id in run.ids() {
+                self.want_whole(id)?;
+            }
+        }
+        let mut parts: BTreeMap<u64, VecDeque<Extent>> = BTreeMap::new();
+        for record in extents {
+            let extent = self.check_extent(record)?;
+            parts.entry(record.object).or_default().push_back(extent);
+        }
+        for (id, gaps) in parts {
+            let (batch, index) = self.described(id)?;
+            self.add_large(id, batch, index, gaps);
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, run: &IdRun) -> Result<(), Refusal> {
+        if run.count > ENTRIES_OPEN_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "a run of more objects than were described"));
+        }
+        Ok(())
+    }
+
+    /// An extent that a peer names must be made of whole chunks of a described object.
+    fn check_extent(&self, record: &ExtentRecord) -> Result<Extent, Refusal> {
+        let malformed = || Refusal::new(CloseCode::Malformed, "an extent that is not part of a described object");
+        let (held, index) = self.find(record.object).ok_or_else(malformed)?;
+        let size = held.batch.objects[index].entry.size_bytes();
+        let is_aligned =
+            record.start % self.chunk_bytes == 0 && (record.end % self.chunk_bytes == 0 || record.end == size);
+        if record.start >= record.end || record.end > size || !is_aligned {
+            return Err(malformed());
+        }
+        Ok(Extent::new(record.start, record.end))
+    }
+
+    fn find(&self, id: u64) -> Option<(&Held, usize)> {
+        let (first, held) = self.batches.range(..=id).next_back()?;
+        let index = usize::try_from(id - first).ok().filter(|i| *i < held.states.len())?;
+        Some((held, index))
+    }
+
+    fn set(&mut self, id: u64, state: State) {
+        let (first, held) = self.batches.range_mut(..=id).next_back().expect("found before");
+        held.states[(id - first) as usize] = state;
+    }
+
+    /// A described object, moved on to Wanted.
+    fn described(&mut self, id: u64) -> Result<(Arc<Batch>, usize), Refusal> {
+        let found = self.find(id).filter(|(held, index)| held.states[*index] == State::Described);
+        let (held, index) = found.ok_or_else(|| {
+            Refusal::new(CloseCode::WrongState, &format!("object {id} is wanted but was not described, or twice"))
+        })?;
+        let batch = held.batch.clone();
+        self.set(id, State::Wanted);
+        Ok((batch, index))
+    }
+
+    fn want_whole(&mut self, id: u64) -> Result<(), Refusal> {
+        let (batch, index) = self.described(id)?;
+        let object = &batch.objects[index];
+        if object.entry.kind != Kind::File {
+            return Err(Refusal::new(CloseCode::WrongState, &format!("object {id} has no content to want")));
+        }
+        let size = object.entry.size_bytes();
+        if object.is_open_ended {
+            self.add_large(id, batch, index, VecDeque::new());
+        } else if size > PACKED_FILE_BYTES_MAX {
+            self.add_large(id, batch, index, VecDeque::from([Extent::new(0, size)]));
+        } else {
+            self.add_small(batch, index);
+        }
+        Ok(())
+    }
+
+    fn add_small(&mut self, batch: Arc<Batch>, index: usize) {
+        let directory = batch.objects[index].directory;
+        match self.runs.back_mut() {
+            Some(run)
+                if Arc::ptr_eq(&run.batch, &batch)
+                    && run.range.end == index
+                    && run.owner.is_none()
+                    && run.directory() == directory =>
+            {
+                run.range.end += 1;
+            }
+            _ => self.runs.push_back(Run { batch, range: index..index + 1, owner: None }),
+        }
+    }
+
+    fn add_large(&mut self, id: u64, batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) {
+        let object = &batch.objects[index];
+        let size_bytes = object.entry.size_bytes();
+        let next_start = object.is_open_ended.then_some(0);
+        self.claimable.insert((Reverse(size_bytes), id));
+        let in_flight = BTreeMap::new();
+        self.large.insert(id, Large { batch, index, size_bytes, gaps, in_flight, owners: 0, next_start });
+    }
+
+    /// The next unit of work for a lane.
+    pub fn claim(&mut self, lane: u32) -> Claim {
+        if self.is_complete() {
+            return Claim::Complete;
+        }
+        let own = self.lanes.entry(lane).or_default().large;
+        let mine = own.filter(|id| self.large.get(id).is_some_and(Large::is_claimable));
+        let free = || {
+            let free = self.claimable.iter().find(|(_, id)| self.large[id].owners == 0);
+            free.map(|(_, id)| *id)
+        };
+        if let Some(id) = mine.or_else(free) {
+            return self.claim_chunk(lane, id);
+        }
+        if let Some(at) = self.choose_run(lane) {
+            return self.claim_files(lane, at);
+        }
+        let shared = self.claimable.iter().min_by_key(|(_, id)| self.large[id].owners).map(|(_, id)| *id);
+        // An open-ended object is read in order by the lane that has it.
+        match shared.filter(|id| self.large[id].next_start.is_none()) {
+            Some(id) => self.claim_chunk(lane, id),
+            None => Claim::NoWork,
+        }
+    }
+
+    fn claim_chunk(&mut self, lane: u32, id: u64) -> Claim {
+        let large = self.large.get_mut(&id).expect("claimable objects are held");
+        let extent = large.next_extent(self.chunk_bytes);
+        if !self.bytes.may_send(extent.length()) {
+            return Claim::NoCredit;
+        }
+        large.take(extent);
+        large.in_flight.insert(extent.start, InFlight { lane, length: extent.length(), is_read: false });
+        if !large.is_claimable() {
+            self.claimable.remove(&(Reverse(large.size_bytes), id));
+        }
+        let (batch, index) = (large.batch.clone(), large.index);
+        self.bytes.sent(extent.length());
+        self.own_large(lane, Some(id));
+        self.set(id, State::Sending);
+        Claim::Work(Work::Chunk { batch, index, extent })
+    }
+
+    fn own_large(&mut self, lane: u32, id: Option<u64>) {
+        let state = self.lanes.entry(lane).or_default();
+        if state.large == id {
+            return;
+        }
+        let before = std::mem::replace(&mut state.large, id);
+        if let Some(large) = before.and_then(|id| self.large.get_mut(&id)) {
+            large.owners -= 1;
+        }
+        if let Some(large) = id.and_then(|id| self.large.get_mut(&id)) {
+            large.owners += 1;
+        }
+    }
+
+    /// The run that suits a lane best: its own, one in its directory, one in a directory no other lane is in, any free
+    /// one, and last half of another lane's.
+    fn choose_run(&mut self, lane: u32) -> Option<usize> {
+        let here = self.lanes[&lane].directory;
+        if let Some(own) = self.runs.iter().take(RUNS_LOOKED_AT).position(|run| run.owner == Some(lane)) {
+            return Some(own);
+        }
+        let mut best: Option<(u8, usize)> = None;
+        for (at, run) in self.runs.iter().enumerate().take(RUNS_LOOKED_AT).filter(|(_, run)| run.owner.is_none()) {
+            let directory = Some(run.directory());
+            let is_visited = self.lanes.iter().any(|(other, l)| *other != lane && l.directory == directory);
+            let rank = match () {
+                () if directory == here => 0,
+                () if !is_visited => 1,
+                () => 2,
+            };
+            if best.is_none_or(|(held, _)| rank < held) {
+                best = Some((rank, at));
+            }
+        }
+        match best {
+            Some((_, at)) => Some(at),
+            None => self.steal_run(),
+        }
+    }
+
+    fn steal_run(&mut self) -> Option<usize> {
+        let looked_at = self.runs.iter().take(RUNS_LOOKED_AT).enumerate();
+        let (at, run) = looked_at.max_by_key(|(_, run)| run.range.len())?;
+        let middle = run.range.start + run.range.len() / 2;
+        if run.owner.is_none() || run.range.len() < 2 {
+            return Some(at);
+        }
+        let half = Run { batch: run.batch.clone(), range: middle..run.range.end, owner: None };
+        self.runs[at].range.end = middle;
+        self.runs.push_front(half);
+        Some(0)
+    }
+
+    fn claim_files(&mut self, lane: u32, at: usize) -> Claim {
+        let run = &mut self.runs[at];
+        let mut bytes = 0;
+        let mut end = run.range.start;
+        while end < run.range.end && end - run.range.start < CLAIM_FILES {
+            let size = run.batch.objects[end].entry.size_bytes();
+            if bytes > 0 && (bytes + size > CLAIM_BYTES || !self.bytes.may_send(bytes + size)) {
+                break;
+            }
+            bytes += size;
+            end += 1;
+        }
+        if !self.bytes.may_send(bytes) {
+            return Claim::NoCredit;
+        }
+        let directory = run.directory();
+        let (batch, range) = (run.batch.clone(), run.range.start..end);
+        run.owner = Some(lane);
+        run.range.start = end;
+        if run.range.is_empty() {
+            self.runs.remove(at);
+        }
+        self.bytes.sent(bytes);
+        let first = batch.first();
+        self.batches.get_mut(&first).expect("its objects are open").states[range.clone()].fill(State::Sending);
+        self.own_large(lane, None);
+        self.note_claimed(lane, directory, first, range.clone());
+        Claim::Work(Work::Files { batch, range })
+    }
+
+    fn note_claimed(&mut self, lane: u32, directory: DirectoryKey, first: u64, range: Range<usize>) {
+        let batches = &self.batches;
+        let state = self.lanes.get_mut(&lane).expect("entered by claim");
+        state.directory = Some(directory);
+        if state.claimed.len() >= 64 {
+            let is_open = |held: &Held, range: &Range<usize>| held.states[range.clone()].contains(&State::Sending);
+            state.claimed.retain(|(first, range)| batches.get(first).is_some_and(|held| is_open(held, range)));
+        }
+        state.claimed.push((first, range));
+    }
+
+    /// A chunk's content was read. True when with it the whole object has been read from one version of its source.
+    /// `ended` says that an open-ended source came to its end in this chunk.
+    pub fn chunk_was_read(&mut self, id: u64, start: u64, ended: bool) -> bool {
+        let Some(large) = self.large.get_mut(&id) else { return false };
+        if let Some(chunk) = large.in_flight.get_mut(&start) {
+            chunk.is_read = true;
+        }
+        if ended && large.next_start.take().is_some() {
+            self.claimable.remove(&(Reverse(large.size_bytes), id));
+        }
+        !large.is_claimable() && large.in_flight.values().all(|chunk| chunk.is_read)
+    }
+
+    /// The receiver verified and holds a chunk.
+    pub fn held(&mut self, record: &ExtentRecord) {
+        if let Some(large) = self.large.get_mut(&record.object)
+            && let Some(chunk) = large.in_flight.remove(&record.start)
+        {
+            self.bytes.acknowledged(chunk.length);
+        }
+    }
+
+    /// The object needs no more work. Returns it unless it was settled before.
+    pub fn settle(&mut self, id: u64) -> Option<(Arc<Batch>, usize)> {
+        let (first, held) = self.batches.range_mut(..=id).next_back()?;
+        let first = *first;
+        let index = usize::try_from(id - first).ok().filter(|i| *i < held.states.len())?;
+        let before = std::mem::replace(&mut held.states[index], State::Settled);
+        if before == State::Settled {
+            return None;
+        }
+        let batch = held.batch.clone();
+        held.open -= 1;
+        if held.open == 0 {
+            self.batches.remove(&first);
+        }
+        self.open -= 1;
+        match self.large.remove(&id) {
+            Some(large) => {
+                self.claimable.remove(&(Reverse(large.size_bytes), id));
+                self.bytes.acknowledged(large.in_flight.values().map(|chunk| chunk.length).sum());
+            }
+            None if before == State::Sending => self.bytes.acknowledged(batch.objects[index].entry.size_bytes()),
+            // Wanted and in a run: that cannot be settled by the receiver before it was sent; a peer that says so
+            // loses the file, and the lane that sends it anyway is ignored.
+            None => {}
+        }
+        Some((batch, index))
+    }
+
+    /// The receiver asks for small objects and chunks again.
+    pub fn resend(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
+        for run in runs {
+            self.check_count(run)?;
+            for id in run.ids() {
+                self.take_back_small(id);
+            }
+        }
+        for record in extents {
+            // A settled object may have been asked for before the settling arrived there.
+            if self.large.contains_key(&record.object) {
+                let extent = self.check_extent(record)?;
+                self.take_back_extent(record.object, extent);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back_small(&mut self, id: u64) {
+        let Some((held, index)) = self.find(id) else { return };
+        if held.states[index] != State::Sending || self.large.contains_key(&id) {
+            return;
+        }
+        let batch = held.batch.clone();
+        self.bytes.acknowledged(batch.objects[index].entry.size_bytes());
+        self.set(id, State::Wanted);
+        self.add_small(batch, index);
+    }
+
+    fn take_back_extent(&mut self, id: u64, extent: Extent) {
+        let large = self.large.get_mut(&id).expect("checked by the caller");
+        let mut freed = 0;
+        large.in_flight.retain(|start, chunk| {
+            let is_asked = extent.start <= *start && *start < extent.end;
+            freed += if is_asked { chunk.length } else { 0 };
+            !is_asked
+        });
+        large.gaps.retain(|gap| gap.end <= extent.start || extent.end <= gap.start);
+        large.gaps.push_front(extent);
+        self.claimable.insert((Reverse(large.size_bytes), id));
+        self.bytes.acknowledged(freed);
+    }
+
+    /// A lane is gone: what it had in flight is wanted again.
+    pub fn lane_died(&mut self, lane: u32) {
+        self.own_large(lane, None);
+        for run in &mut self.runs {
+            if run.owner == Some(lane) {
+                run.owner = None;
+            }
+        }
+        for (first, range) in self.lanes.remove(&lane).unwrap_or_default().claimed {
+            for index in range {
+                self.take_back_small(first + index as u64);
+            }
+        }
+        let lost: Vec<(u64, Extent)> = self
+            .large
+            .iter()
+            .flat_map(|(id, large)| {
+                let of_lane = large.in_flight.iter().filter(|(_, chunk)| chunk.lane == lane);
+                of_lane.map(|(start, chunk)| (*id, Extent::new(*start, start + chunk.length)))
+            })
+            .collect();
+        for (id, extent) in lost {
+            self.take_back_extent(id, extent);
+        }
+    }
+}
+
+impl Large {
+    fn is_claimable(&self) -> bool {
+        !self.gaps.is_empty() || self.next_start.is_some()
+    }
+
+    fn next_extent(&self, chunk_bytes: u64) -> Extent {
+        match (self.gaps.front(), self.next_start) {
+            (Some(gap), _) => Extent::new(gap.start, gap.end.min(gap.start / chunk_bytes * chunk_bytes + chunk_bytes)),
+            (None, Some(start)) => Extent::new(start, start + chunk_bytes),
+            (None, None) => panic!("claimed from an object without gaps"),
+        }
+    }
+
+    fn take(&mut self, extent: Extent) {
+        match self.gaps.front_mut() {
+            Some(gap) if gap.end == extent.end => _ = self.gaps.pop_front(),
+            Some(gap) => gap.start = extent.end,
+            None => self.next_start = Some(extent.end),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;

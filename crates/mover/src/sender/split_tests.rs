@@ -1,0 +1,152 @@
+//! Checks of the sender's book against a plain model: random receivers, random deaths of lanes.
+
+use super::*;
+use model::{Entry, Generation, Name, ObjectId};
+use proptest::prelude::*;
+
+const CHUNK: u64 = 1 << 20;
+
+fn object(id: u64, directory: u64, size_bytes: u64) -> SourceObject {
+    let entry = Entry {
+        id: ObjectId(id),
+        parent: ObjectId::ROOT,
+        name: Name::new(format!("f{id}").as_bytes()).unwrap(),
+        kind: Kind::File,
+        mode: 0o644,
+        generation: Generation { size_bytes, ..Generation::default() },
+    };
+    SourceObject { entry, directory: DirectoryKey(directory), is_open_ended: false }
+}
+
+fn described(sizes: &[u64], directory: impl Fn(u64) -> u64) -> Split {
+    let mut split = Split::new(CHUNK, 10_000, 1 << 40);
+    let objects = sizes.iter().zip(1..).map(|(size, id)| object(id, directory(id), *size)).collect();
+    split.describe(Arc::new(Batch { objects }));
+    split.want(&[IdRun { first: 1, count: sizes.len() as u64 }], &[]).unwrap();
+    split.listing_complete();
+    split
+}
+
+fn chunk_of(claim: Claim) -> (u64, Extent) {
+    match claim {
+        Claim::Work(Work::Chunk { batch, index, extent }) => (batch.objects[index].entry.id.0, extent),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn files_of(claim: Claim) -> Vec<u64> {
+    match claim {
+        Claim::Work(Work::Files { batch, range }) => range.map(|i| batch.objects[i].entry.id.0).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lanes_take_the_largest_free_object_and_join_only_at_the_end() {
+    let mut split = described(&[3 * CHUNK, 5 * CHUNK], |_| 0);
+    assert_eq!(chunk_of(split.claim(0)).0, 2);
+    assert_eq!(chunk_of(split.claim(1)), (1, Extent::new(0, CHUNK)));
+    assert_eq!(chunk_of(split.claim(1)), (1, Extent::new(CHUNK, 2 * CHUNK)));
+    assert_eq!(chunk_of(split.claim(1)), (1, Extent::new(2 * CHUNK, 3 * CHUNK)));
+    assert_eq!(chunk_of(split.claim(1)), (2, Extent::new(CHUNK, 2 * CHUNK)));
+}
+
+#[test]
+fn lanes_keep_to_directories_of_their_own() {
+    let mut split = described(&[1024; 2000], |id| id / 501);
+    let first = files_of(split.claim(0));
+    let second = files_of(split.claim(1));
+    assert_ne!(first[0] / 501, second[0] / 501);
+    // The rest of a run stays with its lane; a lane without any takes half of another's.
+    let all: usize = first.len()
+        + second.len()
+        + std::iter::from_fn(|| match split.claim(0) {
+            Claim::Work(Work::Files { range, .. }) => Some(range.len()),
+            _ => None,
+        })
+        .sum::<usize>();
+    assert_eq!(all, 2000);
+}
+
+#[test]
+fn nothing_is_claimed_beyond_the_credit() {
+    let mut split = described(&[4 * CHUNK], |_| 0);
+    split.grant(0, 2 * CHUNK);
+    split.claim(0);
+    let (id, second) = chunk_of(split.claim(0));
+    assert!(matches!(split.claim(0), Claim::NoCredit));
+    split.held(&ExtentRecord { object: id, start: second.start, end: second.end });
+    assert_eq!(chunk_of(split.claim(0)).1.start, 2 * CHUNK);
+}
+
+#[test]
+fn the_last_chunk_read_says_so_even_after_a_lane_died() {
+    let mut split = described(&[2 * CHUNK], |_| 0);
+    let (_, first) = chunk_of(split.claim(0));
+    let (_, second) = chunk_of(split.claim(1));
+    assert!(!split.chunk_was_read(1, second.start, false));
+    assert!(split.chunk_was_read(1, first.start, false));
+    split.lane_died(0);
+    assert_eq!(chunk_of(split.claim(1)).1, first);
+    assert!(split.chunk_was_read(1, first.start, false));
+}
+
+#[test]
+fn hostile_wishes_are_refused() {
+    let mut split = described(&[10, 3 * CHUNK], |_| 0);
+    assert!(split.want(&[IdRun { first: 1, count: 1 }], &[]).is_err());
+    assert!(split.want(&[IdRun { first: 99, count: 1 }], &[]).is_err());
+    assert!(split.want(&[IdRun { first: 0, count: u64::MAX }], &[]).is_err());
+    for (object, start, end) in [(2, 1, CHUNK), (2, 0, 4 * CHUNK), (2, CHUNK, CHUNK), (2, 0, CHUNK + 1), (7, 0, CHUNK)]
+    {
+        assert!(split.resend(&[], &[ExtentRecord { object, start, end }]).is_err() || object == 7);
+        assert!(split.want(&[], &[ExtentRecord { object, start, end }]).is_err());
+    }
+}
+
+proptest! {
+    /// Whatever lanes do, die of and are acknowledged, every byte of every object is claimed and every object settles.
+    #[test]
+    fn every_object_settles(
+        sizes in prop::collection::vec(prop_oneof![0u64..200_000, CHUNK..5 * CHUNK], 1..60),
+        steps in prop::collection::vec((0u32..4, 0u8..10), 0..200),
+    ) {
+        let mut split = described(&sizes, |id| id / 7);
+        let mut outstanding: Vec<(u32, Work)> = Vec::new();
+        let mut covered: HashMap<u64, model::ExtentSet> = HashMap::new();
+        let mut settled = 0;
+        let steps = steps.into_iter().chain((0..).map(|i| (i % 4, 1u8))).take(20_000);
+        for (lane, step) in steps {
+            if step == 0 {
+                split.lane_died(lane);
+                outstanding.retain(|(owner, _)| *owner != lane);
+                continue;
+            }
+            match split.claim(lane) {
+                Claim::Work(work) => outstanding.push((lane, work)),
+                Claim::Complete => break,
+                Claim::NoWork | Claim::NoCredit => {}
+            }
+            if step % 3 == 1 && !outstanding.is_empty() {
+                match outstanding.remove(0).1 {
+                    Work::Files { batch, range } => for i in range {
+                        settled += usize::from(split.settle(batch.objects[i].entry.id.0).is_some());
+                    },
+                    Work::Chunk { batch, index, extent } => {
+                        let object = &batch.objects[index].entry;
+                        split.chunk_was_read(object.id.0, extent.start, false);
+                        split.held(&ExtentRecord { object: object.id.0, start: extent.start, end: extent.end });
+                        let set = covered.entry(object.id.0).or_default();
+                        prop_assert!(set.insert(extent), "{:?} claimed twice after it was held", extent);
+                        if set.covers(object.size_bytes()) {
+                            settled += usize::from(split.settle(object.id.0).is_some());
+                        }
+                    }
+                }
+            }
+        }
+        prop_assert!(split.is_complete());
+        prop_assert_eq!(settled, sizes.len());
+        prop_assert_eq!(split.bytes.in_flight(), 0);
+    }
+}

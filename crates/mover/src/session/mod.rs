@@ -1,0 +1,285 @@
+//! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
+//!
+//! `client` opens sessions and runs jobs; `server` answers them through a `Host` that says what may be read and written.
+//!
+//! Invariants:
+//! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
+//! - When the control stream ends, every job of the session ends with it; what is verified is kept.
+
+mod client;
+mod server;
+mod watch;
+
+pub use client::{Client, ClientOptions, ConnectError, Interrupt, PullSpec, PushSpec, Tuning};
+pub use server::{Grant, Host, HostFacts, Opened, Server};
+
+use crate::job::{Ending, Port};
+use crate::limits::{CONTROL_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
+use crate::receiver::ReceiveJob;
+use crate::sender::SendJob;
+use model::{Pin, SessionId};
+use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Instant;
+use watch::StreamWatch;
+use wire::message::{self, Close, Ping, Pong};
+use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
+
+/// The program and its version, as the other side's log shows it.
+pub const AGENT: &str = concat!("thalweg/", env!("CARGO_PKG_VERSION"));
+
+pub(crate) fn control_options() -> ControlOptions {
+    ControlOptions { idle_timeout: CONTROL_TIMEOUT, tick: TIMES_INTERVAL, ..ControlOptions::default() }
+}
+
+/// One half of a job, whichever it is.
+#[derive(Clone)]
+pub(crate) enum Job {
+    Send(Arc<SendJob>),
+    Receive(Arc<ReceiveJob>),
+}
+
+impl Job {
+    fn handle(&self, message: Message) -> Result<(), Refusal> {
+        match self {
+            Job::Send(job) => job.handle(message),
+            Job::Receive(job) => job.handle(message),
+        }
+    }
+
+    pub fn stop(&self, ending: Ending) {
+        match self {
+            Job::Send(job) => job.stop(ending),
+            Job::Receive(job) => job.stop(ending),
+        }
+    }
+
+    pub fn cancel(&self, code: CloseCode, text: &str) {
+        match self {
+            Job::Send(job) => job.cancel(code, text),
+            Job::Receive(job) => job.cancel(code, text),
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        match self {
+            Job::Send(job) => job.end.is_set(),
+            Job::Receive(job) => job.end.is_set(),
+        }
+    }
+}
+
+pub(crate) struct Running {
+    pub job: Job,
+    pub watch: StreamWatch,
+    lanes: AtomicU32,
+}
+
+impl Running {
+    /// A number for a lane that no other lane of the job has had.
+    pub fn next_lane(&self) -> u32 {
+        self.lanes.fetch_add(1, Relaxed)
+    }
+}
+
+pub(crate) struct Session {
+    pub id: SessionId,
+    pub peer: Pin,
+    pub control: ControlSender,
+    /// Keys the proofs of data streams.
+    pub exporter: [u8; 32],
+    pub jobs: Mutex<HashMap<u32, Arc<Running>>>,
+    pub changed: Condvar,
+    /// The control stream's connection, for its round trip time.
+    connection: OnceLock<Aborter>,
+}
+
+impl Session {
+    pub fn new(id: SessionId, peer: Pin, control: ControlSender, exporter: [u8; 32]) -> Arc<Session> {
+        let jobs = Mutex::default();
+        Arc::new(Session { id, peer, control, exporter, jobs, changed: Condvar::new(), connection: OnceLock::new() })
+    }
+
+    pub fn watch_control(&self, aborter: Aborter) {
+        let _ = self.connection.set(aborter);
+    }
+
+    /// Smallest round trip time that the kernel saw on the control stream; 0 when it is not known.
+    pub fn rtt_us(&self) -> u64 {
+        self.connection.get().and_then(Aborter::tcp_info).map_or(0, |info| u64::from(info.rtt_us_min))
+    }
+
+    pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
+        let running = Arc::new(Running { job, watch: StreamWatch::default(), lanes: AtomicU32::new(0) });
+        self.jobs.lock().unwrap().insert(number, running.clone());
+        self.changed.notify_all();
+        running
+    }
+
+    pub fn remove_job(&self, number: u32) {
+        self.jobs.lock().unwrap().remove(&number);
+    }
+
+    fn running(&self) -> Vec<Arc<Running>> {
+        self.jobs.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Ends every job of the session and breaks its data streams off.
+    pub fn end_jobs(&self, why: &Ending) {
+        for running in self.running() {
+            running.job.stop(why.clone());
+            running.watch.abort();
+        }
+        self.changed.notify_all();
+    }
+
+    pub fn close(&self, code: CloseCode, text: &str) {
+        let close = Close { code: code as u32, text: text.to_owned() };
+        let _ = self.control.send(message::encode(close));
+        self.control.close_after_flush();
+    }
+}
+
+/// Sends a job's messages over the control stream.
+pub(crate) struct ControlPort(pub ControlSender);
+
+impl Port for ControlPort {
+    fn send(&self, message: Message) {
+        // A peer that does not read for 8 MiB of messages is as good as gone; a closed stream ends the jobs anyway.
+        if let Err(SendError::Full) = self.0.send(message::encode(message)) {
+            self.0.abort();
+        }
+    }
+}
+
+/// What a control loop leaves behind.
+pub(crate) enum ControlOutcome {
+    /// The peer said why it closes.
+    Closed(Refusal),
+    /// This side refused what the peer said.
+    Refused(Refusal),
+    Lost(String),
+}
+
+/// Runs the control stream on the calling thread. Messages that are not of a job go to `other`.
+pub(crate) fn run_control(
+    session: &Arc<Session>,
+    stream: ControlStream,
+    mut reader: FrameReader,
+    other: &mut dyn FnMut(Message) -> Result<(), Refusal>,
+) -> ControlOutcome {
+    let mut outcome = None;
+    let mut last_ping = Instant::now();
+    let end = stream.run(|event| match event {
+        ControlEvent::Tick => {
+            tick(session, &mut last_ping);
+            ControlFlow::Continue(())
+        }
+        ControlEvent::Received(bytes) => {
+            let mut closed = None;
+            let taken = reader.push(bytes, &mut |_, frame_type, body| {
+                if frame_type != FrameType::Message {
+                    return Err(Refusal::new(CloseCode::WrongState, "a frame that a control stream does not carry"));
+                }
+                match message::decode(body)? {
+                    Some(Message::Close(close)) => {
+                        closed = Some(Refusal::new(CloseCode::from_number(close.code), &close.text));
+                        Ok(())
+                    }
+                    Some(message) => dispatch(session, message, other),
+                    None => Ok(()),
+                }
+            });
+            match (taken, closed) {
+                (Err(refusal), _) => {
+                    session.close(refusal.code, &refusal.text);
+                    outcome.get_or_insert(ControlOutcome::Refused(refusal));
+                    ControlFlow::Continue(())
+                }
+                (Ok(()), Some(refusal)) => {
+                    outcome.get_or_insert(ControlOutcome::Closed(refusal));
+                    session.control.close_after_flush();
+                    ControlFlow::Continue(())
+                }
+                (Ok(()), None) => ControlFlow::Continue(()),
+            }
+        }
+    });
+    outcome.unwrap_or_else(|| ControlOutcome::Lost(why_lost(end)))
+}
+
+fn why_lost(end: ControlEnd) -> String {
+    match end {
+        ControlEnd::PeerClosed | ControlEnd::Closed => "closed".into(),
+        ControlEnd::Stopped | ControlEnd::Aborted => "broken off here".into(),
+        ControlEnd::Truncated => "the other side went away".into(),
+        ControlEnd::TimedOut => format!("nothing was heard for {} s", CONTROL_TIMEOUT.as_secs()),
+        ControlEnd::Io(e) => e.to_string(),
+    }
+}
+
+fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
+    if last_ping.elapsed() >= PING_INTERVAL {
+        *last_ping = Instant::now();
+        let _ = session.control.send(message::encode(Ping { number: 0 }));
+    }
+    for running in session.running() {
+        if running.job.is_ended() {
+            continue;
+        }
+        match &running.job {
+            Job::Send(job) => {
+                *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
+                job.tell_times();
+            }
+            Job::Receive(job) => job.tell_times(),
+        }
+    }
+}
+
+fn dispatch(
+    session: &Arc<Session>,
+    message: Message,
+    other: &mut dyn FnMut(Message) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let number = match &message {
+        Message::Ping(ping) => {
+            let _ = session.control.send(message::encode(Pong { number: ping.number }));
+            return Ok(());
+        }
+        Message::Pong(_) => return Ok(()),
+        Message::Hello(_) | Message::Welcome(_) | Message::Close(_) | Message::Open(_) => return other(message),
+        Message::Accept(_) | Message::Reject(_) => return other(message),
+        Message::Entries(m) => m.job,
+        Message::SourceFailures(m) => m.job,
+        Message::ListEnd(m) => m.job,
+        Message::Want(m) => m.job,
+        Message::Settled(m) => m.job,
+        Message::Held(m) => m.job,
+        Message::Resend(m) => m.job,
+        Message::Credit(m) => m.job,
+        Message::Finish(m) => m.job,
+        Message::Finished(m) => m.job,
+        Message::Cancel(m) => m.job,
+        Message::Times(m) => m.job,
+    };
+    let running = session.jobs.lock().unwrap().get(&number).cloned();
+    // What is said of a job that is over, or that was refused, crossed its end on the way.
+    match running {
+        Some(running) => running.job.handle(message),
+        None => Ok(()),
+    }
+}
+
+/// The proof with which a data stream joins.
+pub(crate) fn join_proof(exporter: &[u8; 32], join: &wire::handshake::Join, stream_exporter: &[u8; 32]) -> [u8; 32] {
+    net::hmac_sha256(exporter, &[&join.authenticated(), stream_exporter])
+}
+
+/// Lets a job's lane be broken off and its kernel counters be read.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter) {
+    running.watch.add(aborter);
+}

@@ -1,0 +1,347 @@
+//! The answering side: authenticates, opens what its host allows, and lends its threads to the lanes.
+//!
+//! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
+
+use super::{ControlOutcome, ControlPort, Job, Session, control_options, join_proof, run_control, watch_stream};
+use crate::job::{Ending, Observer, options_from_wire};
+use crate::limits::JOIN_TIMEOUT;
+use crate::memory::Memory;
+use crate::progress::{Progress, processors};
+use crate::receiver::{self, ReceiveJob, ReceiveSpec};
+use crate::sender::{self, SendJob};
+use model::{JobId, Name, Pin, SessionId, TransferOptions};
+use net::{Connection, DataStream};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use store::{Sink, Source};
+use wire::frame::{FrameHeader, HEADER_BYTES};
+use wire::handshake::{Direction, EXPORTER_LABEL, Join, negotiate};
+use wire::limits::{HELLO_BODY_BYTES_MAX, JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX, STREAMS_MAX};
+use wire::message::{self, Accept, Hello, Open, Reject, Welcome};
+use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
+
+/// From accept to the end of the first frame.
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Sessions at once.
+const SESSIONS_MAX: usize = 256;
+
+/// What an authenticated peer is and may.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub pin: Pin,
+    /// What the endpoint calls this client, for logs.
+    pub name: String,
+    pub may_write: bool,
+}
+
+/// What an endpoint tells of itself.
+#[derive(Clone, Debug)]
+pub struct HostFacts {
+    pub name: String,
+    pub is_read_only: bool,
+}
+
+/// A job that the host lets happen.
+pub enum Opened {
+    Receive { sink: Arc<dyn Sink>, rename_to: Option<Name>, observer: Option<Arc<dyn Observer>>, file_system: String },
+    Send { source: Arc<dyn Source>, is_single: bool, observer: Option<Arc<dyn Observer>> },
+}
+
+/// Whoever serves: knows its clients and its root.
+pub trait Host: Send + Sync {
+    fn facts(&self) -> HostFacts;
+
+    /// Who the peer is; a credential enrols its key.
+    fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal>;
+
+    /// Opens the destination (client sends) or the sources (server sends) below the root.
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal>;
+
+    /// A job of this host came to its end.
+    fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending);
+}
+
+pub struct Server {
+    host: Arc<dyn Host>,
+    memory: Memory,
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    changed: Condvar,
+}
+
+impl Server {
+    pub fn new(host: Arc<dyn Host>, memory: Memory) -> Arc<Server> {
+        Arc::new(Server { host, memory, sessions: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Sessions that are open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.lock().unwrap().len()
+    }
+
+    /// Waits until no session is open, at most for `patience`.
+    pub fn wait_idle(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut sessions = self.sessions.lock().unwrap();
+        while !sessions.is_empty() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            sessions = self.changed.wait_timeout(sessions, left).unwrap().0;
+        }
+        true
+    }
+
+    /// Tells every client that this endpoint goes away, and ends their jobs.
+    pub fn shut_down(&self) {
+        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
+        for session in sessions {
+            session.close(CloseCode::Cancelled, "the endpoint is shutting down; the same command continues later");
+        }
+    }
+
+    /// Serves one accepted connection on the calling thread until it ends. Returns why it was refused, for the log.
+    pub fn serve(self: &Arc<Server>, connection: Connection) -> Result<(), Refusal> {
+        let exporter_context = connection.peer_pin();
+        let mut stream = connection.into_data();
+        stream.set_deadline(Some(Instant::now() + FIRST_FRAME_TIMEOUT));
+        let (frame_type, body) = first_frame(&mut stream)?;
+        stream.set_deadline(None);
+        match frame_type {
+            FrameType::Join => self.join(stream, Join::decode(&body)?),
+            FrameType::Message => match message::decode(&body)? {
+                Some(Message::Hello(hello)) => self.open_session(stream, hello, exporter_context),
+                _ => Err(Refusal::new(CloseCode::WrongState, "a session that does not begin with a hello")),
+            },
+            _ => Err(Refusal::new(CloseCode::WrongState, "a stream that does not begin with a hello or a join")),
+        }
+    }
+
+    fn open_session(self: &Arc<Server>, mut stream: DataStream, hello: Hello, peer: Pin) -> Result<(), Refusal> {
+        let greeted = self.greet(&hello, peer);
+        let (id, grant, version, features) = match greeted {
+            Ok(greeted) => greeted,
+            Err(refusal) => {
+                let close = message::Close { code: refusal.code as u32, text: refusal.text.clone() };
+                let _ = stream.send(&[&message::encode(close)]);
+                let _ = stream.close();
+                return Err(refusal);
+            }
+        };
+        let exporter = stream.export(EXPORTER_LABEL, &id.0);
+        let internal = |e: std::io::Error| Refusal::new(CloseCode::Internal, &e.to_string());
+        let (control, stream) = stream.into_control(control_options()).map_err(internal)?;
+        let session = Session::new(id, peer, control, exporter);
+        let facts = self.host.facts();
+        let welcome = Welcome {
+            version,
+            features,
+            agent: super::AGENT.into(),
+            name: facts.name,
+            processors: processors(),
+            streams_max: STREAMS_MAX,
+            send_buffer_bytes_max: net::socket::granted_send_buffer_bytes_max().unwrap_or(0),
+            is_read_only: facts.is_read_only || !grant.may_write,
+        };
+        let _ = session.control.send(message::encode(welcome));
+        self.sessions.lock().unwrap().insert(id, session.clone());
+        self.changed.notify_all();
+        let mut reader = FrameReader::new();
+        reader.authenticated();
+        let outcome = run_control(&session, stream, reader, &mut |message| match message {
+            Message::Open(open) => {
+                self.open_job(&session, &grant, open);
+                Ok(())
+            }
+            _ => Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
+        });
+        self.sessions.lock().unwrap().remove(&id);
+        self.changed.notify_all();
+        let (ending, result) = match outcome {
+            ControlOutcome::Closed(refusal) if refusal.code == CloseCode::Done => {
+                (Ending::Lost("the client closed the session".into()), Ok(()))
+            }
+            ControlOutcome::Closed(refusal) => (Ending::Cancelled { by_peer: true, refusal }, Ok(())),
+            ControlOutcome::Refused(refusal) => {
+                (Ending::Cancelled { by_peer: false, refusal: refusal.clone() }, Err(refusal))
+            }
+            ControlOutcome::Lost(why) => (Ending::Lost(why), Ok(())),
+        };
+        session.end_jobs(&ending);
+        result
+    }
+
+    fn greet(&self, hello: &Hello, peer: Pin) -> Result<(SessionId, Grant, u32, u64), Refusal> {
+        let (version, features) = negotiate(hello)?;
+        let grant = self.host.authorise(peer, &hello.credential)?;
+        let id = SessionId::from_slice(&hello.session)
+            .ok_or_else(|| Refusal::new(CloseCode::Malformed, "a session id that is not 16 bytes long"))?;
+        let sessions = self.sessions.lock().unwrap();
+        if sessions.contains_key(&id) {
+            return Err(Refusal::new(CloseCode::WrongState, "a session with this id is open"));
+        }
+        if sessions.len() >= SESSIONS_MAX {
+            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many sessions as it takes; try again later"));
+        }
+        Ok((id, grant, version, features))
+    }
+
+    /// Opens a job, or tells the client why not.
+    fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
+        let number = open.job;
+        let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
+            let opened = self.host.open(grant, id, direction, &open, &options)?;
+            self.start_job(session, grant, number, id, direction, options, opened)
+        });
+        let answer = match opened {
+            Ok(accept) => message::encode(accept),
+            Err(refusal) => message::encode(Reject { job: number, code: refusal.code as u32, text: refusal.text }),
+        };
+        let _ = session.control.send(answer);
+    }
+
+    fn check_open(&self, session: &Session, open: &Open) -> Result<(JobId, Direction, TransferOptions), Refusal> {
+        let malformed = |what: &str| Refusal::new(CloseCode::Malformed, what);
+        let id = JobId::from_slice(&open.job_id).ok_or_else(|| malformed("a job id that is not 16 bytes long"))?;
+        let direction = Direction::from_number(open.direction).ok_or_else(|| malformed("an unknown direction"))?;
+        let options = open.options.as_ref().ok_or_else(|| malformed("a job without options"))?;
+        let options = options_from_wire(options)?;
+        if open.paths.is_empty()
+            || open.paths.len() > OPEN_PATHS_MAX
+            || open.paths.iter().any(|path| path.len() > PATH_BYTES_MAX)
+            || (direction == Direction::ClientSends && open.paths.len() != 1)
+        {
+            return Err(malformed("too few or too many paths, or too long ones"));
+        }
+        let jobs = session.jobs.lock().unwrap();
+        if jobs.contains_key(&open.job) || jobs.len() >= JOBS_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "a job of this number is open, or too many are"));
+        }
+        Ok((id, direction, options))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn start_job(
+        self: &Arc<Server>,
+        session: &Arc<Session>,
+        grant: &Grant,
+        number: u32,
+        id: JobId,
+        direction: Direction,
+        options: TransferOptions,
+        opened: Opened,
+    ) -> Result<Accept, Refusal> {
+        let port = Arc::new(ControlPort(session.control.clone()));
+        let progress = Progress::new();
+        let mut accept = Accept { job: number, ..Accept::default() };
+        let job = match opened {
+            Opened::Receive { sink, rename_to, observer, file_system } => {
+                accept.file_system = file_system;
+                let spec = ReceiveSpec { number, id, options, rename_to };
+                let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
+                    .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+                job.start();
+                Job::Receive(job)
+            }
+            Opened::Send { source, is_single, observer } => {
+                accept.is_single = is_single;
+                let job = SendJob::new(number, options, source, port, progress.clone(), observer);
+                Job::Send(job)
+            }
+        };
+        session.add_job(number, job.clone());
+        if let Job::Send(job) = &job {
+            job.start();
+        }
+        let (server, session, grant) = (self.clone(), session.clone(), grant.clone());
+        let watch = move || {
+            let ending = loop {
+                let ending = match &job {
+                    Job::Send(job) => job.end.wait(Duration::from_secs(3600)),
+                    Job::Receive(job) => job.end.wait(Duration::from_secs(3600)),
+                };
+                if let Some(ending) = ending {
+                    break ending;
+                }
+            };
+            session.remove_job(number);
+            server.host.ended(&grant, id, direction, &progress, &ending);
+        };
+        std::thread::Builder::new().name("job".into()).spawn(watch).expect("the system gives a thread");
+        Ok(accept)
+    }
+
+    /// Checks a data stream's claim to a session and runs its lane.
+    fn join(self: &Arc<Server>, stream: DataStream, join: Join) -> Result<(), Refusal> {
+        let unknown = || Refusal::new(CloseCode::Authentication, "a data stream that belongs to no session");
+        let session = self.find_session(join.session).ok_or_else(unknown)?;
+        let proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
+        if !net::constant_time_eq(&proof, &join.proof) || stream.peer_pin() != session.peer {
+            return Err(unknown());
+        }
+        let running = session.find_job(join.job).ok_or_else(unknown)?;
+        if running.watch.count() >= STREAMS_MAX as usize {
+            return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
+        }
+        watch_stream(&running, stream.aborter());
+        match (&running.job, join.direction) {
+            (Job::Send(job), Direction::ServerSends) => {
+                sender::run_lane(job, running.next_lane(), stream, &self.memory);
+            }
+            (Job::Receive(job), Direction::ClientSends) => {
+                let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);
+                receiver::run_lane(job, stream, &self.memory, &mut refused);
+            }
+            _ => return Err(Refusal::new(CloseCode::WrongState, "a data stream in the wrong direction")),
+        }
+        Ok(())
+    }
+
+    /// The session of a data stream; the control stream may still be on its way.
+    fn find_session(&self, id: SessionId) -> Option<Arc<Session>> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let mut sessions = self.sessions.lock().unwrap();
+        loop {
+            if let Some(session) = sessions.get(&id) {
+                return Some(session.clone());
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            sessions = self.changed.wait_timeout(sessions, left).unwrap().0;
+        }
+    }
+}
+
+impl Session {
+    /// A job, waiting for the message that opens it.
+    fn find_job(&self, number: u32) -> Option<Arc<super::Running>> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let mut jobs = self.jobs.lock().unwrap();
+        loop {
+            if let Some(running) = jobs.get(&number) {
+                return Some(running.clone());
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            jobs = self.changed.wait_timeout(jobs, left).unwrap().0;
+        }
+    }
+}
+
+fn first_frame(stream: &mut DataStream) -> Result<(FrameType, Vec<u8>), Refusal> {
+    let lost = |e: std::io::Error| Refusal::new(CloseCode::NoProgress, &format!("no first frame: {e}"));
+    let mut head = [0; HEADER_BYTES];
+    stream.recv_exact(&mut head).map_err(lost)?;
+    let header = FrameHeader::decode(&head)?;
+    let known = header.known()?.filter(|t| matches!(t, FrameType::Message | FrameType::Join));
+    let frame_type = known.ok_or_else(|| Refusal::new(CloseCode::WrongState, "a stream that begins with data"))?;
+    if header.body_bytes as usize > HELLO_BODY_BYTES_MAX {
+        return Err(Refusal::new(CloseCode::Limit, "a first frame that is too long"));
+    }
+    let mut body = vec![0; header.body_bytes as usize];
+    stream.recv_exact(&mut body).map_err(lost)?;
+    Ok((frame_type, body))
+}
