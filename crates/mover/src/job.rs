@@ -97,6 +97,11 @@ impl End {
     }
 }
 
+/// Runs a thread's work; true when it panicked. The panic itself was reported by the hook on its way.
+pub(crate) fn panics(work: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err()
+}
+
 pub fn cancelled(code: CloseCode, text: &str) -> Ending {
     Ending::Cancelled { by_peer: false, refusal: Refusal::new(code, text) }
 }

@@ -25,3 +25,4 @@ pub use job::{Delivered, Ending, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
 pub use report::Report;
+pub use wire::{CloseCode, Refusal};

@@ -132,7 +132,11 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         target: Target { writer, clock, refused: None },
         buffer: vec![0; PACK_BYTES_MAX],
     };
-    if let Err(refusal) = lane.run() {
+    let mut end = Ok(());
+    if crate::job::panics(|| end = lane.run()) {
+        sender.cancel(CloseCode::Internal, "a lane of this program failed; this is a bug");
+    }
+    if let Err(refusal) = end {
         sender.cancel(refusal.code, &refusal.text);
     }
 }

@@ -166,6 +166,11 @@ impl Sink for PipeSink {
         None
     }
 
+    fn enter(&self, name: &Name) -> Result<()> {
+        let why = "standard output takes one file, not a tree";
+        Err(Error::of_kind(FailureKind::InTheWay, "write directory", name.as_bytes(), why))
+    }
+
     fn make_directory(&self, entry: &Entry) -> Result<()> {
         Err(not_a_file("write directory", entry))
     }

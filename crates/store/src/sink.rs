@@ -1,7 +1,7 @@
 //! Writing storage: stage out of sight, then publish.
 
 use crate::Result;
-use model::Entry;
+use model::{Entry, Name};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -61,6 +61,10 @@ pub trait Sink: Send + Sync {
 
     /// The destination directory, for probing its file system; `None` where there is none.
     fn descriptor(&self) -> Option<Arc<OwnedFd>>;
+
+    /// Goes one directory down, making it if it is missing: what the job's entries go below from then on. Only before
+    /// anything else.
+    fn enter(&self, name: &Name) -> Result<()>;
 
     /// Makes the directory of this entry (or accepts one that is there) so that children can follow.
     fn make_directory(&self, entry: &Entry) -> Result<()>;

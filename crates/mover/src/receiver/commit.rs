@@ -186,7 +186,7 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
             at += part as u64;
             block = &block[part..];
             if at == end || at == size {
-                let next = ChunkHasher::new(job.options.digest, at);
+                let next = ChunkHasher::new(job.options.digest, at / chunk_bytes * chunk_bytes);
                 chunks.push(std::mem::replace(&mut hasher, next).finish(size <= chunk_bytes));
             }
         }

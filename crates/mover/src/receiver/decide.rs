@@ -28,7 +28,8 @@ pub struct Decider {
     arrived: Condvar,
     free_bytes: u64,
     free_inodes: Option<u64>,
-    rename_to: Option<Name>,
+    /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
+    rename_to: Mutex<Option<Name>>,
     /// Told to the sender at the end.
     directory_failures: Mutex<Vec<Failure>>,
 }
@@ -40,7 +41,7 @@ impl Decider {
             arrived: Condvar::new(),
             free_bytes: facts.free_bytes,
             free_inodes: facts.free_inodes,
-            rename_to,
+            rename_to: Mutex::new(rename_to),
             directory_failures: Mutex::default(),
         }
     }
@@ -160,8 +161,8 @@ impl Decide<'_> {
         }
         count(&counters.bytes_listed, entry.size_bytes());
         if entry.parent == ObjectId::ROOT {
-            if let Some(name) = &self.job.decider.rename_to {
-                entry.name = name.clone();
+            if let Err(e) = self.rename(&mut entry) {
+                return self.failed(entry, e.kind, e.message(), answer);
             }
             if entry.id.0 < REPLACEMENT_FIRST && !self.top_names.insert(entry.name.clone()) {
                 let why = "two sources have this name at the destination";
@@ -173,6 +174,20 @@ impl Decide<'_> {
             Ok(None) => None,
             Err(e) => self.failed(entry, e.kind, e.message(), answer),
         }
+    }
+
+    /// Gives a file or link its new name. A directory goes below a directory of that name instead (rsync's rule).
+    fn rename(&self, entry: &mut Entry) -> store::Result<()> {
+        let mut rename_to = self.job.decider.rename_to.lock().unwrap();
+        match (&*rename_to, &entry.kind) {
+            (None, _) => {}
+            (Some(name), Kind::Directory) => {
+                self.job.sink.enter(name)?;
+                *rename_to = None;
+            }
+            (Some(name), _) => entry.name = name.clone(),
+        }
+        Ok(())
     }
 
     fn failed(&self, entry: Entry, kind: FailureKind, message: String, answer: &mut Answer) -> Option<Expected> {

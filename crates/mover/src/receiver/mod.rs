@@ -17,7 +17,7 @@ mod commit;
 mod resume;
 
 pub use receive::run_lane;
-pub(crate) use receive::{LocalLane, PackedFile};
+pub(crate) use receive::LocalLane;
 pub use write::WriteEngine;
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -109,16 +109,22 @@ impl ReceiveJob {
 
     /// Starts the threads that answer the listing and that commit groups, and grants the first credit.
     pub fn start(self: &Arc<ReceiveJob>) {
-        let job = self.clone();
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(run).expect("the system gives a thread");
-        };
-        spawn("decide", Box::new(move || decide::run(&job)));
+        self.spawn("decide", decide::run);
         if self.durability == Durability::Group {
-            let job = self.clone();
-            spawn("commit", Box::new(move || commit::run(&job)));
+            self.spawn("commit", commit::run);
         }
         self.grant(0);
+    }
+
+    /// Runs one of the job's threads; one that panics ends the job, not the process (F092).
+    fn spawn(self: &Arc<ReceiveJob>, name: &'static str, run: fn(&Arc<ReceiveJob>)) {
+        let job = self.clone();
+        let guarded = move || {
+            if crate::job::panics(|| run(&job)) {
+                job.cancel(CloseCode::Internal, "a thread of this program failed; this is a bug");
+            }
+        };
+        std::thread::Builder::new().name(name.into()).spawn(guarded).expect("the system gives a thread");
     }
 
     /// What the result says of durability.

@@ -42,7 +42,11 @@ pub fn run_lane(
             return LaneEnd::Done;
         }
     };
-    match lane.run() {
+    let mut end = Ok(());
+    if crate::job::panics(|| end = lane.run()) {
+        job.cancel(CloseCode::Internal, "a lane of this program failed; this is a bug");
+    }
+    match end {
         Ok(()) => LaneEnd::Done,
         Err(LaneError::Stream(e)) => LaneEnd::Failed(e),
         Err(LaneError::Refused(refusal)) => {
@@ -210,7 +214,7 @@ pub(crate) struct Writer<'a> {
 pub(crate) type LocalLane<'a> = Writer<'a>;
 
 /// A file of a pack and its bytes.
-pub(crate) type PackedFile<'a> = (&'a PackRow, &'a [u8]);
+type PackedFile<'a> = (&'a PackRow, &'a [u8]);
 
 struct OpenChunk {
     header: ChunkHeader,

@@ -104,7 +104,11 @@ impl SendJob {
         let job = self.clone();
         std::thread::Builder::new()
             .name("scan".into())
-            .spawn(move || scan::run(&job))
+            .spawn(move || {
+                if crate::job::panics(|| scan::run(&job)) {
+                    job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
+                }
+            })
             .expect("the system gives a thread");
     }
 
@@ -115,7 +119,10 @@ impl SendJob {
     /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.
     pub fn handle(self: &Arc<SendJob>, message: Message) -> Result<(), Refusal> {
         match message {
-            Message::Want(want) => self.book.lock().unwrap().split.want(&want.runs, &want.extents)?,
+            Message::Want(want) => {
+                let held_bytes = self.book.lock().unwrap().split.want(&want.runs, &want.extents)?;
+                count(&self.progress.counters.bytes_resumed, held_bytes);
+            }
             Message::Settled(settled) => self.settled(settled),
             Message::Held(held) => {
                 let mut book = self.book.lock().unwrap();

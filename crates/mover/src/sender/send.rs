@@ -19,6 +19,7 @@ use std::time::Duration;
 use store::{SourceFile, SourceLane, SourceObject};
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table, pack_table_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
+use wire::CloseCode;
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
 
 /// How a lane ended.
@@ -37,7 +38,10 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: DataStream, memory: &Memo
     let clock = job.progress.lane(Stage::Memory);
     let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
     let mut lane = Lane::new(job, lane, stream, clock);
-    let end = lane.run();
+    let mut end = Ok(());
+    if crate::job::panics(|| end = lane.run()) {
+        job.cancel(CloseCode::Internal, "a lane of this program failed; this is a bug");
+    }
     if let Err(e) = end {
         job.lane_died(lane.number);
         return LaneEnd::Failed(e);

@@ -172,8 +172,9 @@ impl Split {
         }
     }
 
-    /// Enters the receiver's wish for whole objects and for parts of objects.
-    pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
+    /// Enters the receiver's wish for whole objects and for parts of objects. Returns how many bytes of those parts'
+    /// objects the receiver already has.
+    pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<u64, Refusal> {
         for run in runs {
             self.check_count(run)?;
             for id in run.ids() {
@@ -185,11 +186,14 @@ impl Split {
             let extent = self.check_extent(record)?;
             parts.entry(record.object).or_default().push_back(extent);
         }
+        let mut held_bytes = 0;
         for (id, gaps) in parts {
             let (batch, index) = self.described(id)?;
+            let wanted: u64 = gaps.iter().map(Extent::length).sum();
+            held_bytes += batch.objects[index].entry.size_bytes().saturating_sub(wanted);
             self.add_large(id, batch, index, gaps);
         }
-        Ok(())
+        Ok(held_bytes)
     }
 
     fn check_count(&self, run: &IdRun) -> Result<(), Refusal> {

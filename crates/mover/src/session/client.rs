@@ -57,6 +57,18 @@ pub enum ConnectError {
     Lost(String),
 }
 
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ConnectError::Net(e) => write!(f, "{e}"),
+            ConnectError::Refused(refusal) => write!(f, "the endpoint refused: {refusal}"),
+            ConnectError::Lost(why) => write!(f, "the connection was lost: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
 /// Asked again and again while a job runs: true ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 

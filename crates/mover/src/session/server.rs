@@ -2,7 +2,7 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
-use super::{ControlOutcome, ControlPort, Job, Session, control_options, join_proof, run_control, watch_stream};
+use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream};
 use crate::job::{Ending, Observer, options_from_wire};
 use crate::limits::JOIN_TIMEOUT;
 use crate::memory::Memory;
@@ -12,7 +12,7 @@ use crate::sender::{self, SendJob};
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::{Sink, Source};
 use wire::frame::{FrameHeader, HEADER_BYTES};
@@ -74,11 +74,21 @@ pub struct Server {
     memory: Memory,
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     changed: Condvar,
+    /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
+    receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
 }
+
+struct Attempt {
+    running: Weak<Running>,
+    job: Weak<ReceiveJob>,
+}
+
+/// How long a newer attempt waits for the older one to let its staging go.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Server {
     pub fn new(host: Arc<dyn Host>, memory: Memory) -> Arc<Server> {
-        Arc::new(Server { host, memory, sessions: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Server { host, memory, sessions: Mutex::default(), changed: Condvar::new(), receiving: Mutex::default() })
     }
 
     /// Sessions that are open.
@@ -195,6 +205,7 @@ impl Server {
     fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
         let number = open.job;
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
+            self.take_over(grant.pin, id);
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             self.start_job(session, grant, number, id, direction, options, opened)
         });
@@ -203,6 +214,20 @@ impl Server {
             Err(refusal) => message::encode(Reject { job: number, code: refusal.code as u32, text: refusal.text }),
         };
         let _ = session.control.send(answer);
+    }
+
+    /// Ends an older attempt at the same job by the same client: its connection may be dead without this side knowing,
+    /// and its staging is what the new attempt continues.
+    fn take_over(&self, pin: Pin, id: JobId) {
+        let Some(older) = self.receiving.lock().unwrap().remove(&(pin, id)) else { return };
+        if let Some(running) = older.running.upgrade() {
+            running.job.cancel(CloseCode::Cancelled, "a newer run of the same command took over");
+            running.watch.abort();
+        }
+        let deadline = Instant::now() + TAKE_OVER_PATIENCE;
+        while older.job.strong_count() > 0 && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
     }
 
     fn check_open(&self, session: &Session, open: &Open) -> Result<(JobId, Direction, TransferOptions), Refusal> {
@@ -254,7 +279,13 @@ impl Server {
                 Job::Send(job)
             }
         };
-        session.add_job(number, job.clone());
+        let running = session.add_job(number, job.clone());
+        if let Job::Receive(job) = &job {
+            let attempt = Attempt { running: Arc::downgrade(&running), job: Arc::downgrade(job) };
+            let mut receiving = self.receiving.lock().unwrap();
+            receiving.retain(|_, held| held.job.strong_count() > 0);
+            receiving.insert((grant.pin, id), attempt);
+        }
         if let Job::Send(job) = &job {
             job.start();
         }
@@ -270,6 +301,10 @@ impl Server {
                 }
             };
             session.remove_job(number);
+            if !matches!(ending, Ending::Finished(_)) {
+                running.watch.abort();
+            }
+            drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
         };
         std::thread::Builder::new().name("job".into()).spawn(watch).expect("the system gives a thread");
@@ -318,7 +353,7 @@ impl Server {
 
 impl Session {
     /// A job, waiting for the message that opens it.
-    fn find_job(&self, number: u32) -> Option<Arc<super::Running>> {
+    fn find_job(&self, number: u32) -> Option<Arc<Running>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let mut jobs = self.jobs.lock().unwrap();
         loop {

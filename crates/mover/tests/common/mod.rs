@@ -7,7 +7,7 @@ use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity, Listener, ServerTls};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::posix::{PosixSink, PosixSource, beneath};
 use wire::handshake::Direction;
@@ -78,10 +78,11 @@ pub fn endpoint(root: &Path) -> Endpoint {
 }
 
 pub fn client(endpoint: &Endpoint, streams: Option<u32>) -> Client {
-    let identity = Identity::generate().unwrap();
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    let identity = IDENTITY.get_or_init(|| Identity::generate().unwrap());
     let options = ClientOptions {
         address: endpoint.address.clone(),
-        dial: DialOptions::new(&identity, endpoint.pin).unwrap(),
+        dial: DialOptions::new(identity, endpoint.pin).unwrap(),
         credential: Vec::new(),
         tuning: Tuning { streams },
         memory: Memory::default(),

@@ -13,7 +13,7 @@ use super::tree::Tree;
 use super::{beneath, facts, list};
 use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 use crate::{Error, Result};
-use model::{Entry, FailureKind, Kind, ObjectId, Timestamp};
+use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fchmod, fstat, fsync, futimens, mkdirat,
     openat, renameat_with, statat, symlinkat, syncfs, unlinkat,
@@ -145,6 +145,14 @@ impl Sink for PosixSink {
 
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.shared.tree.open(ObjectId::ROOT.0).ok()
+    }
+
+    fn enter(&self, name: &Name) -> Result<()> {
+        let fail = |e: io::Error| Error::new("make directory", name.as_bytes(), e);
+        let here = self.shared.tree.open(ObjectId::ROOT.0).map_err(fail)?;
+        let below = beneath::make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
+        self.shared.tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b"");
+        Ok(())
     }
 
     fn make_directory(&self, entry: &Entry) -> Result<()> {
