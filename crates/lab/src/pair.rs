@@ -104,23 +104,23 @@ pub struct Pair {
     /// Third byte of the IPv4 network; the network is visible inside the namespaces only.
     net: u8,
     congestion_control: String,
-    made_netns_etc_dir: bool,
 }
 
 impl Pair {
     /// Removes what killed runs left behind, then makes a pair.
     pub fn create(options: &Options) -> Result<Pair> {
         check_privilege()?;
-        let _lock = lock_state_dir()?;
+        let lock = lock_state_dir()?;
         remove_leftovers(Path::new(STATE_DIR));
         let token = random();
         let record = Record::of_this_process(token as u16);
         record.write(Path::new(STATE_DIR))?;
-        let made_netns_etc_dir = !Path::new(NETNS_ETC_DIR).exists();
         // From here on dropping the pair removes whatever part of it exists.
-        let mut pair = Pair { record, net: (token >> 16) as u8, congestion_control: String::new(), made_netns_etc_dir };
-        pair.build(options)?;
-        Ok(pair)
+        let mut pair = Pair { record, net: (token >> 16) as u8, congestion_control: String::new() };
+        let built = pair.build(options);
+        // Before an error drops the pair, which takes the lock itself.
+        drop(lock);
+        built.map(|()| pair)
     }
 
     pub fn namespace(&self, side: Side) -> String {
@@ -264,11 +264,8 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        let _lock = lock_state_dir();
         self.record.remove_pair(Path::new(STATE_DIR));
-        if self.made_netns_etc_dir {
-            // Fails, as it should, where somebody else has put something there meanwhile.
-            let _ = fs::remove_dir(NETNS_ETC_DIR);
-        }
     }
 }
 

@@ -1,0 +1,202 @@
+//! The race: every set, every tool, in alternation, verified, sampled.
+//!
+//! Invariants:
+//! - Tools alternate within a round, and rounds follow each other, so that slow drifts of the machine hit all alike.
+//! - Before every run the memory that the delivery needs is touched and given back; the delivery's folder is fresh.
+//! - The first round is discarded. A sample counts only if the client succeeded and every digest of the delivery agrees.
+//! - A tool that is missing or that fails `FAILURES_MAX` times in a row is left out and named; the rest goes on.
+
+mod run;
+
+pub use crate::workspace::Pauses;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lab::pair::Pair;
+use serde::Serialize;
+
+use crate::dataset::Plan;
+use crate::environment::Environment;
+use crate::error::{Error, Kind, Result};
+use crate::reference;
+use crate::sample::{Sample, State};
+use crate::tool::{self, Bed, Class, Tool, Variant};
+use crate::workspace::Workspace;
+use crate::{dataset, report};
+
+pub const SETS_DEFAULT: [&str; 3] = ["large", "small", "tiny"];
+pub const ROUNDS_DEFAULT: u32 = 5;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names or specifications of `dataset`.
+    pub sets: Vec<String>,
+    /// Builds or settings of our program; may be empty.
+    pub variants: Vec<Variant>,
+    /// Of `tool::RIVALS`.
+    pub rivals: Vec<String>,
+    /// Counted rounds; one more is run and discarded.
+    pub rounds: u32,
+    /// A client that takes longer is killed.
+    pub limit: Duration,
+    /// Also measure the network and the file system alone.
+    pub with_ceilings: bool,
+    /// Where the report goes, after every set; nowhere if `None`.
+    pub out: Option<PathBuf>,
+    /// Where data sets and deliveries lie; a tmpfs if `None`.
+    pub work_dir: Option<PathBuf>,
+    pub pauses: Pauses,
+    pub seed: u64,
+    /// The command line that repeats this race, for the report.
+    pub regenerate: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            sets: SETS_DEFAULT.map(str::to_owned).to_vec(),
+            variants: Vec::new(),
+            rivals: tool::RIVALS.map(str::to_owned).to_vec(),
+            rounds: ROUNDS_DEFAULT,
+            limit: Duration::from_secs(120),
+            with_ceilings: true,
+            out: None,
+            work_dir: None,
+            pauses: Pauses::default(),
+            seed: dataset::SEED_DEFAULT,
+            regenerate: String::new(),
+        }
+    }
+}
+
+/// Everything a reader needs to judge the figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub environment: Environment,
+    pub regenerate: String,
+    pub rounds: u32,
+    pub seed: u64,
+    pub tools: Vec<ToolRecord>,
+    /// Tools that did not take part, and why.
+    pub missing: Vec<String>,
+    pub sets: Vec<SetRecord>,
+    pub notes: Vec<String>,
+    pub samples: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ToolRecord {
+    pub name: String,
+    pub class: Class,
+    pub version: String,
+    pub protection: String,
+    /// As given, with the run's folder and addresses.
+    pub server: String,
+    /// Per set.
+    pub clients: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SetRecord {
+    pub name: String,
+    pub files: u64,
+    pub directories: u64,
+    pub bytes: u64,
+}
+
+/// Runs the race. Cancelling ends it with an error after everything it made is removed.
+pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let plans: Result<Vec<Plan>> =
+        options.sets.iter().map(|set| Plan::parse(set, dataset::PER_DIR_DEFAULT, options.seed)).collect();
+    let plans = plans?;
+    let (tools, mut report) = enlist(options)?;
+    let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
+    report.environment.file_system = shown_file_system(workspace.path());
+    let pair = join_hosts(&tools, options, &mut report)?;
+    let delivered = workspace.path().join("delivered");
+    std::fs::create_dir(&delivered).map_err(Error::io("create", &delivered))?;
+    let bed = Bed { workspace: workspace.path(), delivered: &delivered, pair: pair.as_ref() };
+    let tools: Vec<&dyn Tool> =
+        tools.iter().map(AsRef::as_ref).filter(|tool| pair.is_some() || tool.class() != Class::Network).collect();
+    let mut race = run::Race { options, workspace: &workspace, bed: &bed, cancel, progress, report };
+    for (name, plan) in options.sets.iter().zip(&plans) {
+        race.race_set(name, plan, &tools)?;
+        race.save()?;
+    }
+    if options.with_ceilings {
+        race.measure_ceilings()?;
+        race.save()?;
+    }
+    Ok(race.report)
+}
+
+/// Finds the tools and their versions; a rival that is not there is recorded, ours must be there.
+fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
+    let mut wanted = tool::ours(&options.variants);
+    for name in &options.rivals {
+        wanted.push(tool::rival(name)?);
+    }
+    let mut report = Report {
+        environment: Environment::read(),
+        regenerate: options.regenerate.clone(),
+        rounds: options.rounds,
+        seed: options.seed,
+        tools: Vec::new(),
+        missing: Vec::new(),
+        sets: Vec::new(),
+        notes: Vec::new(),
+        samples: Vec::new(),
+    };
+    let mut tools = Vec::new();
+    for tool in wanted {
+        match tool.version() {
+            Ok(version) => {
+                let (name, protection) = (tool.name().to_owned(), tool.protection().to_owned());
+                let (server, clients) = (String::new(), BTreeMap::new());
+                report.tools.push(ToolRecord { name, class: tool.class(), version, protection, server, clients });
+                tools.push(tool);
+            }
+            Err(error) if error.kind == Kind::Missing && !tool.is_ours() => {
+                report.missing.push(format!("{}: {}", tool.name(), error.chain()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((tools, report))
+}
+
+/// Makes the two hosts if a tool needs them. Without the right to, the local tools still race.
+fn join_hosts(tools: &[Box<dyn Tool>], options: &Options, report: &mut Report) -> Result<Option<Pair>> {
+    if !options.with_ceilings && tools.iter().all(|tool| tool.class() != Class::Network) {
+        return Ok(None);
+    }
+    match Pair::create(&lab::pair::Options::default()) {
+        Ok(pair) => {
+            report.environment.congestion_control = pair.congestion_control().to_owned();
+            Ok(Some(pair))
+        }
+        Err(error) if error.kind != lab::pair::Kind::Failed => {
+            let cause = Error::from(error).chain();
+            report.missing.push(format!("everything between two hosts: {cause}"));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The type of the file system and its size, from what the kernel says about the mount.
+fn shown_file_system(path: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut best: Option<(&str, &str)> = None;
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(dir), Some(kind)) = (fields.next(), fields.next()) else { continue };
+        if path.starts_with(dir) && best.is_none_or(|(longest, _)| dir.len() >= longest.len()) {
+            best = Some((dir, kind));
+        }
+    }
+    best.map_or("unknown", |(_, kind)| kind).to_owned()
+}

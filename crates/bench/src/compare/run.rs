@@ -1,0 +1,254 @@
+//! One set after the other, one round after the other, one tool after the other.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use lab::pair::Side;
+
+use super::*;
+use crate::account::Machine;
+use crate::manifest::Manifest;
+use crate::process::{Finished, Gated, Server};
+use crate::reference::own_cpu_seconds;
+use crate::sample::Usage;
+use crate::tool::Set;
+use crate::workspace::remove_tree;
+
+/// Failures in a row after which a tool is left out of the rest of a set.
+const FAILURES_MAX: u32 = 2;
+/// Of what a failed client said, kept as its note.
+const NOTE_CHARS_MAX: usize = 300;
+
+pub struct Race<'a> {
+    pub options: &'a Options,
+    pub workspace: &'a Workspace,
+    pub bed: &'a Bed<'a>,
+    pub cancel: &'a AtomicBool,
+    pub progress: &'a mut dyn FnMut(&str),
+    pub report: Report,
+}
+
+/// A tool in a race, with its server.
+struct Lane<'a> {
+    tool: &'a dyn Tool,
+    server: Option<Server>,
+    failures: u32,
+}
+
+impl Race<'_> {
+    pub fn race_set(&mut self, name: &str, plan: &Plan, tools: &[&dyn Tool]) -> Result<()> {
+        let totals = plan.totals();
+        // Source, delivery, and room for the ballast's margin.
+        self.workspace.check_space(2 * totals.space_bytes + (1 << 30))?;
+        let (files, bytes) = (totals.files, totals.bytes);
+        self.report.sets.push(SetRecord { name: name.to_owned(), files, directories: totals.directories, bytes });
+        (self.progress)(&format!("{name}: writing {files} files"));
+        let set = Set { name: name.to_owned(), files, bytes, source: self.workspace.path().join("source") };
+        dataset::run(
+            &dataset::Options { seed: self.options.seed, ..dataset::Options::new(name, &set.source) },
+            self.progress,
+        )?;
+        let truth = Manifest::of_tree(&set.source, dataset::cores())?;
+        let mut lanes = Vec::new();
+        for &tool in tools {
+            match self.start_server(tool) {
+                Ok(server) => lanes.push(Lane { tool, server, failures: 0 }),
+                Err(error) if error.kind == Kind::Cancelled || tool.is_ours() => return Err(error),
+                Err(error) => self.report.notes.push(format!("{name}: {}: {}", tool.name(), error.chain())),
+            }
+        }
+        for round in 0..=self.options.rounds {
+            for lane in lanes.iter_mut().filter(|lane| lane.failures < FAILURES_MAX) {
+                self.run_lane(lane, &set, &truth, round)?;
+            }
+        }
+        drop(lanes);
+        remove_tree(&set.source)
+    }
+
+    pub fn measure_ceilings(&mut self) -> Result<()> {
+        match reference::iperf_version() {
+            Ok(version) => self.record_reference("iperf3", &version, reference::IPERF_SETTINGS),
+            Err(error) => self.report.missing.push(error.chain()),
+        }
+        self.record_reference("create + rename", "", reference::CREATE_SETTINGS);
+        self.record_reference("write", "", reference::WRITE_SETTINGS);
+        let has_network = self.bed.pair.is_some() && reference::iperf_version().is_ok();
+        for round in 0..=self.options.rounds {
+            (self.progress)(&format!("ceilings: round {round} of {}", self.options.rounds));
+            if has_network {
+                self.report.samples.extend(reference::network(self.bed, round, self.cancel)?);
+            }
+            self.report.samples.extend(reference::storage(self.workspace, round)?);
+            if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(Error::cancelled("measure", "ceilings"));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn save(&self) -> Result<()> {
+        match &self.options.out {
+            Some(dir) => report::write(&self.report, dir),
+            None => Ok(()),
+        }
+    }
+
+    fn start_server(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
+        let Some((command, ready)) = tool.server(self.bed)? else { return Ok(None) };
+        self.record(tool, |record| &mut record.server, &command);
+        let log = self.workspace.path().join(format!("{}.log", tool.name()));
+        let mut wrapped = self.bed.on(Side::B, tool.class(), &command);
+        let server = Server::start(&mut wrapped, &ready, &log, self.cancel)?;
+        tool.enrol(self.bed)?;
+        Ok(Some(server))
+    }
+
+    fn run_lane(&mut self, lane: &mut Lane, set: &Set, truth: &Manifest, round: u32) -> Result<()> {
+        let tool = lane.tool;
+        let delivery = self.bed.delivered.join(format!("{}-{round}", tool.name().replace([' ', '(', ')'], "_")));
+        let client = tool.client(self.bed, set, &delivery);
+        let set_name = set.name.clone();
+        self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
+        let mut sample = self.run_once(lane, set, &delivery, &client, round)?;
+        if sample.state != State::Failed {
+            let differences = truth.differences(&Manifest::of_tree(&delivery, dataset::cores())?);
+            if !differences.is_empty() {
+                sample.state = State::Failed;
+                sample.note = format!("delivery differs: {}", differences.join(", "));
+            }
+        }
+        remove_tree(&delivery)?;
+        lane.failures = if sample.state == State::Failed { lane.failures + 1 } else { 0 };
+        (self.progress)(&shown_sample(&sample));
+        if lane.failures == FAILURES_MAX {
+            let note = format!("{}: {} left out after {FAILURES_MAX} failures: {}", set.name, tool.name(), sample.note);
+            self.report.notes.push(note);
+        }
+        self.report.samples.push(sample);
+        Ok(())
+    }
+
+    fn run_once(&self, lane: &Lane, set: &Set, delivery: &Path, client: &Command, round: u32) -> Result<Sample> {
+        fs::create_dir(delivery).map_err(Error::io("create", delivery))?;
+        // A server may have to write as another user than this one.
+        let everyone = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(delivery, everyone).map_err(Error::io("open up", delivery))?;
+        let ballast = self.workspace.ballast(set.files, set.bytes)?;
+        let class = lane.tool.class();
+        let gated = Gated::prepare(client, |gate| self.bed.on(Side::A, class, gate), self.workspace.path())?;
+        ballast.drop_now()?;
+        let server = lane.server.as_ref();
+        let processes = server.map_or(0, Server::processes);
+        let server_before = server.map_or(0.0, Server::cpu_seconds);
+        let (machine, own) = (Machine::read(), own_cpu_seconds());
+        let finished = gated.run(self.options.limit, server, self.cancel)?;
+        let after = Machine::read();
+        let own = own_cpu_seconds() - own;
+        if let Some(server) = server {
+            server.settle(processes);
+        }
+        let server_usage = server.map(|server| Usage {
+            cpu_seconds: server.cpu_seconds() - server_before,
+            rss_bytes_max: finished.server_rss_bytes_max,
+        });
+        let used = finished.cpu_seconds + server_usage.map_or(0.0, |usage| usage.cpu_seconds) + own;
+        let note = failure(&finished, self.options.limit);
+        let state = match (&note, round) {
+            (Some(_), _) => State::Failed,
+            (None, 0) => State::Discarded,
+            (None, _) => State::Counted,
+        };
+        Ok(Sample {
+            set: set.name.clone(),
+            class,
+            tool: lane.tool.name().to_owned(),
+            is_ours: lane.tool.is_ours(),
+            round,
+            state,
+            seconds: finished.seconds,
+            reported_seconds: lane.tool.reported_seconds(&finished.stdout),
+            bytes: set.bytes,
+            files: set.files,
+            client: Usage { cpu_seconds: finished.cpu_seconds, rss_bytes_max: finished.rss_bytes_max },
+            server: server_usage,
+            foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
+            steal_seconds: after.steal_seconds - machine.steal_seconds,
+            note: note.unwrap_or_default(),
+        })
+    }
+
+    /// Keeps a command, as shown to people, in the record of its tool.
+    fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
+        let shown = shown_command(command, self.workspace.path());
+        let (name, class) = (tool.name(), tool.class());
+        let tools = &mut self.report.tools;
+        if let Some(record) = tools.iter_mut().find(|record| record.name == name && record.class == class) {
+            *place(record) = shown;
+        }
+    }
+
+    fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
+        self.report.tools.push(ToolRecord {
+            name: name.to_owned(),
+            class: Class::Reference,
+            version: version.to_owned(),
+            protection: settings.to_owned(),
+            server: String::new(),
+            clients: BTreeMap::new(),
+        });
+    }
+}
+
+fn failure(finished: &Finished, limit: Duration) -> Option<String> {
+    if finished.is_killed {
+        return Some(format!("killed at the limit of {} s", limit.as_secs()));
+    }
+    match finished.status {
+        Some(status) if status.success() => None,
+        status => {
+            let said = if finished.stderr.trim().is_empty() { &finished.stdout } else { &finished.stderr };
+            let said: String = said.trim().replace('\n', " | ").chars().take(NOTE_CHARS_MAX).collect();
+            Some(format!("{}: {said}", status.map_or("no status".into(), |status| status.to_string())))
+        }
+    }
+}
+
+fn shown_sample(sample: &Sample) -> String {
+    let (set, round, tool) = (&sample.set, sample.round, &sample.tool);
+    if sample.state == State::Failed {
+        return format!("{set}: round {round}: {tool} failed: {}", sample.note);
+    }
+    let (gbit, files) = (sample.gbit_per_second(), sample.files_per_second());
+    let disturbed = if sample.is_disturbed() { ", disturbed" } else { "" };
+    format!("{set}: round {round}: {tool} {:.3} s, {gbit:.2} Gbit/s, {files:.0} files/s{disturbed}", sample.seconds)
+}
+
+/// The command as a person would type it, with the run's folder as $WORK and the program without its folder.
+fn shown_command(command: &Command, workspace: &Path) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let mut words = vec![program.to_string_lossy().into_owned()];
+    words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
+    let quote = |word: &String| {
+        if word.contains([' ', '"', '*']) { format!("'{word}'") } else { word.clone() }
+    };
+    let line = words.iter().map(quote).collect::<Vec<_>>().join(" ");
+    line.replace(&*workspace.to_string_lossy(), "$WORK")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_without_the_places_of_this_machine() {
+        let mut command = Command::new("/somewhere/thalweg");
+        command.args(["cp", "/dev/shm/thalweg-bench-7-8/source/", "far:x y/"]);
+        assert_eq!(
+            shown_command(&command, Path::new("/dev/shm/thalweg-bench-7-8")),
+            "thalweg cp $WORK/source/ 'far:x y/'"
+        );
+    }
+}

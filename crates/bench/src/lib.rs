@@ -1,0 +1,22 @@
+//! Data sets, races against other tools, and the reports on them.
+//!
+//! Invariants:
+//! - A time counts only after every delivered file was found equal to its source, by code that shares nothing with the
+//!   product (`manifest`, `crc64`).
+//! - Nothing is printed; progress goes to the caller's callback, results are values.
+//! - Whatever a run makes (namespaces, directories in memory, processes) is gone when it returns.
+
+pub mod dataset;
+pub mod compare;
+pub mod tool;
+mod workspace;
+mod process;
+mod account;
+mod reference;
+pub mod manifest;
+mod crc64;
+pub mod sample;
+pub mod statistics;
+pub mod environment;
+pub mod report;
+pub mod error;

@@ -1,0 +1,154 @@
+//! The programs that race: how each is found, started, asked to deliver a set, and what it protects.
+//!
+//! Every rival runs with the best settings known for it. They stand in its file, with the reason, and in the report.
+
+mod copy;
+mod globus;
+mod rsync;
+mod thalweg;
+
+pub use thalweg::Variant;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::pair::{Pair, Side};
+use serde::Serialize;
+
+use crate::error::{Error, Kind, Result};
+use crate::process::Ready;
+
+/// Tools race within a class only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Between two hosts.
+    Network,
+    /// Within one file system.
+    Local,
+    /// A ceiling of the machine; delivers nothing.
+    Reference,
+}
+
+/// The files of one race.
+#[derive(Clone, Debug)]
+pub struct Set {
+    pub name: String,
+    pub files: u64,
+    pub bytes: u64,
+    pub source: PathBuf,
+}
+
+impl Set {
+    /// Whether a file is long enough for several streams to be worth their set-up.
+    fn has_large_files(&self) -> bool {
+        const LARGE_FILE_BYTES_MIN: u64 = 64 << 20;
+        self.bytes / self.files.max(1) >= LARGE_FILE_BYTES_MIN
+    }
+}
+
+/// Where a race takes place.
+#[derive(Debug)]
+pub struct Bed<'a> {
+    /// Private to the run; configuration and logs go here.
+    pub workspace: &'a Path,
+    /// Parent of all deliveries, and the root of every server.
+    pub delivered: &'a Path,
+    pub pair: Option<&'a Pair>,
+}
+
+impl Bed<'_> {
+    /// Clients are on side A, servers on side B.
+    pub fn on(&self, side: Side, class: Class, command: &Command) -> Command {
+        match (class, self.pair) {
+            (Class::Local, _) | (_, None) => {
+                let mut copy = Command::new(command.get_program());
+                copy.args(command.get_args());
+                for (name, value) in command.get_envs() {
+                    match value {
+                        Some(value) => copy.env(name, value),
+                        None => copy.env_remove(name),
+                    };
+                }
+                copy
+            }
+            (_, Some(pair)) => pair.exec(side, command),
+        }
+    }
+
+    /// The address that servers listen on.
+    pub fn server_address(&self) -> String {
+        self.pair.map_or("127.0.0.1".into(), |pair| pair.address_v4(Side::B).to_string())
+    }
+}
+
+pub trait Tool {
+    fn name(&self) -> &str;
+    fn class(&self) -> Class;
+    fn is_ours(&self) -> bool {
+        false
+    }
+    /// Encryption and digests that the time includes.
+    fn protection(&self) -> &str;
+    /// First line of what the program says about its version. An error of kind `Missing` tells how to get it.
+    fn version(&self) -> Result<String>;
+    /// The command of the server, in the foreground, if the tool has one; writes the configuration it needs.
+    fn server(&self, _bed: &Bed) -> Result<Option<(Command, Ready)>> {
+        Ok(None)
+    }
+    /// Makes the client known to the started server.
+    fn enrol(&self, _bed: &Bed) -> Result<()> {
+        Ok(())
+    }
+    /// The command that delivers the content of `set.source` into the existing, empty `delivery`.
+    fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command;
+    /// The duration that the program itself reports.
+    fn reported_seconds(&self, _stdout: &str) -> Option<f64> {
+        None
+    }
+}
+
+/// Names that `rival` knows.
+pub const RIVALS: [&str; 3] = ["globus-url-copy", "rsync", "cp"];
+
+pub fn rival(name: &str) -> Result<Box<dyn Tool>> {
+    match name {
+        "globus-url-copy" => Ok(Box::new(globus::Globus)),
+        "rsync" => Ok(Box::new(rsync::Rsync)),
+        "cp" => Ok(Box::new(copy::Copy)),
+        _ => Err(Error::usage(format!("rival {name:?}"), format!("known are {}", RIVALS.join(", ")))),
+    }
+}
+
+/// Our program, between hosts and within one, in each of the given builds.
+pub fn ours(variants: &[Variant]) -> Vec<Box<dyn Tool>> {
+    let tool =
+        |variant: &Variant, index, class| Box::new(thalweg::Thalweg::new(variant, index, class)) as Box<dyn Tool>;
+    let of_class = |class| variants.iter().enumerate().map(move |(index, variant)| tool(variant, index, class));
+    of_class(Class::Network).chain(of_class(Class::Local)).collect()
+}
+
+/// First line that a program prints when asked for its version; some print it to standard error.
+pub fn version_of(program: &Path, argument: &str, package: &str) -> Result<String> {
+    let output = Command::new(program).arg(argument).output().map_err(|source| {
+        let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+        let kind = if is_missing { Kind::Missing } else { Kind::Failed };
+        let cause = if is_missing { format!("not installed; Debian package {package}") } else { source.to_string() };
+        Error::new(kind, "start", program.display(), cause)
+    })?;
+    let said = [output.stdout, output.stderr].concat();
+    let first = String::from_utf8_lossy(&said).lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
+    Ok(first.unwrap_or_else(|| "unknown version".into()))
+}
+
+/// A directory in the form that copies its content, not itself.
+pub(crate) fn with_slash(path: &Path) -> std::ffi::OsString {
+    let mut text = path.as_os_str().to_owned();
+    text.push("/");
+    text
+}
+
+/// The last component of a delivery, by which servers rooted at `Bed::delivered` know it.
+pub(crate) fn folder_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

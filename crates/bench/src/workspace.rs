@@ -1,0 +1,175 @@
+//! A folder in memory that belongs to one run, and memory that is warm when a run starts.
+//!
+//! Invariants:
+//! - The folder's name carries the process id and its start time, so the next run can tell whether its owner lives, and
+//!   removes it if not.
+//! - A ballast is gone before the clock starts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::account::{Machine, Stat};
+use crate::dataset::{self, Free};
+use crate::error::{Error, Kind, Result};
+
+/// Where folders are made unless the caller names a place: a tmpfs on every Linux host.
+const MEMORY_DIR: &str = "/dev/shm";
+const PREFIX: &str = "thalweg-bench-";
+/// Over which the load of others is judged, and how much of the machine they may use.
+const QUIET_WINDOW: Duration = Duration::from_millis(300);
+const QUIET_SHARE_MAX: f64 = 0.05;
+/// Above this many files the ballast has as many files as the set, since inodes and directory entries are memory too.
+const FEW_FILES_MAX: u64 = 10_000;
+/// Page tables, sockets and queues of the run want warm memory as well.
+const BALLAST_EXTRA_BYTES: u64 = 128 << 20;
+
+/// What a run waits for while its memory is being kept warm.
+#[derive(Clone, Copy, Debug)]
+pub struct Pauses {
+    /// A virtual machine may give free pages back to its host, after about two seconds, and pays several times more to
+    /// touch them again. Waiting with the ballast in place lets it give back what lies around it, not during the run.
+    pub memory: Duration,
+    /// The longest wait for others to leave the machine alone; a run that starts without that is marked disturbed.
+    pub quiet_max: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Pauses { memory: Duration::from_millis(2_200), quiet_max: Duration::from_secs(10) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Workspace {
+    path: PathBuf,
+    pauses: Pauses,
+}
+
+impl Workspace {
+    pub fn create(parent: Option<&Path>, pauses: Pauses) -> Result<Workspace> {
+        let parent = parent.unwrap_or(Path::new(MEMORY_DIR));
+        remove_leftovers(parent);
+        let pid = std::process::id();
+        let path = parent.join(format!("{PREFIX}{pid}-{}", start_time_ticks(pid).unwrap_or(0)));
+        // Only one run at a time per process: the folder of a second one would be the same.
+        fs::create_dir(&path).map_err(Error::io("create", &path))?;
+        Ok(Workspace { path, pauses })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses when the folder's file system cannot hold `bytes` more.
+    pub fn check_space(&self, bytes: u64) -> Result<()> {
+        let free = Free::at(&self.path)?;
+        if bytes <= free.bytes {
+            return Ok(());
+        }
+        let sizes = [bytes, free.bytes].map(model::quantity::ByteCount);
+        let cause = format!("needs {}, {} free", sizes[0], sizes[1]);
+        Err(Error::new(Kind::NoSpace, "race in", self.path.display(), cause))
+    }
+
+    /// Fills memory as a delivery of this size will. `Ballast::drop_now` gives it back, warm.
+    pub fn ballast(&self, files: u64, bytes: u64) -> Result<Ballast> {
+        let path = self.path.join("ballast");
+        remove_tree(&path)?;
+        let spec = if files > FEW_FILES_MAX {
+            format!("{files}x{}", bytes / files)
+        } else {
+            format!("2x{}", (bytes + BALLAST_EXTRA_BYTES) / 2)
+        };
+        dataset::run(&dataset::Options::new(spec, &path), &mut |_| ())?;
+        thread::sleep(self.pauses.memory);
+        wait_for_quiet(self.pauses.quiet_max);
+        Ok(Ballast { path })
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[derive(Debug)]
+pub struct Ballast {
+    path: PathBuf,
+}
+
+impl Ballast {
+    pub fn drop_now(self) -> Result<()> {
+        remove_tree(&self.path)
+    }
+}
+
+/// Removes a tree; that it does not exist is fine.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn wait_for_quiet(limit: Duration) {
+    let started = Instant::now();
+    let busy_max = QUIET_SHARE_MAX * dataset::cores() as f64 * QUIET_WINDOW.as_secs_f64();
+    while started.elapsed() < limit {
+        let before = Machine::read();
+        thread::sleep(QUIET_WINDOW);
+        let after = Machine::read();
+        if after.busy_seconds + after.steal_seconds - before.busy_seconds - before.steal_seconds <= busy_max {
+            return;
+        }
+    }
+}
+
+fn remove_leftovers(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|owner| owner.split_once('-'));
+        let Some((pid, start)) = owner else { continue };
+        let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
+        if start_time_ticks(pid) != Some(start) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn start_time_ticks(pid: u32) -> Option<u64> {
+    Stat::read(pid).map(|stat| stat.start_time_ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_runs_folder_is_removed_and_a_living_ones_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let living = format!("{PREFIX}{own}-{}", start_time_ticks(own).unwrap());
+        // The same process id with another start time is another process.
+        for name in [&format!("{PREFIX}{own}-1"), &living, "thalweg-bench-notes", "other"] {
+            fs::create_dir_all(dir.path().join(name).join("inside")).unwrap();
+        }
+        remove_leftovers(dir.path());
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["other", &living, "thalweg-bench-notes"]);
+    }
+
+    #[test]
+    fn a_workspace_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
+        let workspace = Workspace::create(Some(dir.path()), pauses).unwrap();
+        fs::write(workspace.path().join("file"), b"content").unwrap();
+        drop(workspace);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
