@@ -30,6 +30,9 @@ use wire::{CloseCode, FrameReader, Message, Refusal};
 const EARLY_STREAMS: u32 = 2;
 /// Lanes that fail one after the other without anything moving end the job.
 const LANE_FAILURES_MAX: u32 = 8;
+/// Wait before a failed lane is replaced, doubled with every failure; forgotten after a time without any.
+const LANE_RETRY_FIRST: Duration = Duration::from_millis(100);
+const LANE_QUIET: Duration = Duration::from_secs(60);
 /// How often a running job looks after its lanes.
 const CARE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -260,7 +263,7 @@ impl Client {
             if interrupt() {
                 running.job.cancel(CloseCode::Cancelled, "interrupted");
             }
-            lanes.tend(progress);
+            lanes.tend();
             if let Some(ending) = &self.shared.state.lock().unwrap().ended {
                 running.job.stop(ending.clone());
             }
@@ -375,9 +378,9 @@ struct Lanes {
 #[derive(Default)]
 struct LaneState {
     alive: AtomicU32,
-    /// Failures since something moved.
+    /// Failures without a quiet time between them.
     failures: AtomicU32,
-    last_failure: Mutex<Option<String>>,
+    last_failure: Mutex<Option<(Instant, String)>>,
     congestion: Mutex<String>,
     next_stream: AtomicU32,
     /// Lanes for which there was no memory, or that are not needed any more.
@@ -411,7 +414,7 @@ impl Lanes {
     }
 
     /// Replaces lanes that died, and starts more once the endpoint has told of itself.
-    fn tend(&mut self, progress: &Progress) {
+    fn tend(&mut self) {
         if !self.is_welcome_known && self.shared.state.lock().unwrap().welcome.is_some() {
             self.is_welcome_known = true;
             let is_sender = matches!(self.running.job, Job::Send(_));
@@ -422,13 +425,23 @@ impl Lanes {
         }
         let failures = self.state.failures.load(Relaxed);
         if failures >= LANE_FAILURES_MAX && self.state.alive.load(Relaxed) == 0 {
-            let why = self.state.last_failure.lock().unwrap().clone().unwrap_or_default();
+            let failure = self.state.last_failure.lock().unwrap().clone();
+            let why = failure.map_or(String::new(), |(_, why)| why);
             return self.running.job.stop(Ending::Lost(format!("no data stream could be kept open: {why}")));
         }
-        if progress.snapshot().counts.bytes_sent > 0 && self.state.alive.load(Relaxed) > 0 {
-            self.state.failures.store(0, Relaxed);
+        if self.may_start(failures) {
+            self.start_missing();
         }
-        self.start_missing();
+    }
+
+    /// After a failure the next lane waits twice as long as after the one before; a quiet time makes up for all.
+    fn may_start(&self, failures: u32) -> bool {
+        let Some((at, _)) = self.state.last_failure.lock().unwrap().clone() else { return true };
+        if at.elapsed() > LANE_QUIET {
+            self.state.failures.store(0, Relaxed);
+            return true;
+        }
+        at.elapsed() >= LANE_RETRY_FIRST * (1 << failures.min(10).saturating_sub(1))
     }
 
     fn start_missing(&mut self) {
@@ -486,7 +499,7 @@ impl LaneThread {
     }
 
     fn failed(&self, why: String) {
-        *self.state.last_failure.lock().unwrap() = Some(why);
+        *self.state.last_failure.lock().unwrap() = Some((Instant::now(), why));
         self.state.failures.fetch_add(1, Relaxed);
     }
 
