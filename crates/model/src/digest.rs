@@ -74,9 +74,11 @@ impl DigestAlgorithm {
         match self {
             DigestAlgorithm::Crc64Nvme => {
                 let mut crc = chunks[0].crc();
+                let whole = crc64_shift(chunk_bytes);
                 for (i, chunk) in chunks.iter().enumerate().skip(1) {
                     let length = chunk_bytes.min(size_bytes - i as u64 * chunk_bytes);
-                    crc = crc_fast::checksum_combine(CRC, crc, chunk.crc(), length);
+                    let shift = if length == chunk_bytes { whole } else { crc64_shift(length) };
+                    crc = crc64_multiply(shift, crc) ^ chunk.crc();
                 }
                 Digest::Crc64Nvme(crc)
             }
@@ -89,6 +91,41 @@ impl DigestAlgorithm {
             }
         }
     }
+}
+
+/// The generator of CRC-64/NVME, bits reversed.
+const CRC64_POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
+
+/// Product of two polynomials modulo the generator; bit 63 is the coefficient of 1.
+///
+/// crc-fast combines two checksums in 0.3 ms, which was 2 % of a profile of large files; this takes 60 ns. The method is
+/// that of zlib's crc32_combine: the CRC of two parts is crc1 * x^(8 * length of the second) + crc2.
+fn crc64_multiply(mut a: u64, mut b: u64) -> u64 {
+    let mut product = 0;
+    while a != 0 {
+        if a >> 63 == 1 {
+            product ^= b;
+        }
+        a <<= 1;
+        b = (b >> 1) ^ if b & 1 == 1 { CRC64_POLYNOMIAL } else { 0 };
+    }
+    product
+}
+
+/// x^(8 * bytes) modulo the generator.
+fn crc64_shift(bytes: u64) -> u64 {
+    let mut power = 1 << 63;
+    // x^8, then its squares.
+    let mut square = 1u64 << 55;
+    let mut left = bytes;
+    while left != 0 {
+        if left & 1 == 1 {
+            power = crc64_multiply(square, power);
+        }
+        square = crc64_multiply(square, square);
+        left >>= 1;
+    }
+    power
 }
 
 /// Chaining value of the subtree over `length` bytes made of these chunk chaining values.
@@ -275,6 +312,17 @@ mod tests {
         // CRC-64/NVME check value of the CRC catalogue; BLAKE3 of the empty input from its specification.
         assert_eq!(DigestAlgorithm::Crc64Nvme.of_object(b"123456789").to_string(), "ae8b14860a799888");
         assert!(DigestAlgorithm::Blake3.of_object(b"").to_string().starts_with("af1349b9f5f9a1a6"));
+    }
+
+    #[test]
+    fn combined_checksums_agree_with_the_library() {
+        for (first, second) in
+            [(&b"123456789"[..], &b"x"[..]), (b"", b"abc"), (b"abc", b""), (&[7; 5000], &[9; 70_001])]
+        {
+            let (a, b) = (crc_fast::checksum(CRC, first), crc_fast::checksum(CRC, second));
+            let expected = crc_fast::checksum_combine(CRC, a, b, second.len() as u64);
+            assert_eq!(crc64_multiply(crc64_shift(second.len() as u64), a) ^ b, expected);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod quantity;
 pub mod location;
 pub mod options;
 pub mod outcome;
+pub mod manifest;
 pub mod progress;
 
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
@@ -18,6 +19,6 @@ pub use entry::{Entry, Generation, Kind, Timestamp};
 pub use extent::{Extent, ExtentSet};
 pub use id::{JobId, ObjectId, Pin, SessionId};
 pub use location::Location;
-pub use options::TransferOptions;
 pub use name::Name;
+pub use options::TransferOptions;
 pub use outcome::{Exit, Failure, FailureKind};

@@ -82,7 +82,7 @@ pub struct LaneTimes {
 
 impl LaneTimes {
     pub fn total_ns(&self) -> u64 {
-        self.stage_ns.iter().sum()
+        self.stage_ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
     pub fn share(&self, stage: Stage) -> f64 {
@@ -93,11 +93,11 @@ impl LaneTimes {
     }
 
     pub fn add(&mut self, other: &LaneTimes) {
-        self.lanes += other.lanes;
+        self.lanes = self.lanes.saturating_add(other.lanes);
         self.processors = self.processors.max(other.processors);
-        self.cpu_ns += other.cpu_ns;
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         for (sum, ns) in self.stage_ns.iter_mut().zip(other.stage_ns) {
-            *sum += ns;
+            *sum = sum.saturating_add(ns);
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct Counts {
 /// What limited the rate.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bottleneck {
-    /// A stage's name, or `network`, `cpu-sender`, `cpu-receiver`, `none`.
+    /// A stage's name, or `network`, `cpu` (local copies), `cpu-sender`, `cpu-receiver`, `none`.
     pub stage: &'static str,
     /// Share of the lanes' time that it held, 0 to 1.
     pub share: f64,

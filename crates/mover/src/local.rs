@@ -214,8 +214,7 @@ impl Lane<'_> {
             return self.copy_open_ended(object, extent, &*file);
         }
         let header = ChunkHeader { object: object.entry.id, extent };
-        let moved =
-            send_chunk_payload(self.sender, &mut self.reader, object, &*file, extent, &mut self.target, header);
+        let moved = send_chunk_payload(self.sender, &mut self.reader, object, &*file, extent, &mut self.target, header);
         match (moved, self.target.refused.take()) {
             (_, Some(refusal)) => Err(refusal),
             (Err(e), None) => Err(Refusal::new(CloseCode::Internal, &e.to_string())),

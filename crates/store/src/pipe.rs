@@ -183,7 +183,7 @@ impl Sink for PipeSink {
         if entry.id == ObjectId(1) { Ok(Decision::Absent) } else { Err(not_a_file("write second file", entry)) }
     }
 
-    fn lane(&self) -> Result<Box<dyn SinkLane>> {
+    fn lane(&self, _: bool) -> Result<Box<dyn SinkLane>> {
         Ok(Box::new(PipeSinkLane { output: self.output.clone(), held: Vec::new() }))
     }
 
@@ -231,7 +231,7 @@ struct PipeSinkLane {
 }
 
 impl SinkLane for PipeSinkLane {
-    fn create(&mut self, _: &Entry) -> Result<()> {
+    fn create(&mut self, _: &Entry, _: PublishRule) -> Result<()> {
         self.held.clear();
         Ok(())
     }
@@ -245,10 +245,10 @@ impl SinkLane for PipeSinkLane {
         None
     }
 
-    fn seal(&mut self, entry: &Entry, rule: PublishRule, _: bool) -> Result<Staged> {
+    fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {
         self.output.write_at(0, &self.held)?;
-        self.output.publish(entry, rule, false)?;
-        Ok(Staged { number: 0, lane: 0, rule })
+        self.output.publish(entry, PublishRule::NoReplace, false)?;
+        Ok(Staged { number: 0, lane: 0, rule: PublishRule::NoReplace })
     }
 
     fn abandon(&mut self) {

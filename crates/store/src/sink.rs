@@ -74,8 +74,9 @@ pub trait Sink: Send + Sync {
 
     fn decide(&self, entry: &Entry) -> Result<Decision>;
 
-    /// One lane's own staging handle.
-    fn lane(&self) -> Result<Box<dyn SinkLane>>;
+    /// One lane's own staging handle. `is_published_at_once` says that each object is published by the lane right after
+    /// it is sealed, and by no one else: the sink may then stage it without a name.
+    fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>>;
 
     /// Opens staging for an object that arrives chunk by chunk, and returns the journal that an earlier attempt left
     /// under the same `stem` (letters and digits, at most 64). Two attempts at once never share staging: the second
@@ -112,15 +113,8 @@ pub trait Sink: Send + Sync {
 }
 
 pub trait SinkLane: Send {
-    /// Stages a whole small object with its metadata. When `sync` is set it is durable on return.
-    fn put(&mut self, entry: &Entry, bytes: &[u8], rule: PublishRule, sync: bool) -> Result<Staged> {
-        self.create(entry)?;
-        self.write(bytes)?;
-        self.seal(entry, rule, sync)
-    }
-
     /// Starts an object that comes in order, block by block. One at a time; a second `create` abandons the first.
-    fn create(&mut self, entry: &Entry) -> Result<()>;
+    fn create(&mut self, entry: &Entry, rule: PublishRule) -> Result<()>;
 
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
@@ -128,7 +122,7 @@ pub trait SinkLane: Send {
     fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>>;
 
     /// Sets metadata and completes the object in staging.
-    fn seal(&mut self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<Staged>;
+    fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged>;
 
     /// Removes the object under way.
     fn abandon(&mut self);

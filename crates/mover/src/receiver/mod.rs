@@ -16,8 +16,8 @@ mod write;
 mod commit;
 mod resume;
 
-pub use receive::run_lane;
 pub(crate) use receive::LocalLane;
+pub use receive::run_lane;
 pub use write::WriteEngine;
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};

@@ -4,7 +4,7 @@
 //! its digest is judged, a final name only after. What is sent twice or was taken back is read and dropped.
 
 use super::commit::{self, Item};
-use super::table::{Found, Listed};
+use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
 use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
@@ -12,6 +12,7 @@ use crate::limits::{BLOCK_BYTES, LANE_BYTES};
 use crate::memory::Memory;
 use crate::progress::LaneClock;
 use crate::sender::LaneEnd;
+use model::options::Verify;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, Extent, FailureKind};
 use net::DataStream;
@@ -233,7 +234,9 @@ enum Target {
 
 impl<'a> Writer<'a> {
     pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock) -> store::Result<Writer<'a>> {
-        Ok(Writer { job, sink: job.sink.lane()?, clock, queue: None, open: None })
+        // What is read back is looked for by name.
+        let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
+        Ok(Writer { job, sink: job.sink.lane(is_published_at_once)?, clock, queue: None, open: None })
     }
 
     /// Verifies, stages and publishes the files of a pack.
@@ -266,13 +269,14 @@ impl<'a> Writer<'a> {
         }
         self.clock.enter(Stage::Publish);
         self.job.settle(outcome);
+        self.clock.enter(Stage::Receive);
         Ok(())
     }
 
     fn store_small(&mut self, listed: Arc<Listed>, index: usize, bytes: &[u8], digest: Digest, outcome: &mut Outcome) {
-        let entry = &listed.expected(index).entry;
+        let Expected { entry, rule } = listed.expected(index);
         self.clock.enter(Stage::Create);
-        let written = self.sink.create(entry).and_then(|()| {
+        let written = self.sink.create(entry, *rule).and_then(|()| {
             self.clock.enter(Stage::Write);
             self.sink.write(bytes)
         });
@@ -294,7 +298,7 @@ impl<'a> Writer<'a> {
         let job = self.job;
         let expected = listed.expected(index);
         let sync = job.durability == Durability::File;
-        let staged = match self.sink.seal(&expected.entry, expected.rule, sync) {
+        let staged = match self.sink.seal(&expected.entry, sync) {
             Ok(staged) => staged,
             Err(e) => return job.fail(&listed, index, kind_of(&e), e.message()),
         };
@@ -327,7 +331,8 @@ impl<'a> Writer<'a> {
                     return Err(malformed("a chunk is not the whole of an object that is one chunk long"));
                 }
                 self.clock.enter(Stage::Create);
-                error = self.sink.create(&listed.expected(index).entry).err();
+                let Expected { entry, rule } = listed.expected(index);
+                error = self.sink.create(entry, *rule).err();
                 Target::Small(listed, index)
             }
             Found::Large(large) => {

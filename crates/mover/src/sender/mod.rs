@@ -12,9 +12,9 @@ mod read;
 mod send;
 
 pub(crate) use read::ChunkReader;
+pub(crate) use send::send_chunk_payload;
 pub(crate) use send::{ChunkTarget, read_small};
 pub use send::{LaneEnd, run_lane};
-pub(crate) use send::send_chunk_payload;
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};

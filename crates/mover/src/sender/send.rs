@@ -17,9 +17,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{SourceFile, SourceLane, SourceObject};
-use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table, pack_table_bytes};
-use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::CloseCode;
+use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table, pack_table_bytes};
+use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
 
 /// How a lane ended.
@@ -157,7 +157,7 @@ impl<'a> Lane<'a> {
             return self.send_open_ended(object, extent, &*file);
         }
         let header = ChunkHeader { object: object.entry.id, extent };
-        let mut stream = ChunkStream { stream: &mut self.stream, clock: &mut self.clock };
+        let mut stream = ChunkStream { stream: &mut self.stream, clock: &mut self.clock, head: None };
         send_chunk_payload(self.job, &mut self.reader, object, &*file, extent, &mut stream, header)
     }
 
@@ -292,17 +292,25 @@ fn fill(target: &mut dyn ChunkTarget, mut missing: u64) -> io::Result<()> {
 struct ChunkStream<'a> {
     stream: &'a mut DataStream,
     clock: &'a mut LaneClock,
+    /// Frame and chunk header: they leave with the first block.
+    head: Option<[u8; HEADER_BYTES + CHUNK_HEADER_BYTES]>,
 }
 
 impl ChunkTarget for ChunkStream<'_> {
     fn start(&mut self, header: &ChunkHeader, body_bytes: usize) -> io::Result<()> {
-        self.clock.enter(Stage::Send);
-        self.stream.send(&[&FrameHeader::new(FrameType::Chunk, body_bytes).encode(), &header.encode()])
+        let mut head = [0; HEADER_BYTES + CHUNK_HEADER_BYTES];
+        head[..HEADER_BYTES].copy_from_slice(&FrameHeader::new(FrameType::Chunk, body_bytes).encode());
+        head[HEADER_BYTES..].copy_from_slice(&header.encode());
+        self.head = Some(head);
+        Ok(())
     }
 
     fn block(&mut self, block: &[u8]) -> io::Result<()> {
         let before = self.stream.counters().send_blocked_ns;
-        let sent = self.stream.send(&[block]);
+        let sent = match self.head.take() {
+            Some(head) => self.stream.send(&[&head, block]),
+            None => self.stream.send(&[block]),
+        };
         // Sealing happens inside the call: what was not waiting for the socket stays with `Seal`.
         self.clock.enter(Stage::Send);
         self.clock.reassign(Stage::Seal, Stage::Send, self.stream.counters().send_blocked_ns - before);
@@ -312,6 +320,9 @@ impl ChunkTarget for ChunkStream<'_> {
     fn end(&mut self, trailer: &ChunkTrailer, _: Digest) -> io::Result<()> {
         self.clock.enter(Stage::Send);
         let mut bytes = Vec::with_capacity(64);
+        if let Some(head) = self.head.take() {
+            bytes.extend_from_slice(&head);
+        }
         trailer.put(&mut bytes);
         self.stream.send(&[&bytes])
     }

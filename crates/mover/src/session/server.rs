@@ -2,7 +2,9 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
-use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream};
+use super::{
+    ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
+};
 use crate::job::{Ending, Observer, options_from_wire};
 use crate::limits::JOIN_TIMEOUT;
 use crate::memory::Memory;
@@ -88,7 +90,13 @@ const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Server {
     pub fn new(host: Arc<dyn Host>, memory: Memory) -> Arc<Server> {
-        Arc::new(Server { host, memory, sessions: Mutex::default(), changed: Condvar::new(), receiving: Mutex::default() })
+        Arc::new(Server {
+            host,
+            memory,
+            sessions: Mutex::default(),
+            changed: Condvar::new(),
+            receiving: Mutex::default(),
+        })
     }
 
     /// Sessions that are open.
@@ -196,7 +204,10 @@ impl Server {
             return Err(Refusal::new(CloseCode::WrongState, "a session with this id is open"));
         }
         if sessions.len() >= SESSIONS_MAX {
-            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many sessions as it takes; try again later"));
+            return Err(Refusal::new(
+                CloseCode::Busy,
+                "the endpoint has as many sessions as it takes; try again later",
+            ));
         }
         Ok((id, grant, version, features))
     }

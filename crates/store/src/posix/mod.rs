@@ -1,6 +1,6 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
-//! `list` and `source` read, `staging`, `large` and `sink` write, `beneath` and `tree` keep both below their roots.
+//! `list` and `source` read, `staging`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their roots.
 
 pub mod beneath;
 mod tree;
@@ -8,6 +8,7 @@ mod list;
 mod source;
 mod staging;
 mod large;
+mod lane;
 mod sink;
 pub mod facts;
 pub mod engine;

@@ -7,6 +7,7 @@
 //!
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
+use super::lane::PosixSinkLane;
 use super::large::LargeFile;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
@@ -34,15 +35,15 @@ pub(super) struct Shared {
     /// Staging by device number.
     stagings: Mutex<HashMap<u64, Arc<Staging>>>,
     staging_parent: Arc<OwnedFd>,
-    lanes: RwLock<Vec<Arc<Lane>>>,
+    pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Directories whose names changed since the last `sync_names`.
     changed_directories: Mutex<HashSet<u64>>,
-    chmod: Option<(u32, u32)>,
+    pub chmod: Option<(u32, u32)>,
 }
 
-struct Lane {
-    directory: LaneDirectory,
-    staging: Arc<Staging>,
+pub(super) struct Lane {
+    pub directory: LaneDirectory,
+    pub staging: Arc<Staging>,
 }
 
 impl PosixSink {
@@ -226,14 +227,8 @@ impl Sink for PosixSink {
         }
     }
 
-    fn lane(&self) -> Result<Box<dyn SinkLane>> {
-        Ok(Box::new(PosixSinkLane {
-            shared: self.shared.clone(),
-            current: None,
-            lanes: Vec::new(),
-            file: None,
-            next_number: 0,
-        }))
+    fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>> {
+        Ok(Box::new(PosixSinkLane::new(self.shared.clone(), is_published_at_once)))
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
@@ -335,135 +330,13 @@ impl Sink for PosixSink {
     }
 }
 
-/// One lane's staging on each file system it met, and the object under way.
-struct PosixSinkLane {
-    shared: Arc<Shared>,
-    /// Where the last object went: the next one most often goes there too.
-    current: Option<Place>,
-    /// (device, number among the sink's lanes, the lane).
-    lanes: Vec<(u64, u64, Arc<Lane>)>,
-    file: Option<(OwnedFd, u64)>,
-    next_number: u64,
-}
-
-struct Place {
-    parent: ObjectId,
-    directory: Arc<OwnedFd>,
-    lane: Arc<Lane>,
-    lane_number: u64,
-    is_marked: bool,
-}
-
-impl PosixSinkLane {
-    fn place_for(&mut self, entry: &Entry) -> Result<()> {
-        if self.current.as_ref().is_some_and(|place| place.parent == entry.parent) {
-            return Ok(());
-        }
-        let directory = self.shared.open_directory(entry)?;
-        let staging = self.shared.staging_for(&directory)?;
-        let known = self.lanes.iter().find(|(device, ..)| *device == staging.device);
-        let (lane_number, lane) = match known {
-            Some((_, number, lane)) => (*number, lane.clone()),
-            None => {
-                let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
-                let mut all = self.shared.lanes.write().unwrap();
-                all.push(lane.clone());
-                let number = all.len() as u64 - 1;
-                self.lanes.push((staging.device, number, lane.clone()));
-                (number, lane)
-            }
-        };
-        self.current = Some(Place { parent: entry.parent, directory, lane, lane_number, is_marked: false });
-        Ok(())
-    }
-
-    fn place(&self) -> &Place {
-        self.current.as_ref().expect("an object under way has a place")
-    }
-}
-
-impl SinkLane for PosixSinkLane {
-    fn create(&mut self, entry: &Entry) -> Result<()> {
-        self.abandon();
-        self.place_for(entry)?;
-        self.next_number += 1;
-        let name = FileNumber::new(self.next_number);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(entry.mode & 0o777);
-        let created = openat(&self.place().lane.directory.directory, name.as_c_str(), flags, mode);
-        let path = || self.shared.tree.path(entry.parent.0, entry.name.as_bytes());
-        self.file = Some((created.map_err(|e| Error::new("create file", path(), e))?, self.next_number));
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (file, _) = self.file.as_ref().expect("write follows create");
-        write_all(file.as_fd(), bytes).map_err(|e| {
-            self.abandon();
-            Error::new("write file", b"", e)
-        })
-    }
-
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
-        let (file, _) = self.file.as_ref()?;
-        rustix::fs::ftruncate(file, expected_bytes).ok()?;
-        Some(file.as_fd())
-    }
-
-    fn seal(&mut self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<Staged> {
-        let (file, number) = self.file.as_ref().expect("seal follows create");
-        let number = *number;
-        let sealed = (|| {
-            if let Some((mode, _)) = self.shared.chmod {
-                fchmod(file, Mode::from_raw_mode(mode))?;
-            }
-            futimens(file, &times_of(entry.generation.modified))?;
-            if sync { fsync(file) } else { Ok(()) }
-        })();
-        if let Err(e) = sealed {
-            self.abandon();
-            return Err(Error::new("write file", b"", e));
-        }
-        self.file = None;
-        Ok(Staged { number, lane: self.place().lane_number, rule })
-    }
-
-    fn abandon(&mut self) {
-        if let Some((_, number)) = self.file.take() {
-            let name = FileNumber::new(number);
-            let _ = unlinkat(&self.place().lane.directory.directory, name.as_c_str(), AtFlags::empty());
-        }
-    }
-
-    fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
-        let place = self.current.as_mut().expect("published by the lane that staged it");
-        debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane);
-        let name = FileNumber::new(staged.number);
-        let from = place.lane.directory.directory.as_fd();
-        let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
-        if published.is_err() {
-            let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
-        } else if !place.is_marked {
-            place.is_marked = true;
-            self.shared.changed(entry.parent);
-        }
-        published
-    }
-}
-
-impl Drop for PosixSinkLane {
-    fn drop(&mut self) {
-        self.abandon();
-    }
-}
-
 pub(super) fn times_of(modified: Timestamp) -> Timestamps {
     let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
     let modified = Timespec { tv_sec: modified.seconds as _, tv_nsec: modified.nanoseconds as _ };
     Timestamps { last_access: omitted, last_modification: modified }
 }
 
-fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
+pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(file, bytes) {
             Ok(0) => return Err(Errno::IO),

@@ -1,0 +1,222 @@
+//! One lane's staging of small files: a private directory on each file system it meets, or no name at all.
+//!
+//! Where the storage is memory and the lane publishes at once, a file is made without a name (O_TMPFILE) and linked to
+//! its final one: one directory operation instead of two, and no rename lock shared by all lanes (9 % less CPU per file
+//! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
+
+use super::facts;
+use super::sink::{Lane, Shared, times_of, write_all};
+use super::staging::FileNumber;
+use crate::sink::{PublishRule, SinkLane, Staged};
+use crate::{Error, Result};
+use model::{Entry, FailureKind, ObjectId};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fsync, futimens, linkat, openat, unlinkat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub(super) struct PosixSinkLane {
+    shared: Arc<Shared>,
+    /// Where the last object went: the next one most often goes there too.
+    current: Option<Place>,
+    /// (device, number among the sink's lanes, the lane).
+    lanes: Vec<(u64, u64, Arc<Lane>)>,
+    file: Option<Open>,
+    /// Sealed without a name, waiting for it.
+    unnamed: Option<OwnedFd>,
+    may_be_unnamed: bool,
+    next_number: u64,
+}
+
+struct Place {
+    parent: ObjectId,
+    directory: Arc<OwnedFd>,
+    lane: Arc<Lane>,
+    lane_number: u64,
+    is_memory_backed: bool,
+    is_marked: bool,
+}
+
+/// The object under way. Number 0 is one without a name.
+struct Open {
+    file: OwnedFd,
+    number: u64,
+    rule: PublishRule,
+}
+
+const UNNAMED: u64 = 0;
+
+impl PosixSinkLane {
+    pub fn new(shared: Arc<Shared>, is_published_at_once: bool) -> PosixSinkLane {
+        PosixSinkLane {
+            shared,
+            current: None,
+            lanes: Vec::new(),
+            file: None,
+            unnamed: None,
+            may_be_unnamed: is_published_at_once,
+            next_number: UNNAMED,
+        }
+    }
+
+    fn place_for(&mut self, entry: &Entry) -> Result<()> {
+        if self.current.as_ref().is_some_and(|place| place.parent == entry.parent) {
+            return Ok(());
+        }
+        let directory = self.shared.open_directory(entry)?;
+        let staging = self.shared.staging_for(&directory)?;
+        let known = self.lanes.iter().find(|(device, ..)| *device == staging.device);
+        let (lane_number, lane) = match known {
+            Some((_, number, lane)) => (*number, lane.clone()),
+            None => {
+                let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
+                let mut all = self.shared.lanes.write().unwrap();
+                all.push(lane.clone());
+                let number = all.len() as u64 - 1;
+                self.lanes.push((staging.device, number, lane.clone()));
+                (number, lane)
+            }
+        };
+        let is_memory_backed = facts::is_memory_backed(directory.as_fd());
+        let parent = entry.parent;
+        self.current = Some(Place { parent, directory, lane, lane_number, is_memory_backed, is_marked: false });
+        Ok(())
+    }
+
+    fn place(&self) -> &Place {
+        self.current.as_ref().expect("an object under way has a place")
+    }
+
+    fn path(&self, entry: &Entry) -> Vec<u8> {
+        self.shared.tree.path(entry.parent.0, entry.name.as_bytes())
+    }
+
+    /// Makes the file without a name, if that is possible and pays here.
+    fn create_unnamed(&mut self, mode: Mode, rule: PublishRule) -> Option<Open> {
+        let place = self.current.as_ref()?;
+        if !self.may_be_unnamed || !place.is_memory_backed || rule != PublishRule::NoReplace {
+            return None;
+        }
+        match openat(&place.directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+            Ok(file) => Some(Open { file, number: UNNAMED, rule }),
+            Err(_) => {
+                self.may_be_unnamed = false;
+                None
+            }
+        }
+    }
+
+    /// Links the sealed file to its name. `None` when the kernel does not let this user do so: it is staged the other
+    /// way from then on.
+    fn link(&mut self, entry: &Entry, file: &OwnedFd) -> std::result::Result<(), Errno> {
+        linkat(file, c"", &self.place().directory, entry.name.as_c_str(), AtFlags::EMPTY_PATH)
+    }
+
+    /// Where linking an unnamed file is not allowed, its content moves to a named one.
+    fn rename_instead(&mut self, entry: &Entry, file: OwnedFd) -> Result<()> {
+        self.may_be_unnamed = false;
+        let fail = |e: Errno| Error::new("write file", b"", e);
+        let mut content = vec![0; rustix::fs::fstat(&file).map_err(fail)?.st_size as usize];
+        let read = rustix::io::pread(&file, &mut content, 0).map_err(fail)?;
+        self.create(entry, PublishRule::NoReplace)?;
+        self.write(&content[..read])?;
+        let staged = self.seal(entry, false)?;
+        self.publish(entry, staged)
+    }
+}
+
+impl SinkLane for PosixSinkLane {
+    fn create(&mut self, entry: &Entry, rule: PublishRule) -> Result<()> {
+        self.abandon();
+        self.place_for(entry)?;
+        let mode = Mode::from_raw_mode(entry.mode & 0o777);
+        self.file = self.create_unnamed(mode, rule);
+        if self.file.is_none() {
+            self.next_number += 1;
+            let name = FileNumber::new(self.next_number);
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let created = openat(&self.place().lane.directory.directory, name.as_c_str(), flags, mode);
+            let file = created.map_err(|e| Error::new("create file", self.path(entry), e))?;
+            self.file = Some(Open { file, number: self.next_number, rule });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let open = self.file.as_ref().expect("write follows create");
+        write_all(open.file.as_fd(), bytes).map_err(|e| {
+            self.abandon();
+            Error::new("write file", b"", e)
+        })
+    }
+
+    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
+        let open = self.file.as_ref()?;
+        rustix::fs::ftruncate(&open.file, expected_bytes).ok()?;
+        Some(open.file.as_fd())
+    }
+
+    fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {
+        let Open { file, number, rule } = self.file.as_ref().expect("seal follows create");
+        let (number, rule) = (*number, *rule);
+        let sealed = (|| {
+            if let Some((mode, _)) = self.shared.chmod {
+                fchmod(file, Mode::from_raw_mode(mode))?;
+            }
+            futimens(file, &times_of(entry.generation.modified))?;
+            if sync { fsync(file) } else { Ok(()) }
+        })();
+        if let Err(e) = sealed {
+            self.abandon();
+            return Err(Error::new("write file", b"", e));
+        }
+        let open = self.file.take();
+        if number == UNNAMED {
+            self.unnamed = open.map(|open| open.file);
+        }
+        Ok(Staged { number, lane: self.place().lane_number, rule })
+    }
+
+    fn abandon(&mut self) {
+        self.unnamed = None;
+        if let Some(open) = self.file.take()
+            && open.number != UNNAMED
+        {
+            let name = FileNumber::new(open.number);
+            let _ = unlinkat(&self.place().lane.directory.directory, name.as_c_str(), AtFlags::empty());
+        }
+    }
+
+    fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
+        if let Some(file) = self.unnamed.take() {
+            return match self.link(entry, &file) {
+                Ok(()) => Ok(()),
+                Err(Errno::EXIST) => {
+                    let why = "another writer made this name meanwhile";
+                    Err(Error::of_kind(FailureKind::InTheWay, "publish", self.path(entry), why))
+                }
+                // Without CAP_DAC_READ_SEARCH older kernels do not know an unnamed file by its descriptor.
+                Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => self.rename_instead(entry, file),
+                Err(e) => Err(Error::new("publish", self.path(entry), e)),
+            };
+        }
+        let place = self.current.as_mut().expect("published by the lane that staged it");
+        debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane);
+        let name = FileNumber::new(staged.number);
+        let from = place.lane.directory.directory.as_fd();
+        let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
+        if published.is_err() {
+            let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
+        } else if !place.is_marked {
+            place.is_marked = true;
+            self.shared.changed(entry.parent);
+        }
+        published
+    }
+}
+
+impl Drop for PosixSinkLane {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
