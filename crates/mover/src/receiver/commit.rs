@@ -11,6 +11,7 @@ use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
 use model::options::Verify;
 use model::{ChunkHasher, Digest, FailureKind};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::Staged;
@@ -25,6 +26,7 @@ pub enum Item {
 pub struct Committer {
     queue: Mutex<VecDeque<Item>>,
     changed: Condvar,
+    is_busy: AtomicBool,
 }
 
 impl Committer {
@@ -36,6 +38,11 @@ impl Committer {
         }
         queue.push_back(item);
         self.changed.notify_all();
+    }
+
+    /// A group is on its way to storage: lanes that wait now wait for it.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy.load(Relaxed)
     }
 
     pub fn wake(&self) {
@@ -62,7 +69,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
             return discard(job, group);
         }
         if !group.is_empty() {
+            job.committer.is_busy.store(true, Relaxed);
             commit(job, group);
+            job.committer.is_busy.store(false, Relaxed);
         }
         if last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL {
             let large = job.table.lock().unwrap().large_objects();

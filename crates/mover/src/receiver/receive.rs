@@ -99,7 +99,13 @@ impl<'a> StreamLane<'a> {
         let mut head = [0; HEADER_BYTES];
         loop {
             self.writer.clock.enter(Stage::Receive);
+            let before = self.stream.counters().recv_blocked_ns;
             self.stream.recv_exact(&mut head)?;
+            if self.job.committer.is_busy() {
+                self.writer.clock.enter(Stage::Open);
+                let blocked_ns = self.stream.counters().recv_blocked_ns - before;
+                self.writer.clock.reassign(Stage::Receive, Stage::Sync, blocked_ns);
+            }
             let header = FrameHeader::decode(&head)?;
             let Some(frame_type) = header.known()? else {
                 self.skip(header.body_bytes as usize)?;
