@@ -1,1 +1,39 @@
-//! daemon
+//! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
+//!
+//! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
+//! enrolled, `host` opens paths below the root, `transfer_log` and `history` record. The asking side: `endpoints` keeps
+//! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
+//!
+//! Invariants:
+//! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
+//! - Nothing a peer names reaches outside the root, and the root never holds the endpoint's own files (F130).
+//! - Every count a peer can drive up has a bound: connections, threads, enrolled clients, log bytes.
+//!
+//! Not here: the data path (`mover`), printing and signals (the program).
+
+mod error;
+mod time;
+mod private_file;
+pub mod paths;
+pub mod ticket;
+pub mod endpoints;
+mod connect;
+mod enrol;
+mod job_id;
+mod clients;
+mod gate;
+mod refusals;
+mod advertise;
+mod transfer_log;
+mod history;
+mod host;
+mod serve;
+
+pub use connect::{ConnectOptions, connect};
+pub use endpoints::{Endpoint, EndpointBook};
+pub use enrol::{Enrolled, enrol};
+pub use error::Error;
+pub use job_id::job_id;
+pub use paths::Paths;
+pub use serve::{ServeOptions, Served};
+pub use ticket::{Ticket, TicketError};

@@ -264,6 +264,9 @@ impl Client {
                 running.job.cancel(CloseCode::Cancelled, "interrupted");
             }
             lanes.tend();
+            if let Job::Send(job) = &running.job {
+                *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
+            }
             if let Some(ending) = &self.shared.state.lock().unwrap().ended {
                 running.job.stop(ending.clone());
             }

@@ -119,7 +119,7 @@ impl Server {
     pub fn shut_down(&self) {
         let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
         for session in sessions {
-            session.close(CloseCode::Cancelled, "the endpoint is shutting down; the same command continues later");
+            session.close(CloseCode::Busy, "the endpoint is shutting down; the same command continues later");
         }
     }
 

@@ -1,0 +1,152 @@
+//! What can be asked: the commands, and how their values read. Each command's flags stand in its own file.
+//!
+//! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins.
+
+use crate::commands::{cp, endpoint, serve, sum};
+#[cfg(feature = "bench")]
+use crate::commands::{bench, demo, generate};
+#[cfg(feature = "lab")]
+use crate::commands::lab;
+use clap::{Parser, Subcommand};
+use model::Location;
+use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use std::ffi::OsStr;
+
+/// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
+///
+/// On the host that keeps the data:
+///     thalweg serve --listen [::]:7740 --root /data --ticket-file ticket
+/// On the other host, with a copy of the file `ticket`:
+///     thalweg endpoint add lab --ticket-file ticket
+///     thalweg cp results/ lab:results/
+///     thalweg cp lab:results/ copy/
+#[derive(Parser, Debug)]
+#[command(name = "thalweg", version, verbatim_doc_comment, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run an endpoint: let others send to and fetch from a directory of this host
+    Serve(serve::Args),
+    /// Add, list or remove the endpoints this user knows
+    Endpoint(endpoint::Args),
+    /// Copy files and trees, to an endpoint, from one, or within this host
+    Cp(Box<cp::Args>),
+    /// Print a manifest of files (digest, size, path), or verify one
+    Sum(sum::Args),
+    /// Generate a data set to try things on
+    #[cfg(feature = "bench")]
+    Gen(generate::Args),
+    /// Show on this machine what it does: moves a data set through an endpoint and compares it
+    #[cfg(feature = "bench")]
+    Demo(demo::Args),
+    /// Race against other tools, with every delivery verified
+    #[cfg(feature = "bench")]
+    Bench(bench::Args),
+    /// Storage to try things on
+    #[cfg(feature = "lab")]
+    Lab(lab::Args),
+}
+
+/// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`.
+pub fn location(text: &OsStr) -> Result<Location, String> {
+    Location::parse(text).map_err(|e| e.to_string())
+}
+
+/// Reads `640` or `640,750`: permission bits of files and of directories.
+///
+/// One number is for files; directories get it with the right to enter wherever there is one to read.
+pub fn chmod(text: &str) -> Result<(u32, u32), String> {
+    let octal = |text: &str| match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(format!("{text:?} is not an octal mode from 000 to 777, such as 640 or 640,750")),
+    };
+    match text.split_once(',') {
+        Some((files, directories)) => Ok((octal(files)?, octal(directories)?)),
+        None => octal(text).map(|files| (files, files | (files & 0o444) >> 2)),
+    }
+}
+
+/// Reads a chunk length such as `8MiB`.
+pub fn chunk_bytes(text: &str) -> Result<u64, String> {
+    let bytes = model::quantity::parse_bytes(text)?;
+    if bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err("the chunk size must be a power of two from 1MiB to 1GiB".into())
+}
+
+/// Reads `HOST:PORT`; the port is 7740 where none is given.
+pub fn address(text: &str) -> Result<String, String> {
+    const PORT: u16 = 7740;
+    let has_port = match text.rsplit_once(':') {
+        Some((host, port)) => port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')),
+        None => false,
+    };
+    match text {
+        "" => Err("an address is HOST:PORT, such as [::]:7740".into()),
+        _ if has_port => Ok(text.to_owned()),
+        _ if text.contains(':') && !text.starts_with('[') => Ok(format!("[{text}]:{PORT}")),
+        _ => Ok(format!("{text}:{PORT}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_flag_has_a_variable_and_a_help_text() {
+        fn check(command: &clap::Command, path: &str) {
+            for arg in command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
+                let name = format!("{path} {}", arg.get_id());
+                assert!(arg.get_help().is_some() || arg.is_hide_set(), "{name} has no help");
+                if let Some(long) = arg.get_long() {
+                    let variable = arg.get_env().unwrap_or_else(|| panic!("{name} has no variable"));
+                    let expected = format!("THALWEG_{}", long.to_ascii_uppercase().replace('-', "_"));
+                    assert_eq!(variable.to_str(), Some(&expected[..]), "{name}");
+                }
+            }
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        Cli::command().debug_assert();
+        check(&Cli::command(), "thalweg");
+    }
+
+    #[test]
+    fn modes_are_octal_and_directories_can_be_entered_by_those_who_can_read() {
+        assert_eq!(chmod("640"), Ok((0o640, 0o750)));
+        assert_eq!(chmod("600,711"), Ok((0o600, 0o711)));
+        assert!(chmod("888").is_err());
+        assert!(chmod("4755").is_err());
+        assert!(chmod("640,").is_err());
+    }
+
+    #[test]
+    fn an_address_without_a_port_gets_the_usual_one() {
+        for (text, address) in [
+            ("127.0.0.1", "127.0.0.1:7740"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("::1", "[::1]:7740"),
+            ("[::1]", "[::1]:7740"),
+            ("[::]:99", "[::]:99"),
+            ("host:1", "host:1"),
+        ] {
+            assert_eq!(super::address(text).as_deref(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_are_powers_of_two_within_bounds() {
+        assert_eq!(chunk_bytes("8MiB"), Ok(8 << 20));
+        assert!(chunk_bytes("3MiB").is_err());
+        assert!(chunk_bytes("512KiB").is_err());
+        assert!(chunk_bytes("2GiB").is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! `thalweg bench`: races against other tools, run by the `bench` library.
+
+use super::generate::of_bench;
+use crate::exit::Result;
+use crate::interrupt::Interrupt;
+use crate::output::{line, note};
+use bench::compare::{self, ROUNDS_DEFAULT};
+use bench::tool::{RIVALS, Variant};
+use bench::{dataset, report};
+use model::Exit;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Race against other tools, with every delivery verified
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Part {
+    Compare(Box<Compare>),
+}
+
+/// Move the same sets with this program and with others, and report medians, spreads and ratios
+///
+/// Two hosts are two network namespaces on this machine, which needs root; without it only local copies race. Tools
+/// that are not installed are left out and named. Everything a run makes is removed.
+///
+/// Example:
+///     thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Compare {
+    /// What to move, as for `thalweg gen`; may be given several times [default: large, small, tiny]
+    #[arg(long = "set", value_name = "SPEC", env = "THALWEG_SET")]
+    sets: Vec<String>,
+    /// Against whom; may be given several times [default: all that are known]
+    #[arg(long = "rival", value_name = "TOOL", env = "THALWEG_RIVAL")]
+    rivals: Vec<String>,
+    /// Race without rivals
+    #[arg(long, conflicts_with = "rivals", env = "THALWEG_NO_RIVALS")]
+    no_rivals: bool,
+    /// Our program [default: this one]
+    #[arg(long, value_name = "FILE", env = "THALWEG_PROGRAM")]
+    program: Option<PathBuf>,
+    /// Added to our `cp`, such as --cp-arg=--streams=4
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, env = "THALWEG_CP_ARG")]
+    cp_arg: Vec<String>,
+    /// Added to our `serve`
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, env = "THALWEG_SERVE_ARG")]
+    serve_arg: Vec<String>,
+    /// Counted rounds; one more is run and discarded
+    #[arg(long, value_name = "N", default_value_t = ROUNDS_DEFAULT, env = "THALWEG_ROUNDS")]
+    rounds: u32,
+    /// Seconds after which a run is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, env = "THALWEG_LIMIT")]
+    limit: u64,
+    /// Do not measure the network and the file system alone
+    #[arg(long, env = "THALWEG_NO_CEILINGS")]
+    no_ceilings: bool,
+    /// Write report and raw samples to this directory
+    #[arg(long, value_name = "DIR", env = "THALWEG_OUT")]
+    out: Option<PathBuf>,
+    /// Where data sets and deliveries lie [default: a tmpfs]
+    #[arg(long, value_name = "DIR", env = "THALWEG_WORK_DIR")]
+    work_dir: Option<PathBuf>,
+    /// Another seed gives other bytes
+    #[arg(long, value_name = "N", default_value_t = dataset::SEED_DEFAULT, env = "THALWEG_SEED")]
+    seed: u64,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let Part::Compare(args) = args.part;
+    let interrupt = Interrupt::watch()?;
+    let program = match args.program {
+        Some(program) => program,
+        None => std::env::current_exe().map_err(|e| crate::exit::of_file("find", "this program", &e))?,
+    };
+    let variant = Variant {
+        serve_args: args.serve_arg.into_iter().map(Into::into).collect(),
+        cp_args: args.cp_arg.into_iter().map(Into::into).collect(),
+        ..Variant::new(program)
+    };
+    let defaults = compare::Options::default();
+    let rivals = if args.rivals.is_empty() { RIVALS.map(str::to_owned).to_vec() } else { args.rivals };
+    let options = compare::Options {
+        sets: if args.sets.is_empty() { defaults.sets } else { args.sets },
+        variants: vec![variant],
+        rivals: if args.no_rivals { Vec::new() } else { rivals },
+        rounds: args.rounds,
+        limit: Duration::from_secs(args.limit),
+        with_ceilings: !args.no_ceilings,
+        out: args.out,
+        work_dir: args.work_dir,
+        pauses: defaults.pauses,
+        seed: args.seed,
+        regenerate: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let raced = compare::run(&options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
+    line(report::summary_text(&raced).trim_end());
+    Ok(Exit::Done)
+}

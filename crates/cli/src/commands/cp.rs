@@ -1,0 +1,177 @@
+//! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
+
+use crate::args;
+use crate::exit::{self, Result, usage};
+use crate::interrupt::Interrupt;
+use crate::output::human;
+use crate::output::json::Events;
+use crate::output::progress::Mode;
+use crate::output;
+use crate::transfer::{self, Ended, Request};
+use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
+use model::{DigestAlgorithm, Exit, Location, TransferOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Copy files and trees, to an endpoint, from one, or within this host
+///
+/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), tw://ADDR:PORT/PATH, or `-` for
+/// standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
+/// directory, and made if it is missing; only where one single file is copied to a name without a trailing slash
+/// that is no directory yet, DST is its new name. A file called `a:b` is ./a:b.
+///
+/// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
+/// when the same command is given again. Every byte is verified before its file appears.
+///
+/// Examples:
+///     thalweg cp results/ lab:results/          send the contents of a directory
+///     thalweg cp lab:data/run7.h5 .             fetch one file
+///     tar c . | thalweg cp - lab:backup.tar     send what a program writes
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// What to copy; several sources must be on the same side
+    #[arg(required = true, value_name = "SRC", value_parser = LocationParser)]
+    sources: Vec<Location>,
+    /// Where to
+    #[arg(value_name = "DST", value_parser = LocationParser)]
+    destination: Location,
+    /// When a file is durable before it appears: each by itself, in groups, or not waited for
+    #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
+    fsync: Fsync,
+    /// Check what was sent, or also read back what the destination's storage holds
+    #[arg(long, value_name = "stream|reread", default_value = "stream", env = "THALWEG_VERIFY")]
+    verify: Verify,
+    /// The digest that is verified and listed; blake3 is cryptographic
+    #[arg(long, value_name = "crc64nvme|blake3", default_value = "crc64nvme", env = "THALWEG_DIGEST")]
+    digest: DigestAlgorithm,
+    /// Data streams [default: chosen from cores, buffers and distance; see --explain]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
+    streams: Option<u32>,
+    /// Congestion control, such as bbr or cubic [default: the system's]
+    #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
+    cc: Option<String>,
+    /// How storage is read and written; auto probes the file system
+    #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
+    engine: Engine,
+    /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB]
+    #[arg(long, value_name = "SIZE", value_parser = args::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
+    chunk_size: Option<u64>,
+    /// Write a manifest of what this run delivered: digest, size and path; `thalweg sum -c` verifies it later
+    #[arg(long, value_name = "FILE", env = "THALWEG_MANIFEST")]
+    manifest: Option<PathBuf>,
+    /// Write the paths that failed, one a line, with the reasons as comments
+    #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
+    report: Option<PathBuf>,
+    /// Never replace a file that is there
+    #[arg(long, env = "THALWEG_NO_CLOBBER")]
+    no_clobber: bool,
+    /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
+    #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
+    chmod: Option<(u32, u32)>,
+    /// Attempts in a row that may fail without anything having moved
+    #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
+    retries: u32,
+    /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
+    /// How progress is shown on standard error
+    #[arg(long, value_name = "auto|bar|plain|none", default_value = "auto", hide_possible_values = true, env = "THALWEG_PROGRESS")]
+    progress: Mode,
+    /// Afterwards, tell what was chosen by itself, and why
+    #[arg(long, env = "THALWEG_EXPLAIN")]
+    explain: bool,
+    /// Only errors
+    #[arg(short, long, env = "THALWEG_QUIET")]
+    quiet: bool,
+    /// Also tell what was chosen and every file that failed; twice logs what happens
+    #[arg(short, long, action = clap::ArgAction::Count, env = "THALWEG_VERBOSE")]
+    pub verbose: u8,
+    /// Accepted for habit: directories are always copied whole
+    #[arg(short, long, env = "THALWEG_RECURSIVE")]
+    recursive: bool,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let started = Instant::now();
+    let request = request(&args)?;
+    let interrupt = Interrupt::watch()?;
+    let events = args.json.then(|| Arc::new(Events::default()));
+    let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
+        Ok(ended) => ended,
+        Err(error) => Ended::before_the_start(&request, error),
+    };
+    if let Some(file) = &args.report {
+        human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
+    }
+    if !args.json && !args.quiet {
+        tell(&args, &ended);
+    }
+    if let Some(error) = &ended.error {
+        output::error(error);
+    }
+    if let Some(events) = &events {
+        if let Some(error) = &ended.error {
+            events.error(error, None);
+        }
+        events.done(&ended);
+    }
+    Ok(ended.exit)
+}
+
+fn request(args: &Args) -> Result<Request> {
+    if args.json && args.destination == Location::Pipe {
+        return Err(usage("--json and `-` both want standard output", "name a file as the destination, or leave --json away"));
+    }
+    Ok(Request {
+        sources: args.sources.clone(),
+        destination: args.destination.clone(),
+        options: TransferOptions {
+            fsync: args.fsync,
+            verify: args.verify,
+            digest: args.digest,
+            chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+            no_clobber: args.no_clobber,
+            chmod: args.chmod,
+            engine: args.engine,
+        },
+        streams: args.streams,
+        congestion: args.cc.clone(),
+        retries: args.retries,
+        manifest: args.manifest.clone(),
+        progress: args.progress.resolved(args.json, args.quiet),
+    })
+}
+
+/// What a person reads at the end.
+fn tell(args: &Args, ended: &Ended) {
+    let kept = if args.verbose > 0 { usize::MAX } else { human::FAILURES_SHOWN };
+    for line in human::failures(ended, kept).iter().chain(&human::summary(ended)) {
+        output::note(line);
+    }
+    if args.explain || args.verbose > 0 {
+        human::notes(ended).iter().for_each(|line| output::note(line));
+    }
+    if args.explain {
+        human::streams(ended).iter().for_each(|line| output::note(line));
+    }
+}
+
+/// Reads a location from bytes that need not be text.
+#[derive(Clone)]
+struct LocationParser;
+
+impl clap::builder::TypedValueParser for LocationParser {
+    type Value = Location;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> std::result::Result<Location, clap::Error> {
+        args::location(value)
+            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n")).with_cmd(command))
+    }
+}

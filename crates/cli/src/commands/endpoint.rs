@@ -1,0 +1,119 @@
+//! `thalweg endpoint`: the endpoints that this user knows, by name, address and identity.
+
+use crate::exit::{self, Result, error};
+use crate::output;
+use daemon::endpoints::Replace;
+use daemon::ticket::TICKET_TEXT_BYTES_MAX;
+use daemon::{EndpointBook, Paths, Ticket, enrol};
+use model::Exit;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Add, list or remove the endpoints this user knows
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    Add(Add),
+    Ls(Ls),
+    Rm(Rm),
+}
+
+/// Redeem a ticket: meet the endpoint, and know it by NAME from then on
+///
+/// The ticket is read from a file or from standard input, never from the command line, where others could see it.
+///
+/// Examples:
+///     thalweg endpoint add lab --ticket-file ticket
+///     ssh lab cat ticket | thalweg endpoint add lab --ticket-file -
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Add {
+    /// What to call it: letters, digits, `.`, `_` and `-`
+    name: String,
+    /// The ticket that `thalweg serve` wrote; `-` reads it from standard input
+    #[arg(long, value_name = "FILE|-", env = "THALWEG_TICKET_FILE")]
+    ticket_file: PathBuf,
+    /// Replace an endpoint of this name even if the ticket is of another identity
+    #[arg(long, env = "THALWEG_REPLACE")]
+    replace: bool,
+}
+
+/// List the known endpoints: name, addresses, identity
+///
+/// Example:
+///     thalweg endpoint ls
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Ls {
+    /// One JSON object for each endpoint
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
+}
+
+/// Forget an endpoint
+///
+/// Example:
+///     thalweg endpoint rm lab
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Rm {
+    name: String,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let paths = Paths::from_env()?;
+    let book = EndpointBook::new(paths.endpoints());
+    match args.action {
+        Action::Add(add) => add_endpoint(&paths, &book, add),
+        Action::Ls(ls) => list(&book, &ls),
+        Action::Rm(rm) => {
+            book.remove(&rm.name)?;
+            output::note(&format!("removed endpoint {}", rm.name));
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
+    let ticket = read_ticket(&add.ticket_file)?;
+    let replace = if add.replace { Replace::Always } else { Replace::SameIdentity };
+    let enrolled = enrol(&ticket, &add.name, &paths.identity()?, book, replace)?;
+    let rights = if enrolled.is_read_only { ", read only" } else { "" };
+    output::note(&format!("added endpoint {} ({}) at {}{rights}", add.name, enrolled.own_name, enrolled.address));
+    output::note(&format!("identity {}", enrolled.endpoint.pin));
+    output::note(&format!("try: thalweg cp FILE {}:", add.name));
+    Ok(Exit::Done)
+}
+
+fn read_ticket(file: &PathBuf) -> Result<Ticket> {
+    let mut text = Vec::new();
+    let limit = TICKET_TEXT_BYTES_MAX as u64 + 1;
+    let read = match file.as_os_str() == "-" {
+        true => std::io::stdin().lock().take(limit).read_to_end(&mut text),
+        false => File::open(file).and_then(|opened| opened.take(limit).read_to_end(&mut text)),
+    };
+    read.map_err(|e| exit::of_file("read ticket", file, &e))?;
+    let parsed = Ticket::parse(&String::from_utf8_lossy(&text));
+    parsed.map_err(|e| error(Exit::Usage, format!("read ticket {}: {e}", output::shown(file)), e.hint()))
+}
+
+fn list(book: &EndpointBook, ls: &Ls) -> Result<Exit> {
+    let endpoints = book.list()?;
+    for endpoint in &endpoints {
+        if ls.json {
+            output::line(&output::json::endpoint(endpoint));
+        } else {
+            output::line(&format!("{}\t{}\t{}", endpoint.name, endpoint.addresses.join(","), endpoint.pin));
+        }
+    }
+    if endpoints.is_empty() && !ls.json {
+        output::note("no endpoint is known yet; `thalweg endpoint add NAME --ticket-file FILE` adds one");
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,76 @@
+//! `thalweg serve`: an endpoint in the foreground.
+//!
+//! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
+
+use crate::args::address;
+use crate::exit::Result;
+use crate::interrupt::Interrupt;
+use crate::output;
+use daemon::{Paths, ServeOptions, Served};
+use model::Exit;
+use model::name::Escaped;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long clients get to hear that the endpoint goes away.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Run an endpoint: let others send to and fetch from a directory of this host
+///
+/// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
+/// one line. Whoever has the ticket can add the endpoint; guard it like a password. The first Ctrl-C or SIGTERM
+/// ends it in order, the second at once.
+///
+/// Example:
+///     thalweg serve --listen [::]:7740 --root /data --ticket-file ticket
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Where to listen; `[::]:7740` takes connections to any address of this host, IPv4 too
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
+    listen: String,
+    /// The directory that clients see; nothing outside it can be reached
+    #[arg(long, value_name = "DIR", env = "THALWEG_ROOT")]
+    root: PathBuf,
+    /// What the endpoint calls itself [default: the host's name]
+    #[arg(long, env = "THALWEG_NAME")]
+    name: Option<String>,
+    /// Where identity, known clients and logs are kept [default: $XDG_STATE_HOME/thalweg]
+    #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Write the ticket here once the endpoint is ready, readable by this user only
+    #[arg(long, value_name = "FILE", env = "THALWEG_TICKET_FILE")]
+    ticket_file: Option<PathBuf>,
+    /// The address that clients are to use, where it is not the one listened on; may be given several times
+    #[arg(long, value_name = "ADDR[:PORT]", env = "THALWEG_ADVERTISE", value_delimiter = ',')]
+    advertise: Vec<String>,
+    /// Let clients fetch, not send
+    #[arg(long, env = "THALWEG_READ_ONLY")]
+    read_only: bool,
+    /// Congestion control of the connections, such as bbr or cubic [default: the system's]
+    #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
+    cc: Option<String>,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let interrupt = Interrupt::watch()?;
+    let paths = Paths::from_env()?.with_state(args.state_dir);
+    let options = ServeOptions {
+        name: args.name,
+        ticket_file: args.ticket_file.clone(),
+        advertise: args.advertise,
+        read_only: args.read_only,
+        congestion: args.cc,
+        ..ServeOptions::new(args.listen, args.root, paths.state)
+    };
+    let served = Served::start(options)?;
+    let mut ready = format!("ready on {}, identity {}", served.local_addr(), served.pin());
+    match &args.ticket_file {
+        Some(file) => ready.push_str(&format!(", ticket in {}", Escaped(file.as_os_str().as_bytes()))),
+        None => ready.push_str(", no ticket (give --ticket-file to enrol clients)"),
+    }
+    output::line(&ready);
+    served.run_until(interrupt.flag(), DRAIN_PATIENCE)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,94 @@
+//! Ctrl-C and SIGTERM: the first asks the command to stop in order, the second stops it at once.
+//!
+//! Invariant: a command that does not come to its end within `PATIENCE` of the first signal is ended too, because a
+//! thread may stand in a read that never returns.
+
+use crate::exit::{self, Result};
+use model::Exit;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Longer than the slowest orderly stop: a checkpoint that waits for a disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether the user asked to stop. Clones share it.
+#[derive(Clone)]
+pub struct Interrupt {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Set inside the handler, so that it is true before anything else learns of the signal.
+    is_set: Arc<AtomicBool>,
+    /// The last signal; 0 before it.
+    signal: Arc<AtomicUsize>,
+    lock: Mutex<()>,
+    came: Condvar,
+}
+
+impl Interrupt {
+    /// Watches for both signals from here on.
+    pub fn watch() -> Result<Interrupt> {
+        let failed = |e| exit::error(Exit::Failed, format!("watch for signals: {}", exit::plain(&e)), "try again");
+        let is_set = Arc::new(AtomicBool::new(false));
+        let last = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_usize(signal, last.clone(), signal as usize).map_err(failed)?;
+            signal_hook::flag::register(signal, is_set.clone()).map_err(failed)?;
+        }
+        let shared = Arc::new(Shared { is_set, signal: last, lock: Mutex::new(()), came: Condvar::new() });
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let for_thread = shared.clone();
+        let watch = move || {
+            for (count, signal) in signals.forever().enumerate() {
+                for_thread.receive(signal, count == 0);
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
+        Ok(Interrupt { shared })
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.shared.is_set.load(SeqCst)
+    }
+
+    /// The flag itself, for whoever watches one.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.shared.is_set
+    }
+
+    /// Waits for the duration; true when the signal came meanwhile.
+    pub fn wait(&self, duration: Duration) -> bool {
+        let deadline = Instant::now() + duration;
+        let mut held = self.shared.lock.lock().unwrap();
+        while !self.is_set() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            held = self.shared.came.wait_timeout(held, left).unwrap().0;
+        }
+        true
+    }
+
+    /// The code of a command that stopped because of the signal.
+    pub fn exit(&self) -> Exit {
+        if self.shared.signal.load(SeqCst) == SIGTERM as usize { Exit::Terminated } else { Exit::Interrupted }
+    }
+}
+
+impl Shared {
+    fn receive(&self, signal: i32, is_first: bool) {
+        if !is_first {
+            std::process::exit(128 + signal);
+        }
+        drop(self.lock.lock().unwrap());
+        self.came.notify_all();
+        let end = move || {
+            std::thread::sleep(PATIENCE);
+            std::process::exit(128 + signal);
+        };
+        // Without the thread only the second signal ends a command that hangs.
+        let _ = std::thread::Builder::new().name("patience".into()).spawn(end);
+    }
+}

@@ -1,0 +1,146 @@
+//! What a person reads when a copy is over: what failed, three lines of result, and on request the choices behind it.
+
+use super::{counted, duration, shown};
+use crate::transfer::{Direction, Ended};
+use model::name::Escaped;
+use model::options::Verify;
+use model::quantity::ByteCount;
+use model::{Failure, FailureKind};
+use plan::{StreamInputs, stream_table};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Failures that are shown; the rest is counted.
+pub const FAILURES_SHOWN: usize = 20;
+
+/// One line for each failure, and how many more there are.
+pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
+    let line = |failure: &Failure| {
+        let word = if failure.kind == FailureKind::Special { "skipped" } else { "failed" };
+        format!("{word}: {}: {}", Escaped(&failure.path), Escaped(failure.message.as_bytes()))
+    };
+    let mut lines: Vec<_> = ended.failures.iter().take(shown_max).map(line).collect();
+    let more = ended.failures.len().saturating_sub(shown_max) as u64 + ended.failures_not_kept;
+    if more > 0 {
+        lines.push(format!("and {} more (--report FILE lists them)", super::grouped(more)));
+    }
+    lines
+}
+
+/// The three lines: what moved; how fast, how verified and how durable; what limited it.
+pub fn summary(ended: &Ended) -> Vec<String> {
+    if ended.report.is_none() {
+        return Vec::new();
+    }
+    vec![moved(ended), pace(ended), limit(ended)]
+}
+
+fn moved(ended: &Ended) -> String {
+    let mut text = format!(
+        "copied {}, {} to {}",
+        counted(ended.files_ok, "file", "files"),
+        ByteCount(ended.bytes),
+        shown(&ended.destination)
+    );
+    if ended.resumed_bytes > 0 {
+        text.push_str(&format!(" ({} of it in an earlier run)", ByteCount(ended.resumed_bytes)));
+    }
+    if ended.files_skipped > 0 {
+        text.push_str(&format!("; {} skipped", super::grouped(ended.files_skipped)));
+    }
+    if ended.files_failed > 0 {
+        text.push_str(&format!("; {} failed", super::grouped(ended.files_failed)));
+    }
+    text
+}
+
+fn pace(ended: &Ended) -> String {
+    let rate = ended.rate();
+    let mut text = format!(
+        "in {} at {rate} ({}/s)",
+        duration(ended.seconds),
+        ByteCount(rate.bytes_per_second as u64)
+    );
+    let per_second = ended.files_ok as f64 / ended.seconds.max(1e-9);
+    if ended.files_ok >= 100 {
+        text.push_str(&format!(", {} files/s", super::grouped(per_second as u64)));
+    }
+    let report = ended.report.as_ref();
+    if ended.direction != Direction::Local {
+        text.push_str(&format!("; TLS 1.3, {}", counted(report.map_or(0, |r| r.streams).into(), "stream", "streams")));
+    }
+    text.push_str(&format!("; verified by {}", ended.options.digest));
+    if ended.options.verify == Verify::Reread {
+        text.push_str(" and read back");
+    }
+    text.push_str(match report.map(|report| &report.durable[..]) {
+        Some("file") => "; durable, each file by itself",
+        Some("batch") => "; durable",
+        Some("memory") => "; in memory, not durable",
+        Some("never") => "; durability not waited for",
+        _ => "; not finished",
+    });
+    text
+}
+
+fn limit(ended: &Ended) -> String {
+    Escaped(ended.bottleneck.sentence.as_bytes()).to_string()
+}
+
+/// What the program chose by itself, and why.
+pub fn notes(ended: &Ended) -> Vec<String> {
+    let Some(report) = &ended.report else { return Vec::new() };
+    let mut lines: Vec<_> = report.notes.iter().map(|note| format!("note: {}", Escaped(note.as_bytes()))).collect();
+    let mut said = |what: &str, text: &str| {
+        if !text.is_empty() {
+            lines.push(format!("note: {what} {}", Escaped(text.as_bytes())));
+        }
+    };
+    said("storage engine at the destination:", &report.engine);
+    said("congestion control:", &report.congestion);
+    lines
+}
+
+/// How many streams these two hosts would get over paths of other lengths.
+pub fn streams(ended: &Ended) -> Vec<String> {
+    let Some(report) = ended.report.as_ref().filter(|_| ended.direction != Direction::Local) else { return Vec::new() };
+    let (here, there) = (&report.snapshot.here, &report.snapshot.there);
+    let inputs = StreamInputs {
+        rtt_us: report.snapshot.stream_facts.rtt_us_min,
+        send_buffer_bytes_max: net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20),
+        receive_buffer_bytes_max: None,
+        processors_here: here.processors,
+        processors_there: there.processors,
+        asked: None,
+        streams_max: plan::STREAMS_CHOSEN_MAX,
+        is_sequential: false,
+        congestion: report.congestion.clone(),
+    };
+    let row = |(rtt, choice): (String, plan::StreamChoice)| format!("  {rtt:>8}  {}", choice.reason);
+    let mut lines = vec!["streams between these two hosts, by round trip time:".to_owned()];
+    lines.extend(stream_table(&inputs).into_iter().map(row));
+    lines
+}
+
+/// Lists what failed, in a form that `--files-from` takes: a path a line, as its bytes are, reasons in lines that begin
+/// with `# `. If a path holds a line feed, every path ends with a NUL byte instead and there are no reasons
+/// (`--files-from0`).
+pub fn write_report(file: &Path, ended: &Ended) -> io::Result<()> {
+    let mut out = BufWriter::new(std::fs::File::create(file)?);
+    let failed = || ended.failures.iter().filter(|failure| failure.kind != FailureKind::Special);
+    let needs_nul = failed().any(|failure| failure.path.contains(&b'\n'));
+    for failure in failed() {
+        // A list of files takes a first `#` for a comment.
+        let prefix: &[u8] = if failure.path.first().is_some_and(|b| b"#;".contains(b)) { b"./" } else { b"" };
+        if needs_nul {
+            out.write_all(&[prefix, &failure.path, b"\0"].concat())?;
+        } else {
+            writeln!(out, "# {}: {}", failure.kind, Escaped(failure.message.as_bytes()))?;
+            out.write_all(&[prefix, &failure.path, b"\n"].concat())?;
+        }
+    }
+    if ended.failures_not_kept > 0 && !needs_nul {
+        writeln!(out, "# and {} more", ended.failures_not_kept)?;
+    }
+    out.flush()
+}

@@ -1,0 +1,254 @@
+//! Newline-delimited events for programs, as docs/json.md lists them and a test pins them.
+//!
+//! Invariants: the last event of a command is `done`; sizes are integers; a text is escaped as on a terminal, so that
+//! every path has a form and reads back. Fields may be added; none changes its meaning within one `v`.
+
+use crate::exit::{self, Error};
+use crate::output::progress::Sample;
+use crate::transfer::{Direction, Ended};
+use daemon::Endpoint;
+use model::name::Escaped;
+use model::options::Verify;
+use model::{Failure, FailureKind, JobId};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const VERSION: u32 = 1;
+
+/// Writes events to standard output, until nobody reads them.
+#[derive(Default)]
+pub struct Events {
+    is_closed: AtomicBool,
+}
+
+impl Events {
+    pub fn start(&self, start: &Start<'_>) {
+        self.write("start", start);
+    }
+
+    pub fn progress(&self, sample: &Sample) {
+        self.write("progress", &Progress::of(sample));
+    }
+
+    /// A file that was not delivered.
+    pub fn file(&self, failure: &Failure) {
+        let outcome = if failure.kind == FailureKind::Special { "skipped" } else { "failed" };
+        self.write(
+            "file",
+            &File {
+                path: Escaped(&failure.path).to_string(),
+                outcome,
+                reason: failure.kind.name(),
+                message: Escaped(failure.message.as_bytes()).to_string(),
+            },
+        );
+    }
+
+    /// What ended an attempt, and whether there will be another.
+    pub fn error(&self, error: &Error, retry_seconds: Option<f64>) {
+        let hint = error.hint.as_deref().unwrap_or_else(|| exit::hint_for(error.exit));
+        let retry_seconds = retry_seconds.map(rounded);
+        self.write("error", &Problem { message: &error.message, hint, code: error.exit as i32, retry_seconds });
+    }
+
+    pub fn done(&self, ended: &Ended) {
+        self.write("done", &Done::of(ended));
+    }
+
+    fn write(&self, event: &'static str, fields: &impl Serialize) {
+        #[derive(Serialize)]
+        struct Event<'a, T> {
+            v: u32,
+            event: &'static str,
+            #[serde(flatten)]
+            fields: &'a T,
+        }
+        if self.is_closed.load(Relaxed) {
+            return;
+        }
+        let text = serde_json::to_string(&Event { v: VERSION, event, fields }).expect("plain values have a JSON form");
+        if !super::line(&text) {
+            self.is_closed.store(true, Relaxed);
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct Start<'a> {
+    pub command: &'static str,
+    pub direction: Direction,
+    #[serde(serialize_with = "id")]
+    pub job: JobId,
+    pub sources: &'a [String],
+    pub destination: &'a str,
+}
+
+#[derive(Serialize)]
+struct Progress {
+    seconds: f64,
+    files: ProgressFiles,
+    directories: u64,
+    bytes: ProgressBytes,
+    is_listing_complete: bool,
+    bytes_per_second: u64,
+    bytes_per_second_average: u64,
+    files_per_second: u64,
+    seconds_left: Option<f64>,
+    streams: u32,
+    bottleneck: Limit,
+}
+
+#[derive(Serialize)]
+struct ProgressFiles {
+    listed: u64,
+    ok: u64,
+    skipped: u64,
+    failed: u64,
+}
+
+#[derive(Serialize)]
+struct ProgressBytes {
+    listed: u64,
+    ok: u64,
+    skipped: u64,
+    sent: u64,
+    resumed: u64,
+}
+
+impl Progress {
+    fn of(sample: &Sample) -> Progress {
+        let counts = &sample.counts;
+        Progress {
+            seconds: rounded(sample.seconds),
+            files: ProgressFiles {
+                listed: counts.files_listed,
+                ok: counts.files_done,
+                skipped: counts.files_skipped,
+                failed: counts.files_failed,
+            },
+            directories: counts.directories,
+            bytes: ProgressBytes {
+                listed: counts.bytes_listed,
+                ok: counts.bytes_done,
+                skipped: counts.bytes_skipped,
+                sent: counts.bytes_sent,
+                resumed: counts.bytes_resumed,
+            },
+            is_listing_complete: sample.is_listing_complete,
+            bytes_per_second: sample.rate_now.bytes_per_second as u64,
+            bytes_per_second_average: sample.rate_average.bytes_per_second as u64,
+            files_per_second: sample.files_per_second as u64,
+            seconds_left: sample.seconds_left.map(rounded),
+            streams: sample.streams,
+            bottleneck: Limit { stage: sample.bottleneck.stage, share: rounded(sample.bottleneck.share) },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct File {
+    path: String,
+    outcome: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    message: &'a str,
+    hint: &'a str,
+    code: i32,
+    retry_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Done {
+    files: DoneFiles,
+    directories: u64,
+    bytes: u64,
+    resumed_bytes: u64,
+    seconds: f64,
+    bytes_per_second: u64,
+    first_byte_seconds: Option<f64>,
+    durable: Option<String>,
+    verify: String,
+    tls: bool,
+    streams: u32,
+    engine: Option<String>,
+    cc: Option<String>,
+    rtt_us: Option<u64>,
+    retransmits: u64,
+    attempts: u32,
+    bottleneck: Limit,
+    notes: Vec<String>,
+    code: i32,
+}
+
+#[derive(Serialize)]
+struct DoneFiles {
+    ok: u64,
+    skipped: u64,
+    failed: u64,
+}
+
+#[derive(Serialize)]
+struct Limit {
+    stage: &'static str,
+    share: f64,
+}
+
+impl Done {
+    fn of(ended: &Ended) -> Done {
+        let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
+        let report = ended.report.as_ref();
+        let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
+        Done {
+            files: DoneFiles { ok: ended.files_ok, skipped: ended.files_skipped, failed: ended.files_failed },
+            directories: ended.directories,
+            bytes: ended.bytes,
+            resumed_bytes: ended.resumed_bytes,
+            seconds: rounded(ended.seconds),
+            bytes_per_second: ended.rate().bytes_per_second as u64,
+            first_byte_seconds: ended.first_byte_seconds.map(rounded),
+            durable: report.and_then(|report| said(&report.durable)),
+            verify: match ended.options.verify {
+                Verify::Stream => ended.options.digest.name().to_owned(),
+                Verify::Reread => format!("{}+reread", ended.options.digest),
+            },
+            tls: ended.direction != Direction::Local,
+            streams: report.map_or(0, |report| report.streams),
+            engine: report.and_then(|report| said(&report.engine)),
+            cc: report.and_then(|report| said(&report.congestion)),
+            rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),
+            retransmits: facts.retransmits,
+            attempts: ended.attempts,
+            bottleneck: Limit { stage: ended.bottleneck.stage, share: rounded(ended.bottleneck.share) },
+            notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
+            code: ended.exit as i32,
+        }
+    }
+}
+
+/// A known endpoint, for `endpoint ls --json`.
+pub fn endpoint(endpoint: &Endpoint) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        v: u32,
+        name: &'a str,
+        addresses: &'a [String],
+        identity: String,
+        added: &'a str,
+    }
+    let (name, addresses, added) = (&endpoint.name, &endpoint.addresses, &endpoint.added);
+    let line = Line { v: VERSION, name, addresses, identity: endpoint.pin.to_string(), added };
+    serde_json::to_string(&line).expect("plain values have a JSON form")
+}
+
+fn id<S: serde::Serializer>(job: &JobId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(job)
+}
+
+/// Microseconds are enough, and keep the text short.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}

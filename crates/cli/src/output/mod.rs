@@ -1,0 +1,82 @@
+//! Everything a person or a program reads: standard output carries data, standard error carries talk.
+//!
+//! Nothing outside this folder prints. A reader that goes away (a closed pipe) is a normal end of output, never an error.
+
+pub mod human;
+pub mod json;
+pub mod progress;
+
+use crate::exit::{self, Error};
+use model::name::Escaped;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// A line of data. False when nobody reads any more.
+pub fn line(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// A line of talk.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// The two lines of an error: what failed, what to do.
+pub fn error(error: &Error) {
+    let hint = error.hint.as_deref().unwrap_or_else(|| exit::hint_for(error.exit));
+    let _ = write!(std::io::stderr().lock(), "error: {}\nhint: {hint}\n", error.message);
+}
+
+/// A path so that it cannot harm a terminal.
+pub fn shown(path: impl AsRef<OsStr>) -> String {
+    Escaped(path.as_ref().as_bytes()).to_string()
+}
+
+/// A count as people read it: `21,002`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `21,002 files`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+}
+
+/// `0.42 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match seconds {
+        s if s < 1.0 => format!("{s:.3} s"),
+        s if s < 10.0 => format!("{s:.2} s"),
+        s if s < 100.0 => format!("{s:.1} s"),
+        _ if whole < 3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 21_002, 1_234_567].map(grouped), ["0", "999", "1,000", "21,002", "1,234,567"]);
+        assert_eq!(counted(1, "file", "files"), "1 file");
+    }
+
+    #[test]
+    fn durations_have_as_many_digits_as_matter() {
+        let shown = [0.0421, 2.5, 12.34, 200.0, 7500.0].map(duration);
+        assert_eq!(shown, ["0.042 s", "2.50 s", "12.3 s", "3 min 20 s", "2 h 5 min"]);
+    }
+}

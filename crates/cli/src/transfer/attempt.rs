@@ -1,0 +1,139 @@
+//! One run of the mover over the route.
+
+use super::Request;
+use super::ends::{LocalSink, LocalSource, Shape, check_apart, open_source};
+use super::of_store;
+use super::route::Route;
+use super::witness::Witness;
+use crate::exit::Result;
+use crate::interrupt::Interrupt;
+use daemon::{ConnectOptions, Endpoint};
+use model::{JobId, Location};
+use mover::local::{LocalSpec, copy};
+use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::{Ending, Memory, Observer, Progress, Report};
+use net::Identity;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub struct Attempt<'a> {
+    pub request: &'a Request,
+    pub route: &'a Route,
+    pub identity: Option<Identity>,
+    pub job: JobId,
+    pub witness: &'a Arc<Witness>,
+    pub interrupt: &'a Interrupt,
+}
+
+impl Attempt<'_> {
+    pub fn run(&self, progress: &Arc<Progress>) -> Result<Report> {
+        self.witness.start_attempt();
+        match self.route {
+            Route::Push { endpoint, path } => self.push(endpoint, path, progress),
+            Route::Pull { endpoint, paths } => self.pull(endpoint, paths, progress),
+            Route::Local => self.copy_here(progress),
+        }
+    }
+
+    fn push(&self, endpoint: &Endpoint, path: &[u8], progress: &Arc<Progress>) -> Result<Report> {
+        let LocalSource { source, is_single } = self.open_source()?;
+        let client = self.connect(endpoint)?;
+        let options = self.request.options.clone();
+        let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
+        let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
+        client.close();
+        Ok(report)
+    }
+
+    fn pull(&self, endpoint: &Endpoint, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
+        let client = self.connect(endpoint)?;
+        let shape = match paths {
+            [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
+                Shape::SingleOrTree
+            }
+            _ => Shape::Tree,
+        };
+        let destination = self.open_sink(shape, false)?;
+        let spec = PullSpec {
+            id: self.job,
+            paths: paths.to_vec(),
+            options: self.request.options.clone(),
+            rename_to: destination.rename_to.clone(),
+            is_sequential: destination.is_sequential,
+        };
+        let interrupted = || self.interrupt.is_set();
+        let sink = destination.sink.clone();
+        let pulled = client.pull(spec, sink, progress.clone(), self.observer(), &interrupted);
+        client.close();
+        self.settle(pulled, &destination)
+    }
+
+    fn copy_here(&self, progress: &Arc<Progress>) -> Result<Report> {
+        let LocalSource { source, is_single } = self.open_source()?;
+        check_apart(&self.request.sources, &self.request.destination)?;
+        let shape = if is_single { Shape::Single } else { Shape::Tree };
+        let destination = self.open_sink(shape, self.request.sources == [Location::Pipe])?;
+        let spec = LocalSpec {
+            id: self.job,
+            options: self.request.options.clone(),
+            rename_to: destination.rename_to.clone(),
+            lanes: self.request.streams,
+            is_sequential: destination.is_sequential,
+        };
+        let interrupted = || self.interrupt.is_set();
+        let sink = destination.sink.clone();
+        let copied = copy(spec, source, sink, progress.clone(), self.observer(), &interrupted);
+        self.settle(copied, &destination)
+    }
+
+    /// A copy that did not begin leaves no empty directory behind.
+    fn settle(&self, moved: store::Result<Report>, destination: &LocalSink) -> Result<Report> {
+        match &moved {
+            Ok(report) if matches!(report.ending, Ending::Finished(_)) => {}
+            _ => destination.abandon(),
+        }
+        moved.map_err(|e| of_store(&e, &self.request.destination.to_string()))
+    }
+
+    fn open_source(&self) -> Result<LocalSource> {
+        open_source(&self.request.sources, Box::new(Stdin { interrupt: self.interrupt.clone() }))
+    }
+
+    fn open_sink(&self, shape: Shape, is_stdin: bool) -> Result<LocalSink> {
+        LocalSink::open(&self.request.destination, shape, is_stdin, self.request.options.chmod)
+    }
+
+    fn connect(&self, endpoint: &Endpoint) -> Result<Client> {
+        let options = ConnectOptions {
+            congestion: self.request.congestion.clone(),
+            tuning: Tuning { streams: self.request.streams },
+            memory: Memory::default(),
+        };
+        let identity = self.identity.as_ref().expect("a route to an endpoint has an identity");
+        daemon::connect(endpoint, identity, &options)
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        Some(self.witness.clone())
+    }
+}
+
+/// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe
+/// dies of the same Ctrl-C, and what it wrote until then is not all it meant to write.
+struct Stdin {
+    interrupt: Interrupt,
+}
+
+/// The two programs are signalled within microseconds of each other.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(20);
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = io::stdin().lock().read(buffer)?;
+        if read == 0 && !buffer.is_empty() && self.interrupt.wait(SIGNAL_PATIENCE) {
+            return Err(io::Error::other("stopped before the end was certain"));
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,368 @@
+//! Carries out one copy, whatever its ends: finds the way, opens the ends, tries again when the connection is lost,
+//! and tells what came of it.
+//!
+//! `route` decides which way bytes go, `ends` opens what is on this host, `attempt` runs the mover once, `witness` keeps
+//! what failed and what was delivered.
+//! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
+
+mod route;
+mod ends;
+mod attempt;
+mod witness;
+
+use crate::exit::{self, Error, Result, error};
+use crate::interrupt::Interrupt;
+use crate::output::json::{Events, Start};
+use crate::output::progress::{self, Mode};
+use crate::output::{self, duration};
+use attempt::Attempt;
+use model::progress::Bottleneck;
+use model::quantity::Rate;
+use model::{Exit, Failure, Location, TransferOptions};
+use mover::{Ending, Progress, Report};
+use route::Route;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use witness::Witness;
+
+/// The pause before the first retry; it doubles up to `PAUSE_MAX`.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub sources: Vec<Location>,
+    pub destination: Location,
+    pub options: TransferOptions,
+    pub streams: Option<u32>,
+    pub congestion: Option<String>,
+    /// How often in a row an attempt may fail without having moved anything.
+    pub retries: u32,
+    pub manifest: Option<PathBuf>,
+    pub progress: Mode,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    Push,
+    Pull,
+    Local,
+}
+
+/// What came of it, all attempts together.
+pub struct Ended {
+    pub direction: Direction,
+    pub options: TransferOptions,
+    pub destination: String,
+    /// Of the last attempt that ran.
+    pub report: Option<Report>,
+    pub files_ok: u64,
+    pub files_skipped: u64,
+    pub files_failed: u64,
+    pub directories: u64,
+    /// Verified at the destination.
+    pub bytes: u64,
+    /// Of these, verified in an earlier run and not sent again.
+    pub resumed_bytes: u64,
+    pub seconds: f64,
+    pub first_byte_seconds: Option<f64>,
+    pub bottleneck: Bottleneck,
+    pub attempts: u32,
+    /// What failed, as far as it is kept.
+    pub failures: Vec<Failure>,
+    /// Failures and special files that are not kept.
+    pub failures_not_kept: u64,
+    /// What ended the run, or sums up its failures.
+    pub error: Option<Error>,
+    pub exit: Exit,
+}
+
+impl Ended {
+    /// A request that could not be begun.
+    pub fn before_the_start(request: &Request, error: Error) -> Ended {
+        let is_pull = request.sources.iter().any(Location::is_remote);
+        Ended {
+            direction: match (is_pull, request.destination.is_remote()) {
+                (true, _) => Direction::Pull,
+                (false, true) => Direction::Push,
+                (false, false) => Direction::Local,
+            },
+            options: request.options.clone(),
+            destination: request.destination.to_string(),
+            report: None,
+            files_ok: 0,
+            files_skipped: 0,
+            files_failed: 0,
+            directories: 0,
+            bytes: 0,
+            resumed_bytes: 0,
+            seconds: 0.0,
+            first_byte_seconds: None,
+            bottleneck: nothing_moved(),
+            attempts: 0,
+            failures: Vec::new(),
+            failures_not_kept: 0,
+            exit: error.exit,
+            error: Some(error),
+        }
+    }
+
+    pub fn rate(&self) -> Rate {
+        Rate::over(self.bytes.saturating_sub(self.resumed_bytes), self.seconds)
+    }
+}
+
+/// Runs the request to its end. An error means that nothing was tried.
+pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: Option<Arc<Events>>) -> Result<Ended> {
+    let paths = daemon::Paths::from_env();
+    let route = Route::find(request, paths.as_ref())?;
+    let identity = match &route {
+        Route::Local => None,
+        _ => Some(paths?.identity()?),
+    };
+    let job = route.job_id(request, identity.as_ref());
+    let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
+    if let Some(events) = &events {
+        let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
+        let destination = request.destination.to_string();
+        let direction = route.direction();
+        events.start(&Start { command: "cp", direction, job, sources: &sources, destination: &destination });
+    }
+    let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
+    let mut run = Run { request, direction: route.direction(), attempt, events, sums: Sums::default(), started };
+    let (report, failed) = run.until_the_end();
+    run.conclude(report, failed)
+}
+
+struct Run<'a> {
+    request: &'a Request,
+    direction: Direction,
+    attempt: Attempt<'a>,
+    events: Option<Arc<Events>>,
+    sums: Sums,
+    started: Instant,
+}
+
+/// What earlier attempts of this run have done.
+#[derive(Default)]
+struct Sums {
+    attempts: u32,
+    files: u64,
+    bytes: u64,
+    /// Of the first attempt: from a run before this one.
+    resumed_bytes: Option<u64>,
+    first_byte_seconds: Option<f64>,
+}
+
+impl Run<'_> {
+    /// Tries until the job ends, or trying again is pointless. Returns the last report, and why there is no more.
+    fn until_the_end(&mut self) -> (Option<Report>, Option<Error>) {
+        let mut last: Option<Report> = None;
+        let mut failures = 0;
+        loop {
+            let (attempted, has_moved) = self.once();
+            failures = if has_moved { 0 } else { failures };
+            let error = match attempted {
+                Ok(report) => {
+                    let error = self.judge(&report);
+                    if let Some(earlier) = last.replace(report) {
+                        self.sums.add(&earlier);
+                    }
+                    error
+                }
+                Err(e) => Some(e),
+            };
+            let Some(error) = error else { return (last, None) };
+            // An endpoint that was never reached is more likely named wrongly than just down.
+            let may_retry = error.exit == Exit::Temporary || (error.exit == Exit::Unreachable && last.is_some());
+            let is_last = failures >= self.request.retries || self.attempt.route.has_pipe(self.request);
+            if !may_retry || is_last || self.attempt.interrupt.is_set() {
+                return (last, Some(error));
+            }
+            failures += 1;
+            let pause = pause(failures);
+            self.tell_retry(&error, failures, pause);
+            if self.attempt.interrupt.wait(pause) {
+                return (last, Some(error));
+            }
+        }
+    }
+
+    /// Runs one attempt; tells also whether anything was moved by it.
+    fn once(&mut self) -> (Result<Report>, bool) {
+        self.sums.attempts += 1;
+        let progress = Progress::new();
+        let before_seconds = self.started.elapsed().as_secs_f64();
+        let display = progress::Display::start(
+            progress.clone(),
+            self.direction,
+            self.request.progress,
+            self.events.clone(),
+        );
+        let attempted = self.attempt.run(&progress);
+        drop(display);
+        let snapshot = progress.snapshot();
+        if let Some(first) = snapshot.first_payload {
+            self.sums.first_byte_seconds.get_or_insert(before_seconds + first.as_secs_f64());
+        }
+        let counts = snapshot.counts;
+        (attempted, counts.files_done > 0 || counts.bytes_done > counts.bytes_resumed)
+    }
+
+    /// Why the attempt was not the last one needed; `None` when it was.
+    fn judge(&self, report: &Report) -> Option<Error> {
+        if self.attempt.interrupt.is_set() && !matches!(report.ending, Ending::Finished(_)) {
+            let why = if self.attempt.route.has_pipe(self.request) {
+                error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
+            } else {
+                let hint = format!("to go on, give the same command again: {}", command_line());
+                error(self.attempt.interrupt.exit(), "stopped; what was verified is kept", hint)
+            };
+            return Some(why);
+        }
+        match &report.ending {
+            Ending::Finished(_) => None,
+            Ending::Cancelled { by_peer: true, refusal } => {
+                Some(self.attempt.route.refused(refusal))
+            }
+            Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this side", refusal)),
+            Ending::Lost(_) => Some(error(
+                Exit::Temporary,
+                report.ending.to_string(),
+                "the same command continues where this one stopped",
+            )),
+        }
+    }
+
+    fn tell_retry(&self, error: &Error, failures: u32, pause: Duration) {
+        if let Some(events) = &self.events {
+            events.error(error, Some(pause.as_secs_f64()));
+        }
+        let again = format!("trying again in {} ({failures} of {})", duration(pause.as_secs_f64()), self.request.retries);
+        output::note(&format!("{}; {again}", error.message));
+    }
+
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Result<Ended> {
+        let witnessed = self.attempt.witness.finish()?;
+        let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
+        let exit = match &failed {
+            Some(error) => error.exit,
+            None => Exit::from_failures(witnessed.kinds.iter().copied()),
+        };
+        let error = failed.or_else(|| summed_up(exit, witnessed.failed));
+        let bottleneck = match &report {
+            Some(report) => progress::bottleneck(None, &report.snapshot, self.direction),
+            None => nothing_moved(),
+        };
+        let here_before = counts.files_skipped.min(self.sums.files);
+        Ok(Ended {
+            direction: self.direction,
+            options: self.request.options.clone(),
+            destination: self.request.destination.to_string(),
+            files_ok: counts.files_done + here_before,
+            files_skipped: counts.files_skipped - here_before,
+            files_failed: witnessed.failed.max(counts.files_failed),
+            directories: counts.directories,
+            bytes: counts.bytes_done + counts.bytes_skipped.min(self.sums.bytes),
+            resumed_bytes: self.sums.resumed_bytes.unwrap_or(counts.bytes_resumed),
+            seconds: self.started.elapsed().as_secs_f64(),
+            first_byte_seconds: self.sums.first_byte_seconds,
+            bottleneck,
+            attempts: self.sums.attempts,
+            failures: witnessed.failures,
+            failures_not_kept: witnessed.not_kept,
+            error,
+            exit,
+            report,
+        })
+    }
+}
+
+fn nothing_moved() -> Bottleneck {
+    Bottleneck { stage: "none", share: 0.0, sentence: "nothing moved".into() }
+}
+
+impl Sums {
+    fn add(&mut self, report: &Report) {
+        let counts = &report.snapshot.counts;
+        self.files += counts.files_done;
+        self.bytes += counts.bytes_done;
+        self.resumed_bytes.get_or_insert(counts.bytes_resumed);
+    }
+}
+
+/// The one error of a run that ended in order and left files out.
+fn summed_up(exit: Exit, failed: u64) -> Option<Error> {
+    let files = output::counted(failed, "file was", "files were");
+    let hint = match exit {
+        Exit::Done => return None,
+        Exit::Changed => "they changed or vanished while they were read; give the same command again when they rest",
+        Exit::NoSpace => "make room at the destination; the same command continues where this one stopped",
+        Exit::Integrity => "memory, a disk or a driver changes data: find out which before trusting this host",
+        _ => "put right what is listed and give the same command again; what is there already is skipped",
+    };
+    Some(error(exit, format!("{files} not delivered"), hint))
+}
+
+/// 1, 2, 4 ... seconds, each up to a quarter longer or shorter, so that many clients do not come back at once.
+fn pause(failures: u32) -> Duration {
+    let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
+    let [random] = net::random_bytes::<1>();
+    pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+/// The command as the user gave it, quoted for a shell.
+fn command_line() -> String {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=,@%+[]".contains(b);
+    let quoted = std::env::args_os().map(|word| {
+        let word = output::shown(word);
+        if !word.is_empty() && word.bytes().all(|b| is_plain(&b)) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// An error of the storage as one of the program.
+fn of_store(e: &store::Error, subject: &str) -> Error {
+    use model::FailureKind as Kind;
+    let (exit, hint) = match e.kind {
+        Kind::NotFound => (Exit::SourceFileNotFound, "check the path"),
+        Kind::Permission => (Exit::Failed, "give this user the right to it, or run as a user who has it"),
+        Kind::NoSpace => (Exit::NoSpace, "make room at the destination; the same command continues where it stopped"),
+        Kind::ReadOnly => (Exit::Failed, "name a place on a writable file system"),
+        Kind::InTheWay => (Exit::Usage, "something of another kind stands there: check the path"),
+        Kind::NameRefused => (Exit::Usage, "check the path"),
+        _ => (Exit::Failed, "the operating system's reason is above"),
+    };
+    let at = if e.subject.is_empty() { format!(" {subject}") } else { String::new() };
+    let message = match at.is_empty() {
+        true => e.to_string(),
+        false => format!("{}{at}: {}", e.operation, exit::plain(&e.source)),
+    };
+    error(exit, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_a_quarter_up_to_a_bound() {
+        for (failures, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (40, 60.0)] {
+            let ratio = pause(failures).as_secs_f64() / seconds;
+            assert!((0.75..1.25).contains(&ratio), "{failures}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_run_with_failures_is_summed_up_in_one_error() {
+        assert!(summed_up(Exit::Done, 0).is_none());
+        let error = summed_up(Exit::Partial, 2).unwrap();
+        assert_eq!((error.exit, &error.message[..]), (Exit::Partial, "2 files were not delivered"));
+        assert_eq!(summed_up(Exit::Changed, 1).unwrap().message, "1 file was not delivered");
+    }
+}

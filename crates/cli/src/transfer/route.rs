@@ -1,0 +1,165 @@
+//! Which way the bytes go, from the locations that were named.
+
+use super::{Direction, Request};
+use crate::exit::{Error, Result, error, usage};
+use crate::output;
+use daemon::{Endpoint, EndpointBook, Paths, job_id};
+use model::{Exit, JobId, Location, Pin};
+use mover::{CloseCode, Refusal};
+use net::Identity;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+pub enum Route {
+    Push { endpoint: Endpoint, path: Vec<u8> },
+    Pull { endpoint: Endpoint, paths: Vec<Vec<u8>> },
+    Local,
+}
+
+impl Route {
+    pub fn find(request: &Request, paths: Result<&Paths, &Error>) -> Result<Route> {
+        let Request { sources, destination, .. } = request;
+        let pipes = sources.iter().filter(|source| **source == Location::Pipe).count();
+        if pipes > 0 && sources.len() > 1 {
+            return Err(usage("standard input can only be the one source", "copy the others with a command of their own"));
+        }
+        if *destination == Location::Pipe && sources.len() > 1 {
+            return Err(usage("standard output takes one file", "give one source, or name a directory"));
+        }
+        let remote = sources.iter().filter(|source| source.is_remote()).count();
+        match (remote, destination.is_remote()) {
+            (0, false) => Ok(Route::Local),
+            (0, true) => {
+                let path = destination.path().to_vec();
+                if pipes > 0 && (path.is_empty() || path.ends_with(b"/")) {
+                    return Err(no_name());
+                }
+                Ok(Route::Push { endpoint: endpoint(destination, paths)?, path })
+            }
+            (n, false) if n == sources.len() => {
+                let first = endpoint(&sources[0], paths)?;
+                for source in &sources[1..] {
+                    if endpoint(source, paths)?.name != first.name {
+                        return Err(usage(
+                            "the sources are at several endpoints",
+                            "give a command for each endpoint",
+                        ));
+                    }
+                }
+                Ok(Route::Pull { endpoint: first, paths: sources.iter().map(|s| s.path().to_vec()).collect() })
+            }
+            (n, true) if n == sources.len() => Err(usage(
+                "copies from one endpoint to another come with a later version",
+                "copy to this host first, or run the command on one of the two",
+            )),
+            _ => Err(usage(
+                "some sources are on this host and some at an endpoint",
+                "give a command for each side",
+            )),
+        }
+    }
+
+    pub fn direction(&self) -> Direction {
+        match self {
+            Route::Push { .. } => Direction::Push,
+            Route::Pull { .. } => Direction::Pull,
+            Route::Local => Direction::Local,
+        }
+    }
+
+    /// Standard input or output is an end of it: it can be read or written once.
+    pub fn has_pipe(&self, request: &Request) -> bool {
+        request.destination == Location::Pipe || request.sources.contains(&Location::Pipe)
+    }
+
+    /// The same command has the same id, wherever in the file system it is given.
+    pub fn job_id(&self, request: &Request, identity: Option<&Identity>) -> JobId {
+        let sources: Vec<_> = request.sources.iter().map(absolute).collect();
+        let pin = identity.map_or(Pin([0; 32]), Identity::pin);
+        job_id(pin, &sources, absolute(&request.destination), &request.options)
+    }
+
+    /// What the endpoint's refusal of a job means to the user.
+    pub fn refused(&self, refusal: &Refusal) -> Error {
+        let (endpoint, names_directory) = match self {
+            Route::Push { endpoint, .. } => (&endpoint.name[..], false),
+            Route::Pull { endpoint, paths } => (&endpoint.name[..], paths.iter().any(|path| path.ends_with(b"/"))),
+            Route::Local => ("this host", false),
+        };
+        let mut error = Error::from_refusal(endpoint, refusal);
+        if refusal.code == CloseCode::NotFound && names_directory {
+            error.exit = Exit::SourceDirectoryNotFound;
+        }
+        error
+    }
+}
+
+fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
+    let book = EndpointBook::new(paths.map_err(Clone::clone)?.endpoints());
+    match location {
+        Location::Named { name, .. } if book.has(name) => book.get(name),
+        Location::Named { name, .. } => Err(error(
+            Exit::Usage,
+            format!("no endpoint {} is known, and copies over ssh are not in this version", output::shown(name)),
+            "add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
+        )),
+        Location::Address { address, .. } => book.find_by_address(address),
+        Location::Pipe | Location::Local(_) => unreachable!("only remote locations are looked up"),
+    }
+}
+
+pub fn no_name() -> Error {
+    usage("standard input has no name of its own", "name the file at the destination, such as lab:results.tar")
+}
+
+/// A local path from the root on, with its trailing slash, which has a meaning; others as they are.
+fn absolute(location: &Location) -> Vec<u8> {
+    let Location::Local(path) = location else { return location.to_string().into_bytes() };
+    let Ok(absolute) = std::path::absolute(OsString::from_vec(path.clone())) else { return path.clone() };
+    let mut bytes = absolute.as_os_str().as_bytes().to_vec();
+    if path.ends_with(b"/") && !bytes.ends_with(b"/") {
+        bytes.push(b'/');
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::progress::Mode;
+    use std::ffi::OsStr;
+
+    fn find(locations: &[&str]) -> Result<Route> {
+        let (destination, sources) = locations.split_last().unwrap();
+        let parse = |text: &&str| Location::parse(OsStr::new(text)).unwrap();
+        let request = Request {
+            sources: sources.iter().map(parse).collect(),
+            destination: parse(destination),
+            options: Default::default(),
+            streams: None,
+            congestion: None,
+            retries: 0,
+            manifest: None,
+            progress: Mode::None,
+        };
+        let paths = Paths::from_values(|name| (name == "HOME").then(|| "/nonexistent".into()));
+        Route::find(&request, paths.as_ref())
+    }
+
+    #[test]
+    fn mixtures_that_cannot_be_carried_out_are_refused_with_a_way_out() {
+        for (locations, message) in [
+            (&["-", "a", "b"][..], "standard input can only be the one source"),
+            (&["a", "b", "-"], "standard output takes one file"),
+            (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
+            (&["x:a", "y:b"], "copies from one endpoint to another come with a later version"),
+            (&["-", "x:"], "standard input has no name of its own"),
+            (&["a", "x:"], "no endpoint x is known, and copies over ssh are not in this version"),
+        ] {
+            let error = find(locations).err().unwrap();
+            assert_eq!((error.exit, &error.message[..]), (Exit::Usage, message), "{locations:?}");
+            assert!(error.hint.is_some());
+        }
+        assert!(matches!(find(&["a", "b", "c"]), Ok(Route::Local)));
+    }
+}

@@ -1,0 +1,186 @@
+//! What became of each object: failures are kept for the end, deliveries go to the manifest, both to the events.
+//!
+//! The manifest is written beside its final name and renamed when the run is over, however it ended: it lists what was
+//! delivered. Kept failures are bounded; all are counted.
+
+use crate::exit::{self, Result};
+use crate::output::json::Events;
+use model::manifest;
+use model::{DigestAlgorithm, Failure, FailureKind};
+use mover::{Delivered, Observer};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Failures kept with their paths.
+const KEPT_MAX: usize = 100_000;
+
+pub struct Witness {
+    state: Mutex<State>,
+    manifest: Option<Mutex<Manifest>>,
+    events: Option<Arc<Events>>,
+}
+
+#[derive(Default)]
+struct State {
+    failures: Vec<Failure>,
+    failed: u64,
+    not_kept: u64,
+    kinds: BTreeSet<FailureKind>,
+}
+
+/// What a run leaves behind.
+pub struct Witnessed {
+    pub failures: Vec<Failure>,
+    /// Objects that failed; special files are only skipped.
+    pub failed: u64,
+    pub not_kept: u64,
+    pub kinds: BTreeSet<FailureKind>,
+}
+
+impl Witness {
+    pub fn new(manifest: Option<&Path>, digest: DigestAlgorithm, events: Option<Arc<Events>>) -> Result<Witness> {
+        let manifest = match manifest {
+            Some(path) => {
+                let manifest = Manifest::create(path, digest).map_err(|e| exit::of_file("write manifest", path, &e))?;
+                Some(Mutex::new(manifest))
+            }
+            None => None,
+        };
+        Ok(Witness { state: Mutex::default(), manifest, events })
+    }
+
+    /// Forgets the failures of the attempt before: the next one meets them again if they still are.
+    pub fn start_attempt(&self) {
+        *self.state.lock().unwrap() = State::default();
+    }
+
+    /// Ends the manifest and hands out what was kept.
+    pub fn finish(&self) -> Result<Witnessed> {
+        if let Some(manifest) = &self.manifest {
+            let mut manifest = manifest.lock().unwrap();
+            manifest.finish().map_err(|e| exit::of_file("write manifest", &manifest.path, &e))?;
+        }
+        let State { failures, failed, not_kept, kinds } = std::mem::take(&mut *self.state.lock().unwrap());
+        Ok(Witnessed { failures, failed, not_kept, kinds })
+    }
+}
+
+impl Observer for Witness {
+    fn wants_delivered(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    fn delivered(&self, batch: &[Delivered]) {
+        let Some(manifest) = &self.manifest else { return };
+        let mut manifest = manifest.lock().unwrap();
+        for delivered in batch {
+            manifest.write(manifest::line(&delivered.digest, delivered.size_bytes, &delivered.path).as_bytes());
+        }
+    }
+
+    fn failed(&self, failure: &Failure) {
+        if let Some(events) = &self.events {
+            events.file(failure);
+        }
+        let mut state = self.state.lock().unwrap();
+        state.kinds.insert(failure.kind);
+        state.failed += u64::from(failure.kind != FailureKind::Special);
+        if state.failures.len() < KEPT_MAX {
+            state.failures.push(failure.clone());
+        } else {
+            state.not_kept += 1;
+        }
+    }
+}
+
+/// A manifest on its way to its name.
+struct Manifest {
+    path: PathBuf,
+    staging: PathBuf,
+    writer: BufWriter<File>,
+    /// The first failure; nothing is written after it.
+    failure: Option<io::Error>,
+    is_finished: bool,
+}
+
+impl Manifest {
+    fn create(path: &Path, digest: DigestAlgorithm) -> io::Result<Manifest> {
+        let Some(name) = path.file_name() else { return Err(io::ErrorKind::IsADirectory.into()) };
+        if path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let mut staging_name = std::ffi::OsString::from(format!(".thalweg-manifest-{}-", std::process::id()));
+        staging_name.push(name);
+        let staging = path.with_file_name(staging_name);
+        let mut writer = BufWriter::with_capacity(256 << 10, File::create(&staging)?);
+        let written = writer.write_all(manifest::first_line(digest).as_bytes());
+        let failure = written.err();
+        Ok(Manifest { path: path.to_owned(), staging, writer, failure, is_finished: false })
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.writer.write_all(line).err();
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        self.writer.flush()?;
+        self.writer.get_ref().sync_all()?;
+        fs::rename(&self.staging, &self.path)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Manifest {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = fs::remove_file(&self.staging);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(kind: FailureKind) -> Failure {
+        Failure { path: b"a".to_vec(), kind, message: "why".into() }
+    }
+
+    #[test]
+    fn special_files_are_kept_but_do_not_count_as_failed() {
+        let witness = Witness::new(None, DigestAlgorithm::Crc64Nvme, None).unwrap();
+        witness.failed(&failure(FailureKind::Permission));
+        witness.start_attempt();
+        witness.failed(&failure(FailureKind::Special));
+        witness.failed(&failure(FailureKind::Changed));
+        let found = witness.finish().unwrap();
+        assert_eq!((found.failures.len(), found.failed, found.not_kept), (2, 1, 0));
+        assert!(!found.kinds.contains(&FailureKind::Permission));
+    }
+
+    #[test]
+    fn the_manifest_appears_when_the_run_is_over_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let digest = DigestAlgorithm::Crc64Nvme;
+        let witness = Witness::new(Some(&path), digest, None).unwrap();
+        let delivered = Delivered { path: b"x/y".to_vec(), size_bytes: 3, digest: digest.of_object(b"abc") };
+        witness.delivered(&[delivered]);
+        assert!(!path.exists());
+        witness.finish().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# thalweg manifest 1 crc64nvme\n") && text.ends_with(" 3 x/y\n"), "{text}");
+        drop(Witness::new(Some(&path), digest, None).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(Witness::new(Some(dir.path()), digest, None).is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Reaching an endpoint: its addresses one after the other, its identity checked, every failure explained.
+
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use model::Pin;
+use mover::Memory;
+use mover::session::{Client, ClientOptions, ConnectError, Tuning};
+use net::{DialOptions, Identity};
+
+/// How to reach an endpoint; the defaults choose everything.
+#[derive(Clone, Default)]
+pub struct ConnectOptions {
+    /// Congestion control by the kernel's name.
+    pub congestion: Option<String>,
+    pub tuning: Tuning,
+    /// Shared by all sessions of the process.
+    pub memory: Memory,
+}
+
+/// Opens a session with a known endpoint. Its answer to the greeting is not waited for: a refusal shows when the first
+/// job ends (`Error::from_refusal`), or in `Client::welcome`.
+pub fn connect(endpoint: &Endpoint, identity: &Identity, options: &ConnectOptions) -> Result<Client> {
+    let reach = Reach { name: &endpoint.name, pin: endpoint.pin, credential: Vec::new(), identity, options };
+    reach.first(&endpoint.addresses, Ok).map(|(client, _)| client)
+}
+
+/// An endpoint to be reached at one of several addresses.
+pub(crate) struct Reach<'a> {
+    pub name: &'a str,
+    pub pin: Pin,
+    pub credential: Vec<u8>,
+    pub identity: &'a Identity,
+    pub options: &'a ConnectOptions,
+}
+
+impl Reach<'_> {
+    /// Connects to the first address that answers and passes `check`; tells which it was.
+    ///
+    /// A wrong identity at one address does not end the search: private addresses of the endpoint's network may belong to
+    /// someone else in this one. The most telling failure is reported.
+    pub fn first<T>(
+        &self,
+        addresses: &[String],
+        mut check: impl FnMut(Client) -> std::result::Result<T, ConnectError>,
+    ) -> Result<(T, String)> {
+        let mut dial = DialOptions::new(self.identity, self.pin).map_err(|e| Error::from_net(self.name, &e))?;
+        dial.congestion = self.options.congestion.clone();
+        let mut failure: Option<(u8, Error)> = None;
+        for address in addresses {
+            let options = ClientOptions {
+                address: address.clone(),
+                dial: dial.clone(),
+                credential: self.credential.clone(),
+                tuning: self.options.tuning.clone(),
+                memory: self.options.memory.clone(),
+            };
+            let error = match Client::connect(options).and_then(&mut check) {
+                Ok(found) => return Ok((found, address.clone())),
+                Err(error) => error,
+            };
+            let rank = rank(&error);
+            if failure.as_ref().is_none_or(|(known, _)| rank > *known) {
+                failure = Some((rank, Error::from_connect(self.name, &error)));
+            }
+            if matches!(error, ConnectError::Refused(_)) {
+                // The endpoint itself has answered; it would say the same at its other addresses.
+                break;
+            }
+        }
+        Err(failure.expect("an endpoint has at least one address").1)
+    }
+}
+
+/// How much a failure says about the endpoint, rather than about one address.
+fn rank(error: &ConnectError) -> u8 {
+    match error {
+        ConnectError::Refused(_) => 4,
+        ConnectError::Net(e) if matches!(e.kind, net::ErrorKind::IdentityChanged { .. }) => 3,
+        ConnectError::Lost(_) => 2,
+        ConnectError::Net(e) if !e.kind.is_transient() => 1,
+        ConnectError::Net(_) => 0,
+    }
+}

@@ -1,0 +1,217 @@
+//! Writes what happens to jobs into the ledger, on a thread of its own: no transfer waits for the ledger's disk.
+//!
+//! Invariants: the queue is bounded, and what does not fit is dropped and counted; an error of the ledger is logged and
+//! ends no transfer.
+
+use crate::error::{Error, Result};
+use ledger::{Attempt, End, JobSpec, Kind, Ledger, SweepBefore, Wait};
+use model::progress::Counts;
+use model::{Exit, Failure, Pin};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::{debug, warn};
+
+const QUEUE_EVENTS_MAX: usize = 1024;
+/// Attempts whose end is awaited: above what all sessions together may have open.
+const ATTEMPTS_MAX: usize = 8192;
+/// How long finished jobs, and jobs that nobody continued, are remembered.
+const KEPT: Duration = Duration::from_secs(90 * 86_400);
+
+/// How often `close` looks whether the thread has ended.
+const CLOSE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Names an attempt until its end.
+pub type Number = u64;
+
+/// How an attempt ended, in the ledger's words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Ended(End),
+    /// Broken off; the same command continues it.
+    Paused,
+}
+
+pub struct History {
+    events: SyncSender<Event>,
+    next: AtomicU64,
+    dropped: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+enum Event {
+    Begin(Number, Box<JobSpec>),
+    Failures(Number, Vec<Failure>),
+    End(Number, Outcome, Counts),
+    Stop,
+}
+
+impl History {
+    /// Opens the ledger of an endpoint. One of another identity or of a newer version is refused (F091).
+    pub fn open(path: &Path, identity: Pin) -> Result<History> {
+        let ledger = Ledger::open(path).and_then(|ledger| ledger.claim(&identity.to_string()).map(|()| ledger));
+        let ledger = ledger.map_err(|e| {
+            let error = Error::new(Exit::Failed, e.to_string());
+            Error { hint: e.kind.hint().map(str::to_owned), ..error }
+        })?;
+        let (events, queue) = sync_channel(QUEUE_EVENTS_MAX);
+        let thread = std::thread::Builder::new().name("history".into()).spawn(move || record(&ledger, &queue));
+        let thread = thread.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(History { events, next: AtomicU64::new(1), dropped: AtomicU64::new(0), thread })
+    }
+
+    pub fn begin(&self, spec: JobSpec) -> Number {
+        let number = self.next.fetch_add(1, Relaxed);
+        self.offer(Event::Begin(number, Box::new(spec)));
+        number
+    }
+
+    pub fn failures(&self, number: Number, failures: Vec<Failure>) {
+        self.offer(Event::Failures(number, failures));
+    }
+
+    /// Waits for room in the queue: an end is told once, on a thread that moves no data.
+    pub fn end(&self, number: Number, outcome: Outcome, counts: Counts) {
+        // Refused only after `close`, when the endpoint is gone.
+        let _ = self.events.send(Event::End(number, outcome, counts));
+    }
+
+    /// Waits until what was told is in the ledger, at most until `deadline`; a disk that hangs must not keep the endpoint.
+    pub fn close(&self, deadline: Instant) -> bool {
+        while let Err(TrySendError::Full(_)) = self.events.try_send(Event::Stop)
+            && Instant::now() < deadline
+        {
+            std::thread::park_timeout(CLOSE_INTERVAL);
+        }
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::park_timeout(CLOSE_INTERVAL);
+        }
+        let is_closed = thread.is_finished() && thread.join().is_ok();
+        if !is_closed {
+            warn!("the ledger was not closed in time");
+        }
+        is_closed
+    }
+
+    fn offer(&self, event: Event) {
+        if self.events.try_send(event).is_err() {
+            let dropped = self.dropped.fetch_add(1, Relaxed) + 1;
+            // 1, 2, 4, ... : a stalled disk is not worth a line for each event.
+            if dropped.is_power_of_two() {
+                warn!(dropped, "the ledger does not keep up; some of the history is missing");
+            }
+        }
+    }
+}
+
+fn record(ledger: &Ledger, queue: &Receiver<Event>) {
+    sweep(ledger);
+    let mut attempts: HashMap<Number, Attempt> = HashMap::new();
+    while let Ok(event) = queue.recv() {
+        let done = match event {
+            Event::Begin(number, spec) if attempts.len() < ATTEMPTS_MAX => begin(ledger, &spec).map(|attempt| {
+                attempts.insert(number, attempt);
+            }),
+            Event::Begin(..) => Ok(()),
+            Event::Failures(number, failures) => match attempts.get(&number) {
+                Some(attempt) => ledger.record_failures(attempt, failures, Wait::Queued),
+                None => Ok(()),
+            },
+            Event::End(number, outcome, counts) => match attempts.remove(&number) {
+                Some(attempt) => end(ledger, &attempt, outcome, counts),
+                None => Ok(()),
+            },
+            Event::Stop => break,
+        };
+        match done {
+            Ok(()) => {}
+            // The same job was started again while this attempt was still ending.
+            Err(e) if matches!(e.kind, Kind::Superseded | Kind::WrongState { .. }) => debug!(error = %e, "superseded"),
+            Err(e) => warn!(error = %e, "the ledger was not written"),
+        }
+    }
+    if let Err(e) = ledger.close() {
+        warn!(error = %e, "the ledger was not closed in order");
+    }
+}
+
+fn begin(ledger: &Ledger, spec: &JobSpec) -> ledger::Result<Attempt> {
+    let attempt = ledger.begin_attempt(spec)?;
+    ledger.mark_running(&attempt)?;
+    Ok(attempt)
+}
+
+fn end(ledger: &Ledger, attempt: &Attempt, outcome: Outcome, counts: Counts) -> ledger::Result<()> {
+    let finish = || match outcome {
+        Outcome::Ended(end) => ledger.finish(attempt, end, counts),
+        Outcome::Paused => ledger.pause(attempt, counts),
+    };
+    // The first call returns what was lost on the way, for instance failures that were too long; the job still ends.
+    finish().or_else(|e| if matches!(e.kind, Kind::TooLarge | Kind::Full) { finish() } else { Err(e) })
+}
+
+fn sweep(ledger: &Ledger) {
+    let kept = SystemTime::now().checked_sub(KEPT).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let before = kept.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0));
+    let sweep = SweepBefore { finished_unix_ms: before, abandoned_unix_ms: Some(before) };
+    match ledger.sweep(sweep) {
+        Ok(0) => {}
+        Ok(jobs) => debug!(jobs, "old jobs forgotten"),
+        Err(e) => warn!(error = %e, "old jobs were not forgotten"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{JobFilter, JobKey, Role, State};
+    use model::{FailureKind, JobId};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn spec(id: u8) -> JobSpec {
+        JobSpec {
+            key: JobKey { id: JobId([id; 16]), role: Role::Receiver, peer: "p".into() },
+            source: "s".into(),
+            destination: "d".into(),
+            options: String::new(),
+        }
+    }
+
+    #[test]
+    fn attempts_end_in_the_ledger_as_they_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        let history = History::open(&path, Pin([1; 32])).unwrap();
+        let done = Counts { files_listed: 2, files_done: 2, ..Counts::default() };
+        let partly = Counts { files_listed: 2, files_done: 1, files_failed: 1, ..Counts::default() };
+        let (a, b, c) = (history.begin(spec(1)), history.begin(spec(2)), history.begin(spec(3)));
+        let failure = Failure { path: b"x".to_vec(), kind: FailureKind::Permission, message: "m".into() };
+        history.failures(b, vec![failure]);
+        history.end(a, Outcome::Ended(End::Succeeded), done);
+        history.end(b, Outcome::Ended(End::Failed), partly);
+        history.end(c, Outcome::Paused, partly);
+        history.end(99, Outcome::Paused, partly);
+        assert!(history.close(Instant::now() + PATIENCE));
+        let ledger = Ledger::open(&path).unwrap();
+        let mut jobs = ledger.jobs(JobFilter::default()).unwrap();
+        jobs.sort_by_key(|job| job.key.id);
+        let states: Vec<_> = jobs.iter().map(|job| (job.state, job.counts.files_done, job.failures_listed)).collect();
+        assert_eq!(states, [(State::Succeeded, 2, 0), (State::Failed, 1, 1), (State::Paused, 1, 0)]);
+    }
+
+    #[test]
+    fn a_ledger_of_another_endpoint_is_refused_with_a_hint() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        History::open(&path, Pin([1; 32])).unwrap().close(Instant::now() + PATIENCE);
+        let error = History::open(&path, Pin([2; 32])).err().unwrap();
+        assert!(error.hint.is_some_and(|hint| hint.contains("state directory")));
+    }
+}

@@ -1,0 +1,258 @@
+//! What an endpoint lets its clients do: who may come in, which paths can be read and written, what is written down.
+//!
+//! Invariants:
+//! - Everything a client names is reached from the descriptor of the root, opened once, and never outside it (F040-F043).
+//! - What a client is told names its own paths, never the server's.
+
+mod jobs;
+mod record;
+
+use crate::clients::ClientBook;
+use crate::gate::Gate;
+use crate::history::History;
+use crate::transfer_log::TransferLog;
+use jobs::Jobs;
+use model::name::{Name, NameError};
+use model::{FailureKind, JobId, Pin, TransferOptions};
+use mover::session::{Grant, Host, HostFacts, Opened};
+use mover::{Ending, Observer, Progress};
+use record::JobRecord;
+use rustix::fs::{Access, AtFlags, accessat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+use store::posix::facts::{STAGING_PREFIX, file_system};
+use store::posix::{PosixSink, PosixSource, beneath};
+use wire::handshake::Direction;
+use wire::message::Open;
+use wire::{CloseCode, Refusal};
+
+/// Bytes of a path in a refusal: its reason has to fit behind it.
+const PATH_SHOWN_BYTES_MAX: usize = 600;
+
+pub struct EndpointHost {
+    pub name: String,
+    pub is_read_only: bool,
+    pub root: Arc<OwnedFd>,
+    pub clients: ClientBook,
+    pub gate: Arc<Gate>,
+    pub log: Arc<TransferLog>,
+    pub history: Arc<History>,
+    pub jobs: Jobs,
+}
+
+impl EndpointHost {
+    /// Waits until every job has ended, and writes down how those ended that do not in time.
+    pub fn wait_jobs(&self, deadline: Instant) -> bool {
+        let is_idle = self.jobs.wait_idle(deadline);
+        self.jobs.end_all(JobRecord::abandoned);
+        is_idle
+    }
+
+    fn record(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Arc<dyn Observer> {
+        let record = JobRecord::begin(self, grant, job, direction, open, options);
+        self.jobs.add((grant.pin, job, direction as u32), record)
+    }
+
+    fn open_destination(&self, grant: &Grant, open: &Open) -> Result<Destination, Refusal> {
+        let [path] = &open.paths[..] else {
+            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
+        };
+        let names = names_of(path)?;
+        if self.is_read_only {
+            return Err(forbidden(path, "this endpoint is read-only"));
+        }
+        if !grant.may_write {
+            return Err(forbidden(path, "this client may only read here"));
+        }
+        let (directory, rename_to) = match names.split_last() {
+            Some((last, parents)) if open.is_single && !names_contents(path) => {
+                match beneath::resolve_directory(self.root.as_fd(), &names) {
+                    Ok(directory) => (directory, None),
+                    Err(e) if is_no_directory(&e) => (self.make_directories(path, parents)?, Some(last.clone())),
+                    Err(e) => return Err(refuse(path, &e)),
+                }
+            }
+            _ => (self.make_directories(path, &names)?, None),
+        };
+        may_write(&directory).map_err(|e| refuse(path, &io::Error::from(e)))?;
+        let directory = Arc::new(directory);
+        // A root that belongs to somebody else can hold writable directories, but no staging.
+        let staging_parent = if may_write(&self.root).is_ok() { &self.root } else { &directory };
+        Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to })
+    }
+
+    fn make_directories(&self, path: &[u8], names: &[Name]) -> Result<OwnedFd, Refusal> {
+        beneath::make_directories(self.root.as_fd(), names).map_err(|e| refuse(path, &e))
+    }
+
+    fn open_sources(&self, open: &Open) -> Result<PosixSource, Refusal> {
+        let mut source = PosixSource::new();
+        for path in &open.paths {
+            names_of(path)?;
+            source.add_beneath(self.root.as_fd(), path).map_err(|e| match e.kind {
+                FailureKind::NotFound => {
+                    Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory"))
+                }
+                _ => refuse(path, &e.source),
+            })?;
+        }
+        Ok(source)
+    }
+}
+
+struct Destination {
+    staging_parent: Arc<OwnedFd>,
+    directory: Arc<OwnedFd>,
+    rename_to: Option<Name>,
+}
+
+impl Host for EndpointHost {
+    fn facts(&self) -> HostFacts {
+        HostFacts { name: self.name.clone(), is_read_only: self.is_read_only }
+    }
+
+    fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
+        let name = || {
+            let from = self.gate.address_of(peer).map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
+            format!("{}@{from}", &peer.to_string()[..8])
+        };
+        let client = self.clients.authorise(peer, credential, name)?;
+        self.gate.admit(peer);
+        Ok(Grant { pin: peer, name: client.name, may_write: client.may_write && !self.is_read_only })
+    }
+
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
+        match direction {
+            Direction::ClientSends => {
+                let destination = self.open_destination(grant, open)?;
+                let file_system = file_system(destination.directory.as_fd()).to_owned();
+                let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
+                let observer = self.record(grant, job, direction, open, options);
+                let rename_to = destination.rename_to;
+                Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
+            }
+            Direction::ServerSends => {
+                let source = self.open_sources(open)?;
+                let is_single = source.is_single_object();
+                let observer = self.record(grant, job, direction, open, options);
+                Ok(Opened::Send { source: Arc::new(source), is_single, observer: Some(observer) })
+            }
+        }
+    }
+
+    fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
+        let snapshot = progress.snapshot();
+        self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
+    }
+}
+
+/// The names of a path that a client sent.
+fn names_of(path: &[u8]) -> Result<Vec<Name>, Refusal> {
+    const RELATIVE: &str = "paths are relative to the endpoint's root and cannot leave it";
+    let names = model::name::relative_path(path).map_err(|e| match e {
+        NameError::Separator if path.first() == Some(&b'/') => forbidden(path, RELATIVE),
+        NameError::Dots => forbidden(path, RELATIVE),
+        e => forbidden(path, &e.to_string()),
+    })?;
+    if names.iter().any(|name| name.as_bytes().starts_with(STAGING_PREFIX)) {
+        return Err(forbidden(path, "the staging of transfers belongs to the endpoint"));
+    }
+    Ok(names)
+}
+
+/// The path can only mean a directory.
+fn names_contents(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
+}
+
+fn is_no_directory(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Asks the kernel, without trying. A kernel or file system that cannot say does not forbid.
+fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
+    match accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
+        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn refuse(path: &[u8], e: &io::Error) -> Refusal {
+    match e.kind() {
+        io::ErrorKind::NotFound => Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory")),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Refusal::new(CloseCode::NoSpace, &with_path(path, "no space left at the endpoint"))
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            forbidden(path, "a file or a symbolic link stands where a directory is needed")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => forbidden(path, "the endpoint's file system is read-only"),
+        io::ErrorKind::PermissionDenied if e.raw_os_error().is_none() => {
+            forbidden(path, "the path leads outside the endpoint's root")
+        }
+        io::ErrorKind::PermissionDenied => forbidden(path, "the endpoint's user has no permission"),
+        io::ErrorKind::InvalidFilename => forbidden(path, "the name is too long"),
+        _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => forbidden(path, "too many symbolic links"),
+        _ => Refusal::new(CloseCode::Internal, &with_path(path, &e.to_string())),
+    }
+}
+
+fn forbidden(path: &[u8], why: &str) -> Refusal {
+    Refusal::new(CloseCode::Forbidden, &with_path(path, why))
+}
+
+/// Shown escaped by the other side.
+fn with_path(path: &[u8], why: &str) -> String {
+    let shown = String::from_utf8_lossy(&path[..path.len().min(PATH_SHOWN_BYTES_MAX)]);
+    let rest = if path.len() > PATH_SHOWN_BYTES_MAX { "..." } else { "" };
+    format!("{shown}{rest}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_of_the_file_system_has_its_words_and_code() {
+        let refusal = |errno: Errno| refuse(b"a/b", &errno.into());
+        for (errno, code, words) in [
+            (Errno::NOENT, CloseCode::NotFound, "a/b: no such file or directory"),
+            (Errno::ACCESS, CloseCode::Forbidden, "a/b: the endpoint's user has no permission"),
+            (Errno::ROFS, CloseCode::Forbidden, "a/b: the endpoint's file system is read-only"),
+            (Errno::LOOP, CloseCode::Forbidden, "a/b: too many symbolic links"),
+            (Errno::NOSPC, CloseCode::NoSpace, "a/b: no space left at the endpoint"),
+            (Errno::IO, CloseCode::Internal, "a/b: Input/output error (os error 5)"),
+        ] {
+            assert_eq!(refusal(errno), Refusal { code, text: words.to_owned() });
+        }
+    }
+
+    #[test]
+    fn the_reason_fits_behind_any_path() {
+        let refusal = refuse(&[0xff; 4096], &Errno::ACCESS.into());
+        assert!(refusal.text.ends_with("...: the endpoint's user has no permission"), "{}", refusal.text);
+    }
+
+    #[test]
+    fn directories_are_asked_for_by_a_slash_or_a_dot() {
+        assert!(names_contents(b"a/") && names_contents(b"a/.") && names_contents(b"."));
+        assert!(!names_contents(b"a") && !names_contents(b"a/b.") && !names_contents(b""));
+    }
+}

@@ -1,0 +1,218 @@
+//! The record of one job: gathers what was delivered into bundles, and tells log and ledger.
+//!
+//! Its lock is held for additions and one line of the log, never while the network is waited for.
+
+use super::EndpointHost;
+use crate::history::{History, Number, Outcome};
+use crate::transfer_log::{TransferLog, path_text, plain_text};
+use ledger::{End, JobKey, JobSpec, Role};
+use model::progress::Counts;
+use model::{Failure, JobId, TransferOptions};
+use mover::session::Grant;
+use mover::{Delivered, Ending, Snapshot};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tracing::info;
+use wire::CloseCode;
+use wire::handshake::Direction;
+use wire::message::Open;
+
+/// Files of this size have a line of their own.
+const LARGE_FILE_BYTES: u64 = 64 << 20;
+const BUNDLE_FILES_MAX: u64 = 1000;
+const BUNDLE_BYTES_MAX: u64 = 64 << 20;
+/// Failures of one job that are written down one by one; the job's last line counts all.
+const FAILURES_MAX: u64 = 100_000;
+/// Failures that go to the ledger at once.
+const FAILURES_AT_ONCE: usize = 64;
+/// Bytes of the paths in the ledger's texts.
+const SPEC_TEXT_BYTES_MAX: usize = 4096;
+
+pub struct JobRecord {
+    pub number: Number,
+    log: Arc<TransferLog>,
+    history: Arc<History>,
+    started: Instant,
+    job: JobId,
+    client: String,
+    /// What all lines of this job have in common.
+    fields: Map<String, Value>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: u64,
+    bytes: u64,
+    first: Vec<u8>,
+    failures: u64,
+    unsaved_failures: Vec<Failure>,
+    is_ended: bool,
+}
+
+impl JobRecord {
+    pub fn begin(
+        host: &EndpointHost,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Arc<JobRecord> {
+        let number = host.history.begin(spec(&host.name, grant, job, direction, open, options));
+        let direction = if direction == Direction::ClientSends { "in" } else { "out" };
+        let client = plain_text(&grant.name);
+        info!(client, pin = %grant.pin, %job, direction, "job opened");
+        let fields = json!({"client": client, "pin": grant.pin.to_string(), "job": job.to_string(),
+            "direction": direction});
+        let Value::Object(fields) = fields else { unreachable!("written as an object") };
+        let (log, history) = (host.log.clone(), host.history.clone());
+        let state = Mutex::default();
+        Arc::new(JobRecord { number, log, history, started: Instant::now(), job, client, fields, state })
+    }
+
+    pub fn delivered(&self, batch: &[Delivered]) {
+        let mut state = self.lock();
+        for object in batch {
+            if object.size_bytes >= LARGE_FILE_BYTES {
+                let digest = format!("{}:{}", object.digest.algorithm().name(), object.digest);
+                let path = path_text(&object.path);
+                self.write("file", json!({"path": path, "bytes": object.size_bytes, "digest": digest}));
+                continue;
+            }
+            if state.files == 0 {
+                state.first = object.path.clone();
+            }
+            state.files += 1;
+            state.bytes += object.size_bytes;
+            if state.files >= BUNDLE_FILES_MAX || state.bytes >= BUNDLE_BYTES_MAX {
+                self.write_bundle(&mut state);
+            }
+        }
+    }
+
+    pub fn failed(&self, failure: &Failure) {
+        let mut state = self.lock();
+        state.failures += 1;
+        if state.failures > FAILURES_MAX {
+            return;
+        }
+        let (path, message) = (path_text(&failure.path), plain_text(&failure.message));
+        self.write("failure", json!({"path": path, "kind": failure.kind.name(), "message": message}));
+        state.unsaved_failures.push(failure.clone());
+        if state.unsaved_failures.len() >= FAILURES_AT_ONCE {
+            self.save_failures(&mut state);
+        }
+    }
+
+    /// Writes the last lines.
+    pub fn end(&self, snapshot: &Snapshot, ending: &Ending) {
+        let counts = &snapshot.counts;
+        let (outcome, reason) = match ending {
+            Ending::Finished(_) if counts.files_failed > 0 => (Outcome::Ended(End::Failed), String::new()),
+            Ending::Finished(_) => (Outcome::Ended(End::Succeeded), String::new()),
+            Ending::Cancelled { refusal, .. } if refusal.code == CloseCode::Cancelled => {
+                (Outcome::Ended(End::Cancelled), refusal.text.clone())
+            }
+            Ending::Cancelled { refusal, .. } => (Outcome::Ended(End::Failed), refusal.text.clone()),
+            Ending::Lost(why) => (Outcome::Paused, why.clone()),
+        };
+        self.finish(outcome, counts, &reason, snapshot.elapsed.as_secs_f64());
+    }
+
+    /// Ends a job that was opened and then refused.
+    pub fn not_started(&self) {
+        self.finish(Outcome::Ended(End::Failed), &Counts::default(), "not started", self.seconds());
+    }
+
+    /// Ends a job that was still running when the endpoint stopped.
+    pub fn abandoned(&self) {
+        self.finish(Outcome::Paused, &Counts::default(), "the endpoint stopped", self.seconds());
+    }
+
+    /// Writes what was gathered so far.
+    pub fn flush(&self) {
+        let mut state = self.lock();
+        self.write_bundle(&mut state);
+        self.save_failures(&mut state);
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    fn finish(&self, outcome: Outcome, counts: &Counts, reason: &str, seconds: f64) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_ended, true) {
+            return;
+        }
+        drop(state);
+        self.flush();
+        let word = match outcome {
+            Outcome::Ended(End::Succeeded) => "succeeded",
+            Outcome::Ended(End::Failed) => "failed",
+            Outcome::Ended(End::Cancelled) => "cancelled",
+            Outcome::Paused => "paused",
+        };
+        self.write(
+            "job",
+            json!({"outcome": word, "reason": plain_text(reason), "files": counts.files_done,
+                "skipped": counts.files_skipped, "failed": counts.files_failed, "bytes": counts.bytes_done,
+                "seconds": (seconds * 1000.0).round() / 1000.0}),
+        );
+        let (client, job) = (self.client.as_str(), self.job);
+        let (files, failed, bytes) = (counts.files_done, counts.files_failed, counts.bytes_done);
+        info!(client, %job, outcome = word, files, failed, bytes, seconds, "job ended");
+        self.history.end(self.number, outcome, *counts);
+    }
+
+    fn write_bundle(&self, state: &mut State) {
+        if state.files > 0 {
+            let first = path_text(&std::mem::take(&mut state.first));
+            self.write("bundle", json!({"files": state.files, "bytes": state.bytes, "first": first}));
+            (state.files, state.bytes) = (0, 0);
+        }
+    }
+
+    fn save_failures(&self, state: &mut State) {
+        if !state.unsaved_failures.is_empty() {
+            self.history.failures(self.number, std::mem::take(&mut state.unsaved_failures));
+        }
+    }
+
+    fn write(&self, event: &'static str, more: Value) {
+        let mut fields = self.fields.clone();
+        if let Value::Object(more) = more {
+            fields.extend(more);
+        }
+        self.log.write(event, &fields);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spec(host: &str, grant: &Grant, id: JobId, direction: Direction, open: &Open, options: &TransferOptions) -> JobSpec {
+    let mut paths = String::new();
+    for path in &open.paths {
+        if !paths.is_empty() {
+            paths.push(' ');
+        }
+        paths.push_str(&path_text(path));
+        if paths.len() > SPEC_TEXT_BYTES_MAX {
+            break;
+        }
+    }
+    let (here, there) = (format!("{host}:{paths}"), format!("client {}", plain_text(&grant.name)));
+    let (role, source, destination) = match direction {
+        Direction::ClientSends => (Role::Receiver, there, here),
+        Direction::ServerSends => (Role::Sender, here, there),
+    };
+    let options = format!(
+        "fsync={} verify={} digest={} chunk_bytes={} no_clobber={} engine={}",
+        options.fsync, options.verify, options.digest, options.chunk_bytes, options.no_clobber, options.engine
+    );
+    JobSpec { key: JobKey { id, role, peer: grant.pin.to_string() }, source, destination, options }
+}

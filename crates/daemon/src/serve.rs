@@ -1,0 +1,278 @@
+//! A running endpoint: one state directory, one root, one listener.
+//!
+//! Invariants:
+//! - At most one endpoint uses a state directory (F097); the lock ends with its process, however that ends.
+//! - The root holds none of the endpoint's own files, and they do not hold the root (F130).
+//! - The ticket is written when, and only when, the endpoint answers.
+//!
+//! Not here: signals. The program sets the flag that `run_until` looks at.
+
+mod accept;
+mod lock;
+
+use crate::clients::ClientBook;
+use crate::error::{Error, Result, shown};
+use crate::gate::Gate;
+use crate::history::History;
+use crate::host::EndpointHost;
+use crate::private_file::{self, Existing};
+use crate::ticket::Ticket;
+use crate::transfer_log::TransferLog;
+use crate::{advertise, paths};
+use accept::Acceptor;
+use lock::StateLock;
+use model::{Exit, Pin};
+use mover::Memory;
+use mover::session::Server;
+use net::{Listener, ServerTls, Stopper};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::posix::beneath;
+use tracing::{info, warn};
+
+/// Connections of all peers, where descriptors allow so many.
+const CONNECTIONS_MAX: usize = 4096;
+/// Descriptors that one connection may need, with the files its lane has open.
+const DESCRIPTORS_OF_CONNECTION: usize = 4;
+const NAME_BYTES_MAX: usize = 64;
+/// The ledger gets this long to write the last lines even when the sessions took all the time there was.
+const HISTORY_PATIENCE_MIN: Duration = Duration::from_secs(2);
+/// How often `run_until` looks at its flag, which a signal handler sets and cannot announce.
+const FLAG_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What `thalweg serve` is asked for.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// `ADDR:PORT`; `[::]:PORT` takes IPv4 too, port 0 lets the kernel choose.
+    pub listen: String,
+    pub root: PathBuf,
+    /// What the endpoint calls itself; the host's name by default.
+    pub name: Option<String>,
+    pub state_dir: PathBuf,
+    /// Where the ticket is written once the endpoint listens.
+    pub ticket_file: Option<PathBuf>,
+    /// Addresses for the ticket (`HOST` or `HOST:PORT`) instead of those listened on.
+    pub advertise: Vec<String>,
+    pub read_only: bool,
+    /// `transfers.jsonl` in the state directory by default.
+    pub transfer_log: Option<PathBuf>,
+    /// Congestion control by the kernel's name.
+    pub congestion: Option<String>,
+}
+
+impl ServeOptions {
+    pub fn new(listen: impl Into<String>, root: impl Into<PathBuf>, state_dir: impl Into<PathBuf>) -> ServeOptions {
+        ServeOptions {
+            listen: listen.into(),
+            root: root.into(),
+            name: None,
+            state_dir: state_dir.into(),
+            ticket_file: None,
+            advertise: Vec::new(),
+            read_only: false,
+            transfer_log: None,
+            congestion: None,
+        }
+    }
+}
+
+/// An endpoint that listens. Dropping it ends its sessions without waiting for them.
+pub struct Served {
+    local_addr: SocketAddr,
+    ticket: Ticket,
+    server: Arc<Server>,
+    host: Arc<EndpointHost>,
+    stopper: Stopper,
+    accepting: Option<JoinHandle<Result<()>>>,
+    _lock: StateLock,
+}
+
+impl Served {
+    /// Starts an endpoint; it answers when this returns.
+    pub fn start(options: ServeOptions) -> Result<Served> {
+        let log_path = options.transfer_log.clone().unwrap_or_else(|| options.state_dir.join("transfers.jsonl"));
+        check_apart(&options, &log_path)?;
+        paths::make_private_directory(&options.state_dir)?;
+        let lock = StateLock::take(&options.state_dir)?;
+        let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
+        let identity = paths::identity(&options.state_dir)?;
+        let name = own_name(options.name.as_deref())?;
+        let host = Arc::new(EndpointHost {
+            name: name.clone(),
+            is_read_only: options.read_only,
+            root: Arc::new(root),
+            clients: ClientBook::open(&options.state_dir)?,
+            gate: Gate::new(connections_max()),
+            log: Arc::new(TransferLog::open(&log_path)?),
+            history: Arc::new(History::open(&options.state_dir.join("ledger.db"), identity.pin())?),
+            jobs: Default::default(),
+        });
+        let listener = listen(&options)?;
+        let local_addr = listener.local_addr();
+        let addresses = advertise::addresses(local_addr, &options.advertise)?;
+        let ticket = Ticket { addresses, pin: identity.pin(), credential: host.clients.credential(), name };
+        let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
+        let server = Server::new(host.clone(), Memory::default());
+        let stopper = listener.stopper();
+        let acceptor = Acceptor::new(tls, server.clone(), host.clone());
+        let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(&listener));
+        let accepting = accepting.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
+        let served = Served { local_addr, ticket, server, host, stopper, accepting: Some(accepting), _lock: lock };
+        if let Some(path) = &options.ticket_file {
+            served.write_ticket(path)?;
+        }
+        info!(%local_addr, pin = %identity.pin(), name = served.ticket.name, read_only = options.read_only, "serving");
+        Ok(served)
+    }
+
+    /// The address listened on, with the port that the kernel chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Secret: it lets any client in.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket.clone()
+    }
+
+    pub fn pin(&self) -> Pin {
+        self.ticket.pin
+    }
+
+    /// What the endpoint calls itself.
+    pub fn name(&self) -> &str {
+        &self.ticket.name
+    }
+
+    /// Serves until `stop` is set, then as `shut_down`.
+    ///
+    /// # Errors
+    /// When nothing can be accepted any more.
+    pub fn run_until(mut self, stop: &AtomicBool, patience: Duration) -> Result<bool> {
+        while !stop.load(Relaxed) && self.accepting.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            std::thread::park_timeout(FLAG_INTERVAL);
+        }
+        let ended = self.stop_accepting();
+        let is_drained = self.shut_down(patience);
+        ended.map(|()| is_drained)
+    }
+
+    /// Stops listening, tells the clients, and waits for their sessions and the record of their jobs, at most for
+    /// `patience`. True when all ended in time. What is verified is kept either way.
+    pub fn shut_down(mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        if let Err(e) = self.stop_accepting() {
+            warn!(error = %e, "accepting had ended");
+        }
+        self.server.shut_down();
+        let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
+        let is_idle = self.host.wait_jobs(deadline) && is_closed;
+        let is_idle = self.host.history.close(deadline.max(Instant::now() + HISTORY_PATIENCE_MIN)) && is_idle;
+        info!(is_idle, "endpoint stopped");
+        is_idle
+    }
+
+    fn stop_accepting(&mut self) -> Result<()> {
+        self.stopper.stop();
+        self.host.gate.close();
+        match self.accepting.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err(Error::new(Exit::Fatal, "the accepting thread failed")),
+            None => Ok(()),
+        }
+    }
+
+    fn write_ticket(&self, path: &Path) -> Result<()> {
+        let text = format!("{}\n", self.ticket.to_text());
+        private_file::write(path, text.as_bytes(), Existing::Replace)
+            .map_err(|e| Error::of_file("write ticket", path, e))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.stop_accepting();
+        self.server.shut_down();
+    }
+}
+
+fn listen(options: &ServeOptions) -> Result<Listener> {
+    let failed = |e: net::Error| Error::from_net("serve", &e);
+    let listener = Listener::bind(&options.listen).map_err(failed)?;
+    if let Some(congestion) = &options.congestion {
+        listener.set_congestion(congestion).map_err(failed)?;
+    }
+    Ok(listener)
+}
+
+/// Refuses a root that holds, or lies in, what the endpoint keeps for itself: whoever may write to such a root could
+/// enrol clients, and whoever may read it would find the key.
+fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
+    let root = std::fs::canonicalize(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
+    let state = real_path(&options.state_dir)?;
+    if root.starts_with(&state) || state.starts_with(&root) {
+        let message = format!("the root {} and the state directory {} overlap", shown(&root), shown(&state));
+        return Err(Error::new(Exit::Refused, message).hint("name another directory with --root or --state-dir"));
+    }
+    let mut files = vec![("the transfer log", real_path(log)?)];
+    if let Some(ticket) = &options.ticket_file {
+        files.push(("the ticket", real_path(ticket)?));
+    }
+    for (what, path) in files {
+        if path.starts_with(&root) {
+            let message = format!("{what} {} would lie in the root, where clients reach it", shown(&path));
+            return Err(Error::new(Exit::Refused, message).hint("name a file outside the root"));
+        }
+    }
+    Ok(())
+}
+
+/// Where a path leads, of which the last components need not be there yet.
+fn real_path(path: &Path) -> Result<PathBuf> {
+    let failed = |e| Error::of_file("open", path, e);
+    let whole = std::path::absolute(path).map_err(failed)?;
+    let mut missing = Vec::new();
+    let mut at = whole.as_path();
+    loop {
+        match (std::fs::canonicalize(at), at.parent(), at.file_name()) {
+            (Ok(found), ..) => return Ok(missing.iter().rev().fold(found, |path, name| path.join(name))),
+            (Err(e), Some(parent), Some(name)) if e.kind() == ErrorKind::NotFound => {
+                missing.push(name);
+                at = parent;
+            }
+            (Err(e), ..) => return Err(failed(e)),
+        }
+    }
+}
+
+/// What the user said, or the host's name.
+fn own_name(said: Option<&str>) -> Result<String> {
+    if let Some(name) = said {
+        let is_fit = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
+        let wrong = || Error::new(Exit::Usage, "a name has 1 to 64 bytes and no control characters");
+        return if is_fit { Ok(name.to_owned()) } else { Err(wrong()) };
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|c| c.is_ascii_graphic()).take(NAME_BYTES_MAX).collect();
+    Ok(if host.is_empty() { "endpoint".to_owned() } else { host })
+}
+
+/// Takes all descriptors that this process may have, and returns how many connections they are good for.
+fn connections_max() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let mut current = limit.current;
+    if limit.maximum.is_none_or(|maximum| current.is_some_and(|c| c < maximum)) {
+        // Without the right to, the old limit stays.
+        if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_ok() {
+            current = limit.maximum;
+        }
+    }
+    let descriptors = current.map_or(usize::MAX, |c| usize::try_from(c).unwrap_or(usize::MAX));
+    (descriptors / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
+}

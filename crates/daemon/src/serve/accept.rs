@@ -1,0 +1,90 @@
+//! Accepts connections, gives each a thread, and turns away whom the gate or the server does not want.
+
+use crate::error::{Error, Result};
+use crate::gate::Pass;
+use crate::host::EndpointHost;
+use crate::refusals::{self, RefusalLog};
+use mover::session::Server;
+use net::{Listener, ServerTls, accept_tls};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{debug, error};
+use wire::CloseCode;
+
+/// From accept to the end of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub struct Acceptor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tls: ServerTls,
+    server: Arc<Server>,
+    host: Arc<EndpointHost>,
+    refused: RefusalLog,
+}
+
+impl Acceptor {
+    pub fn new(tls: ServerTls, server: Arc<Server>, host: Arc<EndpointHost>) -> Acceptor {
+        Acceptor { shared: Arc::new(Shared { tls, server, host, refused: RefusalLog::default() }) }
+    }
+
+    /// Accepts until the listener is stopped.
+    ///
+    /// # Errors
+    /// When the listener is broken for good.
+    pub fn run(&self, listener: &Listener) -> Result<()> {
+        loop {
+            match listener.accept() {
+                Ok(Some((tcp, peer))) => self.welcome(tcp, peer),
+                Ok(None) => return Ok(()),
+                Err(e) => {
+                    error!(error = %e, "no connection can be accepted any more");
+                    return Err(Error::from_net("serve", &e));
+                }
+            }
+        }
+    }
+
+    fn welcome(&self, tcp: TcpStream, peer: SocketAddr) {
+        let shared = self.shared.clone();
+        let pass = match shared.host.gate.enter(&tcp, peer) {
+            Ok(pass) => pass,
+            Err(full) => return shared.refused.note("full", peer, &full),
+        };
+        let spawned =
+            std::thread::Builder::new().name("connection".into()).spawn(move || shared.attend(tcp, peer, pass));
+        if let Err(e) = spawned {
+            self.shared.refused.note("no-thread", peer, &e);
+        }
+    }
+}
+
+impl Shared {
+    /// Serves one connection until it ends.
+    fn attend(&self, tcp: TcpStream, peer: SocketAddr, mut pass: Pass) {
+        let connection = match accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) {
+            Ok(connection) => connection,
+            Err(e) => return self.refused.note(refusals::of_handshake(&e.kind), peer, &e),
+        };
+        let pin = connection.peer_pin();
+        if let Err(full) = self.host.gate.identified(&mut pass, pin) {
+            return self.refused.note("full", peer, &full);
+        }
+        // Asked after the gate knows the key: whoever enrols it meanwhile admits this connection too.
+        let is_known = self.host.clients.knows(pin);
+        if is_known {
+            self.host.gate.admit(pin);
+        }
+        match self.server.serve(connection) {
+            Ok(()) => {}
+            // A client that ends early leaves streams behind that it never used.
+            Err(refusal) if refusal.code == CloseCode::NoProgress && self.host.clients.knows(pin) => {
+                debug!(%peer, %pin, why = %refusal, "connection not used");
+            }
+            Err(refusal) => self.refused.note(refusals::of_session(refusal.code), peer, &refusal),
+        }
+    }
+}
