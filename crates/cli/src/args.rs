@@ -7,21 +7,19 @@ use crate::commands::{cp, endpoint, serve, sum};
 use crate::commands::{bench, demo, generate};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::OsStr;
 
 /// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
-///
-/// On the host that keeps the data:
-///     thalweg serve --listen [::]:7740 --root /data --ticket-file ticket
-/// On the other host, with a copy of the file `ticket`:
-///     thalweg endpoint add lab --ticket-file ticket
-///     thalweg cp results/ lab:results/
-///     thalweg cp lab:results/ copy/
 #[derive(Parser, Debug)]
-#[command(name = "thalweg", version, verbatim_doc_comment, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "thalweg", version, after_help = "On the host that keeps the data:\n\
+\x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket\n\
+On the other host, with a copy of the file `ticket`:\n\
+\x20   thalweg endpoint add lab --ticket-file ticket\n\
+\x20   thalweg cp results/ lab:results/\n\
+\x20   thalweg cp lab:results/ copy/", max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -29,26 +27,29 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run an endpoint: let others send to and fetch from a directory of this host
     Serve(serve::Args),
-    /// Add, list or remove the endpoints this user knows
     Endpoint(endpoint::Args),
-    /// Copy files and trees, to an endpoint, from one, or within this host
     Cp(Box<cp::Args>),
-    /// Print a manifest of files (digest, size, path), or verify one
     Sum(sum::Args),
-    /// Generate a data set to try things on
     #[cfg(feature = "bench")]
     Gen(generate::Args),
-    /// Show on this machine what it does: moves a data set through an endpoint and compares it
     #[cfg(feature = "bench")]
     Demo(demo::Args),
-    /// Race against other tools, with every delivery verified
     #[cfg(feature = "bench")]
     Bench(bench::Args),
-    /// Storage to try things on
     #[cfg(feature = "lab")]
     Lab(lab::Args),
+}
+
+/// Reads the command line, or answers it (help, version, what is wrong with it) and ends the process.
+pub fn parse() -> Cli {
+    let matches = without_values(Cli::command()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+/// The help names the variables, not what they are set to.
+fn without_values(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
 }
 
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`.
@@ -97,7 +98,6 @@ pub fn address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn every_flag_has_a_variable_and_a_help_text() {

@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM: the first asks the command to stop in order, the second stops it at once.
 //!
-//! Invariant: a command that does not come to its end within `PATIENCE` of the first signal is ended too, because a
+//! Programs that run others pass on a signal that the terminal has sent to all of them already: what follows the first
+//! within `ECHO` is the same signal. Invariant: a command that does not come to its end within `PATIENCE` of the first signal is ended too, because a
 //! thread may stand in a read that never returns.
 
 use crate::exit::{self, Result};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+const ECHO: Duration = Duration::from_millis(300);
 /// Longer than the slowest orderly stop: a checkpoint that waits for a disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,8 +45,14 @@ impl Interrupt {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let for_thread = shared.clone();
         let watch = move || {
-            for (count, signal) in signals.forever().enumerate() {
-                for_thread.receive(signal, count == 0);
+            let mut first: Option<Instant> = None;
+            for signal in signals.forever() {
+                match first {
+                    None => for_thread.receive(signal),
+                    Some(first) if first.elapsed() < ECHO => {}
+                    Some(_) => std::process::exit(128 + signal),
+                }
+                first.get_or_insert_with(Instant::now);
             }
         };
         std::thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
@@ -78,10 +86,7 @@ impl Interrupt {
 }
 
 impl Shared {
-    fn receive(&self, signal: i32, is_first: bool) {
-        if !is_first {
-            std::process::exit(128 + signal);
-        }
+    fn receive(&self, signal: i32) {
         drop(self.lock.lock().unwrap());
         self.came.notify_all();
         let end = move || {

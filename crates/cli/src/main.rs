@@ -13,11 +13,10 @@ mod interrupt;
 mod logs;
 mod exit;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::parse();
     logs::start(&cli.command);
     let ended = commands::run(cli.command);
     exit::code(ended)

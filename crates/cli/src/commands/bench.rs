@@ -27,11 +27,9 @@ enum Part {
 ///
 /// Two hosts are two network namespaces on this machine, which needs root; without it only local copies race. Tools
 /// that are not installed are left out and named. Everything a run makes is removed.
-///
-/// Example:
-///     thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n\
+\x20   thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today")]
 struct Compare {
     /// What to move, as for `thalweg gen`; may be given several times [default: large, small, tiny]
     #[arg(long = "set", value_name = "SPEC", env = "THALWEG_SET")]

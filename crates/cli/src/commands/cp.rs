@@ -23,13 +23,11 @@ use std::time::Instant;
 ///
 /// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
 /// when the same command is given again. Every byte is verified before its file appears.
-///
-/// Examples:
-///     thalweg cp results/ lab:results/          send the contents of a directory
-///     thalweg cp lab:data/run7.h5 .             fetch one file
-///     tar c . | thalweg cp - lab:backup.tar     send what a program writes
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
+\x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
+\x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
 pub struct Args {
     /// What to copy; several sources must be on the same side
     #[arg(required = true, value_name = "SRC", value_parser = LocationParser)]

@@ -27,12 +27,10 @@ enum Action {
 /// Redeem a ticket: meet the endpoint, and know it by NAME from then on
 ///
 /// The ticket is read from a file or from standard input, never from the command line, where others could see it.
-///
-/// Examples:
-///     thalweg endpoint add lab --ticket-file ticket
-///     ssh lab cat ticket | thalweg endpoint add lab --ticket-file -
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg endpoint add lab --ticket-file ticket\n\
+\x20   ssh lab cat ticket | thalweg endpoint add lab --ticket-file -")]
 struct Add {
     /// What to call it: letters, digits, `.`, `_` and `-`
     name: String,
@@ -45,11 +43,9 @@ struct Add {
 }
 
 /// List the known endpoints: name, addresses, identity
-///
-/// Example:
-///     thalweg endpoint ls
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n\
+\x20   thalweg endpoint ls")]
 struct Ls {
     /// One JSON object for each endpoint
     #[arg(long, env = "THALWEG_JSON")]
@@ -57,11 +53,9 @@ struct Ls {
 }
 
 /// Forget an endpoint
-///
-/// Example:
-///     thalweg endpoint rm lab
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n\
+\x20   thalweg endpoint rm lab")]
 struct Rm {
     name: String,
 }

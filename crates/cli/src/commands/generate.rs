@@ -12,12 +12,10 @@ use std::path::PathBuf;
 /// SPEC is large (4 files of 1 GiB), small (2,500 of 8 KiB to 4 MiB), tiny (50,000 of 1 KiB), mixed (21,002 of all
 /// kinds, 1.1 GiB), NxSIZE, or several with commas between. The same SPEC and seed give the same bytes everywhere; they do
 /// not compress. Files that exist are never replaced.
-///
-/// Examples:
-///     thalweg gen mixed data/
-///     thalweg gen 50000x1KiB,4x256MiB data/ --manifest data.manifest
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg gen mixed data/\n\
+\x20   thalweg gen 50000x1KiB,4x256MiB data/ --manifest data.manifest")]
 pub struct Args {
     /// What to generate
     spec: String,

@@ -23,11 +23,9 @@ enum Part {
 /// Mount a directory so that it is as slow as you say, until Ctrl-C
 ///
 /// Shows how a copy would run on storage that you do not have at hand. Needs FUSE.
-///
-/// Example:
-///     thalweg lab storage /data/real /mnt/slow --read-latency 5ms --rate 200MiB
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab storage /data/real /mnt/slow --read-latency 5ms --rate 200MiB")]
 struct Storage {
     /// The directory that holds the files
     backing: PathBuf,

@@ -21,11 +21,9 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
 /// one line. Whoever has the ticket can add the endpoint; guard it like a password. The first Ctrl-C or SIGTERM
 /// ends it in order, the second at once.
-///
-/// Example:
-///     thalweg serve --listen [::]:7740 --root /data --ticket-file ticket
 #[derive(clap::Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example:\n\
+\x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
 pub struct Args {
     /// Where to listen; `[::]:7740` takes connections to any address of this host, IPv4 too
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]

@@ -327,7 +327,7 @@ fn command_line() -> String {
 }
 
 /// An error of the storage as one of the program.
-fn of_store(e: &store::Error, subject: &str) -> Error {
+pub fn of_store(e: &store::Error, subject: &str) -> Error {
     use model::FailureKind as Kind;
     let (exit, hint) = match e.kind {
         Kind::NotFound => (Exit::SourceFileNotFound, "check the path"),

@@ -144,6 +144,7 @@ impl<'a> StreamLane<'a> {
             at += row.length as usize;
             files.push((row, bytes));
         }
+        self.job.progress.payload_moved(at as u64);
         self.writer.packed(&files)?;
         Ok(())
     }

@@ -58,6 +58,8 @@ struct Book {
     digests: HashMap<u64, BTreeMap<u64, Digest>>,
     /// How often an object (by its newest id) was described again.
     tries: HashMap<u64, u32>,
+    /// What objects turned out to be long whose end was not known.
+    final_bytes: HashMap<u64, u64>,
     next_replacement: u64,
     is_finish_sent: bool,
 }
@@ -77,6 +79,7 @@ impl SendJob {
             files: HashMap::new(),
             digests: HashMap::new(),
             tries: HashMap::new(),
+            final_bytes: HashMap::new(),
             next_replacement: REPLACEMENT_FIRST,
             is_finish_sent: false,
         };
@@ -170,11 +173,11 @@ impl SendJob {
         for id in settled.published.iter().flat_map(|run| run.ids()) {
             let Some((batch, index)) = book.split.settle(id) else { continue };
             let object = &batch.objects[index];
+            let size_bytes = book.final_bytes.remove(&id).unwrap_or(object.entry.size_bytes());
             count(&counters.files_done, 1);
-            count(&counters.bytes_done, object.entry.size_bytes());
+            count(&counters.bytes_done, size_bytes);
             book.files.remove(&id);
             if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &settled) {
-                let size_bytes = object.entry.size_bytes();
                 delivered.push(Delivered { path: self.source.path(object), size_bytes, digest });
             }
         }
@@ -341,6 +344,9 @@ impl SendJob {
         let mut book = self.book.lock().unwrap();
         if self.observer.as_ref().is_some_and(|o| o.wants_delivered()) {
             book.digests.entry(id).or_default().insert(extent.start, digest);
+        }
+        if ended {
+            book.final_bytes.insert(id, extent.end);
         }
         book.split.chunk_was_read(id, extent.start, ended)
     }

@@ -283,7 +283,7 @@ impl Client {
         let is_sender = matches!(running.job, Job::Send(_));
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
-        report.congestion = lanes.congestion;
+        report.congestion = lanes.state.congestion.lock().unwrap().clone();
         report.notes.insert(0, lanes.choice.reason);
         report
     }
@@ -374,7 +374,6 @@ struct Lanes {
     choice: StreamChoice,
     state: Arc<LaneState>,
     started_max: u32,
-    congestion: String,
     is_welcome_known: bool,
 }
 
@@ -402,7 +401,6 @@ impl Lanes {
             choice,
             state: Arc::default(),
             started_max: 0,
-            congestion: String::new(),
             is_welcome_known: false,
         };
         lanes.start_missing();
@@ -422,9 +420,6 @@ impl Lanes {
             self.is_welcome_known = true;
             let is_sender = matches!(self.running.job, Job::Send(_));
             self.choice = self.shared.choose(is_sender, self.is_sequential);
-        }
-        if self.congestion.is_empty() {
-            self.congestion = self.state.congestion.lock().unwrap().clone();
         }
         let failures = self.state.failures.load(Relaxed);
         if failures >= LANE_FAILURES_MAX && self.state.alive.load(Relaxed) == 0 {

@@ -95,8 +95,10 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
         while let Ok(Some((tcp, _))) = listener.accept() {
             let (shared, tls) = (shared.clone(), tls.clone());
             scope.spawn(move || {
-                let client = net::accept_tls(tcp, &tls, Instant::now() + PATIENCE).unwrap().into_data();
-                shared.pass(client);
+                // A client that is done may leave in the middle of a handshake.
+                if let Ok(client) = net::accept_tls(tcp, &tls, Instant::now() + PATIENCE) {
+                    shared.pass(client.into_data());
+                }
             });
         }
     });
@@ -107,6 +109,9 @@ impl Shared {
     fn pass(&self, mut client: DataStream) {
         // A stream that ends before its first frame was dialled and not needed.
         let Ok(frame) = first_frame(&mut client) else { return };
+        if self.state.lock().unwrap().is_cut {
+            return;
+        }
         let dial = DialOptions::new(&self.identity, self.endpoint_pin).unwrap();
         let mut server = net::dial(&self.endpoint, &dial).unwrap().into_data();
         let stream = self.open(&client, &frame);
@@ -144,9 +149,8 @@ impl Shared {
             self.changed.notify_all();
             return frame.to_vec();
         }
-        while !state.exporters.contains_key(&session) {
-            state = self.changed.wait(state).unwrap();
-        }
+        let unknown = |state: &mut State| !state.exporters.contains_key(&session);
+        state = self.changed.wait_timeout_while(state, PATIENCE, unknown).unwrap().0;
         let proved = &frame[HEADER_BYTES..HEADER_BYTES + JOIN_PROVED_BYTES];
         let proof = net::hmac_sha256(&state.exporters[&session], &[proved, &exporter]);
         [&frame[..HEADER_BYTES + JOIN_PROVED_BYTES], &proof].concat()

@@ -12,7 +12,8 @@ use super::schema::{Field, Kind, Schema};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     pub kind: String,
-    fields: BTreeMap<String, Vec<Value>>,
+    /// Names and values by field number.
+    fields: BTreeMap<u64, (String, Vec<Value>)>,
     unknown: Vec<u64>,
 }
 
@@ -29,19 +30,18 @@ pub enum Value {
 impl Message {
     pub fn decode(schema: &Schema, kind: &str, mut bytes: &[u8]) -> Result<Message, String> {
         let declared = schema.fields(kind)?;
-        let fields = declared.values().map(|field| (field.name.clone(), Vec::new())).collect();
+        let fields = declared.iter().map(|(&number, field)| (number, (field.name.clone(), Vec::new()))).collect();
         let mut message = Message { kind: kind.to_owned(), fields, unknown: Vec::new() };
         while !bytes.is_empty() {
             let tag = varint(&mut bytes)?;
             let (number, wire_type) = (tag >> 3, tag & 7);
             let raw = Raw::read(wire_type, &mut bytes).map_err(|e| format!("{kind}, field {number}: {e}"))?;
-            match declared.get(&number) {
+            match (declared.get(&number), message.fields.get_mut(&number)) {
                 _ if number == 0 => return Err(format!("{kind} has a field 0")),
-                None => message.unknown.push(number),
-                Some(field) => {
-                    let values = field.values(schema, raw).map_err(|e| format!("{kind}.{}: {e}", field.name))?;
-                    message.fields.entry(field.name.clone()).or_default().extend(values);
+                (Some(field), Some((name, values))) => {
+                    values.extend(field.values(schema, raw).map_err(|e| format!("{kind}.{name}: {e}"))?);
                 }
+                _ => message.unknown.push(number),
             }
         }
         Ok(message)
@@ -78,9 +78,9 @@ impl Message {
         values.collect::<Option<_>>().ok_or_else(|| format!("{}.{name} is no message", self.kind))
     }
 
-    /// The fields that were there, by name. Several of them in an envelope are an error of the peer.
+    /// The fields that were there, by number. Several of them in an envelope are an error of the peer.
     pub fn present(&self) -> impl Iterator<Item = (&str, &[Value])> {
-        let lists = self.fields.iter().map(|(name, values)| (name.as_str(), values.as_slice()));
+        let lists = self.fields.values().map(|(name, values)| (name.as_str(), values.as_slice()));
         lists.filter(|(_, values)| !values.is_empty())
     }
 
@@ -89,7 +89,8 @@ impl Message {
     }
 
     fn all(&self, name: &str) -> Result<&[Value], String> {
-        self.fields.get(name).map(Vec::as_slice).ok_or_else(|| format!("{} has no field {name}", self.kind))
+        let field = self.fields.values().find(|(declared, _)| declared == name);
+        field.map(|(_, values)| values.as_slice()).ok_or_else(|| format!("{} has no field {name}", self.kind))
     }
 }
 
