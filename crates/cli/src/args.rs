@@ -2,11 +2,11 @@
 //!
 //! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins.
 
-use crate::commands::{cp, endpoint, serve, sum};
-#[cfg(feature = "bench")]
-use crate::commands::{bench, demo, generate};
 #[cfg(feature = "lab")]
 use crate::commands::lab;
+#[cfg(feature = "bench")]
+use crate::commands::{bench, demo, generate};
+use crate::commands::{cp, endpoint, serve, sum};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -14,12 +14,13 @@ use std::ffi::OsStr;
 
 /// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
 #[derive(Parser, Debug)]
-#[command(name = "thalweg", version, after_help = "On the host that keeps the data:\n\
+#[command(name = "thalweg", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "On the host that keeps the data:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket\n\
 On the other host, with a copy of the file `ticket`:\n\
 \x20   thalweg endpoint add lab --ticket-file ticket\n\
 \x20   thalweg cp results/ lab:results/\n\
-\x20   thalweg cp lab:results/ copy/", max_term_width = 100, arg_required_else_help = true)]
+\x20   thalweg cp lab:results/ copy/")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -212,7 +212,9 @@ mod tests {
             passes.push(pass);
         }
         assert_eq!(gate.address_of(pin), None);
-        assert_eq!((gate.lock().strangers.len(), gate.lock().connections), (0, passes.len()));
+        let places = gate.lock();
+        assert_eq!((places.strangers.len(), places.connections), (0, passes.len()));
+        drop(places);
     }
 
     #[test]

@@ -218,11 +218,15 @@ fn forbidden(path: &[u8], why: &str) -> Refusal {
     Refusal::new(CloseCode::Forbidden, &with_path(path, why))
 }
 
-/// Shown escaped by the other side.
+/// The path is shown escaped by the other side.
 fn with_path(path: &[u8], why: &str) -> String {
-    let shown = String::from_utf8_lossy(&path[..path.len().min(PATH_SHOWN_BYTES_MAX)]);
-    let rest = if path.len() > PATH_SHOWN_BYTES_MAX { "..." } else { "" };
-    format!("{shown}{rest}: {why}")
+    let mut shown = String::from_utf8_lossy(path).into_owned();
+    if shown.len() > PATH_SHOWN_BYTES_MAX {
+        let end = (0..=PATH_SHOWN_BYTES_MAX).rev().find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
+        shown.truncate(end);
+        shown.push_str("...");
+    }
+    format!("{shown}: {why}")
 }
 
 #[cfg(test)]

@@ -2,17 +2,17 @@
 
 use daemon::endpoints::Replace;
 use daemon::{ConnectOptions, Endpoint, EndpointBook, ServeOptions, Served, Ticket, connect, enrol, job_id};
-use model::{Exit, Name, TransferOptions};
+use model::{Exit, Failure, Name, TransferOptions};
 use mover::session::{Client, PullSpec, PushSpec};
-use mover::{Ending, Progress, Report};
+use mover::{Delivered, Ending, Observer, Progress, Report};
 use net::Identity;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::posix::{PosixSink, PosixSource, beneath};
 use tempfile::TempDir;
@@ -67,7 +67,7 @@ impl Place {
         connect(&self.book().get("lab").unwrap(), &self.identity(), &ConnectOptions::default()).unwrap()
     }
 
-    fn push(&self, from: &Path, to: &[u8]) -> Report {
+    fn push(&self, from: &Path, to: &[u8]) -> (Report, Arc<Failures>) {
         let mut source = PosixSource::new();
         source.add_local(from.as_os_str().as_encoded_bytes()).unwrap();
         let is_single = source.is_single_object();
@@ -75,12 +75,13 @@ impl Place {
         let id = job_id(self.identity().pin(), &[from.as_os_str().as_encoded_bytes()], to, &options);
         let spec = PushSpec { id, path: to.to_vec(), is_single, options };
         let client = self.client();
-        let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
+        let failures = Arc::new(Failures::default());
+        let report = client.push(spec, Arc::new(source), Progress::new(), Some(failures.clone()), &|| false);
         client.close();
-        report
+        (report, failures)
     }
 
-    fn pull(&self, from: &[u8], to: &Path) -> Report {
+    fn pull(&self, from: &[u8], to: &Path) -> (Report, Arc<Failures>) {
         fs::create_dir_all(to).unwrap();
         let to = Arc::new(beneath::open_directory(to).unwrap());
         let options = TransferOptions::default();
@@ -88,19 +89,37 @@ impl Place {
         let sink = Arc::new(PosixSink::new(to.clone(), to, None));
         let spec = PullSpec { id, paths: vec![from.to_vec()], options, rename_to: None, is_sequential: false };
         let client = self.client();
-        let report = client.pull(spec, sink, Progress::new(), None, &|| false).unwrap();
+        let failures = Arc::new(Failures::default());
+        let report = client.pull(spec, sink, Progress::new(), Some(failures.clone()), &|| false).unwrap();
         client.close();
-        report
+        (report, failures)
     }
 }
 
-fn finished(report: &Report) {
+/// Keeps what failed, for the message of a failing test.
+#[derive(Default)]
+struct Failures(Mutex<Vec<Failure>>);
+
+impl Observer for Failures {
+    fn wants_delivered(&self) -> bool {
+        false
+    }
+
+    fn delivered(&self, _: &[Delivered]) {}
+
+    fn failed(&self, failure: &Failure) {
+        self.0.lock().unwrap().push(failure.clone());
+    }
+}
+
+fn finished((report, failures): &(Report, Arc<Failures>)) {
     assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
+    assert_eq!(*failures.0.lock().unwrap(), []);
     assert_eq!(report.snapshot.counts.files_failed, 0);
 }
 
 /// The refusal's text as the other side shows it, and the exit code it leads to.
-fn refused(report: &Report) -> (String, Exit) {
+fn refused((report, _): &(Report, Arc<Failures>)) -> (String, Exit) {
     let Ending::Cancelled { refusal, .. } = &report.ending else { panic!("{}", report.ending) };
     (refusal.to_string(), daemon::Error::from_refusal("lab", refusal).exit)
 }
@@ -537,6 +556,8 @@ fn a_pulled_file_can_get_a_new_name() {
     };
     let sink = Arc::new(PosixSink::new(to.clone(), to, None));
     let client = place.client();
-    finished(&client.pull(spec, sink, Progress::new(), None, &|| false).unwrap());
+    let failures = Arc::new(Failures::default());
+    let report = client.pull(spec, sink, Progress::new(), Some(failures.clone()), &|| false).unwrap();
+    finished(&(report, failures));
     assert_eq!(fs::read(place.path("to/b")).unwrap(), b"content");
 }

@@ -3,13 +3,14 @@
 use crate::args;
 use crate::exit::{self, Result, usage};
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
-use crate::output;
 use crate::transfer::{self, Ended, Request};
 use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,14 +69,20 @@ pub struct Args {
     /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
     #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
     chmod: Option<(u32, u32)>,
-    /// Attempts in a row that may fail without anything having moved
+    /// How often to try again after a lost connection; counts anew after progress
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
     retries: u32,
     /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     /// How progress is shown on standard error
-    #[arg(long, value_name = "auto|bar|plain|none", default_value = "auto", hide_possible_values = true, env = "THALWEG_PROGRESS")]
+    #[arg(
+        long,
+        value_name = "auto|bar|plain|none",
+        default_value = "auto",
+        hide_possible_values = true,
+        env = "THALWEG_PROGRESS"
+    )]
     progress: Mode,
     /// Afterwards, tell what was chosen by itself, and why
     #[arg(long, env = "THALWEG_EXPLAIN")]
@@ -94,6 +101,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
     let request = request(&args)?;
+    if let Some(file) = &args.report {
+        // A report that cannot be written is better known now than after hours.
+        File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
+    }
     let interrupt = Interrupt::watch()?;
     let events = args.json.then(|| Arc::new(Events::default()));
     let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
@@ -120,7 +131,10 @@ pub fn run(args: Args) -> Result<Exit> {
 
 fn request(args: &Args) -> Result<Request> {
     if args.json && args.destination == Location::Pipe {
-        return Err(usage("--json and `-` both want standard output", "name a file as the destination, or leave --json away"));
+        return Err(usage(
+            "--json and `-` both want standard output",
+            "name a file as the destination, or leave --json away",
+        ));
     }
     Ok(Request {
         sources: args.sources.clone(),
@@ -169,7 +183,8 @@ impl clap::builder::TypedValueParser for LocationParser {
         _: Option<&clap::Arg>,
         value: &std::ffi::OsStr,
     ) -> std::result::Result<Location, clap::Error> {
-        args::location(value)
-            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n")).with_cmd(command))
+        args::location(value).map_err(|why| {
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n")).with_cmd(command)
+        })
     }
 }

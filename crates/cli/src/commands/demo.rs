@@ -35,6 +35,9 @@ pub struct Args {
     /// Leave everything in place, and say where
     #[arg(long, env = "THALWEG_KEEP")]
     keep: bool,
+    /// Where everything lies [default: memory if there is room, else the directory for temporary files]
+    #[arg(long, value_name = "DIR", env = "THALWEG_WORK_DIR")]
+    work_dir: Option<PathBuf>,
     /// What to generate, as for `thalweg gen`
     #[arg(long, value_name = "SPEC", default_value = "mixed", env = "THALWEG_SET")]
     set: String,
@@ -50,12 +53,15 @@ pub fn run(args: Args) -> Result<Exit> {
     let comparison = Comparison::choose();
     let total_bytes = match &args.dir {
         Some(dir) => measure(dir)?.bytes,
-        None => dataset::Plan::parse(&args.set, dataset::PER_DIR_DEFAULT, dataset::SEED_DEFAULT)
-            .map_err(|e| of_bench(&e))?
-            .totals()
-            .space_bytes,
+        None => {
+            dataset::Plan::parse(&args.set, dataset::PER_DIR_DEFAULT, dataset::SEED_DEFAULT)
+                .map_err(|e| of_bench(&e))?
+                .totals()
+                .space_bytes
+        }
     };
-    let work = Work::create(choose_place(total_bytes * 3), args.keep)?;
+    let place = args.work_dir.unwrap_or_else(|| choose_place(total_bytes.saturating_mul(3)));
+    let work = Work::create(place, args.keep)?;
     let parts = match &args.dir {
         Some(dir) => vec![dir.clone()],
         None => generate(&args.set, &work.path.join("source"))?,
@@ -106,11 +112,7 @@ fn move_part(stage: &Stage, work: &Work, source: &Path, is_twice: bool, comparis
 }
 
 /// Runs a copy, discards what it made, and runs it again; returns the seconds of the last run.
-fn run_twice(
-    is_twice: bool,
-    made: &Path,
-    mut copy: impl FnMut() -> Result<Option<f64>>,
-) -> Result<Option<f64>> {
+fn run_twice(is_twice: bool, made: &Path, mut copy: impl FnMut() -> Result<Option<f64>>) -> Result<Option<f64>> {
     if is_twice {
         copy()?;
         remove_tree(made)?;

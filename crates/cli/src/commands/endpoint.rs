@@ -57,6 +57,7 @@ struct Ls {
 #[command(after_help = "Example:\n\
 \x20   thalweg endpoint rm lab")]
 struct Rm {
+    /// What it is called here
     name: String,
 }
 

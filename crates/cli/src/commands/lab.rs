@@ -51,7 +51,11 @@ struct Storage {
 pub fn run(args: Args) -> Result<Exit> {
     let Part::Storage(storage) = args.part;
     if !is_available() {
-        return Err(error(Exit::Failed, "this host has no FUSE (/dev/fuse cannot be opened)", "load the kernel module fuse"));
+        return Err(error(
+            Exit::Failed,
+            "this host has no FUSE (/dev/fuse cannot be opened)",
+            "load the kernel module fuse",
+        ));
     }
     let interrupt = Interrupt::watch()?;
     let profile = StorageProfile {

@@ -53,7 +53,8 @@ pub fn run(args: Args) -> Result<Exit> {
     for location in &args.locations {
         let parsed = Location::parse(location.as_os_str());
         if parsed.is_ok_and(|location| location.is_remote()) {
-            let message = format!("{} is at an endpoint; manifests of remote files come with a later version", shown(location));
+            let message =
+                format!("{} is at an endpoint; manifests of remote files come with a later version", shown(location));
             return Err(usage(message, "run `thalweg sum` on that host, or copy with `cp --manifest FILE`"));
         }
     }
@@ -84,7 +85,11 @@ fn list(locations: &[PathBuf], algorithm: DigestAlgorithm) -> Result<Exit> {
             }
             (Listed::File(object), Err(e)) => {
                 exit = Exit::Partial;
-                output::note(&format!("failed: {}: {}", Escaped(&listing.source.path(object)), exit::plain(&e.message())));
+                output::note(&format!(
+                    "failed: {}: {}",
+                    Escaped(&listing.source.path(object)),
+                    exit::plain(&e.message())
+                ));
             }
             (Listed::Failed(failure), _) if failure.kind == FailureKind::Special => {}
             (Listed::Failed(failure), _) => {
@@ -167,9 +172,7 @@ fn check(manifest: &Path, directory: &Path, is_quiet: bool) -> Result<Exit> {
     let algorithm = parser.algorithm();
     let checking = Checking { directory, lines: Mutex::new(Some((lines, parser))), failure: Mutex::default() };
     let mut tally = Tally::default();
-    digest_all(algorithm, &checking, &mut |entry, found| {
-        tally.count(entry, found)
-    });
+    digest_all(algorithm, &checking, &mut |entry, found| tally.count(entry, found));
     if let Some(why) = checking.failure.into_inner().unwrap() {
         return Err(unreadable(why));
     }
@@ -227,7 +230,11 @@ impl Tally {
             }
             (n, unread) => {
                 let files = counted(n, "file differs", "files differ");
-                let more = if unread > 0 { format!(", {} missing or cannot be read", output::grouped(unread)) } else { String::new() };
+                let more = if unread > 0 {
+                    format!(", {} missing or cannot be read", output::grouped(unread))
+                } else {
+                    String::new()
+                };
                 Err(error(Exit::Failed, format!("{files} from the manifest{more}"), hint))
             }
         }

@@ -16,8 +16,11 @@ pub const FAILURES_SHOWN: usize = 20;
 /// One line for each failure, and how many more there are.
 pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
     let line = |failure: &Failure| {
-        let word = if failure.kind == FailureKind::Special { "skipped" } else { "failed" };
-        format!("{word}: {}: {}", Escaped(&failure.path), Escaped(failure.message.as_bytes()))
+        let (word, why) = match failure.kind {
+            FailureKind::Special => ("skipped", failure.message.trim_start_matches("skip: ")),
+            _ => ("failed", &failure.message[..]),
+        };
+        format!("{word}: {}: {}", Escaped(&failure.path), Escaped(why.as_bytes()))
     };
     let mut lines: Vec<_> = ended.failures.iter().take(shown_max).map(line).collect();
     let more = ended.failures.len().saturating_sub(shown_max) as u64 + ended.failures_not_kept;
@@ -56,11 +59,7 @@ fn moved(ended: &Ended) -> String {
 
 fn pace(ended: &Ended) -> String {
     let rate = ended.rate();
-    let mut text = format!(
-        "in {} at {rate} ({}/s)",
-        duration(ended.seconds),
-        ByteCount(rate.bytes_per_second as u64)
-    );
+    let mut text = format!("in {} at {rate} ({}/s)", duration(ended.seconds), ByteCount(rate.bytes_per_second as u64));
     let per_second = ended.files_ok as f64 / ended.seconds.max(1e-9);
     if ended.files_ok >= 100 {
         text.push_str(&format!(", {} files/s", super::grouped(per_second as u64)));

@@ -78,7 +78,8 @@ impl Display {
             (Mode::Plain, None) => LINE_INTERVAL,
             (_, None) => return Display { stop: None, thread: None },
         };
-        let mut shown = Shown { mode, events, bar: (mode == Mode::Bar).then(bar), last_event: None, last_line: Instant::now() };
+        let mut shown =
+            Shown { mode, events, bar: (mode == Mode::Bar).then(bar), last_event: None, last_line: Instant::now() };
         let run = move || {
             let mut history = History::new(direction);
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(tick) {
@@ -163,6 +164,7 @@ impl History {
         let files = now.counts.files_done.saturating_sub(files);
         let files_per_second = if seconds > 0.0 { files as f64 / seconds } else { 0.0 };
         let (rate, complete) = (rate_now.bytes_per_second, now.is_listing_complete);
+        let estimated = Counts { bytes_done: reached(&now.counts), ..now.counts };
         let sample = Sample {
             counts: now.counts,
             is_listing_complete: complete,
@@ -171,7 +173,7 @@ impl History {
             rate_now,
             rate_average: Rate::over(moved(&now.counts), now.elapsed.as_secs_f64()),
             files_per_second,
-            seconds_left: plan::time_left(&now.counts, complete, rate, files_per_second),
+            seconds_left: plan::time_left(&estimated, complete, rate, files_per_second),
             bottleneck: bottleneck(from, &now, self.direction),
         };
         self.snapshots.push_back(now);
@@ -179,9 +181,15 @@ impl History {
     }
 }
 
+/// Bytes that are at the destination or on their way: a large file is not over before its end, but it moves.
+fn reached(counts: &Counts) -> u64 {
+    let under_way = counts.bytes_sent.saturating_add(counts.bytes_resumed);
+    counts.bytes_done.max(under_way.min(counts.bytes_listed.saturating_sub(counts.bytes_skipped)))
+}
+
 /// What was verified in an earlier run did not take part of this one's time.
 fn moved(counts: &Counts) -> u64 {
-    counts.bytes_done.saturating_sub(counts.bytes_resumed)
+    reached(counts).saturating_sub(counts.bytes_resumed)
 }
 
 struct Shown {
@@ -195,7 +203,8 @@ struct Shown {
 impl Shown {
     fn show(&mut self, sample: &Sample) {
         // Ticks come a little early or late: an event that is nearly due is due.
-        let is_due = |last: Option<Instant>| last.is_none_or(|last| last.elapsed() + BAR_INTERVAL / 2 >= EVENT_INTERVAL);
+        let is_due =
+            |last: Option<Instant>| last.is_none_or(|last| last.elapsed() + BAR_INTERVAL / 2 >= EVENT_INTERVAL);
         if let Some(events) = &self.events
             && is_due(self.last_event)
         {
@@ -221,11 +230,11 @@ fn bar() -> ProgressBar {
 
 fn draw(bar: &ProgressBar, sample: &Sample) {
     let counts = &sample.counts;
-    // Files count as much as bytes: a tree of empty files has a bar too.
+    // A tree of empty files has a bar too.
     let over = counts.files_done + counts.files_skipped + counts.files_failed;
     let share = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-    let bytes = share(counts.bytes_done + counts.bytes_skipped, counts.bytes_listed);
-    let percent = 100.0 * bytes.min(share(over, counts.files_listed));
+    let bytes = share(reached(counts) + counts.bytes_skipped, counts.bytes_listed);
+    let percent = 100.0 * if counts.bytes_listed > 0 { bytes } else { share(over, counts.files_listed) };
     bar.set_position(if counts.files_listed == 0 { 0 } else { percent as u64 });
     bar.set_message(amounts(sample));
     bar.set_prefix(pace(sample));
@@ -240,7 +249,7 @@ fn amounts(sample: &Sample) -> String {
         "{} of {}{plus} files, {} of {}{plus}",
         grouped(over),
         grouped(counts.files_listed),
-        ByteCount(counts.bytes_done + counts.bytes_skipped),
+        ByteCount(reached(counts) + counts.bytes_skipped),
         ByteCount(counts.bytes_listed)
     );
     if counts.files_failed > 0 {
@@ -298,6 +307,15 @@ mod tests {
     }
 
     #[test]
+    fn a_large_file_moves_before_it_is_done() {
+        let mut now = snapshot(1, 0, 0);
+        now.counts = Counts { bytes_sent: 30_000_000, bytes_resumed: 20_000_000, ..now.counts };
+        assert_eq!((reached(&now.counts), moved(&now.counts)), (50_000_000, 30_000_000));
+        now.counts.bytes_sent = 200_000_000;
+        assert_eq!(reached(&now.counts), 100_000_000, "what is sent twice arrives once");
+    }
+
+    #[test]
     fn what_a_person_reads_names_amounts_rates_and_time_left() {
         let mut history = History::new(Direction::Push);
         history.sample(snapshot(0, 0, 0));
@@ -306,6 +324,9 @@ mod tests {
         assert_eq!(pace(&sample), "40.0 Mbit/s now, 40.0 Mbit/s on average, 10.0 s left");
         sample.is_listing_complete = false;
         sample.counts.files_failed = 1;
-        assert_eq!(amounts(&sample), "50 of 100+ files, 47.7 MiB of 95.4+ MiB, 1 failure".replace("95.4+ MiB", "95.4 MiB+"));
+        assert_eq!(
+            amounts(&sample),
+            "50 of 100+ files, 47.7 MiB of 95.4+ MiB, 1 failure".replace("95.4+ MiB", "95.4 MiB+")
+        );
     }
 }

@@ -39,7 +39,7 @@ pub struct Request {
     pub options: TransferOptions,
     pub streams: Option<u32>,
     pub congestion: Option<String>,
-    /// How often in a row an attempt may fail without having moved anything.
+    /// How often in a row an attempt may fail without progress.
     pub retries: u32,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
@@ -65,9 +65,9 @@ pub struct Ended {
     pub files_skipped: u64,
     pub files_failed: u64,
     pub directories: u64,
-    /// Verified at the destination.
+    /// Of the files delivered.
     pub bytes: u64,
-    /// Of these, verified in an earlier run and not sent again.
+    /// Verified by an earlier run and not sent again.
     pub resumed_bytes: u64,
     pub seconds: f64,
     pub first_byte_seconds: Option<f64>,
@@ -156,6 +156,8 @@ struct Sums {
     bytes: u64,
     /// Of the first attempt: from a run before this one.
     resumed_bytes: Option<u64>,
+    /// Of the attempt before.
+    resumed_bytes_last: Option<u64>,
     first_byte_seconds: Option<f64>,
 }
 
@@ -193,17 +195,14 @@ impl Run<'_> {
         }
     }
 
-    /// Runs one attempt; tells also whether anything was moved by it.
+    /// Runs one attempt; tells also whether there was progress: a file was delivered, or this attempt found more kept of
+    /// large files than the one before.
     fn once(&mut self) -> (Result<Report>, bool) {
         self.sums.attempts += 1;
         let progress = Progress::new();
         let before_seconds = self.started.elapsed().as_secs_f64();
-        let display = progress::Display::start(
-            progress.clone(),
-            self.direction,
-            self.request.progress,
-            self.events.clone(),
-        );
+        let display =
+            progress::Display::start(progress.clone(), self.direction, self.request.progress, self.events.clone());
         let attempted = self.attempt.run(&progress);
         drop(display);
         let snapshot = progress.snapshot();
@@ -211,12 +210,14 @@ impl Run<'_> {
             self.sums.first_byte_seconds.get_or_insert(before_seconds + first.as_secs_f64());
         }
         let counts = snapshot.counts;
-        (attempted, counts.files_done > 0 || counts.bytes_done > counts.bytes_resumed)
+        let resumed_before = self.sums.resumed_bytes_last.replace(counts.bytes_resumed);
+        (attempted, counts.files_done > 0 || resumed_before.is_some_and(|before| counts.bytes_resumed > before))
     }
 
     /// Why the attempt was not the last one needed; `None` when it was.
     fn judge(&self, report: &Report) -> Option<Error> {
-        if self.attempt.interrupt.is_set() && !matches!(report.ending, Ending::Finished(_)) {
+        let is_complete = matches!(report.ending, Ending::Finished(_)) && report.snapshot.counts.files_failed == 0;
+        if self.attempt.interrupt.is_set() && !is_complete {
             let why = if self.attempt.route.has_pipe(self.request) {
                 error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
             } else {
@@ -227,10 +228,8 @@ impl Run<'_> {
         }
         match &report.ending {
             Ending::Finished(_) => None,
-            Ending::Cancelled { by_peer: true, refusal } => {
-                Some(self.attempt.route.refused(refusal))
-            }
-            Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this side", refusal)),
+            Ending::Cancelled { by_peer: true, refusal } => Some(self.attempt.route.refused(refusal)),
+            Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this host", refusal)),
             Ending::Lost(_) => Some(error(
                 Exit::Temporary,
                 report.ending.to_string(),
@@ -243,7 +242,8 @@ impl Run<'_> {
         if let Some(events) = &self.events {
             events.error(error, Some(pause.as_secs_f64()));
         }
-        let again = format!("trying again in {} ({failures} of {})", duration(pause.as_secs_f64()), self.request.retries);
+        let again =
+            format!("trying again in {} ({failures} of {})", duration(pause.as_secs_f64()), self.request.retries);
         output::note(&format!("{}; {again}", error.message));
     }
 
@@ -321,7 +321,11 @@ fn command_line() -> String {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=,@%+[]".contains(b);
     let quoted = std::env::args_os().map(|word| {
         let word = output::shown(word);
-        if !word.is_empty() && word.bytes().all(|b| is_plain(&b)) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+        if !word.is_empty() && word.bytes().all(|b| is_plain(&b)) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -21,7 +21,10 @@ impl Route {
         let Request { sources, destination, .. } = request;
         let pipes = sources.iter().filter(|source| **source == Location::Pipe).count();
         if pipes > 0 && sources.len() > 1 {
-            return Err(usage("standard input can only be the one source", "copy the others with a command of their own"));
+            return Err(usage(
+                "standard input can only be the one source",
+                "copy the others with a command of their own",
+            ));
         }
         if *destination == Location::Pipe && sources.len() > 1 {
             return Err(usage("standard output takes one file", "give one source, or name a directory"));
@@ -40,10 +43,7 @@ impl Route {
                 let first = endpoint(&sources[0], paths)?;
                 for source in &sources[1..] {
                     if endpoint(source, paths)?.name != first.name {
-                        return Err(usage(
-                            "the sources are at several endpoints",
-                            "give a command for each endpoint",
-                        ));
+                        return Err(usage("the sources are at several endpoints", "give a command for each endpoint"));
                     }
                 }
                 Ok(Route::Pull { endpoint: first, paths: sources.iter().map(|s| s.path().to_vec()).collect() })
@@ -52,10 +52,7 @@ impl Route {
                 "copies from one endpoint to another come with a later version",
                 "copy to this host first, or run the command on one of the two",
             )),
-            _ => Err(usage(
-                "some sources are on this host and some at an endpoint",
-                "give a command for each side",
-            )),
+            _ => Err(usage("some sources are on this host and some at an endpoint", "give a command for each side")),
         }
     }
 

@@ -13,6 +13,7 @@ use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{ExtentRecord, FailureRecord, Finished, Want, runs_of};
@@ -160,6 +161,10 @@ impl Decide<'_> {
             _ => count(&counters.files_listed, 1),
         }
         count(&counters.bytes_listed, entry.size_bytes());
+        if entry.name.as_bytes().starts_with(STAGING_PREFIX) {
+            let why = "names that begin so are kept for staging";
+            return self.failed(entry, FailureKind::NameRefused, why.to_owned(), answer);
+        }
         if entry.parent == ObjectId::ROOT {
             if let Err(e) = self.rename(&mut entry) {
                 return self.failed(entry, e.kind, e.message(), answer);

@@ -46,7 +46,14 @@ impl Host for AnyoneHost {
         is_known.then(|| Grant { pin, name: "golden".into(), may_write: true }).ok_or_else(refusal)
     }
 
-    fn open(&self, _: &Grant, _: JobId, direction: Direction, open: &Open, options: &TransferOptions) -> Result<Opened, Refusal> {
+    fn open(
+        &self,
+        _: &Grant,
+        _: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
         let refuse = |e: &dyn std::fmt::Display| Refusal::new(CloseCode::NotFound, &e.to_string());
         let root = Arc::new(beneath::open_directory(&self.root).map_err(|e| refuse(&e))?);
         if direction == Direction::ServerSends {
@@ -240,7 +247,9 @@ fn a_hello_of_a_later_version_is_refused_with_both_ranges() {
         answer.extend_from_slice(&block[..bytes]);
     }
     stream.close().unwrap();
-    let Some(Message::Close(Close { code, text })) = message::decode(&answer[8..]).unwrap() else { panic!("{answer:?}") };
+    let Some(Message::Close(Close { code, text })) = message::decode(&answer[8..]).unwrap() else {
+        panic!("{answer:?}")
+    };
     assert_eq!(code, CloseCode::Version as u32);
     assert!(text.contains("1 to 1") && text.contains("9 to 9"), "{text}");
     let (_, outcome) = judge("refused", relay.finish(), &Outcome::default());

@@ -9,8 +9,8 @@
 use crate::second_decoder::recording::{Event, Recording, Side, Stream, What};
 use model::Pin;
 use net::{
-    ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, DataStream, DialOptions, Identity, Listener,
-    ServerTls, Stopper,
+    ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, DataStream, DialOptions, Identity,
+    Listener, ServerTls, Stopper,
 };
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -175,7 +175,9 @@ impl Shared {
             }
             self.record(stream, from, What::Bytes(bytes.to_vec()));
             // The other side may have left already; what it does not take was said all the same.
-            let _ = output.send(bytes.to_vec());
+            if output.send(bytes.to_vec()).is_err() && !is_control {
+                return ControlFlow::Break(());
+            }
             if is_control && from == Side::Server {
                 self.cut_after(&mut messages, bytes);
             }
@@ -188,7 +190,10 @@ impl Shared {
             }
             _ => {
                 self.record(stream, from, What::Cut);
-                output.abort();
+                // A receiver of content leaves its stream without a word, when its sender may not have ended it yet.
+                if is_control {
+                    output.abort();
+                }
             }
         }
     }

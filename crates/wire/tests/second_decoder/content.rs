@@ -75,7 +75,10 @@ impl Piece {
         }
         let is_sealed = self.status == Status::Final && self.size == Some(self.end());
         let is_whole = self.start == 0 && (self.size.is_none() || is_sealed);
-        let digest = if is_whole || self.payload.is_empty() {
+        if !is_whole && self.payload.is_empty() {
+            return Err(format!("object {}, {}: an empty chunk that is not the whole", self.object, self.start));
+        }
+        let digest = if is_whole {
             algorithm.digest(&self.payload)
         } else {
             algorithm.digest_of_part(self.start, &self.payload)

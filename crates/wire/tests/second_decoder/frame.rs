@@ -29,10 +29,12 @@ pub enum Place {
     FirstOfClient,
     Control,
     /// Payload of a job with this chunk size.
-    Data { chunk_bytes: u64 },
+    Data {
+        chunk_bytes: u64,
+    },
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Deframer {
     buffer: Vec<u8>,
 }

@@ -17,13 +17,15 @@ const PATHS_MAX: usize = 128;
 const PATH_BYTES_MAX: usize = 4096;
 const RUN_COUNT_MAX: u64 = 65_536;
 
+#[derive(Clone)]
 pub struct Job {
     pub sender: Side,
     pub chunk_bytes: u64,
     pub algorithm: Algorithm,
     pub state: State,
-    /// `Accept` came. The server may say other things before it.
-    is_accepted: bool,
+    /// `Accept` or `Reject` came. The server may say other things before it.
+    is_answered: bool,
+    is_cancelled: bool,
     is_single: bool,
     /// By id, in the order of description.
     objects: BTreeMap<u64, Object>,
@@ -70,7 +72,8 @@ impl Job {
             chunk_bytes: options.number("chunk_bytes")?,
             algorithm,
             state: State::Open,
-            is_accepted: false,
+            is_answered: false,
+            is_cancelled: false,
             is_single: open.number("is_single")? == 1,
             objects: BTreeMap::new(),
             listed: 0,
@@ -95,7 +98,8 @@ impl Job {
         };
         require(role.is_none_or(|role| role == from), || format!("{} from the wrong side", message.kind))?;
         let is_answer = matches!(message.kind.as_str(), "Accept" | "Reject");
-        require(!is_answer || !self.is_accepted, || "a second answer".to_owned())?;
+        require(!is_answer || !self.is_answered, || "a second answer".to_owned())?;
+        self.is_answered |= is_answer;
         match message.kind.as_str() {
             "Accept" => self.accept(message),
             "Reject" | "Cancel" => self.give_up(message),
@@ -145,7 +149,8 @@ impl Job {
 
     /// Nothing may be missing when the session ended well.
     pub fn check_end(&self) -> Result<(), String> {
-        require(self.state == State::Over, || format!("the session ends with a job that is {:?}", self.state))
+        require(self.state == State::Over, || format!("the session ends with a job that is {:?}", self.state))?;
+        require(self.is_answered || self.is_cancelled, || "a job without an answer".to_owned())
     }
 
     pub fn outcome(&self) -> Outcome {
@@ -157,7 +162,6 @@ impl Job {
     }
 
     fn accept(&mut self, accept: &Message) -> Result<(), String> {
-        self.is_accepted = true;
         if self.sender == Side::Server {
             self.is_single = accept.number("is_single")? == 1;
         }
@@ -166,6 +170,7 @@ impl Job {
 
     fn give_up(&mut self, message: &Message) -> Result<(), String> {
         self.state = State::Over;
+        self.is_cancelled = true;
         require(message.bytes("text")?.len() <= 1024, || "a text is too long".to_owned())
     }
 

@@ -11,7 +11,7 @@ const PACKED_BYTES_MAX: u64 = 128 << 10;
 const NAME_BYTES_MAX: usize = 255;
 const LINK_BYTES_MAX: usize = 4096;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Object {
     pub id: u64,
     pub kind: Kind,
@@ -173,7 +173,9 @@ impl Object {
             let is_placed = !is_packed && (is_last || end - start == chunk_bytes);
             return require(is_placed, || format!("object {id}, {start}..{end}: is no chunk of it"));
         }
-        require(is_packed == (self.size <= PACKED_BYTES_MAX), || format!("object {id}: {} bytes, wrong frame", self.size))?;
+        require(is_packed == (self.size <= PACKED_BYTES_MAX), || {
+            format!("object {id}: {} bytes, wrong frame", self.size)
+        })?;
         require(piece.size.is_none_or(|size| size == self.size), || format!("object {id}: another size"))?;
         let expected = if is_packed { self.size } else { self.size.min(start + chunk_bytes) };
         require(end == expected, || format!("object {id}, {start}..{end}: should end at {expected}"))

@@ -230,13 +230,13 @@ mod tests {
     #[test]
     fn damaged_fields_are_refused() {
         for bytes in [
-            [8].as_slice(),                          // Ends after a tag.
-            &[34, 2, b'x'],                          // Ends in a text.
-            &[34, 1, 0xff],                          // No UTF-8.
-            &[8, 0x80, 0x80, 0x80, 0x80, 0x10],      // 33 bits.
-            &[10, 1, 1],                             // Bytes where a number is declared.
-            &[0, 0],                                 // Field zero.
-            &[15],                                   // Wire type 7.
+            [8].as_slice(),                                        // Ends after a tag.
+            &[34, 2, b'x'],                                        // Ends in a text.
+            &[34, 1, 0xff],                                        // No UTF-8.
+            &[8, 0x80, 0x80, 0x80, 0x80, 0x10],                    // 33 bits.
+            &[10, 1, 1],                                           // Bytes where a number is declared.
+            &[0, 0],                                               // Field zero.
+            &[15],                                                 // Wire type 7.
             &[24, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], // 65 bits.
         ] {
             assert!(decode(bytes).is_err(), "{bytes:?}");

@@ -1,6 +1,7 @@
 //! Sections 4 and 5: the control stream, the joins of data streams, and which job a message or a frame belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use super::content::{Piece, read_chunk, read_pack, require_zero, u32_at};
 use super::frame::{CHUNK, Deframer, END, Frame, JOIN, MESSAGE, PACK, Place};
@@ -15,8 +16,9 @@ const VERSION: u64 = 1;
 const FEATURES_NEEDED: u64 = 0b101;
 const VERSION_REFUSED: u64 = 4;
 
+#[derive(Clone)]
 pub struct Session<'a> {
-    schema: Schema,
+    schema: Rc<Schema>,
     streams: Vec<StreamState<'a>>,
     /// Lines for a reader: everything that was said, in order.
     pub transcript: Vec<String>,
@@ -31,12 +33,14 @@ pub struct Session<'a> {
     earlier: &'a Outcome,
 }
 
+#[derive(Clone)]
 struct StreamState<'a> {
     stream: &'a Stream,
     deframers: [Deframer; 2],
     role: Role,
 }
 
+#[derive(Clone)]
 enum Role {
     /// No frame came.
     Unknown,
@@ -58,7 +62,7 @@ impl<'a> Session<'a> {
         let state =
             |stream| StreamState { stream, deframers: [Deframer::default(), Deframer::default()], role: Role::Unknown };
         Ok(Session {
-            schema: Schema::of_the_documents()?,
+            schema: Rc::new(Schema::of_the_documents()?),
             streams: recording.streams.iter().map(state).collect(),
             transcript: Vec::new(),
             control: None,
@@ -277,7 +281,9 @@ impl<'a> Session<'a> {
     }
 
     fn content(&mut self, stream: usize, from: Side, frame: &Frame, chunk_bytes: u64) -> Result<(), String> {
-        let Role::Data(joined) = &mut self.streams[stream].role else { return Err("content without a join".to_owned()) };
+        let Role::Data(joined) = &mut self.streams[stream].role else {
+            return Err("content without a join".to_owned());
+        };
         require(!joined.is_ended, || "content after the end".to_owned())?;
         joined.is_ended = frame.kind == END;
         let job = self.jobs.get_mut(&joined.job).ok_or("content of no job")?;

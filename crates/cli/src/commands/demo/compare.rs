@@ -33,7 +33,7 @@ impl Comparison {
         };
         match &differences[..] {
             [] => Ok(()),
-            [named @ ..] if named.len() <= NAMED_MAX => Err(named.join("; ")),
+            named if named.len() <= NAMED_MAX => Err(named.join("; ")),
             named => Err(format!("{}; and {} more", named[..NAMED_MAX].join("; "), named.len() - NAMED_MAX)),
         }
     }

@@ -102,7 +102,11 @@ impl<'a> Stage<'a> {
                 Err(RecvTimeoutError::Timeout) if self.interrupt.is_set() => {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                     let _ = wait.join();
-                    return Err(error(self.interrupt.exit(), "stopped", "everything was removed; start it again when you like"));
+                    return Err(error(
+                        self.interrupt.exit(),
+                        "stopped",
+                        "everything was removed; start it again when you like",
+                    ));
                 }
                 Err(_) => {}
             }

@@ -1,0 +1,94 @@
+//! The life of an endpoint, and of what a client knows of it.
+
+use crate::bed::{Bed, signal, until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn an_endpoint_says_when_it_is_ready_and_ends_in_order() {
+    let bed = Bed::new();
+    let server = bed.serve(&["--name", "depot"]);
+    let mode = fs::metadata(bed.path("ticket")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    assert!(server.ready.starts_with("ready on 127.0.0.1:"), "{}", server.ready);
+    assert!(server.ready.contains(", identity ") && server.ready.ends_with(", ticket in ticket\n"), "{}", server.ready);
+    let ran = bed.run(&["endpoint", "add", "lab", "--ticket-file", "ticket"]).succeeded();
+    assert!(ran.stderr.starts_with("added endpoint lab (depot) at 127.0.0.1:[PORT]\n"), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty());
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0));
+    let ticket = fs::read_to_string(bed.path("ticket")).unwrap();
+    assert!(!log.contains(ticket.trim()), "the ticket is no business of the log's");
+}
+
+#[test]
+fn endpoints_are_listed_and_forgotten() {
+    let (bed, server) = Bed::with_endpoint();
+    let listed = String::from_utf8(bed.run(&["endpoint", "ls"]).succeeded().stdout).unwrap();
+    assert!(listed.starts_with(&format!("lab\t{}\t", server.address)), "{listed}");
+    let json = bed.run(&["endpoint", "ls", "--json"]).succeeded().events();
+    assert_eq!((&json[0]["name"], &json[0]["addresses"][0]), (&"lab".into(), &server.address[..].into()));
+    bed.run(&["endpoint", "rm", "lab"]).succeeded();
+    assert!(bed.run(&["endpoint", "ls"]).succeeded().stdout.is_empty());
+}
+
+#[test]
+fn a_ticket_comes_from_standard_input_too() {
+    let bed = Bed::new();
+    let _server = bed.serve(&[]);
+    let mut command = bed.command("client", &["endpoint", "add", "lab", "--ticket-file", "-"]);
+    command.stdin(fs::File::open(bed.path("ticket")).unwrap());
+    bed.finish(command).succeeded();
+    bed.write("f", b"f");
+    bed.run(&["cp", "f", "lab:"]).succeeded();
+}
+
+#[test]
+fn one_ticket_serves_many_clients_and_survives_a_restart() {
+    let bed = Bed::new();
+    let server = bed.serve(&[]);
+    let address = server.address.clone();
+    bed.write("f", b"f");
+    for home in ["one", "two"] {
+        bed.finish(bed.command(home, &["endpoint", "add", "lab", "--ticket-file", "ticket"])).succeeded();
+    }
+    server.stop();
+    let _server = bed.serve_as("server", &address, &[]);
+    for home in ["one", "two"] {
+        bed.finish(bed.command(home, &["cp", "f", &format!("lab:{home}")])).succeeded();
+        assert!(bed.path("root").join(home).exists());
+    }
+}
+
+#[test]
+fn an_address_can_be_named_instead_of_the_endpoint() {
+    let (bed, server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    bed.run(&["cp", "f", &format!("tw://{}/x/y", server.address)]).succeeded();
+    assert!(bed.path("root/x/y").exists());
+}
+
+#[test]
+fn both_ends_may_speak_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let bed = Bed::new();
+    let _server = bed.serve_as("server", "[::1]:0", &[]);
+    bed.enrol();
+    bed.write("f", b"f");
+    bed.run(&["cp", "f", "lab:"]).succeeded();
+    assert!(bed.path("root/f").exists());
+}
+
+#[test]
+fn ctrl_c_ends_an_idle_endpoint_in_order() {
+    let bed = Bed::new();
+    let mut command = bed.command("server", &["serve", "--listen", "127.0.0.1:0", "--root", "root"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut ready = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut ready).unwrap();
+    signal(&child, rustix::process::Signal::INT);
+    until("its end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

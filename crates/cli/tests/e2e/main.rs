@@ -1,0 +1,14 @@
+//! The program from end to end: the real binary, over loopback, with homes of its own, in directories that are removed.
+//!
+//! `THALWEG_BIN` names another binary than the one just built. What needs root is left out for other users, and says so.
+
+mod bed;
+mod copies;
+mod pipes;
+mod resumption;
+mod manifests;
+mod refusals;
+mod faults;
+mod events;
+mod endpoints;
+mod demonstrations;

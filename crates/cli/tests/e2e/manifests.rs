@@ -1,0 +1,115 @@
+//! Manifests: written by a copy, by `sum` and by `gen`, and verified.
+
+use crate::bed::{Bed, noise};
+use std::collections::BTreeSet;
+use std::fs;
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_manifest_of_a_copy_verifies_the_copy_and_finds_one_flipped_bit() {
+    let (bed, _server) = Bed::with_endpoint();
+    for (i, bytes) in [0, 10, 70_000, 9 << 20].into_iter().enumerate() {
+        bed.write(&format!("t/{i}"), &noise(bytes, i as u64));
+    }
+    for digest in ["crc64nvme", "blake3"] {
+        let pushed = format!("lab:{digest}");
+        bed.run(&["cp", "--digest", digest, "--manifest", "pushed", "t/", &pushed]).succeeded();
+        bed.run(&["cp", "--digest", digest, "--manifest", "pulled", &format!("{pushed}/"), digest]).succeeded();
+        bed.run(&["cp", "--digest", digest, "--manifest", "copied", "t/", &format!("copy-{digest}")]).succeeded();
+        let listed = String::from_utf8(bed.run(&["sum", "--digest", digest, "t/"]).succeeded().stdout).unwrap();
+        assert!(listed.starts_with(&format!("# thalweg manifest 1 {digest}\n")));
+        for manifest in ["pushed", "pulled", "copied"] {
+            assert_eq!(lines(&fs::read_to_string(bed.path(manifest)).unwrap()), lines(&listed), "{manifest} {digest}");
+        }
+        bed.run(&["sum", "-c", "pushed", digest]).succeeded();
+        let path = bed.path(digest).join("3");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[5_000_000] ^= 0x10;
+        fs::write(&path, bytes).unwrap();
+        let ran = bed.run(&["sum", "-c", "pushed", digest]);
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(1), &b"3: FAILED (content differs)\n"[..]));
+        assert_eq!(ran.error(), "error: 1 file differs from the manifest\nhint: copy these files again");
+    }
+    let left = fs::read_dir(bed.dir.path())
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".thalweg-manifest"));
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn missing_shorter_and_strange_files_are_told_apart() {
+    let bed = Bed::new();
+    for name in ["a", "b", "c", "d"] {
+        bed.write(&format!("t/{name}"), b"12345");
+    }
+    let listed = bed.run(&["sum", "t/"]).succeeded().stdout;
+    bed.write("m", &listed);
+    fs::remove_file(bed.path("t/a")).unwrap();
+    let ran = bed.run(&["sum", "-c", "m", "t"]);
+    assert_eq!((ran.code, &ran.stdout[..]), (Some(23), &b"a: FAILED (missing)\n"[..]));
+    fs::write(bed.path("t/b"), b"123").unwrap();
+    fs::remove_file(bed.path("t/c")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(bed.path("t/c")).unwrap();
+    let ran = bed.run(&["sum", "-c", "m", "t"]);
+    let said = lines(&String::from_utf8(ran.stdout).unwrap());
+    assert_eq!(ran.code, Some(1));
+    assert!(said.contains("b: FAILED (3 bytes long, not 5)"), "{said:?}");
+    assert_eq!(said.len(), 3, "{said:?}");
+    drop(socket);
+}
+
+#[test]
+fn names_of_any_bytes_go_through_a_manifest() {
+    use std::os::unix::ffi::OsStrExt;
+    let bed = Bed::new();
+    fs::create_dir(bed.path("t")).unwrap();
+    for name in [&b"new\nline"[..], b"\xff", b"back\\slash", b"sp ace "] {
+        fs::write(bed.path("t").join(std::ffi::OsStr::from_bytes(name)), name).unwrap();
+    }
+    let listed = bed.run(&["sum", "t"]).succeeded().stdout;
+    bed.write("m", &listed);
+    let ran = bed.run(&["sum", "-c", "m"]).succeeded();
+    assert!(ran.stderr.starts_with("4 files are as listed, "), "{}", ran.stderr);
+}
+
+#[test]
+fn what_gen_lists_is_what_it_wrote() {
+    let bed = Bed::new();
+    bed.run(&["gen", "200x1KiB,3x300KiB", "set", "--manifest", "m"]).succeeded();
+    bed.run(&["sum", "-c", "m", "set"]).succeeded();
+    let dry = bed.run(&["gen", "tiny", "other", "--dry-run"]).succeeded();
+    assert!(dry.stderr.starts_with("would write 50,000 files in "), "{}", dry.stderr);
+    assert!(!bed.path("other").exists());
+}
+
+#[test]
+fn what_is_no_manifest_is_refused_with_the_line() {
+    let bed = Bed::new();
+    bed.write("m", b"hello\n");
+    let ran = bed.run(&["sum", "-c", "m"]);
+    assert_eq!(ran.code, Some(2));
+    assert_eq!(
+        ran.error(),
+        "error: read manifest m: line 1: this is not a manifest (its first line must be `# thalweg manifest 1 crc64nvme` or \
+         `... blake3`)\nhint: give a file that `thalweg sum`, `gen` or `cp --manifest` wrote"
+    );
+    bed.write("m", b"# thalweg manifest 1 crc64nvme\n0000000000000000 0 a\nrubbish\n");
+    let ran = bed.run(&["sum", "-c", "m"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.error().starts_with("error: read manifest m: line 3: not of the form `DIGEST SIZE PATH`"),
+        "{}",
+        ran.error()
+    );
+    let ran = bed.run(&["sum", "-c", "nosuch"]);
+    assert_eq!(ran.error(), "error: open manifest nosuch: No such file or directory\nhint: check the path");
+    let ran = bed.run(&["sum", "lab:x"]);
+    assert_eq!(
+        ran.error(),
+        "error: lab:x is at an endpoint; manifests of remote files come with a later version\n\
+         hint: run `thalweg sum` on that host, or copy with `cp --manifest FILE`"
+    );
+}

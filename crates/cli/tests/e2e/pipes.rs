@@ -1,0 +1,80 @@
+//! Standard input and output as ends of a copy.
+
+use crate::bed::{Bed, Ran, noise, signal};
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+fn feed(bed: &Bed, args: &[&str], input: &[u8]) -> Ran {
+    let mut command = bed.command("client", args);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A refused copy does not read: the write fails, and the copy's error counts.
+            let _ = stdin.write_all(input);
+        });
+        bed.wait(child)
+    })
+}
+
+#[test]
+fn standard_input_becomes_a_file_and_a_file_standard_output() {
+    let (bed, _server) = Bed::with_endpoint();
+    for bytes in [0, 5, 70_000, (8 << 20), (20 << 20) + 3] {
+        let input = noise(bytes, 3);
+        feed(&bed, &["cp", "-", &format!("lab:in/{bytes}")], &input).succeeded();
+        assert!(fs::read(bed.path(format!("root/in/{bytes}"))).unwrap() == input, "push {bytes}");
+        let ran = bed.run(&["cp", &format!("lab:in/{bytes}"), "-"]).succeeded();
+        assert!(ran.stdout == input, "pull {bytes}: {} bytes", ran.stdout.len());
+        feed(&bed, &["cp", "-", &format!("here/{bytes}")], &input).succeeded();
+        assert!(fs::read(bed.path(format!("here/{bytes}"))).unwrap() == input, "here {bytes}");
+        let ran = bed.run(&["cp", &format!("here/{bytes}"), "-"]).succeeded();
+        assert!(ran.stdout == input, "out {bytes}");
+    }
+}
+
+#[test]
+fn a_tree_does_not_fit_into_standard_output() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/t/a", b"a");
+    bed.write("root/t/b", b"b");
+    let ran = bed.run(&["cp", "lab:t", "-"]);
+    assert_ne!(ran.code, Some(0));
+    assert!(ran.stderr.contains("standard output takes one file, not a tree"), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty());
+}
+
+#[test]
+fn standard_input_needs_a_name_at_the_destination() {
+    let bed = Bed::new();
+    fs::create_dir(bed.path("there")).unwrap();
+    for to in ["there", "new/"] {
+        let ran = feed(&bed, &["cp", "-", to], b"x");
+        assert_eq!(
+            (ran.code, &ran.error()[..]),
+            (
+                Some(2),
+                "error: standard input has no name of its own\n\
+                 hint: name the file at the destination, such as lab:results.tar"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_pipeline_that_is_interrupted_publishes_nothing() {
+    let (bed, _server) = Bed::with_endpoint();
+    let mut command = bed.command("client", &["cp", "-", "lab:half"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&noise(12 << 20, 1)).unwrap();
+    // The signal comes, and with it the end of the program that fills the pipe.
+    signal(&child, rustix::process::Signal::INT);
+    drop(stdin);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("error: stopped\nhint: a pipe cannot be continued: nothing was published"), "{said}");
+    assert!(!bed.path("root/half").exists());
+}
