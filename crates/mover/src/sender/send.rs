@@ -18,7 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{SourceFile, SourceLane, SourceObject};
 use wire::CloseCode;
-use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table, pack_table_bytes};
+use wire::data::{
+    CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table,
+    pack_table_bytes,
+};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
 

@@ -27,7 +27,14 @@ impl Host for OpenHost {
         Ok(Grant { pin, name: "test".into(), may_write: true })
     }
 
-    fn open(&self, _: &Grant, _: JobId, direction: Direction, open: &Open, options: &TransferOptions) -> Result<Opened, Refusal> {
+    fn open(
+        &self,
+        _: &Grant,
+        _: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
         let refuse = |e: &dyn std::fmt::Display| Refusal::new(CloseCode::NotFound, &e.to_string());
         let root = Arc::new(beneath::open_directory(&self.root).map_err(|e| refuse(&e))?);
         match direction {
@@ -114,7 +121,9 @@ pub fn make_tree(root: &Path) {
     for i in 0..700usize {
         std::fs::write(root.join(format!("many/{i:04}")), content(i as u64, (i * 37) % 3000)).unwrap();
     }
-    for (i, size) in [0, 1, 131_072, 131_073, 1 << 20, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 20 << 20].iter().enumerate() {
+    for (i, size) in
+        [0, 1, 131_072, 131_073, 1 << 20, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 20 << 20].iter().enumerate()
+    {
         std::fs::write(root.join(format!("size{i}")), content(100 + i as u64, *size)).unwrap();
     }
     symlink("../nowhere", root.join("a/link")).unwrap();
