@@ -87,6 +87,9 @@ pub fn encode(frame_type: FrameType, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Takes the type and body of a complete frame, and may refuse it.
+pub type EachFrame<'a> = &'a mut dyn FnMut(FrameType, &[u8]) -> Result<(), Refusal>;
+
 /// Cuts a stream of bytes into message frames, in pieces of any size. Memory is bounded by one frame.
 pub struct FrameReader {
     held: Vec<u8>,
@@ -106,11 +109,7 @@ impl FrameReader {
     }
 
     /// Takes in bytes; `each` gets the body of every complete message frame and may refuse it.
-    pub fn push(
-        &mut self,
-        mut bytes: &[u8],
-        each: &mut dyn FnMut(&mut FrameReader, FrameType, &[u8]) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+    pub fn push(&mut self, mut bytes: &[u8], each: EachFrame<'_>) -> Result<(), Refusal> {
         while !bytes.is_empty() {
             if self.skipping > 0 {
                 let skipped = self.skipping.min(bytes.len());
@@ -128,7 +127,7 @@ impl FrameReader {
             if self.held.len() >= HEADER_BYTES && self.held.len() == self.wanted()? {
                 let frame = std::mem::take(&mut self.held);
                 let kind = FrameType::from_number(frame[0]).expect("checked with the header");
-                each(self, kind, &frame[HEADER_BYTES..])?;
+                each(kind, &frame[HEADER_BYTES..])?;
                 self.held = frame;
                 self.held.clear();
             }
@@ -193,7 +192,7 @@ mod tests {
 
     fn collect(reader: &mut FrameReader, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
         let mut bodies = Vec::new();
-        reader.push(bytes, &mut |_, _, body| {
+        reader.push(bytes, &mut |_, body| {
             bodies.push(body.to_vec());
             Ok(())
         })?;

@@ -211,6 +211,8 @@ struct Work {
 
 impl Work {
     fn create(place: PathBuf, is_kept: bool) -> Result<Work> {
+        // The processes' homes lie in it, and a home is no home unless its path is absolute.
+        let place = fs::canonicalize(&place).map_err(|e| exit::of_file("use directory", &place, &e))?;
         let [a, b, c, d] = net::random_bytes::<4>();
         let path = place.join(format!("thalweg-demo-{a:02x}{b:02x}{c:02x}{d:02x}"));
         for directory in [&path, &path.join("root"), &path.join("plain")] {

@@ -77,7 +77,7 @@ impl Scan<'_> {
                     self.since = Instant::now();
                 }
                 self.objects.push(object);
-                let is_old = self.objects.len() % 16 == 0 && self.since.elapsed() > BATCH_AGE_MAX;
+                let is_old = self.objects.len().is_multiple_of(16) && self.since.elapsed() > BATCH_AGE_MAX;
                 if self.objects.len() >= self.batch_max || self.bytes >= BATCH_BYTES || is_old {
                     return self.flush();
                 }

@@ -208,8 +208,8 @@ impl Split {
         let malformed = || Refusal::new(CloseCode::Malformed, "an extent that is not part of a described object");
         let (held, index) = self.find(record.object).ok_or_else(malformed)?;
         let size = held.batch.objects[index].entry.size_bytes();
-        let is_aligned =
-            record.start % self.chunk_bytes == 0 && (record.end % self.chunk_bytes == 0 || record.end == size);
+        let is_aligned = record.start.is_multiple_of(self.chunk_bytes)
+            && (record.end.is_multiple_of(self.chunk_bytes) || record.end == size);
         if record.start >= record.end || record.end > size || !is_aligned {
             return Err(malformed());
         }

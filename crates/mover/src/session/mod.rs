@@ -180,7 +180,7 @@ pub(crate) fn run_control(
         }
         ControlEvent::Received(bytes) => {
             let mut closed = None;
-            let taken = reader.push(bytes, &mut |_, frame_type, body| {
+            let taken = reader.push(bytes, &mut |frame_type, body| {
                 if frame_type != FrameType::Message {
                     return Err(Refusal::new(CloseCode::WrongState, "a frame that a control stream does not carry"));
                 }

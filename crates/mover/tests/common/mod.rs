@@ -60,7 +60,6 @@ impl Host for OpenHost {
 pub struct Endpoint {
     pub address: String,
     pub pin: Pin,
-    pub server: Arc<Server>,
 }
 
 /// Starts an endpoint that lives as long as the test process.
@@ -70,10 +69,9 @@ pub fn endpoint(root: &Path) -> Endpoint {
     let address = listener.local_addr().to_string();
     let server = Server::new(Arc::new(OpenHost { root: root.to_owned() }), Memory::default());
     let tls = ServerTls::new(&identity).unwrap();
-    let accepting = server.clone();
     std::thread::spawn(move || {
         while let Ok(Some((tcp, _))) = listener.accept() {
-            let (server, tls) = (accepting.clone(), tls.clone());
+            let (server, tls) = (server.clone(), tls.clone());
             std::thread::spawn(move || {
                 if let Ok(connection) = net::accept_tls(tcp, &tls, Instant::now() + Duration::from_secs(10)) {
                     let _ = server.serve(connection);
@@ -81,7 +79,7 @@ pub fn endpoint(root: &Path) -> Endpoint {
             });
         }
     });
-    Endpoint { address, pin: identity.pin(), server }
+    Endpoint { address, pin: identity.pin() }
 }
 
 pub fn client(endpoint: &Endpoint, streams: Option<u32>) -> Client {

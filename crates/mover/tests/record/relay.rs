@@ -212,7 +212,7 @@ impl Shared {
     fn cut_after(&self, messages: &mut wire::FrameReader, bytes: &[u8]) {
         let Some(cut) = self.cut else { return };
         let mut is_cut = false;
-        let taken = messages.push(bytes, &mut |_, _, body| {
+        let taken = messages.push(bytes, &mut |_, body| {
             is_cut |= wire::message::decode(body)?.is_some_and(|message| (cut.after)(&message));
             Ok(())
         });

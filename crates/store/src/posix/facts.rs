@@ -28,7 +28,7 @@ const KINDS: [(i64, &str); 14] = [
 
 pub fn file_system(directory: BorrowedFd<'_>) -> &'static str {
     let Ok(facts) = fstatfs(directory) else { return "unknown" };
-    let magic = facts.f_type as i64 & 0xffff_ffff;
+    let magic = facts.f_type & 0xffff_ffff;
     KINDS.iter().find(|(number, _)| *number == magic).map_or("unknown", |(_, name)| name)
 }
 

@@ -90,8 +90,8 @@ pub fn entry_from(
 pub fn generation_of(status: &Stat) -> Generation {
     Generation {
         size_bytes: status.st_size as u64,
-        modified: Timestamp { seconds: status.st_mtime as i64, nanoseconds: status.st_mtime_nsec as u32 },
-        changed: Timestamp { seconds: status.st_ctime as i64, nanoseconds: status.st_ctime_nsec as u32 },
+        modified: Timestamp { seconds: status.st_mtime, nanoseconds: status.st_mtime_nsec as u32 },
+        changed: Timestamp { seconds: status.st_ctime, nanoseconds: status.st_ctime_nsec as u32 },
         inode: status.st_ino,
         device: status.st_dev,
     }

@@ -97,7 +97,7 @@ impl Staging {
                 let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
                 if is_directory && name.as_bytes().starts_with(b"lane-") {
                     self.sweep_lane(name);
-                } else if !is_directory && now - status.st_mtime as i64 > LARGE_KEPT_SECONDS && self.is_unlocked(name) {
+                } else if !is_directory && now - status.st_mtime > LARGE_KEPT_SECONDS && self.is_unlocked(name) {
                     let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::empty());
                 }
             }

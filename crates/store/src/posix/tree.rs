@@ -32,6 +32,9 @@ enum Node {
     },
 }
 
+/// Directories on the way that are not open, innermost first.
+type Missing = Vec<(u64, Name)>;
+
 #[derive(Default)]
 pub struct Tree {
     nodes: RwLock<HashMap<u64, Node>>,
@@ -63,7 +66,7 @@ impl Tree {
     }
 
     /// The nearest open ancestor and what is to be opened below it, innermost first.
-    fn nearest_open(&self, key: u64) -> io::Result<(Arc<OwnedFd>, Vec<(u64, Name)>)> {
+    fn nearest_open(&self, key: u64) -> io::Result<(Arc<OwnedFd>, Missing)> {
         let mut missing = Vec::new();
         let mut at = key;
         loop {

@@ -111,7 +111,7 @@ fn the_program_reads_every_message_of_the_golden_sessions_and_writes_it_alike() 
             let mut reader = FrameReader::new();
             reader.authenticated();
             let mut written = Vec::new();
-            let read = reader.push(&bytes, &mut |_, frame_type, body| {
+            let read = reader.push(&bytes, &mut |frame_type, body| {
                 assert_eq!(frame_type, FrameType::Message);
                 written.extend(message::encode(message::decode(body)?.expect("a message that is known")));
                 Ok(())
