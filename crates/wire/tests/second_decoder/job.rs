@@ -117,8 +117,21 @@ impl Job {
         }
     }
 
-    /// Content in the order of arrival. Gives a word on what becomes of it.
-    pub fn piece(&mut self, piece: Piece) -> Result<&'static str, String> {
+    /// The content of one frame. Gives a word on what becomes of each piece.
+    pub fn content(&mut self, pieces: Vec<Piece>) -> Result<Vec<&'static str>, String> {
+        let before = self.in_flight_bytes;
+        let mut fates = Vec::new();
+        for piece in pieces {
+            fates.push(self.piece(piece)?);
+        }
+        // A smaller grant takes nothing back, and one frame may always be in flight.
+        require(before == 0 || self.in_flight_bytes <= self.in_flight_bytes_max.max(before), || {
+            format!("{} bytes in flight, {} granted", self.in_flight_bytes, self.in_flight_bytes_max)
+        })?;
+        Ok(fates)
+    }
+
+    fn piece(&mut self, piece: Piece) -> Result<&'static str, String> {
         let id = piece.object;
         let object = self.objects.get_mut(&id).ok_or_else(|| format!("object {id} was not described"))?;
         if object.is_over() {
@@ -126,14 +139,9 @@ impl Job {
         }
         object.check_place(&piece, self.chunk_bytes)?;
         piece.check(self.algorithm)?;
-        let length = piece.payload.len() as u64;
-        let is_alone = self.in_flight_bytes == 0;
         if !object.chunks.contains_key(&piece.start) {
-            self.in_flight_bytes += length;
+            self.in_flight_bytes += piece.payload.len() as u64;
         }
-        require(is_alone || self.in_flight_bytes <= self.in_flight_bytes_max, || {
-            format!("{} bytes in flight, {} granted", self.in_flight_bytes, self.in_flight_bytes_max)
-        })?;
         match piece.status {
             Status::Changed | Status::Unreadable => {
                 object.keep(piece);
@@ -165,7 +173,7 @@ impl Job {
         if self.sender == Side::Server {
             self.is_single = accept.number("is_single")? == 1;
         }
-        Ok(())
+        require(!self.is_single || self.listed <= 1, || "a job of a single file describes more".to_owned())
     }
 
     fn give_up(&mut self, message: &Message) -> Result<(), String> {

@@ -4,6 +4,8 @@
 //! and refuses whatever the specification does not allow: what either side of a recording says is held against it. Shares
 //! no code with the program; the hash BLAKE3 is taken as given.
 //!
+//! A digest that does not match is a refusal too, though the protocol goes on with a `Resend`: in a recording it is damage.
+//!
 //! Not here: time (a recording has none), and TLS itself (the recorder adds pins and exporter values).
 
 pub mod content;

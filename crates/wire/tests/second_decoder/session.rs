@@ -292,13 +292,14 @@ impl<'a> Session<'a> {
             PACK => ("pack", read_pack(&frame.body, job.algorithm)?),
             _ => ("end", Vec::new()),
         };
+        let shown = |piece: &Piece| {
+            let size = piece.size.map_or(String::new(), |size| format!(" of {size}"));
+            format!("{}:{}..{}{size} {:?}", piece.object, piece.start, piece.end(), piece.status)
+        };
+        let lines: Vec<String> = pieces.iter().map(shown).collect();
         let mut line = name.to_owned();
-        for piece in pieces {
-            let Piece { object, start, status, size, .. } = piece;
-            let end = piece.end();
-            let fate = job.piece(piece)?;
-            line.push_str(&format!(" {object}:{start}..{end} {status:?} {fate}"));
-            line.extend(size.map(|size| format!(" of {size}")));
+        for (piece, fate) in lines.iter().zip(job.content(pieces)?) {
+            line.push_str(&format!(" {piece} {fate}"));
         }
         self.say(stream, from, &line);
         Ok(())
