@@ -271,7 +271,8 @@ impl ChunkHasher {
     pub fn finish(self, is_whole: bool) -> Digest {
         match self.0 {
             State::Crc(crc) => Digest::Crc64Nvme(crc.finalize()),
-            State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
+            // Nothing is no subtree; a peer can claim it all the same.
+            State::Blake3(hasher) if is_whole || hasher.count() == 0 => Digest::Blake3(*hasher.finalize().as_bytes()),
             State::Blake3(hasher) => Digest::Blake3(hasher.finalize_non_root()),
         }
     }

@@ -1,8 +1,8 @@
 //! Whole transfers through a real endpoint over loopback, both directions.
 
-mod common;
+mod endpoint;
 
-use common::{client, describe, endpoint, make_tree};
+use endpoint::{client, describe, endpoint, make_tree};
 use model::options::{Fsync, Verify};
 use model::{DigestAlgorithm, JobId, TransferOptions};
 use mover::session::{PullSpec, PushSpec};
@@ -117,7 +117,7 @@ fn an_interrupted_push_resumes_with_the_chunks_it_has() {
     let (from, root) = (dir.path().join("from"), dir.path().join("root"));
     std::fs::create_dir_all(&from).unwrap();
     std::fs::create_dir_all(&root).unwrap();
-    std::fs::write(from.join("big"), common::content(5, 300 << 20)).unwrap();
+    std::fs::write(from.join("big"), endpoint::content(5, 300 << 20)).unwrap();
     let endpoint = endpoint(&root);
     let options = TransferOptions { chunk_bytes: 1 << 20, ..TransferOptions::default() };
     let first = client(&endpoint, None);

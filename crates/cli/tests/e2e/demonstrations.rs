@@ -6,14 +6,14 @@ use std::fs;
 use std::path::PathBuf;
 
 fn left(bed: &Bed) -> usize {
-    fs::read_dir(bed.path("work")).unwrap().count()
+    fs::read_dir(bed.path("room")).unwrap().count()
 }
 
 #[test]
 fn a_demonstration_compares_what_it_moved_and_leaves_nothing() {
     let bed = Bed::new();
-    fs::create_dir(bed.path("work")).unwrap();
-    let ran = bed.run(&["demo", "--set", "2x3MiB,300x1KiB", "--work-dir", "work"]).succeeded();
+    fs::create_dir(bed.path("room")).unwrap();
+    let ran = bed.run(&["demo", "--set", "2x3MiB,300x1KiB", "--work-dir", "room"]).succeeded();
     let table = String::from_utf8(ran.stdout).unwrap();
     let lines: Vec<_> = table.lines().collect();
     assert!(lines[0].contains("thalweg, TCP and TLS 1.3"), "{table}");
@@ -27,16 +27,16 @@ fn a_demonstration_compares_what_it_moved_and_leaves_nothing() {
 #[test]
 fn a_demonstration_of_a_directory_only_reads_it() {
     let bed = Bed::new();
-    fs::create_dir(bed.path("work")).unwrap();
+    fs::create_dir(bed.path("room")).unwrap();
     bed.write("mine/a", &noise(100_000, 1));
     std::os::unix::fs::symlink("a", bed.path("mine/link")).unwrap();
     let before = crate::bed::contents(&bed.path("mine"));
-    let ran = bed.run(&["demo", "mine", "--work-dir", "work", "--keep"]).succeeded();
+    let ran = bed.run(&["demo", "mine", "--work-dir", "room", "--keep"]).succeeded();
     assert!(String::from_utf8(ran.stdout).unwrap().lines().any(|line| line.starts_with("mine ")));
     assert_eq!(crate::bed::contents(&bed.path("mine")), before);
-    assert!(ran.stderr.contains("kept in [DIR]/work/thalweg-demo-"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("kept in [DIR]/room/thalweg-demo-"), "{}", ran.stderr);
     assert_eq!(left(&bed), 1);
-    let ran = bed.run(&["demo", "nosuch", "--work-dir", "work"]);
+    let ran = bed.run(&["demo", "nosuch", "--work-dir", "room"]);
     assert_eq!(
         (ran.code, &ran.error()[..]),
         (Some(4), "error: list nosuch: No such file or directory\nhint: check the path")
@@ -46,10 +46,10 @@ fn a_demonstration_of_a_directory_only_reads_it() {
 #[test]
 fn an_interrupted_demonstration_cleans_up() {
     let bed = Bed::new();
-    fs::create_dir(bed.path("work")).unwrap();
-    let child = bed.start(&["demo", "--set", "20000x1KiB", "--work-dir", "work"]);
+    fs::create_dir(bed.path("room")).unwrap();
+    let child = bed.start(&["demo", "--set", "20000x1KiB", "--work-dir", "room"]);
     let ticket = || -> Option<daemon::Ticket> {
-        let work: PathBuf = fs::read_dir(bed.path("work")).ok()?.next()?.ok()?.path();
+        let work: PathBuf = fs::read_dir(bed.path("room")).ok()?.next()?.ok()?.path();
         daemon::Ticket::parse(&fs::read_to_string(work.join("home/ticket")).ok()?).ok()
     };
     until("its endpoint", || ticket().is_some());

@@ -216,7 +216,6 @@ fn a_storage_still_in_use_can_be_dropped() {
 
 /// Not a test: what the next one runs in a process of its own, to kill it.
 #[test]
-#[ignore = "waits to be killed; run by a_killed_run_leaves_a_mount_that_the_next_one_replaces"]
 fn hold_a_mount_until_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY_TO_HOLD).map(PathBuf::from) else { return };
     let profile = StorageProfile::default();
@@ -232,7 +231,7 @@ fn a_killed_run_leaves_a_mount_that_the_next_one_replaces() {
     let Some(mut mounted) = Mounted::new(StorageProfile::default()) else { return };
     mounted.storage.take().unwrap().unmount().unwrap();
     let mut killed = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "--nocapture", "storage::tests::hold_a_mount_until_killed"])
+        .args(["--exact", "--nocapture", "storage::tests::hold_a_mount_until_killed"])
         .env(DIRECTORY_TO_HOLD, mounted.directory.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -329,8 +329,11 @@ impl Decide<'_> {
             engine: job.write_engine.name(),
         };
         job.tell_times();
-        job.end.set(Ending::Finished(finished.clone()));
-        job.port.send(Message::Finished(finished));
+        // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
+        // said: the other side may close the session as soon as it hears it.
+        let _ = job.finished.set(finished.clone());
+        job.port.send(Message::Finished(finished.clone()));
+        job.end.set(Ending::Finished(finished));
     }
 }
 

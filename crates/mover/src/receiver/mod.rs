@@ -29,12 +29,12 @@ use model::options::Fsync;
 use model::{Digest, Failure, FailureKind, JobId, Name, TransferOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use store::{Durability, Sink};
 use table::{Listed, Table};
 use wire::limits::ENTRIES_OPEN_MAX;
 use wire::listing::ListingCheck;
-use wire::message::{Cancel, Credit, DigestRecord, ExtentRecord, FailureRecord, Resend, Settled, runs_of};
+use wire::message::{Cancel, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Resend, Settled, runs_of};
 use wire::{CloseCode, Message, Refusal};
 
 pub struct ReceiveJob {
@@ -57,6 +57,8 @@ pub struct ReceiveJob {
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
     granted_at: AtomicU64,
+    /// Set when everything is in place, before the sender is told.
+    finished: OnceLock<Finished>,
     pub end: End,
 }
 
@@ -101,6 +103,7 @@ impl ReceiveJob {
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
+            finished: OnceLock::new(),
             end: End::default(),
             sink,
         });
@@ -166,14 +169,15 @@ impl ReceiveJob {
 
     /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.
     pub fn stop(&self, ending: Ending) {
-        self.end.set(ending);
+        let finished = self.finished.get().cloned().map(Ending::Finished);
+        self.end.set(finished.unwrap_or(ending));
         self.decider.wake();
         self.committer.wake();
     }
 
     /// Gives the job up and tells the sender.
     pub fn cancel(&self, code: CloseCode, text: &str) {
-        if self.end.set(cancelled(code, text)) {
+        if self.finished.get().is_none() && self.end.set(cancelled(code, text)) {
             self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: text.to_owned() }));
         }
         self.decider.wake();

@@ -41,8 +41,9 @@ pub fn run(job: &Arc<SendJob>) {
     scan.flush_failures();
     let end = ListEnd { job: job.number, entries: scan.entries, bytes: scan.content_bytes };
     job.progress.is_listing_complete.store(true, Relaxed);
-    job.book.lock().unwrap().split.listing_complete();
+    // Said before it is noted: with the note, an answer that comes in at this moment may finish the job.
     job.port.send(Message::ListEnd(end));
+    job.book.lock().unwrap().split.listing_complete();
     job.finish_if_complete();
     job.work.notify_all();
 }

@@ -486,7 +486,15 @@ impl Split {
 
     fn take_back_small(&mut self, id: u64) {
         let Some((held, index)) = self.find(id) else { return };
-        if held.states[index] != State::Sending || self.large.contains_key(&id) {
+        if held.states[index] != State::Sending {
+            return;
+        }
+        // An object too long for a pack travels in chunks also when it is one chunk long.
+        if let Some(large) = self.large.get(&id) {
+            let is_one_chunk = large.next_start.is_none() && large.size_bytes <= self.chunk_bytes;
+            if is_one_chunk && large.in_flight.contains_key(&0) {
+                self.take_back_extent(id, Extent::new(0, large.size_bytes));
+            }
             return;
         }
         let batch = held.batch.clone();

@@ -92,6 +92,16 @@ fn the_last_chunk_read_says_so_even_after_a_lane_died() {
 }
 
 #[test]
+fn an_object_of_one_chunk_is_sent_again_when_it_is_asked_for_whole() {
+    let mut split = described(&[CHUNK / 2], |_| 0);
+    let claimed = chunk_of(split.claim(0));
+    assert!(split.chunk_was_read(1, 0, false));
+    split.resend(&[IdRun { first: 1, count: 1 }], &[]).unwrap();
+    assert_eq!(chunk_of(split.claim(0)), claimed);
+    assert!(split.chunk_was_read(1, 0, false));
+}
+
+#[test]
 fn hostile_wishes_are_refused() {
     let mut split = described(&[10, 3 * CHUNK], |_| 0);
     assert!(split.want(&[IdRun { first: 1, count: 1 }], &[]).is_err());
