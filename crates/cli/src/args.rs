@@ -7,6 +7,7 @@ use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{cp, endpoint, serve, sum};
+use crate::exit::{Result, usage};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -53,9 +54,9 @@ fn without_values(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
 }
 
-/// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`.
-pub fn location(text: &OsStr) -> Result<Location, String> {
-    Location::parse(text).map_err(|e| e.to_string())
+/// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
+pub fn location(text: &OsStr) -> Result<Location> {
+    Location::parse(text).map_err(|e| usage(e.to_string(), "a location is PATH, NAME:PATH, tw://ADDR:PORT/PATH or `-`"))
 }
 
 /// Reads `640` or `640,750`: permission bits of files and of directories.

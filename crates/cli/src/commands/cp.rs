@@ -10,6 +10,7 @@ use crate::output::progress::Mode;
 use crate::transfer::{self, Ended, Request};
 use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ use std::time::Instant;
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
 pub struct Args {
     /// What to copy; several sources must be on the same side
-    #[arg(required = true, value_name = "SRC", value_parser = LocationParser)]
-    sources: Vec<Location>,
+    #[arg(required = true, value_name = "SRC")]
+    sources: Vec<OsString>,
     /// Where to
-    #[arg(value_name = "DST", value_parser = LocationParser)]
-    destination: Location,
+    #[arg(value_name = "DST")]
+    destination: OsString,
     /// When a file is durable before it appears: each by itself, in groups, or not waited for
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
@@ -130,15 +131,16 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 fn request(args: &Args) -> Result<Request> {
-    if args.json && args.destination == Location::Pipe {
+    let destination = args::location(&args.destination)?;
+    if args.json && destination == Location::Pipe {
         return Err(usage(
             "--json and `-` both want standard output",
             "name a file as the destination, or leave --json away",
         ));
     }
     Ok(Request {
-        sources: args.sources.clone(),
-        destination: args.destination.clone(),
+        sources: args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?,
+        destination,
         options: TransferOptions {
             fsync: args.fsync,
             verify: args.verify,
@@ -167,24 +169,5 @@ fn tell(args: &Args, ended: &Ended) {
     }
     if args.explain {
         human::streams(ended).iter().for_each(|line| output::note(line));
-    }
-}
-
-/// Reads a location from bytes that need not be text.
-#[derive(Clone)]
-struct LocationParser;
-
-impl clap::builder::TypedValueParser for LocationParser {
-    type Value = Location;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        _: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> std::result::Result<Location, clap::Error> {
-        args::location(value).map_err(|why| {
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n")).with_cmd(command)
-        })
     }
 }

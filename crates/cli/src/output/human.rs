@@ -6,6 +6,7 @@ use model::name::Escaped;
 use model::options::Verify;
 use model::quantity::ByteCount;
 use model::{Failure, FailureKind};
+use mover::{Ending, Report};
 use plan::{StreamInputs, stream_table};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -32,7 +33,11 @@ pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
 
 /// The three lines: what moved; how fast, how verified and how durable; what limited it.
 pub fn summary(ended: &Ended) -> Vec<String> {
-    if ended.report.is_none() {
+    let has_moved = |report: &Report| {
+        matches!(report.ending, Ending::Finished(_)) || ended.files_ok > 0 || report.snapshot.counts.bytes_sent > 0
+    };
+    // A copy that was refused has its error; there is no result to tell.
+    if !ended.report.as_ref().is_some_and(has_moved) {
         return Vec::new();
     }
     vec![moved(ended), pace(ended), limit(ended)]
@@ -43,7 +48,7 @@ fn moved(ended: &Ended) -> String {
         "copied {}, {} to {}",
         counted(ended.files_ok, "file", "files"),
         ByteCount(ended.bytes),
-        shown(&ended.destination)
+        if ended.destination == "-" { "standard output".to_owned() } else { shown(&ended.destination) }
     );
     if ended.resumed_bytes > 0 {
         text.push_str(&format!(" ({} of it in an earlier run)", ByteCount(ended.resumed_bytes)));

@@ -267,12 +267,13 @@ impl ReceiveJob {
                 text: failure.message,
             });
         }
-        self.port.send(Message::Settled(message));
+        // The observer hears first: once the sender knows, the job may end before this call returns.
         if let Some(observer) = &self.observer
             && !delivered.is_empty()
         {
             observer.delivered(&delivered);
         }
+        self.port.send(Message::Settled(message));
         self.count_settled(total);
     }
 
