@@ -27,6 +27,9 @@ use std::time::SystemTime;
 /// Seven days: DESIGN section 8.
 const LARGE_KEPT_SECONDS: i64 = 7 * 24 * 3600;
 
+/// How often a lane's directory may be swept before it is locked.
+const LANE_TRIES_MAX: u32 = 100;
+
 pub struct Staging {
     pub directory: OwnedFd,
     pub device: u64,
@@ -47,8 +50,11 @@ impl Staging {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => return Err(fail(e)),
             }
-            let directory = beneath::open_child(parent.as_fd(), &name)
-                .map_err(|e| Error::new("open staging directory", name.as_bytes(), e))?;
+            let directory = match beneath::open_child(parent.as_fd(), &name) {
+                // Its last user removed it just now.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(|e| Error::new("open staging directory", name.as_bytes(), e))?,
+            };
             // Users share the lock; the last one, which removes the directory, needs it alone. Whoever waited here
             // may hold a directory that is gone.
             flock(&directory, FlockOperation::LockShared).map_err(fail)?;
@@ -69,12 +75,24 @@ impl Staging {
     /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.
     pub fn make_lane(&self) -> Result<LaneDirectory> {
         let fail = |e: Errno| Error::new("make staging directory", b"", e);
-        let name = CString::new(format!("lane-{:016x}", random())).expect("no NUL");
-        mkdirat(&self.directory, &name, Mode::from_raw_mode(0o700)).map_err(fail)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = openat(&self.directory, &name, flags, Mode::empty()).map_err(fail)?;
-        flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(fail)?;
-        Ok(LaneDirectory { directory, name })
+        // Until it is locked the directory looks left over, and a transfer that starts at this moment may sweep it.
+        for _ in 0..LANE_TRIES_MAX {
+            let name = CString::new(format!("lane-{:016x}", random())).expect("no NUL");
+            mkdirat(&self.directory, &name, Mode::from_raw_mode(0o700)).map_err(fail)?;
+            let directory = match openat(&self.directory, &name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => continue,
+                opened => opened.map_err(fail)?,
+            };
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => continue,
+                locked => locked.map_err(fail)?,
+            }
+            if fstat(&directory).map_err(fail)?.st_nlink > 0 {
+                return Ok(LaneDirectory { directory, name });
+            }
+        }
+        Err(fail(Errno::BUSY))
     }
 
     /// Removes a lane's directory if it is empty.
