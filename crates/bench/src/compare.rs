@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lab::pair::Pair;
+use lab::Lab;
+use lab::record::Record;
+use lab::scenario::Scenario;
 use serde::Serialize;
 
 use crate::dataset::Plan;
@@ -28,6 +30,8 @@ use crate::workspace::Workspace;
 use crate::{dataset, report};
 
 pub const SETS_DEFAULT: [&str; 3] = ["large", "small", "tiny"];
+/// Two hosts on one cable: the race is about the programs.
+const SCENARIO_DEFAULT: &str = "direct";
 pub const ROUNDS_DEFAULT: u32 = 5;
 
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub struct Options {
     pub rounds: u32,
     /// A client that takes longer is killed.
     pub limit: Duration,
+    /// What lies between the two hosts; `direct` if `None`.
+    pub scenario: Option<Scenario>,
     /// Also measure the network and the file system alone.
     pub with_ceilings: bool,
     /// Where the report goes, after every set; nowhere if `None`.
@@ -62,6 +68,7 @@ impl Default for Options {
             rivals: tool::RIVALS.map(str::to_owned).to_vec(),
             rounds: ROUNDS_DEFAULT,
             limit: Duration::from_secs(120),
+            scenario: None,
             with_ceilings: true,
             out: None,
             work_dir: None,
@@ -115,12 +122,12 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     let (tools, mut report) = enlist(options)?;
     let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
     report.environment.file_system = shown_file_system(workspace.path());
-    let pair = join_hosts(&tools, options, &mut report)?;
+    let lab = join_hosts(&tools, options, &mut report)?;
     let delivered = workspace.path().join("delivered");
     std::fs::create_dir(&delivered).map_err(Error::io("create", &delivered))?;
-    let bed = Bed { workspace: workspace.path(), delivered: &delivered, pair: pair.as_ref() };
+    let bed = Bed { workspace: workspace.path(), delivered: &delivered, lab: lab.as_ref() };
     let tools: Vec<&dyn Tool> =
-        tools.iter().map(AsRef::as_ref).filter(|tool| pair.is_some() || tool.class() != Class::Network).collect();
+        tools.iter().map(AsRef::as_ref).filter(|tool| lab.is_some() || tool.class() != Class::Network).collect();
     let mut race = run::Race { options, workspace: &workspace, bed: &bed, cancel, progress, report };
     for (name, plan) in options.sets.iter().zip(&plans) {
         race.race_set(name, plan, &tools)?;
@@ -169,22 +176,37 @@ fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
 }
 
 /// Makes the two hosts if a tool needs them. Without the right to, the local tools still race.
-fn join_hosts(tools: &[Box<dyn Tool>], options: &Options, report: &mut Report) -> Result<Option<Pair>> {
+fn join_hosts(tools: &[Box<dyn Tool>], options: &Options, report: &mut Report) -> Result<Option<Lab>> {
     if !options.with_ceilings && tools.iter().all(|tool| tool.class() != Class::Network) {
         return Ok(None);
     }
-    match Pair::create(&lab::pair::Options::default()) {
-        Ok(pair) => {
-            report.environment.congestion_control = pair.congestion_control().to_owned();
-            Ok(Some(pair))
+    let Some(scenario) = options.scenario.clone().or_else(|| Scenario::preset(SCENARIO_DEFAULT)) else {
+        return Ok(None);
+    };
+    match Lab::up(scenario) {
+        Ok(lab) => {
+            report.environment.congestion_control = lab.scenario().congestion_control.clone();
+            report.environment.network = described(&lab);
+            Ok(Some(lab))
         }
-        Err(error) if error.kind != lab::pair::Kind::Failed => {
+        Err(error) if matches!(error.kind, lab::Kind::Denied | lab::Kind::Missing) => {
             let cause = Error::from(error).chain();
             report.missing.push(format!("everything between two hosts: {cause}"));
             Ok(None)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The links in words, for the report.
+fn described(lab: &Lab) -> String {
+    let record = Record::of(lab, Vec::new());
+    if record.backend == "none" {
+        return "one cable, nothing emulated".into();
+    }
+    let links: Vec<_> =
+        record.links.iter().map(|way| format!("{} to {}: {}", way.from, way.to, way.settings)).collect();
+    format!("{}, {} hosts, back end {}", links.join("; "), record.host_settings, record.backend)
 }
 
 /// The type of the file system and its size, from what the kernel says about the mount.

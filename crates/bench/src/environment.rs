@@ -18,6 +18,8 @@ pub struct Environment {
     pub shmem_huge_pages: String,
     /// On the link between the two hosts; empty without one.
     pub congestion_control: String,
+    /// What lies between the two hosts; empty without them.
+    pub network: String,
     pub file_system: String,
 }
 
@@ -41,6 +43,7 @@ impl Environment {
             is_virtual: cpuinfo.split_whitespace().any(|flag| flag == "hypervisor"),
             shmem_huge_pages: chosen,
             congestion_control: String::new(),
+            network: String::new(),
             file_system: String::new(),
         }
     }

@@ -71,13 +71,14 @@ impl Error {
     }
 }
 
-impl From<lab::pair::Error> for Error {
-    fn from(error: lab::pair::Error) -> Error {
+impl From<lab::Error> for Error {
+    fn from(error: lab::Error) -> Error {
         let kind = match error.kind {
-            lab::pair::Kind::Denied => Kind::Denied,
-            lab::pair::Kind::Missing => Kind::Missing,
-            lab::pair::Kind::Failed => Kind::Failed,
+            lab::Kind::Denied => Kind::Denied,
+            lab::Kind::Missing => Kind::Missing,
+            lab::Kind::Refused => Kind::Usage,
+            lab::Kind::Failed => Kind::Failed,
         };
-        Error { kind, operation: "make", subject: "a pair of hosts".into(), source: Some(error.into()) }
+        Error { kind, operation: "use", subject: "a laboratory".into(), source: Some(error.into()) }
     }
 }

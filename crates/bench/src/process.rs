@@ -55,7 +55,11 @@ pub struct Gated {
 
 impl Gated {
     /// Starts `client` up to the gate. `wrap` puts the command where it has to run, such as in a namespace.
-    pub fn prepare(client: &Command, wrap: impl FnOnce(&Command) -> Command, output_dir: &Path) -> Result<Gated> {
+    pub fn prepare(
+        client: &Command,
+        wrap: impl FnOnce(&Command) -> Result<Command>,
+        output_dir: &Path,
+    ) -> Result<Gated> {
         let (stdout, stderr) = (output_dir.join("client.out"), output_dir.join("client.err"));
         let mut gate = Command::new("sh");
         let script =
@@ -67,7 +71,7 @@ impl Gated {
                 None => gate.env_remove(name),
             };
         }
-        let mut command = wrap(&gate);
+        let mut command = wrap(&gate)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut group = Group::spawn(&mut command)?;
         let mut line = String::new();
@@ -280,7 +284,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut client = Command::new("sh");
         client.args(["-c", script]);
-        let gated = Gated::prepare(&client, copy, dir.path()).unwrap();
+        let gated = Gated::prepare(&client, |command| Ok(copy(command)), dir.path()).unwrap();
         gated.run(limit, None, &AtomicBool::new(false)).unwrap()
     }
 

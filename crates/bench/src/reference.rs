@@ -11,14 +11,13 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::pair::Side;
 use rustix::fs::{Mode, OFlags};
 
 use crate::account::Machine;
 use crate::error::{Error, Kind, Result};
 use crate::process::{Gated, Ready, Server};
 use crate::sample::{Sample, State, Usage};
-use crate::tool::{Bed, Class, version_of};
+use crate::tool::{Bed, Class, Host, version_of};
 use crate::workspace::{Workspace, remove_tree};
 
 const IPERF_PORT: u16 = 5201;
@@ -66,13 +65,13 @@ pub fn storage(workspace: &Workspace, round: u32) -> Result<Vec<Sample>> {
 fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) -> Result<Sample> {
     let mut command = Command::new("iperf3");
     command.args(["-s", "-p", &IPERF_PORT.to_string(), "-B", &bed.server_address()]);
-    let mut served = bed.on(Side::B, Class::Network, &command);
+    let mut served = bed.at(Host::Server, Class::Network, &command)?;
     let log = bed.workspace.join("iperf3.log");
     let server = Server::start(&mut served, &Ready::Listens(IPERF_PORT), &log, cancel)?;
     let mut client = Command::new("iperf3");
     client.args(["-c", &bed.server_address(), "-p", &IPERF_PORT.to_string(), "-J"]);
     client.args(["-t", &IPERF_SECONDS.to_string(), "-P", &streams.to_string()]);
-    let gated = Gated::prepare(&client, |gate| bed.on(Side::A, Class::Network, gate), bed.workspace)?;
+    let gated = Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), bed.workspace)?;
     let (machine, own) = (Machine::read(), own_cpu_seconds());
     let limit = Duration::from_secs(u64::from(IPERF_SECONDS) * 5);
     let finished = gated.run(limit, Some(&server), cancel)?;

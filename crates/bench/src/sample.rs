@@ -10,6 +10,8 @@ pub enum State {
     /// Of the first round: everything is touched for the first time.
     Discarded,
     Counted,
+    /// The emulated link was late or overrun: the time says more about the emulator than about the tool.
+    Void,
     /// Ended badly, was killed at the limit, or did not deliver what was sent.
     Failed,
 }
@@ -41,7 +43,7 @@ pub struct Sample {
     /// Processor time that neither end nor this program used.
     pub foreign_cpu_seconds: f64,
     pub steal_seconds: f64,
-    /// Why it failed, or empty.
+    /// Why it failed or is void, or empty.
     pub note: String,
 }
 

@@ -12,7 +12,7 @@ pub use thalweg::Variant;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::pair::{Pair, Side};
+use lab::Lab;
 use serde::Serialize;
 
 use crate::error::{Error, Kind, Result};
@@ -47,20 +47,36 @@ impl Set {
     }
 }
 
+/// Clients are at the first site of the laboratory, servers at the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    Client,
+    Server,
+}
+
+impl Host {
+    fn name(self, lab: &Lab) -> &str {
+        let sites = &lab.scenario().sites;
+        match self {
+            Host::Client => &sites[0].name,
+            Host::Server => &sites[sites.len() - 1].name,
+        }
+    }
+}
+
 /// Where a race takes place.
-#[derive(Debug)]
 pub struct Bed<'a> {
     /// Private to the run; configuration and logs go here.
     pub workspace: &'a Path,
     /// Parent of all deliveries, and the root of every server.
     pub delivered: &'a Path,
-    pub pair: Option<&'a Pair>,
+    pub lab: Option<&'a Lab>,
 }
 
 impl Bed<'_> {
-    /// Clients are on side A, servers on side B.
-    pub fn on(&self, side: Side, class: Class, command: &Command) -> Command {
-        match (class, self.pair) {
+    /// The command as it runs at a host of the laboratory; on this one where there is no laboratory or it is not needed.
+    pub fn at(&self, host: Host, class: Class, command: &Command) -> Result<Command> {
+        match (class, self.lab) {
             (Class::Local, _) | (_, None) => {
                 let mut copy = Command::new(command.get_program());
                 copy.args(command.get_args());
@@ -70,15 +86,16 @@ impl Bed<'_> {
                         None => copy.env_remove(name),
                     };
                 }
-                copy
+                Ok(copy)
             }
-            (_, Some(pair)) => pair.exec(side, command),
+            (_, Some(lab)) => Ok(lab.exec(host.name(lab), command)?),
         }
     }
 
     /// The address that servers listen on.
     pub fn server_address(&self) -> String {
-        self.pair.map_or("127.0.0.1".into(), |pair| pair.address_v4(Side::B).to_string())
+        let address = self.lab.and_then(|lab| lab.address_v4(Host::Server.name(lab)).ok());
+        address.map_or("127.0.0.1".into(), |address| address.to_string())
     }
 }
 

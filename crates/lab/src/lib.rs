@@ -2,5 +2,24 @@
 //!
 //! Every part removes on drop what it made, and removes at its next start what a killed run left behind.
 
-pub mod pair;
+pub mod backend;
+pub mod control;
+pub mod draw;
+pub mod emit;
+
+pub mod emulator;
+pub mod error;
+pub mod laboratory;
+pub mod flow;
+pub mod lease;
+pub mod network;
+pub mod probe;
+pub mod record;
+pub mod scenario;
 pub mod storage;
+mod sys;
+pub mod topology;
+pub mod validate;
+
+pub use error::{Error, Kind};
+pub use laboratory::Lab;

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use lab::pair::Side;
+use lab::emulator::Snapshot;
+use lab::record::{LATENESS_P999_MAX_US, LATENESS_SAMPLES_MIN};
 
 use super::*;
 use crate::account::Machine;
@@ -13,7 +14,7 @@ use crate::manifest::Manifest;
 use crate::process::{Finished, Gated, Server};
 use crate::reference::own_cpu_seconds;
 use crate::sample::Usage;
-use crate::tool::Set;
+use crate::tool::{Host, Set};
 use crate::workspace::remove_tree;
 
 /// Failures in a row after which a tool is left out of the rest of a set.
@@ -75,7 +76,7 @@ impl Race<'_> {
         }
         self.record_reference("create + rename", "", reference::CREATE_SETTINGS);
         self.record_reference("write", "", reference::WRITE_SETTINGS);
-        let has_network = self.bed.pair.is_some() && reference::iperf_version().is_ok();
+        let has_network = self.bed.lab.is_some() && reference::iperf_version().is_ok();
         for round in 0..=self.options.rounds {
             (self.progress)(&format!("ceilings: round {round} of {}", self.options.rounds));
             if has_network {
@@ -100,7 +101,7 @@ impl Race<'_> {
         let Some((command, ready)) = tool.server(self.bed)? else { return Ok(None) };
         self.record(tool, |record| &mut record.server, &command);
         let log = self.workspace.path().join(format!("{}.log", tool.name()));
-        let mut wrapped = self.bed.on(Side::B, tool.class(), &command);
+        let mut wrapped = self.bed.at(Host::Server, tool.class(), &command)?;
         let server = Server::start(&mut wrapped, &ready, &log, self.cancel)?;
         tool.enrol(self.bed)?;
         Ok(Some(server))
@@ -114,10 +115,13 @@ impl Race<'_> {
         self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
         let mut sample = self.run_once(lane, set, &delivery, &client, round)?;
         if sample.state != State::Failed {
+            let void = std::mem::take(&mut sample.note);
             let differences = truth.differences(&Manifest::of_tree(&delivery, dataset::cores())?);
             if !differences.is_empty() {
                 sample.state = State::Failed;
                 sample.note = format!("delivery differs: {}", differences.join(", "));
+            } else {
+                sample.note = void;
             }
         }
         remove_tree(&delivery)?;
@@ -138,11 +142,12 @@ impl Race<'_> {
         fs::set_permissions(delivery, everyone).map_err(Error::io("open up", delivery))?;
         let ballast = self.workspace.ballast(set.files, set.bytes)?;
         let class = lane.tool.class();
-        let gated = Gated::prepare(client, |gate| self.bed.on(Side::A, class, gate), self.workspace.path())?;
+        let gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
         ballast.drop_now()?;
         let server = lane.server.as_ref();
         let processes = server.map_or(0, Server::processes);
         let server_before = server.map_or(0.0, Server::cpu_seconds);
+        let emulated = self.emulated(class);
         let (machine, own) = (Machine::read(), own_cpu_seconds());
         let finished = gated.run(self.options.limit, server, self.cancel)?;
         let after = Machine::read();
@@ -155,12 +160,14 @@ impl Race<'_> {
             rss_bytes_max: finished.server_rss_bytes_max,
         });
         let used = finished.cpu_seconds + server_usage.map_or(0.0, |usage| usage.cpu_seconds) + own;
-        let note = failure(&finished, self.options.limit);
-        let state = match (&note, round) {
-            (Some(_), _) => State::Failed,
-            (None, 0) => State::Discarded,
-            (None, _) => State::Counted,
+        let (failed, void) = (failure(&finished, self.options.limit), self.void(class, emulated));
+        let state = match (&failed, &void, round) {
+            (Some(_), ..) => State::Failed,
+            (None, Some(_), _) => State::Void,
+            (None, None, 0) => State::Discarded,
+            (None, None, _) => State::Counted,
         };
+        let note = failed.or(void);
         Ok(Sample {
             set: set.name.clone(),
             class,
@@ -178,6 +185,23 @@ impl Race<'_> {
             steal_seconds: after.steal_seconds - machine.steal_seconds,
             note: note.unwrap_or_default(),
         })
+    }
+
+    /// What the emulator did so far; none where none is in the way.
+    fn emulated(&self, class: Class) -> Option<Snapshot> {
+        self.bed.lab.filter(|_| class == Class::Network).and_then(|lab| lab.snapshot())
+    }
+
+    /// Why a run says more about the emulator than about the tool.
+    fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
+        let (before, after) = (before?, self.emulated(class)?);
+        let late = after.lateness.since(&before.lateness);
+        let late_us = late.quantile_ns(0.999) as f64 / 1e3;
+        if after.overruns > before.overruns {
+            return Some(format!("the emulator lost {} packets", after.overruns - before.overruns));
+        }
+        let is_late = late.samples >= LATENESS_SAMPLES_MIN && late_us > LATENESS_P999_MAX_US;
+        is_late.then(|| format!("packets were late by {:.1} ms at the 99.9th percentile", late_us / 1e3))
     }
 
     /// Keeps a command, as shown to people, in the record of its tool.
@@ -222,8 +246,14 @@ fn shown_sample(sample: &Sample) -> String {
         return format!("{set}: round {round}: {tool} failed: {}", sample.note);
     }
     let (gbit, files) = (sample.gbit_per_second(), sample.files_per_second());
-    let disturbed = if sample.is_disturbed() { ", disturbed" } else { "" };
-    format!("{set}: round {round}: {tool} {:.3} s, {gbit:.2} Gbit/s, {files:.0} files/s{disturbed}", sample.seconds)
+    let mut remarks = String::new();
+    if sample.is_disturbed() {
+        remarks += ", disturbed";
+    }
+    if sample.state == State::Void {
+        remarks += &format!(", void: {}", sample.note);
+    }
+    format!("{set}: round {round}: {tool} {:.3} s, {gbit:.2} Gbit/s, {files:.0} files/s{remarks}", sample.seconds)
 }
 
 /// The command as a person would type it, with the run's folder as $WORK and the program without its folder.

@@ -20,6 +20,7 @@ fn line(sample: &Sample) -> String {
     let state = match sample.state {
         State::Discarded => "discarded",
         State::Counted => "counted",
+        State::Void => "void",
         State::Failed => "failed",
     };
     let seconds = |value: f64| format!("{value:.6}");

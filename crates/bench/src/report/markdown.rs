@@ -52,8 +52,8 @@ pub fn readme(report: &Report) -> String {
     if !machine.congestion_control.is_empty() {
         let _ = writeln!(
             text,
-            "- network: two namespaces joined by veth, MTU 9000, {}; both ends share the cores",
-            machine.congestion_control
+            "- network: namespaces of this machine joined by veth, MTU 9000, {}; {}; both ends share the cores",
+            machine.congestion_control, machine.network
         );
     }
     text += "\n## Tools, settings, commands\n\n`$WORK` is the run's folder; clients ran on one host, servers on the other.\n\n";

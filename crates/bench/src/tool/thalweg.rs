@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::pair::Side;
-
-use super::{Bed, Class, Set, Tool, folder_name, version_of, with_slash};
+use super::{Bed, Class, Host, Set, Tool, folder_name, version_of, with_slash};
 use crate::error::{Error, Kind, Result};
 use crate::process::Ready;
 
@@ -111,7 +109,7 @@ impl Tool for Thalweg {
         let mut command = self.command(bed, "client", &["endpoint", "add", ENDPOINT, "--ticket-file"]);
         command.arg(self.ticket(bed));
         let output =
-            bed.on(Side::A, self.class, &command).output().map_err(Error::io("start", &self.variant.program))?;
+            bed.at(Host::Client, self.class, &command)?.output().map_err(Error::io("start", &self.variant.program))?;
         if output.status.success() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! `thalweg bench`: races against other tools, run by the `bench` library.
 
 use super::generate::of_bench;
+use super::lab::Wanted;
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
@@ -40,6 +41,12 @@ struct Compare {
     /// Race without rivals
     #[arg(long, conflicts_with = "rivals", env = "THALWEG_NO_RIVALS")]
     no_rivals: bool,
+    /// What lies between the two hosts: a preset or file of `thalweg lab` [default: direct]
+    #[arg(long, value_name = "PRESET|FILE", env = "THALWEG_LAB")]
+    lab: Option<std::ffi::OsString>,
+    /// Changes of its links, such as --lab-set wan.rtt=50ms
+    #[arg(long, value_name = "LINK.KEY=VALUE", requires = "lab", env = "THALWEG_LAB_SET")]
+    lab_set: Vec<String>,
     /// Our program [default: this one]
     #[arg(long, value_name = "FILE", env = "THALWEG_PROGRAM")]
     program: Option<PathBuf>,
@@ -81,6 +88,10 @@ pub fn run(args: Args) -> Result<Exit> {
         cp_args: args.cp_arg.into_iter().map(Into::into).collect(),
         ..Variant::new(program)
     };
+    let scenario = match &args.lab {
+        Some(lab) => Some(Wanted::new(lab, args.lab_set).read()?),
+        None => None,
+    };
     let defaults = compare::Options::default();
     let rivals = if args.rivals.is_empty() { RIVALS.map(str::to_owned).to_vec() } else { args.rivals };
     let options = compare::Options {
@@ -89,6 +100,7 @@ pub fn run(args: Args) -> Result<Exit> {
         rivals: if args.no_rivals { Vec::new() } else { rivals },
         rounds: args.rounds,
         limit: Duration::from_secs(args.limit),
+        scenario,
         with_ceilings: !args.no_ceilings,
         out: args.out,
         work_dir: args.work_dir,

@@ -1,4 +1,4 @@
-//! `thalweg lab`: storage to try things on.
+//! `thalweg lab storage`: storage to try things on.
 
 use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
@@ -8,37 +8,25 @@ use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Storage to try things on
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(subcommand)]
-    part: Part,
-}
-
-#[derive(clap::Subcommand, Debug)]
-enum Part {
-    Storage(Storage),
-}
-
 /// Mount a directory so that it is as slow as you say, until Ctrl-C
 ///
 /// Shows how a copy would run on storage that you do not have at hand. Needs FUSE.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg lab storage /data/real /mnt/slow --read-latency 5ms --rate 200MiB")]
-struct Storage {
+pub struct Args {
     /// The directory that holds the files
     backing: PathBuf,
     /// Where the slow view of it appears; an existing empty directory
     mount: PathBuf,
     /// From a read to its data, such as 5ms or 300us
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_READ_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_READ_LATENCY")]
     read_latency: Duration,
     /// From a write, or a sync, to its acknowledgement
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_WRITE_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_WRITE_LATENCY")]
     write_latency: Duration,
     /// For whatever changes a name: create, rename, remove
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_CREATE_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_CREATE_LATENCY")]
     create_latency: Duration,
     /// Reads and writes together, in bytes a second, such as 200MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_RATE")]
@@ -48,8 +36,7 @@ struct Storage {
     page_cache: bool,
 }
 
-pub fn run(args: Args) -> Result<Exit> {
-    let Part::Storage(storage) = args.part;
+pub fn run(storage: &Args) -> Result<Exit> {
     if !is_available() {
         return Err(error(
             Exit::Failed,
@@ -71,32 +58,4 @@ pub fn run(args: Args) -> Result<Exit> {
     while !interrupt.wait(Duration::from_secs(3600)) {}
     mounted.unmount().map_err(failed)?;
     Ok(Exit::Done)
-}
-
-/// Reads `300us`, `5ms`, `2s`.
-fn time(text: &str) -> std::result::Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        _ => return Err(format!("{text:?} is not a time such as 300us, 5ms or 2s")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a time such as 300us, 5ms or 2s"))?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_need_a_unit() {
-        assert_eq!(time("5ms"), Ok(Duration::from_millis(5)));
-        assert_eq!(time("300us"), Ok(Duration::from_micros(300)));
-        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert!(time("5").is_err());
-        assert!(time("ms").is_err());
-    }
 }

@@ -1,0 +1,175 @@
+//! `thalweg lab up` and `down`, and the process between them that holds the laboratory.
+
+use super::run::{describe, self_check};
+use super::scenario::Wanted;
+use super::{inspect, of_lab};
+use crate::exit::{Error, Result, error, of_file, usage};
+use crate::interrupt::Interrupt;
+use crate::output::{line, note};
+use lab::Lab;
+use lab::control::{Control, Request, ask};
+use lab::lease::{self, Lease};
+use lab::scenario::Scenario;
+use model::Exit;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Build a laboratory that stays until `thalweg lab down`
+#[derive(clap::Args, Debug)]
+pub struct Up {
+    #[command(flatten)]
+    wanted: Wanted,
+}
+
+/// Remove laboratories
+#[derive(clap::Args, Debug)]
+pub struct Down {
+    /// Which; may be left out if there is one
+    #[arg(value_name = "NAME", conflicts_with = "all")]
+    names: Vec<String>,
+    /// All of this user's, and what killed ones left behind
+    #[arg(long, env = "THALWEG_ALL")]
+    all: bool,
+}
+
+/// Hold a laboratory, whose scenario comes on standard input
+#[derive(clap::Args, Debug)]
+pub struct Hold {}
+
+/// What the holder says once, when the laboratory stands or cannot be built.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Ready { token: String, lines: Vec<String> },
+    Failed { message: String, hint: Option<String>, exit: i32 },
+}
+
+pub fn up(args: &Up) -> Result<Exit> {
+    let scenario = args.wanted.read()?;
+    scenario.check(lab::laboratory::memory_available_bytes()).map_err(|e| of_lab(e.into()))?;
+    if let Some((lease, _)) = inspect::living().into_iter().find(|(_, name)| *name == scenario.name) {
+        let message = format!("a laboratory named {} is up (process {})", scenario.name, lease.pid());
+        return Err(usage(
+            message,
+            format!("give this one a `--name`, or remove that with `thalweg lab down {}`", scenario.name),
+        ));
+    }
+    let failed = |e: std::io::Error| of_file("start", "the holder of the laboratory", &e);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.args(["lab", "hold"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // The terminal's signals are for us.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(failed)?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    stdin.map_or(Ok(()), |mut stdin| stdin.write_all(scenario.to_toml().as_bytes())).map_err(failed)?;
+    let mut text = String::new();
+    stdout.map_or(Ok(0), |stdout| BufReader::new(stdout).read_line(&mut text)).map_err(failed)?;
+    match serde_json::from_str(&text) {
+        Ok(Word::Ready { lines, .. }) => {
+            for text in &lines {
+                line(text);
+            }
+            Ok(Exit::Done)
+        }
+        Ok(Word::Failed { message, hint, exit }) => {
+            let exit = if exit == Exit::Usage as i32 { Exit::Usage } else { Exit::Failed };
+            Err(Error { hint, ..Error::new(exit, message) })
+        }
+        Err(_) => Err(error(
+            Exit::Failed,
+            "the process that was to hold the laboratory ended before it stood",
+            "`thalweg lab down --all` removes what may be left; then try again",
+        )),
+    }
+}
+
+pub fn hold(_: &Hold) -> Result<Exit> {
+    let interrupt = Interrupt::watch()?;
+    let mut text = String::new();
+    std::io::stdin().take(1 << 20).read_to_string(&mut text).map_err(|e| of_file("read", "the scenario", &e))?;
+    let built = Scenario::from_toml(&text).map_err(|e| of_lab(e.into())).and_then(build);
+    let (lab, control, round_trips) = match built {
+        Ok(built) => built,
+        Err(error) => {
+            say(&Word::Failed { message: error.message, hint: error.hint, exit: error.exit as i32 });
+            return Ok(error.exit);
+        }
+    };
+    let mut lines = vec![format!("{} is up ({})", lab.scenario().name, lab.lease().token)];
+    lines.extend(lab.choice().map(|choice| format!("back end {}: {}", choice.backend.name(), choice.reason)));
+    lines.extend(round_trips.iter().map(describe));
+    lines.extend(lab.topology().hosts.iter().map(|host| {
+        let addresses: Vec<_> = host.interfaces.iter().map(|interface| interface.v4.to_string()).collect();
+        format!("{:8} {}  (namespace {})", host.name, addresses.join(" "), lab.lease().namespace(&host.name))
+    }));
+    say(&Word::Ready { token: lab.lease().token.clone(), lines });
+    let lease = lab.lease().clone();
+    std::thread::spawn(move || {
+        while !interrupt.wait(Duration::from_secs(3600)) {}
+        let _ = ask(&lease, &Request::Down);
+    });
+    control.serve(&lab, &round_trips);
+    Ok(Exit::Done)
+}
+
+fn build(scenario: Scenario) -> Result<(Lab, Control, Vec<lab::probe::RoundTrips>)> {
+    let lab = Lab::up(scenario).map_err(of_lab)?;
+    let round_trips = self_check(&lab).map_err(of_lab)?;
+    let control = Control::open(&lab).map_err(of_lab)?;
+    Ok((lab, control, round_trips))
+}
+
+pub fn down(args: &Down) -> Result<Exit> {
+    if args.all {
+        for (lease, name) in inspect::living() {
+            remove(&lease, &name)?;
+        }
+        let _lock = lease::lock().map_err(of_lab)?;
+        for token in lease::remove_leftovers() {
+            line(&format!("removed what was left of {token}"));
+        }
+        return Ok(Exit::Done);
+    }
+    let names: Vec<Option<&str>> = match &args.names[..] {
+        [] => vec![None],
+        names => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    for name in names {
+        let (lease, name) = inspect::find(name)?;
+        remove(&lease, &name)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Asks the holder to end, and waits until it has.
+fn remove(lease: &Lease, name: &str) -> Result<()> {
+    let record = match ask(lease, &Request::Down) {
+        Ok(record) => record,
+        // Gone meanwhile, or a process that holds a laboratory for its own command: that one ends by itself.
+        Err(error) if lease.is_holder_alive() => {
+            note(&format!("{name} belongs to process {}, which does not answer: {error}", lease.pid()));
+            return Ok(());
+        }
+        Err(_) => return Ok(()),
+    };
+    let handle = rustix::process::Pid::from_raw(lease.pid() as i32)
+        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
+    if let Some(handle) = handle {
+        let mut polled = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+        let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+    record.void.iter().for_each(|reason| note(&format!("void: {reason}")));
+    line(&format!("{name} is down"));
+    Ok(())
+}
+
+fn say(word: &Word) {
+    if let Ok(text) = serde_json::to_string(word) {
+        line(&text);
+    }
+}

@@ -1,0 +1,41 @@
+//! The emulator: holds every packet of a link for as long as the link would.
+//!
+//! Owns: the models (`channel`, `strike`, `schedule`, pure), the back ends that apply them to real packets, and what all
+//! back ends can do (`Emulator`).
+
+pub mod channel;
+pub mod lateness;
+pub mod netem;
+pub mod nfqueue;
+pub mod random;
+pub mod schedule;
+pub mod strike;
+pub mod tun;
+pub mod worker;
+
+use std::time::Duration;
+
+use crate::scenario::Impairment;
+use channel::Counts;
+use lateness::Lateness;
+
+/// A running back end; dropping it stops it. Channels have the index `2 x link + direction`.
+pub trait Emulator: Send + Sync {
+    /// `round_trip` is what a queue in bandwidth-delay products refers to.
+    fn set(&self, channel: usize, impairment: Impairment, round_trip: Duration);
+
+    fn snapshot(&self) -> Snapshot;
+}
+
+/// What an emulator did since its start.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Snapshot {
+    pub counts: Vec<Counts>,
+    pub lateness: Lateness,
+    /// Packets lost because the emulator, not the link, was full.
+    pub overruns: u64,
+    /// Of the emulator's own threads, with what the kernel does on their behalf.
+    pub cpu_seconds: f64,
+    /// Why it no longer runs, if it does not.
+    pub failure: Option<String>,
+}

@@ -1,0 +1,182 @@
+//! The threads of an emulator: each runs one back end's engine for a group of paths that share no channel with another.
+//!
+//! Owns: waiting (for packets, for the next packet's time, for commands), real-time priority, and the account of CPU time.
+//!
+//! Invariants: the engine is touched by its own thread only, so that no lock stands between a packet and its time; a
+//! command waits at most one turn.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::channel::{Channel, Counts};
+use super::lateness::Lateness;
+use super::{Emulator, Snapshot};
+use crate::scenario::Impairment;
+use crate::sys::realtime::become_realtime;
+
+/// What a back end does on its thread.
+pub trait Engine: Send + 'static {
+    /// Readable when packets wait.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Takes in what has arrived and lets go what is due; bounded, so that commands are heard.
+    fn turn(&mut self) -> io::Result<()>;
+
+    /// When the next packet is due, on `now_ns`'s clock.
+    fn next_ns(&self) -> Option<u64>;
+
+    fn channels(&mut self) -> &mut [Channel];
+
+    fn lateness(&self) -> &Lateness;
+
+    /// Packets lost because the emulator did not keep up.
+    fn overruns(&self) -> u64;
+}
+
+/// The clock of all schedules.
+pub fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// The threads of one emulator.
+pub struct Workers {
+    workers: Vec<Worker>,
+    channel_count: usize,
+}
+
+struct Worker {
+    /// Of the whole laboratory, in the order of the engine's own.
+    channels: Vec<usize>,
+    commands: Mutex<Sender<Command>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+enum Command {
+    Set { channel: usize, impairment: Impairment, round_trip: Duration },
+    Snapshot(Sender<Snapshot>),
+    Stop,
+}
+
+impl Workers {
+    pub fn new(channel_count: usize) -> Workers {
+        Workers { workers: Vec::new(), channel_count }
+    }
+
+    /// Starts a thread; `channels[i]` is the laboratory's index of the engine's channel `i`.
+    pub fn start<E: Engine>(&mut self, engine: E, channels: Vec<usize>) -> io::Result<()> {
+        let (sender, receiver) = channel();
+        let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let woken = Arc::clone(&wake);
+        let thread = Builder::new().name("emulator".into()).spawn(move || {
+            // Without the right to it the run goes on, and its lateness tells what that cost.
+            let _ = become_realtime();
+            run(engine, &receiver, &woken)
+        })?;
+        self.workers.push(Worker { channels, commands: Mutex::new(sender), wake, thread: Some(thread) });
+        Ok(())
+    }
+}
+
+impl Emulator for Workers {
+    fn set(&self, channel: usize, impairment: Impairment, round_trip: Duration) {
+        for worker in &self.workers {
+            if let Some(own) = worker.channels.iter().position(|index| *index == channel) {
+                worker.send(Command::Set { channel: own, impairment, round_trip });
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut whole = Snapshot { counts: vec![Counts::default(); self.channel_count], ..Snapshot::default() };
+        for worker in &self.workers {
+            let (sender, receiver) = channel();
+            worker.send(Command::Snapshot(sender));
+            let Ok(part) = receiver.recv() else {
+                whole.failure = Some("an emulator thread has ended; see its log".into());
+                continue;
+            };
+            for (index, counts) in worker.channels.iter().zip(part.counts) {
+                whole.counts[*index] = counts;
+            }
+            whole.lateness.merge(&part.lateness);
+            whole.overruns += part.overruns;
+            whole.cpu_seconds += part.cpu_seconds;
+        }
+        whole
+    }
+}
+
+impl Worker {
+    fn send(&self, command: Command) {
+        // A worker that has ended is found by its silence.
+        let _ = self.commands.lock().unwrap_or_else(PoisonError::into_inner).send(command);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<E: Engine>(mut engine: E, commands: &Receiver<Command>, wake: &OwnedFd) -> io::Result<()> {
+    loop {
+        if wait(&engine, wake)? && !obey(&mut engine, commands, wake) {
+            return Ok(());
+        }
+        engine.turn()?;
+    }
+}
+
+/// Returns whether there are commands.
+fn wait<E: Engine>(engine: &E, wake: &OwnedFd) -> io::Result<bool> {
+    let timeout = engine.next_ns().map(|next_ns| {
+        let left = Duration::from_nanos(next_ns.saturating_sub(now_ns()));
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    let mut polled = vec![PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
+    polled.extend(engine.descriptors().into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => Ok(polled[0].revents().contains(PollFlags::IN)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Returns whether to go on.
+fn obey<E: Engine>(engine: &mut E, commands: &Receiver<Command>, wake: &OwnedFd) -> bool {
+    let _ = rustix::io::read(wake, &mut [0; 8]);
+    for command in commands.try_iter() {
+        match command {
+            Command::Set { channel, impairment, round_trip } => {
+                engine.channels()[channel].set(now_ns(), impairment, round_trip);
+            }
+            Command::Snapshot(reply) => {
+                let counts = engine.channels().iter().map(|channel| channel.counts).collect();
+                let cpu_seconds = nanoseconds(ClockId::ThreadCPUTime) as f64 / 1e9;
+                let (lateness, overruns) = (engine.lateness().clone(), engine.overruns());
+                // Whoever asked may have gone.
+                let _ = reply.send(Snapshot { counts, lateness, overruns, cpu_seconds, failure: None });
+            }
+            Command::Stop => return false,
+        }
+    }
+    true
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,219 @@
+//! The record of a laboratory: who holds it, what belongs to it, and how to remove it, its holder alive or not.
+//!
+//! Owns: one directory per laboratory below `state_dir`, named by a random token, with the holder (`owner`), the scenario, the
+//! hosts and the control socket; and the removal of the namespaces whose names follow from the token.
+//!
+//! Invariants: the record exists before anything it names is made, and goes after all of it is gone. A process id alone may
+//! be in use again, so a holder is known by its start time too.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::error::{Error, Kind, Result};
+
+/// Where iproute2 keeps the handles of named namespaces.
+pub const NETNS_DIR: &str = "/run/netns";
+/// Where iproute2 looks for the files to mount over `/etc` in a namespace.
+pub const NETNS_ETC_DIR: &str = "/etc/netns";
+/// How long killed processes get to disappear before the namespace is removed around them.
+const KILL_WAIT: Duration = Duration::from_secs(3);
+const OWNER: &str = "owner";
+const HOSTS: &str = "hosts";
+
+/// Where the records are.
+pub fn state_dir() -> PathBuf {
+    PathBuf::from("/run/thalweg-lab")
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lease {
+    pub dir: PathBuf,
+    pub token: String,
+    pid: u32,
+    start_time_ticks: u64,
+}
+
+impl Lease {
+    /// Takes a token that nobody has, for the calling process.
+    pub fn take() -> Result<Lease> {
+        let state_dir = state_dir();
+        let pid = std::process::id();
+        for _ in 0..64 {
+            let token = format!("{:05x}", random() & 0xf_ffff);
+            let dir = state_dir.join(&token);
+            match fs::create_dir(&dir) {
+                Ok(()) => {
+                    let lease = Lease { dir, token, pid, start_time_ticks: start_time_ticks(pid).unwrap_or(0) };
+                    lease.write(OWNER, &format!("{pid} {}\n", lease.start_time_ticks))?;
+                    return Ok(lease);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (),
+                Err(error) => return Err(Error::io("create", &dir, error)),
+            }
+        }
+        Err(Error::new(Kind::Failed, "find", "a free name", "all that were tried are in use"))
+    }
+
+    /// Of the laboratories that are on record, dead or alive.
+    pub fn all() -> Vec<Lease> {
+        let Ok(entries) = fs::read_dir(state_dir()) else { return Vec::new() };
+        entries.flatten().filter_map(|entry| Lease::read(&entry.path())).collect()
+    }
+
+    fn read(dir: &Path) -> Option<Lease> {
+        let token = dir.file_name()?.to_str()?.to_owned();
+        if !dir.is_dir() || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        // A directory without a readable owner belongs to a process that was killed between two calls.
+        let text = fs::read_to_string(dir.join(OWNER)).unwrap_or_default();
+        let mut words = text.split_whitespace().map(str::parse::<u64>);
+        let mut number = || words.next()?.ok();
+        let (pid, start_time_ticks) = (number().unwrap_or(0) as u32, number().unwrap_or(0));
+        Some(Lease { dir: dir.to_owned(), token, pid, start_time_ticks })
+    }
+
+    pub fn is_holder_alive(&self) -> bool {
+        self.pid != 0 && start_time_ticks(self.pid) == Some(self.start_time_ticks)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.dir.join(name);
+        fs::write(&path, text).map_err(|source| Error::io("write", &path, source))
+    }
+
+    pub fn read_text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.dir.join(name)).ok()
+    }
+
+    /// Puts on record which namespaces are about to be made.
+    pub fn record_hosts<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<()> {
+        self.write(HOSTS, &names.map(|name| format!("{name}\n")).collect::<String>())
+    }
+
+    pub fn hosts(&self) -> Vec<String> {
+        self.read_text(HOSTS).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    pub fn namespace(&self, host: &str) -> String {
+        format!("tw-{}-{host}", self.token)
+    }
+
+    /// Removes processes, namespaces, files and finally the record. Parts that do not exist are passed over.
+    pub fn remove(&self) {
+        let namespaces: Vec<_> = self.hosts().iter().map(|host| self.namespace(host)).collect();
+        kill_inside(&namespaces);
+        let lines: String = namespaces
+            .iter()
+            .filter(|namespace| Path::new(NETNS_DIR).join(namespace).exists())
+            .map(|namespace| format!("netns del {namespace}\n"))
+            .collect();
+        if !lines.is_empty() {
+            let _ = crate::network::batch(None, &lines);
+        }
+        for namespace in &namespaces {
+            let _ = fs::remove_dir_all(Path::new(NETNS_ETC_DIR).join(namespace));
+        }
+        // Fails, as it should, where something else lies in it.
+        let _ = fs::remove_dir(NETNS_ETC_DIR);
+        if !namespaces.iter().any(|namespace| Path::new(NETNS_DIR).join(namespace).exists()) {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// The returned file holds the lock: runs that start or end together must not sweep each other's half-made laboratory, nor
+/// remove a directory that the other is about to use.
+pub fn lock() -> Result<File> {
+    let dir = state_dir();
+    fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
+    file.lock().map_err(|source| Error::io("lock", &path, source))?;
+    Ok(file)
+}
+
+/// Removes what dead holders left behind; returns the tokens. Call it with the lock held.
+pub fn remove_leftovers() -> Vec<String> {
+    let dead: Vec<_> = Lease::all().into_iter().filter(|lease| !lease.is_holder_alive()).collect();
+    dead.iter().for_each(Lease::remove);
+    dead.into_iter().map(|lease| lease.token).collect()
+}
+
+/// Kills what runs in the namespaces and waits, for a bounded time, until it is gone.
+fn kill_inside(namespaces: &[String]) {
+    let pids: Vec<Pid> = namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect();
+    // A pidfd cannot come to mean another process between the kill and the wait.
+    let handles: Vec<_> =
+        pids.into_iter().filter_map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
+    for handle in &handles {
+        let _ = rustix::process::pidfd_send_signal(handle, Signal::KILL);
+    }
+    let deadline = Instant::now() + KILL_WAIT;
+    for handle in &handles {
+        let mut polled = [rustix::event::PollFd::new(handle, rustix::event::PollFlags::IN)];
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+}
+
+/// Never the calling process, one of whose threads may be inside.
+fn pids_inside(namespace: &str) -> Vec<Pid> {
+    let output = Command::new("ip").args(["netns", "pids", namespace]).stderr(Stdio::null()).output();
+    let Ok(output) = output else { return Vec::new() };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let pids = text.split_whitespace().filter_map(|word| word.parse().ok()).filter_map(Pid::from_raw);
+    pids.filter(|pid| *pid != rustix::process::getpid()).collect()
+}
+
+/// Start of a process in clock ticks since boot, field 22 of its stat file.
+fn start_time_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    after_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn random() -> u64 {
+    // The standard library seeds its hasher from the system's random source.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reused_process_id_is_not_the_holder() {
+        let pid = std::process::id();
+        let start_time_ticks = start_time_ticks(pid).unwrap();
+        let lease = Lease { dir: "x".into(), token: "0".into(), pid, start_time_ticks };
+        assert!(lease.is_holder_alive());
+        assert!(!Lease { start_time_ticks: start_time_ticks + 1, ..lease.clone() }.is_holder_alive());
+        assert!(!Lease { pid: 0, ..lease }.is_holder_alive());
+    }
+
+    #[test]
+    fn a_record_without_an_owner_is_a_leftover_and_other_directories_are_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["00a7f", "lost+found"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let lease = Lease::read(&dir.path().join("00a7f")).unwrap();
+        assert!(!lease.is_holder_alive());
+        assert_eq!(lease.namespace("a"), "tw-00a7f-a");
+        assert!(Lease::read(&dir.path().join("lost+found")).is_none());
+    }
+}

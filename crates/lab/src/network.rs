@@ -1,0 +1,241 @@
+//! Builds the hosts of a laboratory: namespaces, cables, addresses, routes and settings.
+//!
+//! Invariants:
+//! - Nothing outside the namespaces changes: no machine-wide setting, route or interface. The congestion control is chosen
+//!   per route, which needs no machine-wide permission.
+//! - No process in a namespace asks DNS: each has its own hosts, resolver and name-switch files.
+//!
+//! Everything is done through `ip` of iproute2, in batches, because its `exec` also mounts the resolver files. Not here: which
+//! addresses (`topology`), removal (`lease`), packets (`emulator`).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::thread::LinkNameSpaceType;
+
+use crate::error::{Error, Kind, Result};
+use crate::lease::{Lease, NETNS_DIR, NETNS_ETC_DIR};
+use crate::scenario::{HostSettings, Scenario};
+use crate::topology::{Host, Interface, Topology};
+
+/// The host in the middle, which forwards.
+pub const CORE: &str = "core";
+/// Of an interface that queues (TUN); a cable hands over at once.
+const QUEUE_PACKETS: u32 = 20_000;
+/// Room for what waits in both directions of the longest path, whatever its rate.
+const TUNED_BUFFER_BYTES_MIN: u64 = 64 << 20;
+const TUNED_BUFFER_BYTES_MAX: u64 = 1 << 30;
+/// Four windows: one in flight, one in the bottleneck's queue, and as much again waiting at each end.
+const TUNED_WINDOWS: f64 = 4.0;
+/// What the kernel allows by itself on machines of ordinary size, and distributions leave alone.
+const STOCK_RECEIVE_BYTES: u64 = 6 << 20;
+const STOCK_SEND_BYTES: u64 = 4 << 20;
+
+/// Makes the namespaces of all hosts, with interfaces only if `has_cables`: the TUN back end brings its own.
+pub fn build(lease: &Lease, scenario: &Scenario, topology: &Topology, has_cables: bool) -> Result<()> {
+    check_congestion_control(&scenario.congestion_control)?;
+    let has_core = has_cables && !topology.is_cable;
+    let core = has_core.then_some(CORE);
+    let names: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).chain(core).collect();
+    lease.record_hosts(names.iter().copied())?;
+    let mut lines: String = names.iter().map(|name| format!("netns add {}\n", lease.namespace(name))).collect();
+    if has_cables {
+        lines += &cables(lease, scenario, topology);
+    }
+    batch(None, &lines)?;
+    for name in &names {
+        write_etc(lease, scenario, topology, name)?;
+    }
+    if has_core {
+        configure_core(lease, topology)?;
+    }
+    if has_cables {
+        topology.hosts.iter().try_for_each(|host| configure(lease, scenario, host, has_core))?;
+    }
+    Ok(())
+}
+
+/// Addresses, routes and settings of a host whose interfaces exist. Without a gateway, everything is on the cable.
+pub fn configure(lease: &Lease, scenario: &Scenario, host: &Host, has_gateway: bool) -> Result<()> {
+    let namespace = lease.namespace(&host.name);
+    let mut settings = vec![
+        ("net/ipv4/tcp_rmem", format!("4096 131072 {}", receive_bytes_max(scenario))),
+        ("net/ipv4/tcp_wmem", format!("4096 16384 {}", send_bytes_max(scenario))),
+        // A run must not start with what the previous one learnt about the path.
+        ("net/ipv4/tcp_no_metrics_save", "1".into()),
+        ("net/ipv4/ping_group_range", "0 2147483647".into()),
+        // With several interfaces an answer may come back by another one.
+        ("net/ipv4/conf/all/rp_filter", "0".into()),
+    ];
+    if host.interfaces.len() > 1 {
+        settings.push(("net/ipv4/conf/all/arp_filter", "1".into()));
+    }
+    inside(&namespace, || settings.iter().try_for_each(|(name, value)| write_setting(name, value)))??;
+    let lines: String =
+        host.interfaces.iter().map(|interface| interface_lines(scenario, interface, has_gateway)).collect();
+    batch(Some(&namespace), &format!("link set lo up\n{lines}"))
+}
+
+/// Runs `work` in a thread that lives in the namespace. What it spawns lives there too.
+pub fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| enter(namespace).map(|()| work()));
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Moves the calling thread, and what it spawns from then on, to a namespace. There is no way back: use a thread made for
+/// it. The resolver files are not part of it.
+pub fn enter(namespace: &str) -> Result<()> {
+    let path = Path::new(NETNS_DIR).join(namespace);
+    let file = File::open(&path).map_err(|source| Error::io("open", &path, source))?;
+    rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|errno| Error::io("enter", &path, errno.into()))
+}
+
+/// Runs one `ip` with many commands, in a namespace if one is given.
+pub fn batch(namespace: Option<&str>, lines: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    command.args(namespace.iter().flat_map(|namespace| ["-n", namespace])).args(["-batch", "-"]);
+    feed(&mut command, lines, "run ip in", namespace.unwrap_or("this namespace"))
+}
+
+/// Runs a command that reads `input`.
+pub fn feed(command: &mut Command, input: &str, operation: &'static str, subject: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|source| Error::io("start", Path::new(&program), source))?;
+    // A command that fails early does not read all of it, and then says why.
+    let _ = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|source| Error::io("wait for", Path::new(&program), source))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(Error::new(Kind::Failed, operation, subject, format!("{program}: {said}")))
+}
+
+fn cables(lease: &Lease, scenario: &Scenario, topology: &Topology) -> String {
+    let mtu = scenario.mtu_bytes;
+    let cable = |a: (&str, &str), b: (&str, &str)| {
+        let (a_namespace, b_namespace) = (lease.namespace(a.0), lease.namespace(b.0));
+        format!(
+            "link add name {} netns {a_namespace} mtu {mtu} type veth peer name {} netns {b_namespace} mtu {mtu}\n",
+            a.1, b.1
+        )
+    };
+    let ports: Vec<_> = topology.ports().collect();
+    match &ports[..] {
+        [a, b] if topology.is_cable => cable((&a.0.name, &a.1.name), (&b.0.name, &b.1.name)),
+        _ => ports.iter().map(|(host, port)| cable((&host.name, &port.name), (CORE, &port.port_name()))).collect(),
+    }
+}
+
+fn configure_core(lease: &Lease, topology: &Topology) -> Result<()> {
+    let namespace = lease.namespace(CORE);
+    let settings = [
+        ("net/ipv4/ip_forward", "1"),
+        ("net/ipv6/conf/all/forwarding", "1"),
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/all/send_redirects", "0"),
+    ];
+    inside(&namespace, || settings.iter().try_for_each(|(name, value)| write_setting(name, value)))??;
+    let mut lines = String::from("link set lo up\n");
+    for (_, port) in topology.ports() {
+        let name = port.port_name();
+        lines += &format!(
+            "addr add {} peer {}/32 dev {name}\naddr add {}/128 dev {name} nodad\nlink set {name} up\n\
+             route add {}/128 dev {name}\n",
+            port.gateway_v4, port.v4, port.gateway_v6, port.v6
+        );
+    }
+    batch(Some(&namespace), &lines)
+}
+
+fn interface_lines(scenario: &Scenario, port: &Interface, has_gateway: bool) -> String {
+    let (name, mtu, cc, segments) =
+        (&port.name, scenario.mtu_bytes, &scenario.congestion_control, port.aggregate_segments_max);
+    let (v4, v6, gateway4, gateway6) = (port.v4, port.v6, port.gateway_v4, port.gateway_v6);
+    let mut lines = format!(
+        "link set {name} mtu {mtu} txqueuelen {QUEUE_PACKETS} gso_max_segs {segments} up\n\
+         addr add {v4}/32 dev {name}\naddr add {v6}/128 dev {name} nodad\n"
+    );
+    if has_gateway {
+        lines += &format!("route add {gateway4} dev {name} src {v4}\nroute add {gateway6} dev {name} src {v6}\n");
+    }
+    for (network, gateway, own) in [
+        (port.network_v4(), gateway4.to_string(), v4.to_string()),
+        (port.network_v6(), gateway6.to_string(), v6.to_string()),
+    ] {
+        let via = if has_gateway { format!("via {gateway}") } else { String::new() };
+        lines += &format!("route add {network} {via} dev {name} src {own} congctl {cc}\n");
+    }
+    lines
+}
+
+fn receive_bytes_max(scenario: &Scenario) -> u64 {
+    match scenario.host_settings {
+        HostSettings::Stock => STOCK_RECEIVE_BYTES,
+        HostSettings::Tuned => tuned_bytes_max(scenario),
+    }
+}
+
+fn send_bytes_max(scenario: &Scenario) -> u64 {
+    match scenario.host_settings {
+        HostSettings::Stock => STOCK_SEND_BYTES,
+        HostSettings::Tuned => tuned_bytes_max(scenario),
+    }
+}
+
+fn tuned_bytes_max(scenario: &Scenario) -> u64 {
+    let rates = scenario.links.iter().flat_map(|link| &link.directions).filter_map(|way| way.bits_per_second);
+    let bytes_per_second = rates.max().unwrap_or(0) as f64 / 8.0;
+    let bytes = TUNED_WINDOWS * bytes_per_second * scenario.round_trip_max().as_secs_f64();
+    (bytes as u64).clamp(TUNED_BUFFER_BYTES_MIN, TUNED_BUFFER_BYTES_MAX)
+}
+
+fn check_congestion_control(wanted: &str) -> Result<()> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let available = fs::read_to_string(path).map_err(|source| Error::io("read", Path::new(path), source))?;
+    if available.split_whitespace().any(|name| name == wanted) {
+        return Ok(());
+    }
+    let said = format!("this kernel has {}", available.trim());
+    Err(Error::new(Kind::Missing, "use congestion control", wanted, said)
+        .hint("name one of those, or load the module tcp_NAME"))
+}
+
+fn write_etc(lease: &Lease, scenario: &Scenario, topology: &Topology, host: &str) -> Result<()> {
+    let dir = Path::new(NETNS_ETC_DIR).join(lease.namespace(host));
+    let own = topology.hosts.iter().find(|other| other.name == host).and_then(|own| own.interfaces.first());
+    let own = own.map_or(Ipv4Addr::LOCALHOST, |interface| interface.v4);
+    let machine = rustix::system::uname();
+    // Some servers look up the name of their own host and hand out the address they find.
+    let mut hosts = format!("127.0.0.1 localhost\n::1 localhost\n{own} {}\n", machine.nodename().to_string_lossy());
+    for (address, names) in topology.names_v4(scenario) {
+        hosts += &format!("{address} {}\n", names.join(" "));
+    }
+    let switch = ["passwd", "group", "shadow", "hosts", "networks", "services", "protocols"]
+        .map(|table| format!("{table}: files\n"))
+        .concat();
+    fs::create_dir_all(&dir)
+        .and_then(|()| fs::write(dir.join("hosts"), hosts))
+        .and_then(|()| fs::write(dir.join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"))
+        .and_then(|()| fs::write(dir.join("nsswitch.conf"), switch))
+        .map_err(|source| Error::io("write", &dir, source))
+}
+
+/// `/proc/sys/net` shows the namespace of the thread that opens it.
+fn write_setting(name: &str, value: &str) -> Result<()> {
+    let path = Path::new("/proc/sys").join(name);
+    match fs::write(&path, value) {
+        // Without IPv6 there is nothing to set.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        written => written.map_err(|source| Error::io("write", &path, source)),
+    }
+}

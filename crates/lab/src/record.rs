@@ -1,0 +1,227 @@
+//! What a laboratory did, and whether to believe figures taken in it.
+//!
+//! Invariant: a run in which the emulator was late or was itself the limit is void, and says so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::emulator::channel::Counts;
+use crate::laboratory::Lab;
+use crate::probe::RoundTrips;
+use crate::scenario::quantity::{show_duration, show_probability, show_rate};
+use crate::scenario::{End, HostSettings, Impairment, Scenario};
+
+/// Later than this at the 99.9th percentile, congestion control reacts to the emulator (HyStart to a rise of 4 ms).
+pub const LATENESS_P999_MAX_US: f64 = 1000.0;
+/// Fewer releases than this say nothing about a 99.9th percentile.
+pub const LATENESS_SAMPLES_MIN: u64 = 1000;
+/// Of one processor: a thread that is busier delays packets whatever its priority.
+const CPU_SHARE_MAX: f64 = 0.95;
+
+/// Everything is since the laboratory's start.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub name: String,
+    pub token: String,
+    pub holder_pid: u32,
+    pub seed: u64,
+    pub backend: String,
+    pub backend_reason: String,
+    pub host_settings: String,
+    pub congestion_control: String,
+    pub mtu_bytes: u32,
+    pub seconds: f64,
+    pub machine: Machine,
+    pub hosts: Vec<HostRecord>,
+    pub links: Vec<DirectionRecord>,
+    pub round_trips: Vec<RoundTrips>,
+    pub lateness: LatenessRecord,
+    /// Packets lost because the emulator did not keep up.
+    pub overruns: u64,
+    pub emulator_cpu_seconds: f64,
+    /// Of one processor.
+    pub emulator_cpu_share: f64,
+    /// Why figures of this run must not be used; empty: they may.
+    pub void: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub processors: usize,
+    pub processor: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HostRecord {
+    pub name: String,
+    pub namespace: String,
+    pub addresses: Vec<String>,
+}
+
+/// One direction of a link.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DirectionRecord {
+    pub link: String,
+    pub from: String,
+    pub to: String,
+    /// As it is now, in words.
+    pub settings: String,
+    pub counts: Counts,
+    /// Of the wire, in the best second.
+    pub bits_per_second_max: f64,
+}
+
+/// How late packets were released; all zero with the netem back end, which does not say.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct LatenessRecord {
+    pub samples: u64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+    /// (upper edge in nanoseconds, count)
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl Record {
+    pub fn of(lab: &Lab, round_trips: Vec<RoundTrips>) -> Record {
+        let scenario = lab.scenario();
+        let snapshot = lab.snapshot().unwrap_or_default();
+        let seconds = lab.started.elapsed().as_secs_f64();
+        let lateness = &snapshot.lateness;
+        let us = |share| lateness.quantile_ns(share) as f64 / 1e3;
+        let lateness = LatenessRecord {
+            samples: lateness.samples,
+            mean_us: lateness.sum_ns as f64 / 1e3 / lateness.samples.max(1) as f64,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+            max_us: lateness.max_ns as f64 / 1e3,
+            buckets: lateness.buckets().collect(),
+        };
+        let mut record = Record {
+            name: scenario.name.clone(),
+            token: lab.lease().token.clone(),
+            holder_pid: lab.lease().pid(),
+            seed: scenario.seed,
+            backend: lab.choice().map_or("none", |choice| choice.backend.name()).into(),
+            backend_reason: lab.choice().map_or("the hosts share a cable", |choice| &choice.reason).into(),
+            host_settings: if scenario.host_settings == HostSettings::Stock { "stock" } else { "tuned" }.into(),
+            congestion_control: scenario.congestion_control.clone(),
+            mtu_bytes: scenario.mtu_bytes,
+            seconds,
+            machine: Machine::this(),
+            hosts: hosts(lab),
+            links: directions(lab, &snapshot.counts),
+            round_trips,
+            lateness,
+            overruns: snapshot.overruns,
+            emulator_cpu_seconds: snapshot.cpu_seconds,
+            emulator_cpu_share: snapshot.cpu_seconds / seconds.max(1e-9),
+            void: Vec::new(),
+        };
+        record.void = record.reasons_to_void(snapshot.failure);
+        record
+    }
+
+    fn reasons_to_void(&self, failure: Option<String>) -> Vec<String> {
+        let mut reasons: Vec<String> = failure.into_iter().collect();
+        let late = &self.lateness;
+        if late.samples >= LATENESS_SAMPLES_MIN && late.p999_us > LATENESS_P999_MAX_US {
+            reasons.push(format!(
+                "packets were late by {:.1} ms at the 99.9th percentile (1 ms at most)",
+                late.p999_us / 1e3
+            ));
+        }
+        if self.overruns > 0 {
+            reasons.push(format!("{} packets were lost because the emulator did not keep up", self.overruns));
+        }
+        if self.emulator_cpu_share > CPU_SHARE_MAX {
+            let percent = 100.0 * self.emulator_cpu_share;
+            reasons.push(format!("the emulator used {percent:.0} % of a processor: it was the limit"));
+        }
+        for probe in self.round_trips.iter().filter(|probe| !probe.is_as_expected()) {
+            reasons.push(format!(
+                "the round trip from {} to {} was {:.2} ms instead of {:.2}",
+                probe.from,
+                probe.to,
+                probe.median_us / 1e3,
+                probe.expected_us / 1e3
+            ));
+        }
+        reasons
+    }
+}
+
+impl Machine {
+    pub fn this() -> Machine {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model =
+            info.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split(": ").nth(1));
+        Machine {
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: model.unwrap_or("unknown").trim().to_owned(),
+        }
+    }
+}
+
+fn hosts(lab: &Lab) -> Vec<HostRecord> {
+    let host = |host: &crate::topology::Host| HostRecord {
+        name: host.name.clone(),
+        namespace: lab.lease().namespace(&host.name),
+        addresses: host.interfaces.iter().map(|interface| interface.v4.to_string()).collect(),
+    };
+    lab.topology().hosts.iter().map(host).collect()
+}
+
+fn directions(lab: &Lab, counts: &[Counts]) -> Vec<DirectionRecord> {
+    let (scenario, peaks) = (lab.scenario(), lab.peak_bytes_per_second());
+    let mut directions = Vec::new();
+    for (index, (link, now)) in scenario.links.iter().zip(lab.links_now()).enumerate() {
+        for (direction, impairment) in now.iter().enumerate() {
+            let channel = 2 * index + direction;
+            directions.push(DirectionRecord {
+                link: link.name.clone(),
+                from: end_name(scenario, link.ends[direction]),
+                to: end_name(scenario, link.ends[1 - direction]),
+                settings: describe(impairment),
+                counts: counts.get(channel).copied().unwrap_or_default(),
+                bits_per_second_max: peaks.get(channel).copied().unwrap_or(0.0) * 8.0,
+            });
+        }
+    }
+    directions
+}
+
+fn end_name(scenario: &Scenario, end: End) -> String {
+    match end {
+        End::Site(site) => scenario.sites[site].name.clone(),
+        End::Core => "core".into(),
+    }
+}
+
+/// What one direction does, such as `37ms 10Gbit loss 0.01%`.
+pub fn describe(impairment: &Impairment) -> String {
+    let mut words = vec![show_duration(impairment.delay), show_rate(impairment.bits_per_second)];
+    if !impairment.jitter.is_zero() {
+        let overtaking = if impairment.reorder { " reordering" } else { "" };
+        words.push(format!("jitter {}{overtaking}", show_duration(impairment.jitter)));
+    }
+    let burst = impairment.loss_burst_segments;
+    let in_bursts = if burst > 1.0 { format!(" in bursts of {burst}") } else { String::new() };
+    for (name, probability, tail) in [
+        ("loss", impairment.loss, in_bursts.as_str()),
+        ("duplicate", impairment.duplicate, ""),
+        ("corrupt", impairment.corrupt, ""),
+    ] {
+        if probability > 0.0 {
+            words.push(format!("{name} {}{tail}", show_probability(probability)));
+        }
+    }
+    if impairment.down {
+        words.push("DOWN".into());
+    }
+    words.join(" ")
+}

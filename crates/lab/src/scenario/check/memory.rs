@@ -1,0 +1,60 @@
+//! How much memory the packets of a laboratory take.
+
+use model::quantity::ByteCount;
+
+use crate::scenario::{Error, Impairment, Kind, Link, Scenario};
+
+/// What a path without a limit is taken to carry: what forwarding alone reaches between two network namespaces.
+pub(super) const UNLIMITED_BITS_PER_SECOND: u64 = 40_000_000_000;
+
+/// Packets on the way are held once by the emulator and, until acknowledged or read, once more by the sockets.
+const COPIES: f64 = 2.0;
+/// The rest is for the programs under test and the page cache.
+const MEMORY_SHARE: f64 = 0.5;
+
+impl Scenario {
+    /// Bytes held when every link is full, in the worst state that the timelines bring.
+    pub fn in_flight_bytes_max(&self) -> u64 {
+        // Each link has its worst state whatever the others do, except that round trips through the core count the
+        // longest of the others, which is the same for all.
+        let links = 0..self.links.len();
+        let bytes: f64 = links.map(|link| self.link_bytes_max(link)).sum();
+        (bytes * COPIES) as u64
+    }
+
+    pub(super) fn check_memory(&self, memory_available_bytes: u64) -> Result<(), Error> {
+        let needed = self.in_flight_bytes_max();
+        let usable = (memory_available_bytes as f64 * MEMORY_SHARE) as u64;
+        if needed <= usable {
+            return Ok(());
+        }
+        let problem = format!(
+            "rate times delay, queues and sockets hold {}, and this host has {} free, of which half may be used; \
+             lower a rate, a delay or a queue",
+            ByteCount(needed),
+            ByteCount(memory_available_bytes)
+        );
+        Err(Error::new(Kind::Memory, "memory", problem))
+    }
+
+    fn link_bytes_max(&self, index: usize) -> f64 {
+        let link = &self.links[index];
+        let beyond = self.round_trip_over(index) - link.round_trip();
+        let bytes = |directions: &[Impairment; 2]| -> f64 {
+            let round_trip = beyond + directions.iter().map(|direction| direction.delay).sum::<std::time::Duration>();
+            directions.iter().map(|direction| direction_bytes(direction, direction.queue_bytes(round_trip))).sum()
+        };
+        states(link).map(|directions| bytes(&directions)).fold(0.0, f64::max)
+    }
+}
+
+/// The directions as they are, and after each event by itself.
+fn states(link: &Link) -> impl Iterator<Item = [Impairment; 2]> {
+    std::iter::once(link.directions).chain(link.timeline.iter().map(|event| link.changed_by(event)))
+}
+
+fn direction_bytes(direction: &Impairment, queue_bytes: u64) -> f64 {
+    let rate = direction.bits_per_second.unwrap_or(UNLIMITED_BITS_PER_SECOND);
+    let queue_bytes = if direction.bits_per_second.is_some() { queue_bytes } else { 0 };
+    rate as f64 / 8.0 * direction.delay.as_secs_f64() + queue_bytes as f64
+}

@@ -1,0 +1,118 @@
+//! A laboratory as its users see it: packets on real interfaces. Needs root; elsewhere these tests have nothing to say.
+
+use std::process::Command;
+use std::time::Duration;
+
+use lab::probe::round_trips;
+use lab::scenario::{Backend, Change, Scenario};
+use lab::{Kind, Lab};
+
+fn up(scenario: Scenario) -> Option<Lab> {
+    match Lab::up(scenario) {
+        Ok(lab) => Some(lab),
+        Err(error) if error.kind == Kind::Denied => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn toml(text: &str) -> Scenario {
+    Scenario { name: "test".into(), ..Scenario::from_toml(text).unwrap() }
+}
+
+#[test]
+fn a_round_trip_takes_what_the_links_say_over_every_kind_of_topology() {
+    let two = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '20ms'\nrate = '1Gbit'\n";
+    let star = "[site.a]\nhosts = 2\n[site.b]\n[site.c]\n\
+                [link.a]\nbetween = ['a', 'core']\ndelay = '5ms'\nrate = '1Gbit'\n\
+                [link.b]\nbetween = ['core', 'b']\ndelay = '3ms'\n[link.c]\nbetween = ['c', 'core']\ndelay = '1ms'\n";
+    for (text, from, to) in [(two, "a", "b"), (two, "b", "a"), (star, "a2", "b"), (star, "b", "c"), (star, "c", "a1")] {
+        let Some(lab) = up(toml(text)) else { return };
+        let found = round_trips(&lab, from, to, 20, Duration::from_millis(2)).unwrap();
+        let late_us = found.median_us - found.expected_us;
+        // Other tests run beside this one: only the emulated share is held exactly.
+        assert!(found.expected_us > 5_000.0 && (0.0..3_000.0).contains(&late_us), "{found:?}");
+        assert_eq!(found.received, 20);
+    }
+}
+
+#[test]
+fn hosts_of_one_site_and_the_two_ends_of_a_cable_meet_at_once() {
+    let two = "[site.a]\nhosts = 2\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '50ms'\n";
+    for (scenario, from, to) in [(toml(two), "a1", "a2"), (Scenario::preset("direct").unwrap(), "a", "b")] {
+        let Some(lab) = up(scenario) else { return };
+        let found = round_trips(&lab, from, to, 5, Duration::from_millis(1)).unwrap();
+        assert!(found.expected_us == 0.0 && found.median_us < 5_000.0, "{found:?}");
+    }
+}
+
+#[test]
+fn a_change_holds_from_then_on_and_an_outage_of_the_timeline_loses_everything() {
+    let text = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '2ms'\n";
+    let Some(lab) = up(toml(text)) else { return };
+    lab.set("wan", &Change::parse(&["rtt=30ms"]).unwrap()).unwrap();
+    let slow = round_trips(&lab, "a", "b", 5, Duration::from_millis(1)).unwrap();
+    assert!(slow.expected_us == 30_000.0 && slow.min_us >= 30_000.0, "{slow:?}");
+    lab.set("wan", &Change::parse(&["forward.down=on"]).unwrap()).unwrap();
+    let lost = round_trips(&lab, "a", "b", 3, Duration::from_millis(1)).unwrap();
+    let counts = lab.snapshot().unwrap().counts;
+    assert_eq!((lost.received, counts[0].down_drops, counts[1].down_drops), (0, 3, 0));
+    let refused = lab.set("wan", &Change::parse(&["corrupt=1%"]).unwrap());
+    if lab.choice().unwrap().backend == Backend::Nfqueue {
+        assert_eq!(refused.unwrap_err().kind, Kind::Refused);
+    }
+    assert!(lab.set("lan", &[]).unwrap_err().to_string().contains("there are wan"));
+}
+
+#[test]
+fn the_same_seed_loses_the_same_packets_and_another_others() {
+    let text = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '1ms'\nloss = '10%'\n";
+    let lost = |seed| {
+        let lab = up(Scenario { seed, ..toml(text) })?;
+        let found = round_trips(&lab, "a", "b", 400, Duration::from_micros(200)).unwrap();
+        let counts = lab.snapshot().unwrap().counts;
+        assert_eq!(counts[0].lost_asked, counts[0].lost_made);
+        Some((found.received, counts[0].lost_made, counts[1].lost_made))
+    };
+    let Some(first) = lost(5) else { return };
+    assert_eq!(lost(5), Some(first));
+    assert_ne!(lost(6), Some(first));
+    assert!((20..=70).contains(&first.1), "{first:?}");
+}
+
+#[test]
+fn dropping_a_laboratory_leaves_no_namespace_process_or_file() {
+    let Some(lab) = up(Scenario::preset("quad").unwrap()) else { return };
+    let mut inside = lab.command("b", "sleep").unwrap().arg("1000").spawn().unwrap();
+    let (token, dir) = (lab.lease().token.clone(), lab.lease().dir.clone());
+    drop(lab);
+    assert!(!inside.wait().unwrap().success());
+    let left = |place: &str| {
+        let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().contains(&token)).count()
+    };
+    assert_eq!((left("/run/netns"), left("/etc/netns"), dir.exists()), (0, 0, false));
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_with_a_reason_and_nothing_stays() {
+    let Some(lab) = up(Scenario::preset("direct").unwrap()) else { return };
+    drop(lab);
+    let wrong = Scenario { congestion_control: "warp".into(), ..Scenario::preset("metro").unwrap() };
+    let error = Lab::up(wrong).err().unwrap();
+    assert!(error.to_string().contains("this kernel has") && error.kind == Kind::Missing, "{error}");
+    let mut huge = Scenario::preset("metro").unwrap();
+    huge.links[0].directions[0].delay = Duration::from_secs(10);
+    huge.links[0].directions[0].bits_per_second = Some(1_000_000_000_000);
+    let error = Lab::up(huge).err().unwrap();
+    assert!(error.to_string().contains("GiB") && error.kind == Kind::Refused, "{error}");
+}
+
+#[test]
+fn a_ping_by_name_reaches_the_other_side_without_asking_dns() {
+    let Some(lab) = up(Scenario::preset("metro").unwrap()) else { return };
+    let mut inner = Command::new("ping");
+    inner.args(["-c", "2", "-i", "0.01", "b"]);
+    let output = lab.exec("a", &inner).unwrap().output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
