@@ -67,7 +67,7 @@ pub fn choose(scenario: &Scenario) -> Result<Choice> {
     let mut passed_over = Vec::new();
     for backend in BACKENDS {
         match backend.cannot(scenario).or_else(|| backend.lacks()) {
-            Some(why) => passed_over.push(format!("{}: {why}", backend.name())),
+            Some(why) => passed_over.push(format!("not {}: {why}", backend.name())),
             None if passed_over.is_empty() => return Ok(Choice { backend, reason: "the kernel's own".into() }),
             None => return Ok(Choice { backend, reason: passed_over.join("; ") }),
         }

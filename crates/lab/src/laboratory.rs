@@ -371,5 +371,5 @@ fn check_privilege() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Error::new(Kind::Denied, "make", "network namespaces", "needs root"))
+    Err(Error::new(Kind::Denied, "make", "network namespaces", "this needs root").hint("run it as root"))
 }

@@ -9,6 +9,7 @@
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Kind, Result};
+use crate::unprivileged::outer_user;
 
 /// Where iproute2 keeps the handles of named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
@@ -26,9 +28,12 @@ const KILL_WAIT: Duration = Duration::from_secs(3);
 const OWNER: &str = "owner";
 const HOSTS: &str = "hosts";
 
-/// Where the records are.
+/// Where the records of this user are. Without root `/run` is out of reach, and inside a user namespace it is another one.
 pub fn state_dir() -> PathBuf {
-    PathBuf::from("/run/thalweg-lab")
+    match outer_user() {
+        None => PathBuf::from("/run/thalweg-lab"),
+        Some(user) => std::env::temp_dir().join(format!("thalweg-lab-{user}")),
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,7 +141,11 @@ impl Lease {
 /// remove a directory that the other is about to use.
 pub fn lock() -> Result<File> {
     let dir = state_dir();
-    fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).and_then(|()| fs::metadata(&dir));
+    let owner = made.map_err(|source| Error::io("create", &dir, source))?.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(Error::new(Kind::Denied, "use", dir.display().to_string(), "it belongs to another user"));
+    }
     let path = dir.join("lock");
     let file = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
     file.lock().map_err(|source| Error::io("lock", &path, source))?;

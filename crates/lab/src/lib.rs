@@ -19,6 +19,7 @@ pub mod scenario;
 pub mod storage;
 mod sys;
 pub mod topology;
+pub mod unprivileged;
 pub mod validate;
 
 pub use error::{Error, Kind};

@@ -22,6 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::{Lease, NETNS_DIR, NETNS_ETC_DIR};
 use crate::scenario::{HostSettings, Scenario};
 use crate::topology::{Host, Interface, Topology};
+use crate::unprivileged::{lay_over_etc, outer_user};
 
 /// The host in the middle, which forwards.
 pub const CORE: &str = "core";
@@ -68,7 +69,6 @@ pub fn configure(lease: &Lease, scenario: &Scenario, host: &Host, has_gateway: b
         ("net/ipv4/tcp_wmem", format!("4096 16384 {}", send_bytes_max(scenario))),
         // A run must not start with what the previous one learnt about the path.
         ("net/ipv4/tcp_no_metrics_save", "1".into()),
-        ("net/ipv4/ping_group_range", "0 2147483647".into()),
         // With several interfaces an answer may come back by another one.
         ("net/ipv4/conf/all/rp_filter", "0".into()),
     ];
@@ -213,7 +213,8 @@ fn check_congestion_control(wanted: &str) -> Result<()> {
 fn write_etc(lease: &Lease, scenario: &Scenario, topology: &Topology, host: &str) -> Result<()> {
     let dir = Path::new(NETNS_ETC_DIR).join(lease.namespace(host));
     let own = topology.hosts.iter().find(|other| other.name == host).and_then(|own| own.interfaces.first());
-    let own = own.map_or(Ipv4Addr::LOCALHOST, |interface| interface.v4);
+    // Without root all hosts share one file.
+    let own = own.filter(|_| outer_user().is_none()).map_or(Ipv4Addr::LOCALHOST, |interface| interface.v4);
     let machine = rustix::system::uname();
     // Some servers look up the name of their own host and hand out the address they find.
     let mut hosts = format!("127.0.0.1 localhost\n::1 localhost\n{own} {}\n", machine.nodename().to_string_lossy());
@@ -223,11 +224,18 @@ fn write_etc(lease: &Lease, scenario: &Scenario, topology: &Topology, host: &str
     let switch = ["passwd", "group", "shadow", "hosts", "networks", "services", "protocols"]
         .map(|table| format!("{table}: files\n"))
         .concat();
-    fs::create_dir_all(&dir)
-        .and_then(|()| fs::write(dir.join("hosts"), hosts))
-        .and_then(|()| fs::write(dir.join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"))
-        .and_then(|()| fs::write(dir.join("nsswitch.conf"), switch))
-        .map_err(|source| Error::io("write", &dir, source))
+    let resolver = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n";
+    let files = [("hosts", hosts), ("resolv.conf", resolver.to_owned()), ("nsswitch.conf", switch)];
+    let place = if outer_user().is_some() { lease.dir.join("etc") } else { dir };
+    let write = |(name, text): &(&str, String)| fs::write(place.join(name), text);
+    fs::create_dir_all(&place)
+        .and_then(|()| files.iter().try_for_each(write))
+        .map_err(|source| Error::io("write", &place, source))?;
+    // The first host's files cover those of `/etc`; the others write into the same ones.
+    if outer_user().is_some() && topology.hosts.first().is_some_and(|first| first.name == host) {
+        lay_over_etc(&files.map(|(name, _)| (name, place.join(name))))?;
+    }
+    Ok(())
 }
 
 /// `/proc/sys/net` shows the namespace of the thread that opens it.

@@ -217,7 +217,7 @@ pub fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
 
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     std::env::var_os("THALWEG_BIN").map_or_else(|| env!("CARGO_BIN_EXE_thalweg").into(), PathBuf::from)
 }
 

@@ -10,5 +10,6 @@ mod manifests;
 mod refusals;
 mod faults;
 mod events;
+mod laboratories;
 mod endpoints;
 mod demonstrations;

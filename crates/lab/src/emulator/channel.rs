@@ -32,6 +32,8 @@ pub struct Fate {
     pub lost: Vec<u32>,
     pub duplicated: Vec<u32>,
     pub corrupted: Vec<u32>,
+    /// Lost because the link is down, which has a count of its own.
+    pub is_down: bool,
 }
 
 /// What happened on a channel since it was made.
@@ -116,7 +118,7 @@ impl Channel {
         self.counts.wire_bytes += size.wire_bytes;
         if self.impairment.down {
             self.counts.down_drops += 1;
-            return Some(Fate { lost: (0..size.segments).collect(), ..Fate::default() });
+            return Some(Fate { lost: (0..size.segments).collect(), is_down: true, ..Fate::default() });
         }
         let mut fate = Fate::default();
         self.losses.draw(size.segments, &mut fate.lost);

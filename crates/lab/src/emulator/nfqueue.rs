@@ -76,8 +76,9 @@ impl Nfqueue {
             let Some(order) = self.orders.get_mut(path) else { continue };
             order.arrived(packet.id);
             let size = size_of(packet.head, packet.ip_bytes, self.mtu_bytes);
-            let is_lost = self.schedule.draw(path, size).is_some_and(|fate| !fate.lost.is_empty());
-            if is_lost {
+            let fate = self.schedule.draw(path, size).unwrap_or_default();
+            let is_lost = !fate.lost.is_empty();
+            if is_lost && !fate.is_down {
                 self.schedule.count_lost(path, size.segments);
             }
             self.schedule.arrive(path, now_ns, size, is_lost, packet.id);

@@ -136,6 +136,7 @@ impl<P> Schedule<P> {
 
 impl Fate {
     fn join(&mut self, other: Fate) {
+        self.is_down |= other.is_down;
         for (own, theirs) in [
             (&mut self.lost, other.lost),
             (&mut self.duplicated, other.duplicated),

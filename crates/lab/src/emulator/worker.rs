@@ -21,6 +21,10 @@ use super::{Emulator, Snapshot};
 use crate::scenario::Impairment;
 use crate::sys::realtime::become_realtime;
 
+/// Turns that follow each other faster than this are put off to it: falling asleep and waking for every packet costs more
+/// than the packet.
+const PAUSE_NS: u64 = 50_000;
+
 /// What a back end does on its thread.
 pub trait Engine: Send + 'static {
     /// Readable when packets wait.
@@ -132,22 +136,29 @@ impl Drop for Worker {
 }
 
 fn run<E: Engine>(mut engine: E, commands: &Receiver<Command>, wake: &OwnedFd) -> io::Result<()> {
+    let mut turned_ns = 0;
+    let mut pause_until_ns = None;
     loop {
-        if wait(&engine, wake)? && !obey(&mut engine, commands, wake) {
+        if wait(&engine, wake, pause_until_ns)? && !obey(&mut engine, commands, wake) {
             return Ok(());
         }
+        let now_ns = now_ns();
+        pause_until_ns = (now_ns - turned_ns < PAUSE_NS).then_some(now_ns + PAUSE_NS);
+        turned_ns = now_ns;
         engine.turn()?;
     }
 }
 
-/// Returns whether there are commands.
-fn wait<E: Engine>(engine: &E, wake: &OwnedFd) -> io::Result<bool> {
-    let timeout = engine.next_ns().map(|next_ns| {
+/// Until a packet comes or is due, or, in a pause, until its end. Returns whether there are commands.
+fn wait<E: Engine>(engine: &E, wake: &OwnedFd, pause_until_ns: Option<u64>) -> io::Result<bool> {
+    let timeout = pause_until_ns.or_else(|| engine.next_ns()).map(|next_ns| {
         let left = Duration::from_nanos(next_ns.saturating_sub(now_ns()));
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     });
     let mut polled = vec![PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
-    polled.extend(engine.descriptors().into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    if pause_until_ns.is_none() {
+        polled.extend(engine.descriptors().into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    }
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled[0].revents().contains(PollFlags::IN)),
         Err(rustix::io::Errno::INTR) => Ok(false),

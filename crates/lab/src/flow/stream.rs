@@ -21,6 +21,7 @@ const BUFFER_WINDOWS: u64 = 4;
 pub struct Pair {
     sender: TcpStream,
     receiver: TcpStream,
+    window_bytes: Option<u32>,
 }
 
 pub fn connect(lab: &Lab, from: &str, to: &str, flow: &Flow) -> Result<Vec<Pair>> {
@@ -41,7 +42,7 @@ pub fn connect(lab: &Lab, from: &str, to: &str, flow: &Flow) -> Result<Vec<Pair>
         let sender = lab.inside(from, || open(own, address))?.map_err(failed("connect to"))?;
         let receiver = accept(&listener).map_err(failed("accept at"))?;
         configure(&sender, flow).map_err(failed("configure a stream to"))?;
-        pairs.push(Pair { sender, receiver });
+        pairs.push(Pair { sender, receiver, window_bytes: flow.window_bytes });
     }
     Ok(pairs)
 }
@@ -64,10 +65,21 @@ impl Pair {
         loop {
             match rustix::net::recv(&self.receiver, &mut block[..], RecvFlags::TRUNC) {
                 Ok((_, 0)) => return,
-                Ok((_, length)) => drop(counter.fetch_add(length as u64, Ordering::Relaxed)),
+                Ok((_, length)) => {
+                    counter.fetch_add(length as u64, Ordering::Relaxed);
+                    self.clamp_window();
+                }
                 Err(rustix::io::Errno::INTR) => (),
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Newer kernels widen the clamp to the whole buffer whenever the packets' overhead changes.
+    fn clamp_window(&self) {
+        if let Some(bytes) = self.window_bytes {
+            // The same call worked on the listener; a connection that has ended needs no window.
+            let _ = tcp::set_window_clamp(&self.receiver, bytes);
         }
     }
 

@@ -9,8 +9,6 @@ use rustix::net::{AddressFamily, SocketType};
 
 /// Packets that may wait for the emulator. The default of 500 is less than one burst of a fast sender.
 const QUEUE_PACKETS: i32 = 10_000;
-/// A multiple of the page size of every machine.
-const PAGE_BYTES_MAX: usize = 64 << 10;
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
 /// A TUN device; it goes away with this.
@@ -40,18 +38,6 @@ pub fn create(name: &str) -> io::Result<Device> {
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const header_bytes) })?;
     set_queue(name)?;
     Ok(Device { name: name.to_owned(), file, statistics: File::open("/proc/thread-self/net/dev")? })
-}
-
-/// Asks for huge pages where whole ones fit: frames are copied through memory that no cache holds, and with small pages
-/// a good part of that is address translation.
-pub fn prefer_huge_pages(bytes: &mut [u8]) {
-    let skipped = bytes.as_ptr().align_offset(PAGE_BYTES_MAX);
-    let Some(whole) = bytes.len().checked_sub(skipped).map(|left| left / PAGE_BYTES_MAX * PAGE_BYTES_MAX) else {
-        return;
-    };
-    let start = bytes[skipped..].as_mut_ptr();
-    // SAFETY: the pages lie within the slice, which is borrowed; their contents do not change.
-    let _ = unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
 }
 
 fn set_queue(name: &str) -> io::Result<()> {

@@ -135,7 +135,6 @@ mod tests {
 
     #[test]
     fn runs_tell_chance_from_order() {
-        // The example of the NIST handbook: 18 of each would have 19 runs expected.
         assert_eq!(runs_deviation([true, true]), None);
         let alternating = runs_deviation((0..100).map(|i| i % 2 == 0)).unwrap();
         assert!(alternating > 9.0 && !looks_like_chance(alternating));

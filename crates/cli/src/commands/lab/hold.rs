@@ -88,6 +88,10 @@ pub fn up(args: &Up) -> Result<Exit> {
 }
 
 pub fn hold(_: &Hold) -> Result<Exit> {
+    if let Err(error) = lab::unprivileged::become_root().map_err(of_lab) {
+        say(&Word::Failed { message: error.message, hint: error.hint, exit: error.exit as i32 });
+        return Ok(error.exit);
+    }
     let interrupt = Interrupt::watch()?;
     let mut text = String::new();
     std::io::stdin().take(1 << 20).read_to_string(&mut text).map_err(|e| of_file("read", "the scenario", &e))?;

@@ -81,6 +81,7 @@ pub fn exec(args: &Exec) -> Result<Exit> {
     let Some(host) = hosts.iter().find(|host| **host == args.site || **host == first_of_site) else {
         return Err(usage(format!("there is no host {:?}", args.site), format!("there are {}", hosts.join(", "))));
     };
+    lab::unprivileged::join(&lease).map_err(of_lab)?;
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &lease.namespace(host)]).args(&args.command);
     Err(of_file("run", "ip", &command.exec()))

@@ -8,6 +8,7 @@ mod inspect;
 mod run;
 mod scenario;
 mod storage;
+mod validate;
 
 pub use scenario::Wanted;
 
@@ -38,6 +39,7 @@ enum Part {
     Exec(inspect::Exec),
     Status(inspect::Status),
     Set(inspect::Set),
+    Validate(validate::Args),
     Down(hold::Down),
     Draw(scenario::Draw),
     Emit(scenario::Emit),
@@ -54,6 +56,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Exec(args) => inspect::exec(&args),
         Part::Status(args) => inspect::status(&args),
         Part::Set(args) => inspect::set(&args),
+        Part::Validate(args) => validate::run(&args),
         Part::Down(args) => hold::down(&args),
         Part::Draw(args) => scenario::draw(&args),
         Part::Emit(args) => scenario::emit(&args),

@@ -8,6 +8,7 @@ use crate::output::note;
 use lab::Lab;
 use lab::probe::{RoundTrips, round_trips};
 use lab::record::Record;
+use lab::unprivileged::become_root;
 use model::Exit;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit> {
     let scenario = args.wanted.read()?;
+    become_root().map_err(of_lab)?;
     // The terminal sends Ctrl-C to the command too; here it must not keep the laboratory from being removed.
     let interrupt = Interrupt::watch()?;
     let lab = Lab::up(scenario).map_err(of_lab)?;

@@ -28,12 +28,6 @@ use crate::scenario::Impairment;
 const BATCH_FRAMES: usize = 4;
 /// How long a command may have to wait.
 const TURN_NS_MAX: u64 = 1_000_000;
-/// With this much traffic, a pause between turns: setting a timer and falling asleep cost 7 us, a third of all work when
-/// done for every frame.
-const PAUSE_NS: u64 = 50_000;
-const PAUSED_FROM_BYTES_PER_US: u64 = 125;
-/// Bursts of this size do not count as such traffic.
-const BURST_BYTES: u64 = 256 << 10;
 /// What a link without a rate is taken to carry at most, for the bound of memory.
 const BITS_PER_SECOND_MAX: u64 = 40_000_000_000;
 /// Memory beyond what the links hold, for slabs that few frames keep from being used again.
@@ -51,16 +45,6 @@ pub struct Group {
     /// Chooses the wrong bit of a damaged segment. Which segments are damaged is drawn by the channels.
     bits: Random,
     overruns: u64,
-    traffic: Traffic,
-}
-
-/// Whether there is so much that single frames need not be waited for.
-#[derive(Default)]
-struct Traffic {
-    /// Above what is let through without a pause.
-    bytes: u64,
-    measured_ns: u64,
-    paused_until_ns: Option<u64>,
 }
 
 struct Entrance {
@@ -114,7 +98,6 @@ impl Group {
             whole: Vec::with_capacity(FRAME_BYTES_MAX),
             bits: Random::new(0),
             overruns: 0,
-            traffic: Traffic::default(),
         }
     }
 
@@ -147,7 +130,6 @@ impl Group {
     /// Sends on its way the frame that stands in the room given out last.
     fn forward(&mut self, from: usize, bytes: usize) {
         let now_ns = now_ns();
-        self.traffic.bytes += bytes as u64;
         let frame = self.memory.written(&self.ports[from].cursor, bytes);
         // Packets to nobody here, as those that look for neighbours, end here as on any cable.
         let Some(layout) = Layout::of(frame) else { return };
@@ -167,7 +149,7 @@ impl Group {
 
     /// Admits what the link leaves of the frame in `whole`.
     fn cut(&mut self, arrival: Arrival, layout: &Layout, fate: &Fate) {
-        self.count(arrival.path, layout.segments, fate);
+        self.count(arrival.path, fate);
         let whole = std::mem::take(&mut self.whole);
         pieces(layout.segments, fate, |piece| {
             let bytes = piece.frame_bytes(layout);
@@ -181,15 +163,12 @@ impl Group {
         self.whole = whole;
     }
 
-    fn count(&mut self, path: usize, segments: u32, fate: &Fate) {
-        let channels = &self.paths[path];
-        let is_down = channels.iter().any(|channel| self.schedule.channels[*channel].impairment().down);
-        // An outage has a count of its own.
-        if is_down && fate.lost.len() == segments as usize {
+    fn count(&mut self, path: usize, fate: &Fate) {
+        if fate.is_down {
             return;
         }
         let arrived = |struck: &[u32]| struck.iter().filter(|segment| !fate.lost.contains(segment)).count() as u64;
-        let counts = &mut self.schedule.channels[channels[0]].counts;
+        let counts = &mut self.schedule.channels[self.paths[path][0]].counts;
         counts.lost_made += fate.lost.len() as u64;
         counts.duplicated += arrived(&fate.duplicated);
         counts.corrupted += arrived(&fate.corrupted);
@@ -222,8 +201,7 @@ impl Group {
 
 impl Engine for Group {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let waited_for =
-            self.ports.iter().filter(|entrance| entrance.is_open && self.traffic.paused_until_ns.is_none());
+        let waited_for = self.ports.iter().filter(|entrance| entrance.is_open);
         waited_for.map(|entrance| entrance.port.as_fd()).collect()
     }
 
@@ -236,14 +214,13 @@ impl Engine for Group {
             }
             is_any |= self.let_go();
             if !is_any || now_ns() >= start_ns + TURN_NS_MAX {
-                self.traffic.pause(start_ns);
                 return Ok(());
             }
         }
     }
 
     fn next_ns(&self) -> Option<u64> {
-        self.traffic.paused_until_ns.or_else(|| self.schedule.next_ns())
+        self.schedule.next_ns()
     }
 
     fn channels(&mut self) -> &mut [Channel] {
@@ -257,16 +234,6 @@ impl Engine for Group {
     fn overruns(&self) -> u64 {
         let dropped = |entrance: &Entrance| entrance.port.dropped().saturating_sub(entrance.dropped_before);
         self.overruns + self.ports.iter().map(dropped).sum::<u64>()
-    }
-}
-
-impl Traffic {
-    fn pause(&mut self, turn_start_ns: u64) {
-        let passed_us = turn_start_ns.saturating_sub(self.measured_ns) / 1000;
-        let let_through = passed_us.saturating_mul(PAUSED_FROM_BYTES_PER_US);
-        self.bytes = self.bytes.saturating_sub(let_through).min(2 * BURST_BYTES);
-        self.measured_ns += passed_us * 1000;
-        self.paused_until_ns = (self.bytes > BURST_BYTES).then_some(turn_start_ns + PAUSE_NS);
     }
 }
 

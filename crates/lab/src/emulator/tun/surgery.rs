@@ -280,7 +280,7 @@ mod tests {
 
     fn chosen(segments: u32, seed: u64) -> Vec<u32> {
         let mut random = crate::emulator::random::Random::new(seed);
-        (0..segments).filter(|_| random.draw() % 4 == 0).collect()
+        (0..segments).filter(|_| random.draw().is_multiple_of(4)).collect()
     }
 
     /// Sums the transport with its pseudo header; right if the result is all ones.

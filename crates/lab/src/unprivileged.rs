@@ -1,0 +1,90 @@
+//! A laboratory without root: in a user namespace, where the process is root over what it makes and nothing else.
+//!
+//! Owns: entering such a namespace, with a `/run` of its own for the names of network namespaces; and joining that of a
+//! holder. Its mounts end with the last process in it, so a killed holder leaves only a directory behind.
+//!
+//! Real-time priority is not to be had there: the lateness of a run tells whether it did without.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, MountPropagationFlags};
+
+use crate::error::{Error, Kind, Result};
+use crate::lease::Lease;
+use crate::sys::namespace;
+
+/// Becomes root in a user namespace unless the process is root already. To be called before any thread is started.
+pub fn become_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    enter_own().map_err(|source| {
+        let said = format!("this needs root, or the right to make a user namespace ({source})");
+        Error::new(Kind::Denied, "make", "network namespaces", said).hint(
+            "run it as root, or let an administrator allow them: sysctl user.max_user_namespaces=10000 and, where it \
+             exists, kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    })
+}
+
+/// Joins the namespaces of the process that holds a laboratory without root.
+pub fn join(lease: &Lease) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    for kind in ["user", "mnt", "net"] {
+        let path = PathBuf::from(format!("/proc/{}/ns/{kind}", lease.pid()));
+        let entered = File::open(&path).and_then(|file| namespace::enter(file.as_fd()));
+        entered.map_err(|source| Error::io("enter", &path, source))?;
+    }
+    Ok(())
+}
+
+/// The user as seen from outside all user namespaces of ours; none: real root.
+pub fn outer_user() -> Option<u32> {
+    let own = rustix::process::geteuid().as_raw();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let outer = map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut number = || numbers.next()?.ok();
+        let (inside, outside, count) = (number()?, number()?, number()?);
+        own.checked_sub(inside).filter(|offset| *offset < count).map(|offset| outside + offset)
+    });
+    Some(outer.unwrap_or(own)).filter(|user| *user != 0)
+}
+
+/// Lays files over those of `/etc`, for all hosts alike: without root there is no `/etc/netns`.
+pub fn lay_over_etc(files: &[(&str, PathBuf)]) -> Result<()> {
+    for (name, file) in files {
+        let target = Path::new("/etc").join(name);
+        match rustix::mount::mount_bind(file, &target) {
+            // A file that does not exist needs no cover.
+            Ok(()) | Err(rustix::io::Errno::NOENT) => (),
+            Err(errno) => return Err(Error::io("cover", &target, errno.into())),
+        }
+    }
+    Ok(())
+}
+
+fn enter_own() -> io::Result<()> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    namespace::unshare_user()?;
+    // The kernel wants it so before a group may be mapped.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1\n"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1\n"))?;
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let options = CString::new("mode=0755").unwrap_or_default();
+    rustix::mount::mount(
+        "thalweg-lab",
+        "/run",
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        Some(options.as_c_str()),
+    )?;
+    Ok(())
+}
