@@ -18,6 +18,8 @@ mod netem;
 mod queue;
 mod rate;
 pub mod statistics;
+#[cfg(test)]
+mod tests;
 
 use std::time::Instant;
 
@@ -217,13 +219,14 @@ impl Finding {
 fn tried(gate: &Kept, bench: &mut Bench) -> Result<Gate> {
     let (start, before) = (Instant::now(), Usage::now());
     bench.backends.clear();
+    bench.foreign_share_earlier = 0.0;
     let finding = match (gate.run)(bench) {
         Ok(finding) => finding,
         Err(error) if matches!(error.kind, Kind::Refused | Kind::Missing) => Finding::not_applicable(error.to_string()),
         Err(error) if error.kind == Kind::Failed => Finding::new(false, error.to_string(), "-", "-"),
         Err(error) => return Err(error),
     };
-    let foreign_share = Usage::now().foreign_since(&before);
+    let foreign_share = Usage::now().foreign_since(&before).max(bench.foreign_share_earlier);
     Ok(Gate {
         id: gate.id.into(),
         title: gate.title.into(),
@@ -256,69 +259,4 @@ fn reasons_to_void(gates: &[Gate]) -> Vec<String> {
         _ => format!("releases were late: {}", gate.measured),
     };
     late.map(reason).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gate(id: &str, verdict: Verdict) -> Gate {
-        Gate {
-            id: id.into(),
-            title: String::new(),
-            backend: String::new(),
-            measured: "p99.9 2000 us".into(),
-            expected: String::new(),
-            tolerance: String::new(),
-            verdict,
-            details: Vec::new(),
-            seconds: 0.0,
-            foreign_share: 0.0,
-        }
-    }
-
-    fn report(gates: Vec<Gate>) -> Report {
-        Report {
-            scenario: "continent".into(),
-            depth: Depth::Quick,
-            machine: Machine::this(),
-            seed: 1,
-            backend: "tun".into(),
-            backend_reason: String::new(),
-            recommendations: Vec::new(),
-            void: reasons_to_void(&gates),
-            gates,
-            seconds: 0.0,
-        }
-    }
-
-    #[test]
-    fn a_failure_on_a_busy_machine_is_void_and_one_at_rest_is_a_failure() {
-        assert_eq!(judged(Verdict::Fail, 0.02), Verdict::Fail);
-        assert!(matches!(judged(Verdict::Fail, 0.5), Verdict::Void(_)));
-        assert_eq!(judged(Verdict::Pass, 0.5), Verdict::Pass);
-    }
-
-    #[test]
-    fn a_report_holds_only_without_failures_and_void_counts_unless_allowed() {
-        let not_here = Verdict::NotApplicable("no netem".into());
-        assert!(report(vec![gate("V1", Verdict::Pass), gate("V9", not_here)]).holds(false));
-        assert!(!report(vec![gate("V1", Verdict::Fail)]).holds(true));
-        let void = report(vec![gate("V3", Verdict::Void("busy".into()))]);
-        assert!(void.holds(true) && !void.holds(false));
-    }
-
-    #[test]
-    fn a_report_whose_lateness_gate_failed_is_void() {
-        assert_eq!(report(vec![gate("V2", Verdict::Pass)]).void, Vec::<String>::new());
-        assert_eq!(report(vec![gate("V2", Verdict::Fail)]).void, ["releases were late: p99.9 2000 us"]);
-    }
-
-    #[test]
-    fn a_report_survives_the_way_through_json() {
-        let report = report(vec![gate("V1", Verdict::Void("busy".into())), gate("V2", Verdict::Pass)]);
-        let text = serde_json::to_string(&report).unwrap();
-        assert!(text.contains(r#""verdict":"void","reason":"busy""#), "{text}");
-        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
-    }
 }

@@ -3,7 +3,7 @@
 //! One test runs them all, one after the other: beside each other they would disturb each other.
 
 use lab::Kind;
-use lab::scenario::{Change, Scenario};
+use lab::scenario::Scenario;
 use lab::validate::{Depth, Progress, Verdict, validate};
 
 #[test]

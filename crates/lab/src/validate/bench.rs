@@ -11,6 +11,7 @@ use crate::flow::{Flow, Received};
 use crate::laboratory::Lab;
 use crate::scenario::{Backend, End, HostSettings, Impairment, Link, Scenario, Site};
 use crate::validate::Depth;
+use crate::validate::foreign::Usage;
 
 /// Of a scenario that limits nothing.
 const RATE_DEFAULT: u64 = 10_000_000_000;
@@ -22,10 +23,15 @@ pub struct Bench {
     pub round_trip: Duration,
     /// In bits of the wire per second, of the first link's first direction.
     pub rate: u64,
+    /// Makes the laboratories other than the gates expect, to see that they notice.
+    #[cfg(test)]
+    pub fault: Option<fn(&mut Scenario)>,
     /// What the gate that is running used so far.
     pub backends: Vec<String>,
     /// Under the load of the scenario's own rate: one gate measures it, others look at it too.
     pub loaded: Vec<Load>,
+    /// While what the running gate looks at was measured in another's name.
+    pub foreign_share_earlier: f64,
 }
 
 /// A flow and what the emulator did during its counted part.
@@ -39,6 +45,10 @@ pub struct Load {
     /// Of the direction in which the data went.
     pub counts: Counts,
     pub cpu_seconds: f64,
+    /// Packets that the emulator itself lost, because it was full.
+    pub overruns: u64,
+    /// Of one processor, by other programs meanwhile.
+    pub foreign_share: f64,
 }
 
 impl Bench {
@@ -46,7 +56,17 @@ impl Bench {
         let first = given.links.first();
         let rate = first.and_then(|link| link.directions[0].bits_per_second).unwrap_or(RATE_DEFAULT);
         let round_trip = if given.links.is_empty() { Duration::ZERO } else { given.round_trip_over(0) };
-        Bench { given: given.clone(), depth, round_trip, rate, backends: Vec::new(), loaded: Vec::new() }
+        Bench {
+            given: given.clone(),
+            depth,
+            round_trip,
+            rate,
+            #[cfg(test)]
+            fault: None,
+            backends: Vec::new(),
+            loaded: Vec::new(),
+            foreign_share_earlier: 0.0,
+        }
     }
 
     /// A scenario of sites `a` and `b`, with a queue of one bandwidth-delay product.
@@ -65,6 +85,12 @@ impl Bench {
     }
 
     pub fn up(&mut self, scenario: Scenario) -> Result<Lab> {
+        #[cfg(test)]
+        let scenario = {
+            let mut scenario = scenario;
+            self.fault.inspect(|fault| fault(&mut scenario));
+            scenario
+        };
         let lab = Lab::up(scenario)?;
         let name = backend(&lab);
         if !self.backends.contains(&name) {
@@ -102,7 +128,7 @@ impl Bench {
 impl Load {
     /// Runs a flow from `a` to `b`.
     pub fn run(lab: &Lab, flow: &Flow) -> Result<Load> {
-        let mut before = Snapshot::default();
+        let (mut before, usage) = (Snapshot::default(), Usage::now());
         let received = flow.run(lab, "a", "b", || before = lab.snapshot().unwrap_or_default())?;
         let after = lab.snapshot().unwrap_or_default();
         let counts = |snapshot: &Snapshot| snapshot.counts.first().copied().unwrap_or_default();
@@ -114,6 +140,8 @@ impl Load {
             lateness: after.lateness.since(&before.lateness),
             counts: difference(counts(&after), counts(&before)),
             cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+            overruns: after.overruns - before.overruns,
+            foreign_share: Usage::now().foreign_since(&usage),
         })
     }
 
@@ -134,7 +162,7 @@ impl Load {
             (windows.iter().copied().fold(f64::MAX, f64::min), windows.iter().copied().fold(0.0, f64::max));
         let stream = self.received.streams.first().cloned().unwrap_or_default();
         format!(
-            "{}: {} (half seconds {} to {}), MSS {}, min RTT {:.2} ms, {} retransmitted, queue {} drops, lateness p50 {p50:.0} \
+            "{}: {} (half seconds {} to {}), MSS {}, min RTT {:.2} ms, {} retransmitted, {} found the queue full, {} the emulator, lateness p50 {p50:.0} \
              p99 {p99:.0} p99.9 {p999:.0} us, emulator {:.2} CPU s/GB",
             self.of,
             gbit(self.received.bits_per_second()),
@@ -144,6 +172,7 @@ impl Load {
             f64::from(stream.rtt_us_min) / 1e3,
             self.received.retransmitted_segments(),
             self.counts.queue_drops,
+            self.overruns,
             self.cpu_seconds_per_gigabyte(),
         )
     }

@@ -23,13 +23,18 @@ pub fn round_trip(bench: &mut Bench) -> Result<Finding> {
     let lab = bench.clean(bench.round_trip, Some(bench.rate))?;
     let count = if bench.is_quick() { 200 } else { 2000 };
     let idle = round_trips(&lab, "a", "b", count, INTERVAL)?;
-    let mut measured = vec![("idle".to_owned(), idle.clone())];
+    let mut measured = vec![("idle".to_owned(), idle)];
     if !bench.is_quick() {
         for load in LOADS {
             measured.push((format!("{:.0} % load", 100.0 * load), beside_load(bench, &lab, load)?));
         }
     }
-    // A quarter of a second of pings has its 99th percentile in two of them: not for continuous integration.
+    // Held against what was asked for, not against what the laboratory says of itself.
+    for (_, probe) in &mut measured {
+        probe.expected_us = bench.round_trip.as_secs_f64() * 1e6;
+    }
+    let idle = measured[0].1.clone();
+    // Two hundred pings have their 99th percentile in two of them: not for continuous integration.
     let is_p99_good = bench.is_quick() || idle.p99_us - idle.expected_us < IDLE_P99_MAX_US;
     let is_good = is_p99_good && measured.iter().all(|(_, probe)| probe.is_as_expected());
     let medians: Vec<_> = measured.iter().map(|(of, probe)| format!("{of} {:.3}", probe.median_us / 1e3)).collect();

@@ -40,7 +40,7 @@ pub fn drop_tail(bench: &mut Bench) -> Result<Finding> {
         Load { received, counts, ..Load::default() }
     };
     let probe = probe?;
-    let delay_ms = (probe.max_us - probe.expected_us) / 1e3;
+    let delay_ms = probe.max_us / 1e3 - bench.round_trip.as_secs_f64() * 1e3;
     let expected_ms = queue_bytes as f64 * 8.0 / rate as f64 * 1e3;
     let wanted = goodput_bits_per_second(rate, load.received.mss_bytes());
     let utilisation = load.received.bits_per_second() / wanted;

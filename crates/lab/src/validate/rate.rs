@@ -13,12 +13,14 @@ use crate::record::LATENESS_P999_MAX_US;
 /// Of the rate of the wire, for 20 s after the ramp, whatever the number of streams: 9.5 of 10 Gbit/s.
 const STREAMS_SHARE_MIN: f64 = 0.95;
 const GOODPUT_PERCENT_MAX: f64 = 2.0;
+/// One disturbance of the machine spoils a half second or two, and says nothing of the link.
+const WINDOWS_SHARE_MIN: f64 = 0.9;
 const WINDOW_PERCENT_MAX: f64 = 3.0;
 const DISTANCE_SHARE_MIN: f64 = 0.88;
 /// What continuous integration carries beside other work.
 const QUICK_RATE_MAX: u64 = 1_000_000_000;
 /// Beside the scenario's own.
-const RATES: [u64; 3] = [1_000_000_000, 2_000_000_000, 5_000_000_000];
+const RATES: [u64; 2] = [1_000_000_000, 5_000_000_000];
 const MIB: u32 = 1 << 20;
 /// The reference machine of the design, which this is not: told, not judged by.
 const REFERENCE: &str = "reference box: 30 Gbit/s, 0.6 CPU s/GB";
@@ -32,6 +34,7 @@ pub fn load_at_own_rate(bench: &mut Bench) -> Result<()> {
     }
     // The gate that asks measured there too, though in another's name.
     bench.backends = vec![bench.loaded[0].backend.clone()];
+    bench.foreign_share_earlier = bench.loaded.iter().map(|load| load.foreign_share).fold(0.0, f64::max);
     Ok(())
 }
 
@@ -72,18 +75,16 @@ pub fn goodput(bench: &mut Bench) -> Result<Finding> {
     for (rate, load) in &loads {
         let wanted = goodput_bits_per_second(*rate, load.received.mss_bytes());
         let deviation = percent(load.received.bits_per_second(), wanted);
-        let windows = load.received.windows_bits_per_second.iter().map(|window| percent(*window, wanted).abs());
-        let window_worst = windows.fold(0.0, f64::max);
+        let windows = &load.received.windows_bits_per_second;
+        let close = windows.iter().filter(|window| percent(**window, wanted).abs() <= GOODPUT_PERCENT_MAX).count();
         is_good &= deviation.abs() <= GOODPUT_PERCENT_MAX;
-        // A window of a loaded machine tells of its scheduler.
-        is_good &= bench.is_quick() || window_worst <= GOODPUT_PERCENT_MAX;
-        measured.push(format!(
-            "{} ({deviation:+.2} %, worst half second {window_worst:.2} %)",
-            gbit(load.received.bits_per_second())
-        ));
+        // In continuous integration a half second tells of the scheduler.
+        is_good &= bench.is_quick() || close as f64 >= WINDOWS_SHARE_MIN * windows.len() as f64;
+        let rate = gbit(load.received.bits_per_second());
+        measured.push(format!("{rate} ({deviation:+.2} %, {close} of {} half seconds)", windows.len()));
         expected.push(gbit(wanted));
     }
-    let of = if bench.is_quick() { "mean" } else { "mean and half seconds" };
+    let of = if bench.is_quick() { "mean" } else { "mean and nine of ten half seconds" };
     let tolerance = format!("{of} {GOODPUT_PERCENT_MAX} %");
     Ok(Finding::new(is_good, measured.join("; "), expected.join("; "), tolerance)
         .with(loads.iter().map(|(_, load)| load.line()).collect()))
@@ -102,7 +103,7 @@ pub fn window_law(bench: &mut Bench) -> Result<Finding> {
     let lab = bench.clean(bench.round_trip, Some(bench.rate))?;
     for window in windows {
         let flow =
-            Flow { window_bytes: Some(window), ..Flow::lasting(Duration::from_secs(4), bench.ramp(bench.round_trip)) };
+            Flow { window_bytes: Some(window), ..Flow::lasting(Duration::from_secs(3), bench.ramp(bench.round_trip)) };
         let load = Load::run(&lab, &flow)?;
         let of_rate = goodput_bits_per_second(bench.rate, load.received.mss_bytes());
         let wanted = (f64::from(window) * 8.0 / round_trip_s).min(of_rate);

@@ -94,7 +94,8 @@ impl Scan<'_> {
         }
         let objects = std::mem::take(&mut self.objects);
         self.bytes = 0;
-        self.batch_max = BATCH_ENTRIES;
+        // Growing, so that the first ones fit the window of a connection that has just begun, and are answered at once.
+        self.batch_max = (2 * self.batch_max).min(BATCH_ENTRIES);
         let counters = &self.job.progress.counters;
         for object in &objects {
             match object.entry.kind {

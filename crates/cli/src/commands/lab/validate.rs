@@ -17,6 +17,7 @@ use std::path::PathBuf;
 /// The exit code is 0 if nothing failed. A gate that failed while other programs used the processors is void: it counts as
 /// failed, with --quick it does not. A gate that this host cannot try says n/a and does not count.
 #[derive(clap::Args, Debug)]
+#[command(mut_arg("scenario", |arg| arg.required(false).default_value("continent")))]
 #[command(after_help = "Examples:\n\
 \x20   thalweg lab validate continent\n\
 \x20   thalweg lab validate --quick --json metro --output validation.json\n\
@@ -54,7 +55,9 @@ pub fn run(args: &Args) -> Result<Exit> {
     if args.json {
         line(&json()?);
     } else {
-        lines(&report).iter().for_each(|text| drop(line(text)));
+        for text in lines(&report) {
+            line(&text);
+        }
     }
     Ok(if report.holds(args.quick) { Exit::Done } else { Exit::Failed })
 }

@@ -298,7 +298,7 @@ mod tests {
             let segment_bytes = segment_bytes.max(payload_bytes / 60);
             let frame = aggregate(is_v4, options * 4, segment_bytes, payload_bytes);
             let segments = Layout::of(&frame).unwrap().segments;
-            let fate = Fate { lost: chosen(segments, lost_seed), duplicated: chosen(segments, duplicated_seed), corrupted: vec![] };
+            let fate = Fate { lost: chosen(segments, lost_seed), duplicated: chosen(segments, duplicated_seed), ..Fate::default() };
             let whole = segmented(&frame);
             prop_assert_eq!(whole.len(), segments as usize);
             let times = |i: u32| if fate.lost.contains(&i) { 0 } else { 1 + usize::from(fate.duplicated.contains(&i)) };
@@ -341,7 +341,7 @@ mod tests {
         let mut all = Vec::new();
         pieces(9, &Fate::default(), |piece| all.push(piece));
         assert_eq!(all, [Piece { first: 0, end: 9, is_corrupted: false }]);
-        let fate = Fate { lost: (0..9).collect(), duplicated: vec![3], corrupted: vec![4] };
+        let fate = Fate { lost: (0..9).collect(), duplicated: vec![3], corrupted: vec![4], is_down: false };
         pieces(9, &fate, |piece| panic!("{piece:?}"));
     }
 
