@@ -3,11 +3,13 @@
 //! Invariants:
 //! - The folder's name carries the process id and its start time, so the next run can tell whether its owner lives, and
 //!   removes it if not.
-//! - A ballast is gone before the clock starts.
+//! - Of a ballast, what a run needs in the first second is free before the clock starts; the rest follows as it is used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::account::{Machine, Stat};
@@ -22,8 +24,13 @@ const QUIET_WINDOW: Duration = Duration::from_millis(300);
 const QUIET_SHARE_MAX: f64 = 0.05;
 /// Above this many files the ballast has as many files as the set, since inodes and directory entries are memory too.
 const FEW_FILES_MAX: u64 = 10_000;
-/// Page tables, sockets and queues of the run want warm memory as well.
-const BALLAST_EXTRA_BYTES: u64 = 128 << 20;
+/// Page tables, sockets and queues of the run want warm memory as well; over an emulated link, windows in flight too.
+const BALLAST_EXTRA_BYTES: u64 = 512 << 20;
+const SLICE_BYTES: u64 = 64 << 20;
+/// Warm memory kept free during a run: more than is used in the time between two looks, less than would wait long enough to
+/// be given back to the host.
+const WARM_BYTES: u64 = 1 << 30;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What a run waits for while its memory is being kept warm.
 #[derive(Clone, Copy, Debug)]
@@ -73,19 +80,19 @@ impl Workspace {
         Err(Error::new(Kind::NoSpace, "race in", self.path.display(), cause))
     }
 
-    /// Fills memory as a delivery of this size will. `Ballast::drop_now` gives it back, warm.
+    /// Fills memory as a delivery of this size will. `Ballast::give` gives it back, warm.
     pub fn ballast(&self, files: u64, bytes: u64) -> Result<Ballast> {
         let path = self.path.join("ballast");
         remove_tree(&path)?;
         let spec = if files > FEW_FILES_MAX {
             format!("{files}x{}", bytes / files)
         } else {
-            format!("2x{}", (bytes + BALLAST_EXTRA_BYTES) / 2)
+            format!("{}x{SLICE_BYTES}", (bytes + BALLAST_EXTRA_BYTES).div_ceil(SLICE_BYTES))
         };
         dataset::run(&dataset::Options::new(spec, &path), &mut |_| ())?;
         thread::sleep(self.pauses.memory);
         wait_for_quiet(self.pauses.quiet_max);
-        Ok(Ballast { path })
+        Ok(Ballast { path, is_sliced: files <= FEW_FILES_MAX })
     }
 }
 
@@ -98,12 +105,73 @@ impl Drop for Workspace {
 #[derive(Debug)]
 pub struct Ballast {
     path: PathBuf,
+    is_sliced: bool,
+}
+
+/// A ballast that shrinks as a run uses memory; dropping it removes the rest.
+#[derive(Debug)]
+pub struct Giving {
+    path: PathBuf,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Ballast {
+    /// All at once.
     pub fn drop_now(self) -> Result<()> {
         remove_tree(&self.path)
     }
+
+    /// As much as a run needs at first, and from then on as much as it uses: memory that is free for long is given back to
+    /// the host in the middle of a run that takes seconds, and touching it again stops the machine for tens of ms.
+    pub fn give(self) -> Result<Giving> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut giving = Giving { path: self.path, is_over, thread: None };
+        if !self.is_sliced {
+            remove_tree(&giving.path)?;
+            return Ok(giving);
+        }
+        let free_bytes_min = memory_free_bytes() + WARM_BYTES;
+        let mut slices = files_below(&giving.path);
+        give_until(free_bytes_min, &mut slices);
+        let is_over = Arc::clone(&giving.is_over);
+        giving.thread = Some(thread::spawn(move || {
+            while !is_over.load(Relaxed) && !slices.is_empty() {
+                give_until(free_bytes_min, &mut slices);
+                thread::sleep(LOOK_EVERY);
+            }
+        }));
+        Ok(giving)
+    }
+}
+
+impl Drop for Giving {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = remove_tree(&self.path);
+    }
+}
+
+fn give_until(free_bytes_min: u64, slices: &mut Vec<PathBuf>) {
+    while memory_free_bytes() < free_bytes_min {
+        let Some(slice) = slices.pop() else { return };
+        let _ = fs::remove_file(slice);
+    }
+}
+
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+fn memory_free_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
 /// Removes a tree; that it does not exist is fine.

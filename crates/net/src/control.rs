@@ -56,7 +56,7 @@ pub enum ControlEvent<'a> {
 pub enum ControlEnd {
     /// The peer said close_notify first. What was queued here was sent, as far as the peer took it within 5 s.
     PeerClosed,
-    /// `close_after_flush` was asked for; everything queued and close_notify have left.
+    /// `close_after_flush` or `leave_after_flush` was asked for; everything queued and close_notify have left.
     Closed,
     /// The handler broke the loop off.
     Stopped,
@@ -96,6 +96,12 @@ impl ControlSender {
     /// Takes nothing more, and lets the loop end when everything queued and close_notify are sent. Does not wait.
     pub fn close_after_flush(&self) {
         self.queue.finish_by_sender();
+    }
+
+    /// The same, and the loop does not wait for the peer to close too: for whoever has heard everything it wants to hear, and
+    /// would wait one round trip for nothing. What the peer still says is lost.
+    pub fn leave_after_flush(&self) {
+        self.queue.leave();
     }
 
     /// Breaks the connection off without sending what is queued.
@@ -277,7 +283,7 @@ impl ControlStream {
     fn end_if_closed(&mut self, now: Instant) -> Flow {
         let is_flushed = self.is_close_sent && self.unsent.is_empty();
         let is_linger_over = self.linger_deadline.is_some_and(|deadline| now >= deadline);
-        let is_over = self.is_peer_closed && is_flushed || is_linger_over;
+        let is_over = (self.is_peer_closed || self.queue.is_leaving()) && is_flushed || is_linger_over;
         match (is_over, self.queue.was_finished_by_sender()) {
             (false, _) => Flow::Continue(()),
             // The peer took nothing more within the time that a close may take.

@@ -33,6 +33,7 @@ struct State {
     phase: Phase,
     is_wake_pending: bool,
     was_finished_by_sender: bool,
+    is_leaving: bool,
 }
 
 /// Where a queue is in its life.
@@ -60,6 +61,7 @@ impl Queue {
             phase: Phase::Open,
             is_wake_pending: false,
             was_finished_by_sender: false,
+            is_leaving: false,
         };
         Ok(Self {
             state: Mutex::new(state),
@@ -104,6 +106,16 @@ impl Queue {
     /// The peer has closed: nothing more is taken.
     pub(crate) fn finish(&self) {
         self.finish_locked(self.lock());
+    }
+
+    /// Like `finish_by_sender`, and the peer's close is not waited for.
+    pub(crate) fn leave(&self) {
+        self.lock().is_leaving = true;
+        self.finish_by_sender();
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.lock().is_leaving
     }
 
     pub(crate) fn was_finished_by_sender(&self) -> bool {

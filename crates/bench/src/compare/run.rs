@@ -143,13 +143,14 @@ impl Race<'_> {
         let ballast = self.workspace.ballast(set.files, set.bytes)?;
         let class = lane.tool.class();
         let gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
-        ballast.drop_now()?;
+        let giving = ballast.give()?;
         let server = lane.server.as_ref();
         let processes = server.map_or(0, Server::processes);
         let server_before = server.map_or(0.0, Server::cpu_seconds);
         let emulated = self.emulated(class);
         let (machine, own) = (Machine::read(), own_cpu_seconds());
         let finished = gated.run(self.options.limit, server, self.cancel)?;
+        drop(giving);
         let after = Machine::read();
         let own = own_cpu_seconds() - own;
         if let Some(server) = server {

@@ -98,6 +98,22 @@ fn every_preset_is_listed_drawn_and_written_as_scripts() {
     assert!(again.code == Some(1) && again.stderr.contains("metro"), "{}", again.stderr);
 }
 
+#[test]
+fn every_preset_stands_with_either_kind_of_host() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::new();
+    let listed = String::from_utf8(bed.run(&["lab", "presets"]).succeeded().stdout).unwrap();
+    for (index, name) in listed.lines().filter_map(|line| line.split_whitespace().next()).enumerate() {
+        let (settings, bytes) = [("stock", "4194304"), ("tuned", "")][index % 2];
+        let script = "cat /proc/sys/net/ipv4/tcp_wmem; ip -br addr show up";
+        let args = ["lab", "run", name, "--host-settings", settings, "--", "sh", "-c", script];
+        let text = String::from_utf8(bed.run(&args).succeeded().stdout).unwrap();
+        assert!(text.lines().next().unwrap().ends_with(bytes) && text.contains("10.10"), "{name}: {text}");
+    }
+}
+
 /// Kills what holds a laboratory at moments of its building, running and removal; the last lines tell what stayed.
 const KILLS: &str = r#"
 mount -t tmpfs none /run

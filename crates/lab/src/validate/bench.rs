@@ -13,6 +13,8 @@ use crate::scenario::{Backend, End, HostSettings, Impairment, Link, Scenario, Si
 use crate::validate::Depth;
 use crate::validate::foreign::Usage;
 
+/// Of what is touched before a flow.
+const WARM_BYTES_MAX: u64 = 2 << 30;
 /// Of a scenario that limits nothing.
 const RATE_DEFAULT: u64 = 10_000_000_000;
 
@@ -128,6 +130,7 @@ impl Bench {
 impl Load {
     /// Runs a flow from `a` to `b`.
     pub fn run(lab: &Lab, flow: &Flow) -> Result<Load> {
+        warm_memory(lab.scenario().in_flight_bytes_max());
         let (mut before, usage) = (Snapshot::default(), Usage::now());
         let received = flow.run(lab, "a", "b", || before = lab.snapshot().unwrap_or_default())?;
         let after = lab.snapshot().unwrap_or_default();
@@ -176,6 +179,15 @@ impl Load {
             self.cpu_seconds_per_gigabyte(),
         )
     }
+}
+
+/// Touches memory that the packets in flight will use, and frees it. A virtual machine may have given it back to its host,
+/// and stands still for tens of milliseconds when it has to fetch it again.
+fn warm_memory(bytes: u64) {
+    const PAGE_BYTES: usize = 4096;
+    let mut memory = vec![0_u8; bytes.min(WARM_BYTES_MAX) as usize];
+    memory.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
 }
 
 pub fn backend(lab: &Lab) -> String {

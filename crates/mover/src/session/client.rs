@@ -290,7 +290,7 @@ impl Client {
 
     /// Ends the session in order.
     pub fn close(mut self) {
-        self.shared.session.close(CloseCode::Done, "");
+        self.shared.session.leave();
         if let Some(control) = self.control.take() {
             let _ = control.join();
         }

@@ -141,6 +141,13 @@ impl Session {
         let _ = self.control.send(message::encode(close));
         self.control.close_after_flush();
     }
+
+    /// Ends a session of which everything has been heard, without waiting for the peer to agree.
+    pub fn leave(&self) {
+        let close = Close { code: CloseCode::Done as u32, text: String::new() };
+        let _ = self.control.send(message::encode(close));
+        self.control.leave_after_flush();
+    }
 }
 
 /// Sends a job's messages over the control stream.

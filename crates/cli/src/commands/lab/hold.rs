@@ -14,6 +14,7 @@ use model::Exit;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ pub struct Down {
     /// All of this user's, and what killed ones left behind
     #[arg(long, env = "THALWEG_ALL")]
     all: bool,
+    /// Write what the laboratory did, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "all", env = "THALWEG_RECORD")]
+    record: Option<PathBuf>,
 }
 
 /// Hold a laboratory, whose scenario comes on standard input
@@ -130,7 +134,7 @@ fn build(scenario: Scenario) -> Result<(Lab, Control, Vec<lab::probe::RoundTrips
 pub fn down(args: &Down) -> Result<Exit> {
     if args.all {
         for (lease, name) in inspect::living() {
-            remove(&lease, &name)?;
+            remove(&lease, &name, None)?;
         }
         let _lock = lease::lock().map_err(of_lab)?;
         for token in lease::remove_leftovers() {
@@ -144,13 +148,13 @@ pub fn down(args: &Down) -> Result<Exit> {
     };
     for name in names {
         let (lease, name) = inspect::find(name)?;
-        remove(&lease, &name)?;
+        remove(&lease, &name, args.record.as_deref())?;
     }
     Ok(Exit::Done)
 }
 
 /// Asks the holder to end, and waits until it has.
-fn remove(lease: &Lease, name: &str) -> Result<()> {
+fn remove(lease: &Lease, name: &str, record_file: Option<&Path>) -> Result<()> {
     let record = match ask(lease, &Request::Down) {
         Ok(record) => record,
         // Gone meanwhile, or a process that holds a laboratory for its own command: that one ends by itself.
@@ -166,6 +170,9 @@ fn remove(lease: &Lease, name: &str) -> Result<()> {
         let mut polled = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
         let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
         let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+    if let Some(path) = record_file {
+        super::run::write_record(&record, path)?;
     }
     record.void.iter().for_each(|reason| note(&format!("void: {reason}")));
     line(&format!("{name} is down"));

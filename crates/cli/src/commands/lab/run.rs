@@ -11,7 +11,7 @@ use lab::record::Record;
 use lab::unprivileged::become_root;
 use model::Exit;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,10 +64,14 @@ pub fn run(args: &Args) -> Result<Exit> {
         note(&format!("void: {reason}"));
     }
     if let Some(path) = &args.record {
-        let text = serde_json::to_string_pretty(&record).map_err(|e| of_file("write", path, &e.into()))?;
-        std::fs::write(path, text + "\n").map_err(|e| of_file("write", path, &e))?;
+        write_record(&record, path)?;
     }
     std::process::exit(status);
+}
+
+pub fn write_record(record: &Record, path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(record).map_err(|e| of_file("write", path, &e.into()))?;
+    std::fs::write(path, text + "\n").map_err(|e| of_file("write", path, &e))
 }
 
 /// Round trips between the first hosts of the sites that can reach each other.

@@ -40,6 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
+    lab::unprivileged::become_root().map_err(of_lab)?;
     let scenario = args.wanted.read()?;
     let depth = if args.quick { Depth::Quick } else { Depth::Full };
     let mut progress = |progress: Progress<'_>| {
