@@ -64,6 +64,8 @@ pub struct Summary {
     pub client_rss_bytes_max: u64,
     pub server_rss_bytes_max: Option<u64>,
     pub failed: usize,
+    /// Runs in which the emulated link was not what it was to be.
+    pub void: usize,
     pub disturbed: usize,
 }
 
@@ -134,6 +136,7 @@ fn summarize_one(samples: &[Sample], set: &str, tool: &str) -> Option<Summary> {
         client_rss_bytes_max: counted.iter().map(|sample| sample.client.rss_bytes_max).max()?,
         server_rss_bytes_max: servers.iter().map(|server| server.rss_bytes_max).max(),
         failed: all.iter().filter(|sample| sample.state == State::Failed).count(),
+        void: all.iter().filter(|sample| sample.state == State::Void).count(),
         disturbed: counted.iter().filter(|sample| sample.is_disturbed()).count(),
     })
 }

@@ -73,6 +73,7 @@ pub fn ask(lease: &Lease, request: &Request) -> Result<Record> {
             .hint("remove it with `thalweg lab down --all`")
     };
     let mut stream = UnixStream::connect(&path).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let line = serde_json::to_string(request).map_err(|error| failed(error.into()))?;
     writeln!(stream, "{line}").map_err(failed)?;
     let mut answer = String::new();
@@ -104,6 +105,7 @@ fn answer(stream: &UnixStream, lab: &Lab, round_trips: &[RoundTrips]) -> io::Res
         Err(error) => Answer::Error { text: error.to_string(), hint: error.hint },
     };
     let mut writer = stream;
-    writeln!(writer, "{}", serde_json::to_string(&answer)?)?;
-    Ok(request)
+    let told = writeln!(writer, "{}", serde_json::to_string(&answer)?);
+    // Whoever asked for the end need not wait for the answer.
+    if request == Request::Down { Ok(request) } else { told.map(|()| request) }
 }

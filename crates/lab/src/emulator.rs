@@ -36,6 +36,7 @@ pub struct Snapshot {
     pub overruns: u64,
     /// Of the emulator's own threads, with what the kernel does on their behalf.
     pub cpu_seconds: f64,
+    pub cpu_seconds_by_thread: Vec<f64>,
     /// Why it no longer runs, if it does not.
     pub failure: Option<String>,
 }

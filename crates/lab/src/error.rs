@@ -5,9 +5,10 @@ use std::path::Path;
 
 /// One line: what was tried, on what, why it failed; and how to mend it.
 #[derive(thiserror::Error, Debug)]
-#[error("{operation} {subject}: {source}")]
+#[error("{operation}{}{subject}: {source}", if operation.is_empty() { "" } else { " " })]
 pub struct Error {
     pub kind: Kind,
+    /// Empty where the subject says it all.
     pub operation: &'static str,
     pub subject: String,
     /// What the system said, or what a command wrote to its standard error.
@@ -52,6 +53,6 @@ impl Error {
 
 impl From<crate::scenario::Error> for Error {
     fn from(error: crate::scenario::Error) -> Error {
-        Error::new(Kind::Refused, "use", error.subject, error.problem)
+        Error::new(Kind::Refused, "", error.subject, error.problem)
     }
 }

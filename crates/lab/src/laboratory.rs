@@ -52,6 +52,7 @@ struct State {
     base: Vec<[Impairment; 2]>,
     applied: Vec<[Impairment; 2]>,
     peak_bytes_per_second: Vec<f64>,
+    peak_cpu_share: f64,
     is_stopping: bool,
 }
 
@@ -164,7 +165,9 @@ impl Lab {
                 }
             }
         }
-        changed.check(memory_available_bytes())?;
+        let is_larger = changed.in_flight_bytes_max() > self.scenario.in_flight_bytes_max();
+        // What is under way already takes its share of the memory.
+        changed.check(if is_larger { memory_available_bytes() } else { u64::MAX })?;
         let running = self.choice.as_ref().map(|choice| choice.backend);
         if running == Some(Backend::Nfqueue) && changed.needs().tun.is_some() {
             let said = "the running back end, nfqueue, can neither duplicate nor corrupt";
@@ -172,7 +175,7 @@ impl Lab {
         }
         links.state().base[index] = changed.links[index].directions;
         links.apply(self.started.elapsed());
-        Ok(())
+        network::limit_aggregates(&self.lease, &Topology::of(&changed), index)
     }
 
     /// The directions of every link as they are now.
@@ -193,6 +196,11 @@ impl Lab {
         self.links.as_ref().map(|links| links.state().peak_bytes_per_second.clone()).unwrap_or_default()
     }
 
+    /// Of one processor, of the busiest thread of the emulator in its busiest second.
+    pub fn peak_cpu_share(&self) -> f64 {
+        self.links.as_ref().map_or(0.0, |links| links.state().peak_cpu_share)
+    }
+
     fn build(&mut self) -> Result<()> {
         let has_cables = self.choice.as_ref().is_none_or(|choice| choice.backend != Backend::Tun);
         self.lease.write("scenario.toml", &self.scenario.to_toml())?;
@@ -209,7 +217,13 @@ impl Lab {
         };
         let base: Vec<_> = self.scenario.links.iter().map(|link| link.directions).collect();
         let peak_bytes_per_second = vec![0.0; self.topology.channel_count(&self.scenario)];
-        let state = Mutex::new(State { applied: base.clone(), base, peak_bytes_per_second, is_stopping: false });
+        let state = Mutex::new(State {
+            applied: base.clone(),
+            base,
+            peak_bytes_per_second,
+            peak_cpu_share: 0.0,
+            is_stopping: false,
+        });
         let links = Arc::new(Links { scenario: self.scenario.clone(), emulator, state, changed: Condvar::new() });
         let (monitored, started) = (Arc::clone(&links), Instant::now());
         self.started = started;
@@ -354,6 +368,9 @@ impl Links {
             for (peak, (now, then)) in state.peak_bytes_per_second.iter_mut().zip(now.counts.iter().zip(&last.counts)) {
                 let bytes = now.wire_bytes_delivered.saturating_sub(then.wire_bytes_delivered);
                 *peak = peak.max(bytes as f64 / seconds);
+            }
+            for (now, then) in now.cpu_seconds_by_thread.iter().zip(&last.cpu_seconds_by_thread) {
+                state.peak_cpu_share = state.peak_cpu_share.max((now - then) / seconds);
             }
             (last, last_at) = (now, Instant::now());
         }

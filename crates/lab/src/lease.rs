@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Kind, Result};
-use crate::unprivileged::outer_user;
+use crate::unprivileged::{outer_user, user_namespace};
 
 /// Where iproute2 keeps the handles of named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
@@ -25,7 +25,9 @@ pub const NETNS_DIR: &str = "/run/netns";
 pub const NETNS_ETC_DIR: &str = "/etc/netns";
 /// How long killed processes get to disappear before the namespace is removed around them.
 const KILL_WAIT: Duration = Duration::from_secs(3);
+const TOKEN_DIGITS: usize = 5;
 const OWNER: &str = "owner";
+const USER_NAMESPACE: &str = "user-namespace";
 const HOSTS: &str = "hosts";
 
 /// Where the records of this user are. Without root `/run` is out of reach, and inside a user namespace it is another one.
@@ -50,12 +52,15 @@ impl Lease {
         let state_dir = state_dir();
         let pid = std::process::id();
         for _ in 0..64 {
-            let token = format!("{:05x}", random() & 0xf_ffff);
+            let token = format!("{:0TOKEN_DIGITS$x}", random() & 0xf_ffff);
             let dir = state_dir.join(&token);
             match fs::create_dir(&dir) {
                 Ok(()) => {
                     let lease = Lease { dir, token, pid, start_time_ticks: start_time_ticks(pid).unwrap_or(0) };
                     lease.write(OWNER, &format!("{pid} {}\n", lease.start_time_ticks))?;
+                    if let Some(namespace) = outer_user().and_then(|_| user_namespace(pid)) {
+                        lease.write(USER_NAMESPACE, &namespace)?;
+                    }
                     return Ok(lease);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (),
@@ -67,13 +72,14 @@ impl Lease {
 
     /// Of the laboratories that are on record, dead or alive.
     pub fn all() -> Vec<Lease> {
-        let Ok(entries) = fs::read_dir(state_dir()) else { return Vec::new() };
+        let dir = state_dir();
+        let Some(entries) = is_own(&dir).then(|| fs::read_dir(dir).ok()).flatten() else { return Vec::new() };
         entries.flatten().filter_map(|entry| Lease::read(&entry.path())).collect()
     }
 
     fn read(dir: &Path) -> Option<Lease> {
         let token = dir.file_name()?.to_str()?.to_owned();
-        if !dir.is_dir() || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !dir.is_dir() || token.len() != TOKEN_DIGITS || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
         // A directory without a readable owner belongs to a process that was killed between two calls.
@@ -117,7 +123,10 @@ impl Lease {
     /// Removes processes, namespaces, files and finally the record. Parts that do not exist are passed over.
     pub fn remove(&self) {
         let namespaces: Vec<_> = self.hosts().iter().map(|host| self.namespace(host)).collect();
-        kill_inside(&namespaces);
+        kill(namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect());
+        if let Some(namespace) = self.read_text(USER_NAMESPACE) {
+            kill(pids_of_user_namespace(&namespace));
+        }
         let lines: String = namespaces
             .iter()
             .filter(|namespace| Path::new(NETNS_DIR).join(namespace).exists())
@@ -141,10 +150,13 @@ impl Lease {
 /// remove a directory that the other is about to use.
 pub fn lock() -> Result<File> {
     let dir = state_dir();
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).and_then(|()| fs::metadata(&dir));
-    let owner = made.map_err(|source| Error::io("create", &dir, source))?.uid();
-    if owner != rustix::process::geteuid().as_raw() {
-        return Err(Error::new(Kind::Denied, "use", dir.display().to_string(), "it belongs to another user"));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    made.map_err(|source| Error::io("create", &dir, source))?;
+    if !is_own(&dir) {
+        let said = "it is not a directory of this user alone";
+        return Err(
+            Error::new(Kind::Refused, "use", dir.display().to_string(), said).hint("remove it, or have it removed")
+        );
     }
     let path = dir.join("lock");
     let file = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
@@ -159,9 +171,14 @@ pub fn remove_leftovers() -> Vec<String> {
     dead.into_iter().map(|lease| lease.token).collect()
 }
 
-/// Kills what runs in the namespaces and waits, for a bounded time, until it is gone.
-fn kill_inside(namespaces: &[String]) {
-    let pids: Vec<Pid> = namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect();
+/// Whether the directory is this user's alone, and no link to another place.
+fn is_own(dir: &Path) -> bool {
+    let owner = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == owner && found.mode() & 0o022 == 0)
+}
+
+/// Kills processes and waits, for a bounded time, until they are gone.
+fn kill(pids: Vec<Pid>) {
     // A pidfd cannot come to mean another process between the kill and the wait.
     let handles: Vec<_> =
         pids.into_iter().filter_map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
@@ -184,6 +201,14 @@ fn pids_inside(namespace: &str) -> Vec<Pid> {
     let text = String::from_utf8_lossy(&output.stdout);
     let pids = text.split_whitespace().filter_map(|word| word.parse().ok()).filter_map(Pid::from_raw);
     pids.filter(|pid| *pid != rustix::process::getpid()).collect()
+}
+
+/// Never the calling process: a laboratory without root is removed by its holder from inside too.
+fn pids_of_user_namespace(namespace: &str) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let inside = pids.filter(|pid| *pid != std::process::id() && user_namespace(*pid).as_deref() == Some(namespace));
+    inside.filter_map(|pid| Pid::from_raw(pid as i32)).collect()
 }
 
 /// Start of a process in clock ticks since boot, field 22 of its stat file.
@@ -217,12 +242,12 @@ mod tests {
     #[test]
     fn a_record_without_an_owner_is_a_leftover_and_other_directories_are_not_ours() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["00a7f", "lost+found"] {
+        for name in ["00a7f", "lost+found", "2024"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let lease = Lease::read(&dir.path().join("00a7f")).unwrap();
         assert!(!lease.is_holder_alive());
         assert_eq!(lease.namespace("a"), "tw-00a7f-a");
-        assert!(Lease::read(&dir.path().join("lost+found")).is_none());
+        assert!(["lost+found", "2024"].iter().all(|name| Lease::read(&dir.path().join(name)).is_none()));
     }
 }

@@ -81,6 +81,17 @@ pub fn configure(lease: &Lease, scenario: &Scenario, host: &Host, has_gateway: b
     batch(Some(&namespace), &format!("link set lo up\n{lines}"))
 }
 
+/// Lets hosts hand over no more at once than suits a link as it is now.
+pub fn limit_aggregates(lease: &Lease, topology: &Topology, link: usize) -> Result<()> {
+    for host in &topology.hosts {
+        for interface in host.interfaces.iter().filter(|interface| interface.link == link) {
+            let line = format!("link set {} gso_max_segs {}\n", interface.name, interface.aggregate_segments_max);
+            batch(Some(&lease.namespace(&host.name)), &line)?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs `work` in a thread that lives in the namespace. What it spawns lives there too.
 pub fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
@@ -138,12 +149,8 @@ fn cables(lease: &Lease, scenario: &Scenario, topology: &Topology) -> String {
 
 fn configure_core(lease: &Lease, topology: &Topology) -> Result<()> {
     let namespace = lease.namespace(CORE);
-    let settings = [
-        ("net/ipv4/ip_forward", "1"),
-        ("net/ipv6/conf/all/forwarding", "1"),
-        ("net/ipv4/conf/all/rp_filter", "0"),
-        ("net/ipv4/conf/all/send_redirects", "0"),
-    ];
+    let settings =
+        [("net/ipv4/ip_forward", "1"), ("net/ipv6/conf/all/forwarding", "1"), ("net/ipv4/conf/all/rp_filter", "0")];
     inside(&namespace, || settings.iter().try_for_each(|(name, value)| write_setting(name, value)))??;
     let mut lines = String::from("link set lo up\n");
     for (_, port) in topology.ports() {

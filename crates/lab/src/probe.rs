@@ -10,12 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 use crate::laboratory::Lab;
+use crate::scenario::{FRAMING_BYTES, Impairment};
 
 /// How long an echo may take beyond the round trip asked for before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What the hosts' own stacks and wake-ups add to any round trip.
 pub const OWN_SHARE: Duration = Duration::from_micros(400);
 const DATAGRAM_BYTES: usize = 64;
+/// Of IPv4 and UDP.
+const HEADERS_BYTES: u64 = 28;
 
 /// The round trips over one pair of hosts.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -24,6 +27,8 @@ pub struct RoundTrips {
     pub to: String,
     /// What the links are set to, without queueing and jitter.
     pub expected_us: f64,
+    /// Standard deviation that they are set to.
+    pub jitter_us: f64,
     pub sent: usize,
     pub received: usize,
     pub min_us: f64,
@@ -33,9 +38,9 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// 0.4 ms or 1 %, whichever is larger.
+    /// 0.4 ms or 1 %, whichever is larger; with jitter, which is correlated in time, three standard deviations more.
     pub fn tolerance_us(&self) -> f64 {
-        (self.expected_us / 100.0).max(OWN_SHARE.as_secs_f64() * 1e6)
+        (self.expected_us / 100.0).max(OWN_SHARE.as_secs_f64() * 1e6) + 3.0 * self.jitter_us
     }
 
     pub fn is_as_expected(&self) -> bool {
@@ -49,23 +54,33 @@ pub fn round_trips(lab: &Lab, from: &str, to: &str, count: usize, interval: Dura
     let (client_address, server_address) = (lab.address_v4(from)?, lab.address_v4(to)?);
     let server = lab.inside(to, || UdpSocket::bind((server_address, 0)))?.map_err(failed)?;
     let client = lab.inside(from, || UdpSocket::bind((client_address, 0)))?.map_err(failed)?;
-    let expected = expected(lab, from, to);
+    let crossed = crossed(lab, from, to);
+    let expected = crossed.iter().map(|way| way.delay + serialisation(way)).sum();
+    // Probes that wait for each other would measure their own queue.
+    let interval = crossed.iter().map(|way| 2 * serialisation(way)).fold(interval, Duration::max);
     let times = exchange(&client, &server, count, interval, expected + PATIENCE).map_err(failed)?;
-    Ok(summary(from, to, expected, count, times))
+    let variance: f64 = crossed.iter().map(|way| (way.jitter.as_secs_f64() * 1e6).powi(2)).sum();
+    Ok(RoundTrips { jitter_us: variance.sqrt(), ..summary(from, to, expected, count, times) })
 }
 
-/// What the links between two hosts are set to now.
-fn expected(lab: &Lab, from: &str, to: &str) -> Duration {
+/// What the links between two hosts are set to now, there and back.
+fn crossed(lab: &Lab, from: &str, to: &str) -> Vec<Impairment> {
     let port =
         |host: &str| lab.host(host).ok().and_then(|host| host.interfaces.first()).map(|interface| interface.port);
-    let (Some(from), Some(to)) = (port(from), port(to)) else { return Duration::ZERO };
+    let (Some(from), Some(to)) = (port(from), port(to)) else { return Vec::new() };
     let links = lab.links_now();
-    let one_way = |a: usize, b: usize| -> Duration {
+    let one_way = |a: usize, b: usize| {
         let path = lab.topology().paths.iter().find(|path| path.from_ports.contains(&a) && path.to_ports.contains(&b));
-        path.map(|path| path.channels.iter().map(|channel| links[channel / 2][channel % 2].delay).sum())
-            .unwrap_or_default()
+        let channels = path.map(|path| path.channels.clone()).unwrap_or_default();
+        channels.into_iter().map(|channel| links[channel / 2][channel % 2]).collect::<Vec<_>>()
     };
-    one_way(from, to) + one_way(to, from)
+    [one_way(from, to), one_way(to, from)].concat()
+}
+
+/// The time that one probe takes of a wire.
+fn serialisation(impairment: &Impairment) -> Duration {
+    let bits = (DATAGRAM_BYTES as u64 + HEADERS_BYTES + FRAMING_BYTES) * 8;
+    impairment.bits_per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bits as f64 / rate as f64))
 }
 
 fn exchange(
@@ -140,6 +155,7 @@ fn summary(from: &str, to: &str, expected: Duration, sent: usize, mut times: Vec
         from: from.to_owned(),
         to: to.to_owned(),
         expected_us: expected.as_secs_f64() * 1e6,
+        jitter_us: 0.0,
         sent,
         received: times.len(),
         min_us: at(0.0),

@@ -4,16 +4,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::emulator::Snapshot;
 use crate::emulator::channel::Counts;
 use crate::laboratory::Lab;
 use crate::probe::RoundTrips;
-use crate::scenario::quantity::{show_duration, show_probability, show_rate};
+use crate::scenario::quantity::{show_duration, show_probability, show_queue, show_rate};
 use crate::scenario::{End, HostSettings, Impairment, Scenario};
 
 /// Later than this at the 99.9th percentile, congestion control reacts to the emulator (HyStart to a rise of 4 ms).
 pub const LATENESS_P999_MAX_US: f64 = 1000.0;
 /// Fewer releases than this say nothing about a 99.9th percentile.
-pub const LATENESS_SAMPLES_MIN: u64 = 1000;
+const LATENESS_SAMPLES_MIN: u64 = 1000;
 /// Of one processor: a thread that is busier delays packets whatever its priority.
 const CPU_SHARE_MAX: f64 = 0.95;
 
@@ -38,8 +39,10 @@ pub struct Record {
     /// Packets lost because the emulator did not keep up.
     pub overruns: u64,
     pub emulator_cpu_seconds: f64,
-    /// Of one processor.
+    /// Of one processor, on average.
     pub emulator_cpu_share: f64,
+    /// Of one processor, of the busiest thread in its busiest second.
+    pub emulator_cpu_share_max: f64,
     /// Why figures of this run must not be used; empty: they may.
     pub void: Vec<String>,
 }
@@ -119,27 +122,19 @@ impl Record {
             overruns: snapshot.overruns,
             emulator_cpu_seconds: snapshot.cpu_seconds,
             emulator_cpu_share: snapshot.cpu_seconds / seconds.max(1e-9),
+            emulator_cpu_share_max: lab.peak_cpu_share(),
             void: Vec::new(),
         };
-        record.void = record.reasons_to_void(snapshot.failure);
+        record.void = reasons_to_void(&Snapshot::default(), &snapshot);
+        record.void.extend(record.more_reasons());
         record
     }
 
-    fn reasons_to_void(&self, failure: Option<String>) -> Vec<String> {
-        let mut reasons: Vec<String> = failure.into_iter().collect();
-        let late = &self.lateness;
-        if late.samples >= LATENESS_SAMPLES_MIN && late.p999_us > LATENESS_P999_MAX_US {
-            reasons.push(format!(
-                "packets were late by {:.1} ms at the 99.9th percentile (1 ms at most)",
-                late.p999_us / 1e3
-            ));
-        }
-        if self.overruns > 0 {
-            reasons.push(format!("{} packets were lost because the emulator did not keep up", self.overruns));
-        }
-        if self.emulator_cpu_share > CPU_SHARE_MAX {
-            let percent = 100.0 * self.emulator_cpu_share;
-            reasons.push(format!("the emulator used {percent:.0} % of a processor: it was the limit"));
+    fn more_reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if self.emulator_cpu_share_max > CPU_SHARE_MAX {
+            let percent = 100.0 * self.emulator_cpu_share_max;
+            reasons.push(format!("the emulator used {percent:.0} % of a processor for a second: it was the limit"));
         }
         for probe in self.round_trips.iter().filter(|probe| !probe.is_as_expected()) {
             reasons.push(format!(
@@ -202,9 +197,27 @@ fn end_name(scenario: &Scenario, end: End) -> String {
     }
 }
 
-/// What one direction does, such as `37ms 10Gbit loss 0.01%`.
+/// Why what happened between two states of an emulator says more about the emulator than about the links.
+pub fn reasons_to_void(before: &Snapshot, after: &Snapshot) -> Vec<String> {
+    let mut reasons: Vec<String> = after.failure.iter().cloned().collect();
+    let late = after.lateness.since(&before.lateness);
+    let late_us = late.quantile_ns(0.999) as f64 / 1e3;
+    if late.samples >= LATENESS_SAMPLES_MIN && late_us > LATENESS_P999_MAX_US {
+        reasons.push(format!("packets were late by {:.1} ms at the 99.9th percentile (1 ms at most)", late_us / 1e3));
+    }
+    let overruns = after.overruns.saturating_sub(before.overruns);
+    if overruns > 0 {
+        reasons.push(format!("{overruns} packets were lost because the emulator did not keep up"));
+    }
+    reasons
+}
+
+/// What one direction does, such as `37ms 10Gbit queue 1bdp loss 0.01%`.
 pub fn describe(impairment: &Impairment) -> String {
     let mut words = vec![show_duration(impairment.delay), show_rate(impairment.bits_per_second)];
+    if impairment.bits_per_second.is_some() {
+        words.push(format!("queue {}", show_queue(impairment.queue)));
+    }
     if !impairment.jitter.is_zero() {
         let overtaking = if impairment.reorder { " reordering" } else { "" };
         words.push(format!("jitter {}{overtaking}", show_duration(impairment.jitter)));

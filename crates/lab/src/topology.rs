@@ -151,7 +151,9 @@ fn aggregate_segments_max(scenario: &Scenario, link: usize) -> u64 {
         Some(rate) => (rate / 8 * AGGREGATE_US / 1_000_000).min(impairment.queue_bytes(round_trip) / 4),
         None => AGGREGATE_BYTES_MAX,
     };
-    let bytes = scenario.links[link].directions.iter().map(of_direction).min().unwrap_or(AGGREGATE_BYTES_MAX);
+    let link = &scenario.links[link];
+    let states = link.timeline.iter().flat_map(|event| link.changed_by(event)).chain(link.directions);
+    let bytes = states.map(|state| of_direction(&state)).min().unwrap_or(AGGREGATE_BYTES_MAX);
     (bytes.min(AGGREGATE_BYTES_MAX) / u64::from(scenario.mtu_bytes)).max(1)
 }
 

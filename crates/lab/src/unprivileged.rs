@@ -1,7 +1,8 @@
 //! A laboratory without root: in a user namespace, where the process is root over what it makes and nothing else.
 //!
 //! Owns: entering such a namespace, with a `/run` of its own for the names of network namespaces; and joining that of a
-//! holder. Its mounts end with the last process in it, so a killed holder leaves only a directory behind.
+//! holder. Its mounts and networks end with the last process in it: after a kill, removal ends those
+//! processes, which the record knows by the namespace.
 //!
 //! Real-time priority is not to be had there: the lateness of a run tells whether it did without.
 
@@ -10,12 +11,16 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use crate::error::{Error, Kind, Result};
 use crate::lease::Lease;
 use crate::sys::namespace;
+
+/// Set when the process has become root in a user namespace of ours.
+static OUTER_USER: OnceLock<u32> = OnceLock::new();
 
 /// Becomes root in a user namespace unless the process is root already. To be called before any thread is started.
 pub fn become_root() -> Result<()> {
@@ -36,25 +41,26 @@ pub fn join(lease: &Lease) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
+    let dir = std::env::current_dir();
     for kind in ["user", "mnt", "net"] {
         let path = PathBuf::from(format!("/proc/{}/ns/{kind}", lease.pid()));
         let entered = File::open(&path).and_then(|file| namespace::enter(file.as_fd()));
         entered.map_err(|source| Error::io("enter", &path, source))?;
     }
-    Ok(())
+    // Another mount namespace begins at its root.
+    dir.and_then(std::env::set_current_dir).map_err(|source| Error::io("return to", ".".as_ref(), source))
 }
 
-/// The user as seen from outside all user namespaces of ours; none: real root.
+/// The user who has, or had before `become_root`, no rights over the machine's networks; none: root.
 pub fn outer_user() -> Option<u32> {
     let own = rustix::process::geteuid().as_raw();
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outer = map.lines().find_map(|line| {
-        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-        let mut number = || numbers.next()?.ok();
-        let (inside, outside, count) = (number()?, number()?, number()?);
-        own.checked_sub(inside).filter(|offset| *offset < count).map(|offset| outside + offset)
-    });
-    Some(outer.unwrap_or(own)).filter(|user| *user != 0)
+    Some(OUTER_USER.get().copied().unwrap_or(own)).filter(|user| *user != 0)
+}
+
+/// Names the user namespace of a process; none: it has gone, or is another user's.
+pub fn user_namespace(pid: u32) -> Option<String> {
+    let link = fs::read_link(format!("/proc/{pid}/ns/user")).ok()?;
+    Some(link.to_string_lossy().into_owned())
 }
 
 /// Lays files over those of `/etc`, for all hosts alike: without root there is no `/etc/netns`.
@@ -73,6 +79,7 @@ pub fn lay_over_etc(files: &[(&str, PathBuf)]) -> Result<()> {
 fn enter_own() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     namespace::unshare_user()?;
+    let _ = OUTER_USER.set(user);
     // The kernel wants it so before a group may be mapped.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1\n"))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lab::emulator::Snapshot;
-use lab::record::{LATENESS_P999_MAX_US, LATENESS_SAMPLES_MIN};
+use lab::record::reasons_to_void;
 
 use super::*;
 use crate::account::Machine;
@@ -195,14 +195,8 @@ impl Race<'_> {
 
     /// Why a run says more about the emulator than about the tool.
     fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
-        let (before, after) = (before?, self.emulated(class)?);
-        let late = after.lateness.since(&before.lateness);
-        let late_us = late.quantile_ns(0.999) as f64 / 1e3;
-        if after.overruns > before.overruns {
-            return Some(format!("the emulator lost {} packets", after.overruns - before.overruns));
-        }
-        let is_late = late.samples >= LATENESS_SAMPLES_MIN && late_us > LATENESS_P999_MAX_US;
-        is_late.then(|| format!("packets were late by {:.1} ms at the 99.9th percentile", late_us / 1e3))
+        let reasons = reasons_to_void(&before?, &self.emulated(class)?);
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// Keeps a command, as shown to people, in the record of its tool.

@@ -6,6 +6,7 @@ use model::quantity::ByteCount;
 
 use super::Figures;
 use crate::compare::Report;
+use crate::sample::{Sample, State};
 use crate::statistics::{Ratio, Spread, Summary};
 use crate::tool::Class;
 
@@ -40,7 +41,7 @@ pub fn readme(report: &Report) -> String {
     let mut text = format!("# A race of {}\n\n", machine.started);
     text += "What was measured: the time from starting a client command to its end, connection included, for a delivery \
              whose every file was then found equal to its source by independent code. Tables: `summary.md`; every run, \
-             discarded and failed ones included: `samples.csv`.\n\n## Machine\n\n";
+             discarded, void and failed ones included: `samples.csv`.\n\n## Machine\n\n";
     let kind = if machine.is_virtual { "virtual machine" } else { "host" };
     let _ = writeln!(text, "- {kind}, {} x {}, {}", machine.cores, machine.cpu, ByteCount(machine.memory_bytes));
     let _ = writeln!(text, "- Linux {}", machine.kernel);
@@ -145,11 +146,27 @@ fn warnings(report: &Report, figures: &Figures) -> String {
     if report.rounds < ROUNDS_MIN {
         lines.push(format!("only {} counted rounds", report.rounds));
     }
+    let all_void = |sample: &&Sample| {
+        let is_of = |other: &Sample| other.set == sample.set && other.tool == sample.tool;
+        sample.state == State::Void
+            && !figures.summaries.iter().any(|s| s.set == sample.set && s.tool == sample.tool)
+            && report.samples.iter().find(|other| is_of(other) && other.state == State::Void) == Some(*sample)
+    };
+    for sample in report.samples.iter().filter(all_void) {
+        lines
+            .push(format!("{}, {}: every run is void: the emulated link was late or overrun", sample.set, sample.tool));
+    }
     for summary in &figures.summaries {
         let what = format!("{}, {}", summary.set, summary.tool);
         let Spread { n, quartile_1, quartile_3, median, .. } = summary.seconds;
         if summary.disturbed > 0 {
             lines.push(format!("{what}: {} of {n} runs were disturbed by other processes", summary.disturbed));
+        }
+        if summary.void > 0 {
+            let void = summary.void;
+            lines.push(format!(
+                "{what}: {void} runs are void: the emulated link was late or overrun; they count nowhere"
+            ));
         }
         if summary.failed > 0 {
             lines.push(format!("{what}: {} runs failed", summary.failed));

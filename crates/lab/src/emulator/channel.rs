@@ -43,7 +43,7 @@ pub struct Counts {
     pub packets: u64,
     pub segments: u64,
     pub wire_bytes: u64,
-    /// That left at the far end.
+    /// That were not dropped, counted when they left.
     pub wire_bytes_delivered: u64,
     /// Segments that the loss process named.
     pub lost_asked: u64,
@@ -138,7 +138,6 @@ impl Channel {
             self.counts.queue_bytes_max = self.counts.queue_bytes_max.max(waiting_bytes);
         }
         self.busy_until_ps = self.busy_until_ps.max(now_ns * 1000) + self.wire_ps(size.wire_bytes);
-        self.counts.wire_bytes_delivered += size.wire_bytes;
         let delay_ns = self.impairment.delay.as_nanos() as u64;
         let left_ns = (self.busy_until_ps / 1000 + delay_ns).saturating_add_signed(self.jitter_ns(now_ns, delay_ns));
         if self.impairment.reorder {

@@ -52,8 +52,9 @@ impl Lateness {
 
     /// What was added since `earlier`, a state of the same histogram.
     pub fn since(&self, earlier: &Lateness) -> Lateness {
-        let counts = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now - then).collect();
-        let (samples, sum_ns) = (self.samples - earlier.samples, self.sum_ns - earlier.sum_ns);
+        let counts = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then)).collect();
+        let (samples, sum_ns) =
+            (self.samples.saturating_sub(earlier.samples), self.sum_ns.saturating_sub(earlier.sum_ns));
         Lateness { counts, samples, sum_ns, max_ns: self.max_ns }
     }
 

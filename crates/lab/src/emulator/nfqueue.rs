@@ -9,6 +9,7 @@
 //!
 //! Not here: the rules that lead packets into queues (`rules`), the models (`schedule`), threads (`worker`). A lost segment
 //! takes its whole aggregate along (event loss); where that matters, the TUN back end cuts aggregates apart.
+//! Aggregates of UDP do not tell their segment size, and count as packets of the MTU.
 
 mod message;
 pub mod rules;
@@ -99,8 +100,8 @@ impl Nfqueue {
             order.flush(first_queue + path as u16, verdicts);
         }
         if !verdicts.is_empty() {
-            // A verdict that comes too late for its packet is no error of the queue.
-            rustix::net::send(&self.socket, verdicts, SendFlags::empty())?;
+            // The kernel works through the verdicts within the call, so it is not interrupted and there is always room.
+            rustix::io::retry_on_intr(|| rustix::net::send(&self.socket, verdicts, SendFlags::empty()))?;
         }
         Ok(count == BATCH_PACKETS)
     }
@@ -135,13 +136,13 @@ impl Engine for Nfqueue {
     }
 
     fn overruns(&self) -> u64 {
-        let mut text = [0; 16 << 10];
-        let length = self.statistics.read_at(&mut text, 0).unwrap_or(0);
+        // The kernel gives about a page at a time.
+        let (mut text, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(length @ 1..) = self.statistics.read_at(&mut part, text.len() as u64) {
+            text.extend_from_slice(&part[..length]);
+        }
         let own = self.first_queue..self.first_queue + self.orders.len() as u16;
-        message::dropped_by_queue(&text[..length])
-            .filter(|(queue, _)| own.contains(queue))
-            .map(|(_, drops)| drops)
-            .sum()
+        message::dropped_by_queue(&text).filter(|(queue, _)| own.contains(queue)).map(|(_, drops)| drops).sum()
     }
 }
 
@@ -173,6 +174,9 @@ impl Order {
                 self.give_up(self.next_arrival);
                 self.next_arrival = self.next_arrival.wrapping_add(1);
             }
+        } else {
+            self.oldest = id;
+            self.early.clear();
         }
         self.next_arrival = id.wrapping_add(1);
     }

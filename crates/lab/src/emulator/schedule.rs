@@ -93,19 +93,27 @@ impl<P> Schedule<P> {
     pub fn release(&mut self, now_ns: u64, count_max: usize, mut give: impl FnMut(usize, P, Outcome)) {
         while let Some((path, at_ns)) = self.earliest_to_advance(now_ns) {
             if let Some(waiting) = self.paths[path].waiting[0].pop_front() {
+                self.count_delivered(path, 0, &waiting);
                 self.enter(path, 1, at_ns, waiting.size, waiting.is_dropped, waiting.packet);
             }
         }
         let mut left = count_max;
         for index in 0..self.paths.len() {
-            let path = &mut self.paths[index];
-            let last = path.channels.len() - 1;
-            while left > 0 && path.waiting[last].front().is_some_and(|head| head.at_ns <= now_ns) {
-                let Some(waiting) = path.waiting[last].pop_front() else { break };
+            let last = self.paths[index].channels.len() - 1;
+            while left > 0 && self.paths[index].waiting[last].front().is_some_and(|head| head.at_ns <= now_ns) {
+                let Some(waiting) = self.paths[index].waiting[last].pop_front() else { break };
+                self.count_delivered(index, last, &waiting);
                 self.lateness.add(now_ns - waiting.at_ns);
                 left -= 1;
                 give(index, waiting.packet, if waiting.is_dropped { Outcome::Drop } else { Outcome::Deliver });
             }
+        }
+    }
+
+    fn count_delivered(&mut self, path: usize, stage: usize, waiting: &Waiting<P>) {
+        if !waiting.is_dropped {
+            let channel = self.paths[path].channels[stage];
+            self.channels[channel].counts.wire_bytes_delivered += waiting.size.wire_bytes;
         }
     }
 

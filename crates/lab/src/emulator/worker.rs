@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -38,15 +38,22 @@ pub trait Engine: Send + 'static {
 
     fn channels(&mut self) -> &mut [Channel];
 
+    /// A channel was set to something else.
+    fn changed(&mut self) {}
+
     fn lateness(&self) -> &Lateness;
 
     /// Packets lost because the emulator did not keep up.
     fn overruns(&self) -> u64;
 }
 
-/// The clock of all schedules.
+/// The clock of all schedules. It begins with its first use, because schedules count in picoseconds: of those, 64 bits hold
+/// 213 days.
 pub fn now_ns() -> u64 {
-    nanoseconds(ClockId::Monotonic)
+    static BEGIN_NS: OnceLock<u64> = OnceLock::new();
+    let now_ns = nanoseconds(ClockId::Monotonic);
+    // Not 0, so that what has never happened lies before everything.
+    now_ns - BEGIN_NS.get_or_init(|| now_ns - 1)
 }
 
 /// The threads of one emulator.
@@ -58,9 +65,10 @@ pub struct Workers {
 struct Worker {
     /// Of the whole laboratory, in the order of the engine's own.
     channels: Vec<usize>,
-    commands: Mutex<Sender<Command>>,
+    commands: Sender<Command>,
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<()>>,
+    failure: Arc<Mutex<Option<String>>>,
 }
 
 enum Command {
@@ -79,12 +87,16 @@ impl Workers {
         let (sender, receiver) = channel();
         let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let woken = Arc::clone(&wake);
+        let failure = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&failure);
         let thread = Builder::new().name("emulator".into()).spawn(move || {
             // Without the right to it the run goes on, and its lateness tells what that cost.
             let _ = become_realtime();
-            run(engine, &receiver, &woken)
+            if let Err(error) = run(engine, &receiver, &woken) {
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            }
         })?;
-        self.workers.push(Worker { channels, commands: Mutex::new(sender), wake, thread: Some(thread) });
+        self.workers.push(Worker { channels, commands: sender, wake, thread: Some(thread), failure });
         Ok(())
     }
 }
@@ -104,9 +116,10 @@ impl Emulator for Workers {
             let (sender, receiver) = channel();
             worker.send(Command::Snapshot(sender));
             let Ok(part) = receiver.recv() else {
-                whole.failure = Some("an emulator thread has ended; see its log".into());
+                whole.failure = Some(format!("an emulator thread has ended: {}", worker.failure()));
                 continue;
             };
+            whole.cpu_seconds_by_thread.push(part.cpu_seconds);
             for (index, counts) in worker.channels.iter().zip(part.counts) {
                 whole.counts[*index] = counts;
             }
@@ -121,8 +134,15 @@ impl Emulator for Workers {
 impl Worker {
     fn send(&self, command: Command) {
         // A worker that has ended is found by its silence.
-        let _ = self.commands.lock().unwrap_or_else(PoisonError::into_inner).send(command);
+        let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Worker {
+    fn failure(&self) -> String {
+        let told = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        told.unwrap_or_else(|| "it panicked".into())
     }
 }
 
@@ -173,13 +193,14 @@ fn obey<E: Engine>(engine: &mut E, commands: &Receiver<Command>, wake: &OwnedFd)
         match command {
             Command::Set { channel, impairment, round_trip } => {
                 engine.channels()[channel].set(now_ns(), impairment, round_trip);
+                engine.changed();
             }
             Command::Snapshot(reply) => {
                 let counts = engine.channels().iter().map(|channel| channel.counts).collect();
                 let cpu_seconds = nanoseconds(ClockId::ThreadCPUTime) as f64 / 1e9;
                 let (lateness, overruns) = (engine.lateness().clone(), engine.overruns());
                 // Whoever asked may have gone.
-                let _ = reply.send(Snapshot { counts, lateness, overruns, cpu_seconds, failure: None });
+                let _ = reply.send(Snapshot { counts, lateness, overruns, cpu_seconds, ..Snapshot::default() });
             }
             Command::Stop => return false,
         }

@@ -82,6 +82,14 @@ impl Scenario {
             let problem = format!("{} hosts; use 1 to {HOSTS_PER_SITE_MAX}", site.hosts);
             return Err(impossible(format!("site {}", site.name), problem));
         }
+        for site in self.sites.iter().filter(|site| site.hosts > 1) {
+            let is_taken = |number: &u8| self.sites.iter().any(|other| other.name == format!("{}{number}", site.name));
+            if let Some(number) = (1..=site.hosts).find(is_taken) {
+                let problem =
+                    format!("its hosts are called {0}1, {0}2, ..., and {0}{number} is a site; rename one", site.name);
+                return Err(impossible(format!("site {}", site.name), problem));
+            }
+        }
         let hosts: u32 = self.sites.iter().map(|site| u32::from(site.hosts)).sum();
         if hosts > HOSTS_MAX {
             return Err(impossible("sites", format!("{hosts} hosts together; use at most {HOSTS_MAX}")));
@@ -101,6 +109,16 @@ impl Scenario {
             if link.ends.iter().any(|end| matches!(end, End::Site(site) if *site >= self.sites.len())) {
                 return Err(impossible(subject(), "ends at a site that does not exist"));
             }
+        }
+        let direct: Vec<_> = self.links.iter().filter(|link| !link.ends.contains(&End::Core)).collect();
+        if direct.len() < self.links.len() && !direct.is_empty() {
+            let problem = "joins two sites beside a star; let all links end at the core, or none";
+            return Err(impossible(format!("link {}", direct[0].name), problem));
+        }
+        if let Some(other) = direct.iter().find(|link| link.is_between(direct[0].ends[0], direct[0].ends[1]).is_none())
+        {
+            let problem = "joins another pair of sites; for more than two sites let every link end at \"core\"";
+            return Err(impossible(format!("link {}", other.name), problem));
         }
         let links_at = |end: End| self.links.iter().filter(move |link| link.ends.contains(&end));
         let access_links = links_at(End::Core).count();

@@ -81,14 +81,15 @@ pub fn show_rate(bits_per_second: Option<u64>) -> String {
     format!("{}{name}", divide(bits.into(), unit))
 }
 
-/// Reads `0.01%`, `1e-4`, `0.0001`.
+/// Reads `0.01%`, `1e-4`, `0.0001`; from one on only with `%`.
 pub fn parse_probability(text: &str) -> Result<f64, Malformed> {
     let malformed = || Malformed::new(text, PROBABILITY);
     let value = match text.strip_suffix('%').map(str::trim_end) {
         // The exponent moves the decimal point before the number becomes binary: 0.01 % is the same as 0.0001.
         Some(percent) if !percent.contains(['e', 'E']) => parse_finite(&format!("{percent}e-2")),
         Some(percent) => parse_finite(percent).map(|percent| percent / 100.0),
-        None => parse_finite(text),
+        // One out of one, or one percent? Nobody can tell.
+        None => parse_finite(text).filter(|value| *value < 1.0),
     };
     value.filter(|value| (0.0..=1.0).contains(value)).ok_or_else(malformed)
 }

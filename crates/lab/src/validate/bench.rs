@@ -143,7 +143,7 @@ impl Load {
             lateness: after.lateness.since(&before.lateness),
             counts: difference(counts(&after), counts(&before)),
             cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-            overruns: after.overruns - before.overruns,
+            overruns: after.overruns.saturating_sub(before.overruns),
             foreign_share: Usage::now().foreign_since(&usage),
         })
     }

@@ -157,12 +157,13 @@ pub fn down(args: &Down) -> Result<Exit> {
 fn remove(lease: &Lease, name: &str, record_file: Option<&Path>) -> Result<()> {
     let record = match ask(lease, &Request::Down) {
         Ok(record) => record,
-        // Gone meanwhile, or a process that holds a laboratory for its own command: that one ends by itself.
-        Err(error) if lease.is_holder_alive() => {
-            note(&format!("{name} belongs to process {}, which does not answer: {error}", lease.pid()));
+        Err(_) => {
+            // It holds the laboratory for a command of its own, which it ends when it is told to.
+            note(&format!("{name} is held by process {} for a command of its own, which is ended", lease.pid()));
+            let holder = rustix::process::Pid::from_raw(lease.pid() as i32).filter(|_| lease.is_holder_alive());
+            holder.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
             return Ok(());
         }
-        Err(_) => return Ok(()),
     };
     let handle = rustix::process::Pid::from_raw(lease.pid() as i32)
         .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());

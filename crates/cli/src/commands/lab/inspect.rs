@@ -2,7 +2,7 @@
 
 use super::of_lab;
 use crate::exit::{Result, error, of_file, usage};
-use crate::output::{duration, line};
+use crate::output::{duration, line, note};
 use lab::control::{Request, ask};
 use lab::lease::Lease;
 use lab::record::Record;
@@ -70,7 +70,7 @@ pub fn find(wanted: Option<&str>) -> Result<(Lease, String)> {
         (0, Some(name)) => {
             Err(usage(format!("no laboratory {name:?} is up"), format!("there are: {}", all.join(", "))))
         }
-        _ => Err(usage("several laboratories are up", format!("name one by its token: {}", all.join(", ")))),
+        _ => Err(usage("several laboratories are up", format!("name one: {}", all.join(", ")))),
     }
 }
 
@@ -78,7 +78,8 @@ pub fn exec(args: &Exec) -> Result<Exit> {
     let (lease, _) = find(args.lab.as_deref())?;
     let hosts = lease.hosts();
     let first_of_site = format!("{}1", args.site);
-    let Some(host) = hosts.iter().find(|host| **host == args.site || **host == first_of_site) else {
+    let by_name = |name: &String| hosts.iter().find(|host| *host == name);
+    let Some(host) = by_name(&args.site).or_else(|| by_name(&first_of_site)) else {
         return Err(usage(format!("there is no host {:?}", args.site), format!("there are {}", hosts.join(", "))));
     };
     lab::unprivileged::join(&lease).map_err(of_lab)?;
@@ -96,8 +97,15 @@ pub fn status(args: &Status) -> Result<Exit> {
     if shown.is_empty() && !args.json {
         line("no laboratory is up");
     }
-    for (lease, _) in &shown {
-        let record = ask(lease, &Request::Status).map_err(of_lab)?;
+    for (lease, name) in &shown {
+        let record = match ask(lease, &Request::Status) {
+            Ok(record) => record,
+            Err(error) if wanted.is_some() => return Err(of_lab(error)),
+            Err(_) => {
+                note(&format!("{name} ({}) is held by process {} for a command of its own", lease.token, lease.pid()));
+                continue;
+            }
+        };
         if args.json {
             line(&serde_json::to_string(&record).map_err(|e| of_file("show", "the record", &e.into()))?);
         } else {

@@ -8,6 +8,7 @@ use lab::scenario::{HostSettings, Scenario};
 use model::Exit;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A preset or a file, and what is to be different.
@@ -82,6 +83,8 @@ impl Wanted {
         for change in &self.set {
             self.apply(&mut scenario, change)?;
         }
+        // Whether it fits the memory is asked when it is built.
+        scenario.check(u64::MAX).map_err(|e| of_lab(e.into()))?;
         Ok(scenario)
     }
 
@@ -146,8 +149,8 @@ fn named(wanted: &OsString) -> Result<Scenario> {
         return Ok(scenario);
     }
     let path = Path::new(wanted);
-    let text = fs::read_to_string(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => error(
+    let text = read_bounded(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound if path.extension().is_none() && path.components().count() == 1 => error(
             Exit::Usage,
             format!("{} is neither a preset nor a file", shown(path)),
             "`thalweg lab presets` lists the presets",
@@ -157,9 +160,23 @@ fn named(wanted: &OsString) -> Result<Scenario> {
     let from_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let mut scenario = Scenario::from_toml(&text).map_err(|e| of_lab(e.into()))?;
     if scenario.name.is_empty() {
-        scenario.name = from_file.unwrap_or_else(|| "lab".into());
+        // A file may be called more than a laboratory may.
+        let is_allowed = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        let name: String =
+            from_file.unwrap_or_default().replace(['_', ' ', '.'], "-").chars().filter(is_allowed).collect();
+        scenario.name = if name.is_empty() { "lab".into() } else { name };
     }
     Ok(scenario)
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let limit = lab::scenario::file::FILE_BYTES_MAX as u64;
+    fs::File::open(path)?.take(limit + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > limit {
+        return Err(std::io::Error::other("it is too long for a scenario"));
+    }
+    Ok(text)
 }
 
 fn backend(name: &str) -> Result<Option<lab::scenario::Backend>> {

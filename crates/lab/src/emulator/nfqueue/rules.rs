@@ -23,11 +23,6 @@ pub fn install(paths: &[Path]) -> Result<()> {
     Ok(())
 }
 
-/// Fails with what to install.
-pub fn find_tools() -> Result<()> {
-    TOOLS.into_iter().try_for_each(|names| tool(names).map(drop))
-}
-
 fn tool([legacy, other]: [&'static str; 2]) -> Result<&'static str> {
     let is_there = |name: &&str| {
         Command::new(name)

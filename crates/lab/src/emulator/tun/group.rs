@@ -110,11 +110,7 @@ impl Group {
             let has_room = room.is_some();
             match port.read(room.unwrap_or(&mut discarded)) {
                 Ok(bytes) if has_room => self.forward(from, bytes),
-                Ok(_) => {
-                    self.overruns += 1;
-                    // A command may have made the link longer or wider.
-                    self.slabs_max = slabs_max(&self.schedule.channels, self.ports.len());
-                }
+                Ok(_) => self.overruns += 1,
                 Err(Errno::AGAIN) => return Ok(count > 0),
                 // The host has gone, or removed its interface.
                 Err(Errno::BADFD) => {
@@ -225,6 +221,10 @@ impl Engine for Group {
 
     fn channels(&mut self) -> &mut [Channel] {
         &mut self.schedule.channels
+    }
+
+    fn changed(&mut self) {
+        self.slabs_max = slabs_max(&self.schedule.channels, self.ports.len());
     }
 
     fn lateness(&self) -> &Lateness {

@@ -49,10 +49,25 @@ fn topologies_that_cannot_carry_a_packet_are_refused() {
     );
     assert!(refusal(|s| s.sites[0].hosts = 0).contains("hosts"));
     assert!(refusal(|s| s.sites[0].hosts = 17).contains("1 to 16"));
+    let beside = refusal(|s| {
+        for (name, site) in [("x", 0), ("y", 1)] {
+            s.links.push(Link { name: name.into(), ends: [End::Site(site), End::Core], ..s.links[0].clone() });
+        }
+    });
+    assert!(beside.contains("link wan: joins two sites beside a star"), "{beside}");
+    let chain = refusal(|s| {
+        s.sites.push(crate::scenario::Site { name: "c".into(), hosts: 1 });
+        s.links.push(Link { name: "on".into(), ends: [End::Site(1), End::Site(2)], ..s.links[0].clone() });
+    });
+    assert!(chain.contains("link on: joins another pair of sites"), "{chain}");
+    let confusing = refusal(|s| (s.sites[0].hosts, s.sites[1].name) = (2, "a2".into()));
+    assert!(confusing.contains("a2 is a site"), "{confusing}");
     let twice = refusal(|s| {
+        s.links.clear();
         for name in ["x", "y", "z"] {
             let end = if name == "z" { End::Site(1) } else { End::Site(0) };
-            s.links.push(Link { name: name.into(), ends: [end, End::Core], ..s.links[0].clone() });
+            let link = Scenario::preset("lan").unwrap().links.remove(0);
+            s.links.push(Link { name: name.into(), ends: [end, End::Core], ..link });
         }
     });
     assert!(twice.contains("site a: joins the core by more than one link"), "{twice}");
