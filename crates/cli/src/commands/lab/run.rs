@@ -74,7 +74,7 @@ pub fn write_record(record: &Record, path: &Path) -> Result<()> {
     std::fs::write(path, text + "\n").map_err(|e| of_file("write", path, &e))
 }
 
-/// Round trips between the first hosts of the sites that can reach each other.
+/// Round trips between the first hosts of the sites that can reach each other, all pairs at once.
 pub fn self_check(lab: &Lab) -> Result<Vec<RoundTrips>, lab::Error> {
     let mut pairs = Vec::new();
     for path in &lab.topology().paths {
@@ -88,7 +88,11 @@ pub fn self_check(lab: &Lab) -> Result<Vec<RoundTrips>, lab::Error> {
         }
     }
     pairs.truncate(PAIRS_MAX);
-    pairs.into_iter().map(|(from, to)| round_trips(lab, from, to, PROBES, PROBE_INTERVAL)).collect()
+    std::thread::scope(|scope| {
+        let probe = |(from, to): (&'_ String, &'_ String)| round_trips(lab, from, to, PROBES, PROBE_INTERVAL);
+        let probes: Vec<_> = pairs.into_iter().map(|pair| scope.spawn(move || probe(pair))).collect();
+        probes.into_iter().map(|probe| probe.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 pub fn describe(probe: &RoundTrips) -> String {
