@@ -120,7 +120,10 @@ pub fn batch(namespace: Option<&str>, lines: &str) -> Result<()> {
 pub fn feed(command: &mut Command, input: &str, operation: &'static str, subject: &str) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|source| Error::io("start", Path::new(&program), source))?;
+    let mut child = spawned.map_err(|source| {
+        let package = if program == "ip" || program == "tc" { "iproute2" } else { "iptables" };
+        Error::io("start", Path::new(&program), source).hint(format!("install the package {package}"))
+    })?;
     // A command that fails early does not read all of it, and then says why.
     let _ = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|source| Error::io("wait for", Path::new(&program), source))?;

@@ -21,7 +21,7 @@ const GIVEN_CHARACTERS_MAX: usize = 40;
 
 const TIME: &str = "a time such as 74ms, 300us or 1.5s";
 const RATE: &str = "a rate in bits per second such as 10Gbit, 500kbit or unlimited";
-const PROBABILITY: &str = "a probability from 0 to 1 such as 0.01% or 1e-4";
+const PROBABILITY: &str = "a probability such as 0.01%, 1e-4 or 100% (% from 1 on)";
 const QUEUE: &str = "a queue limit such as 64MiB, 65536 or 0.5bdp";
 const SWITCH: &str = "on or off";
 const BURST: &str = "a mean number of segments lost in a row, 1 or more, such as 10";
