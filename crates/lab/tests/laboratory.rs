@@ -1,5 +1,7 @@
 //! A laboratory as its users see it: packets on real interfaces. Needs root; elsewhere these tests have nothing to say.
 
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -105,6 +107,41 @@ fn what_cannot_be_built_is_refused_with_a_reason_and_nothing_stays() {
     huge.links[0].directions[0].bits_per_second = Some(1_000_000_000_000);
     let error = Lab::up(huge).err().unwrap();
     assert!(error.to_string().contains("GiB") && error.kind == Kind::Refused, "{error}");
+}
+
+/// What arrives when a host sends a few bytes over TCP, and the congestion control of the connection.
+fn sent_over(lab: &Lab, to: IpAddr) -> (String, Vec<u8>) {
+    let listener = lab.inside("b", || TcpListener::bind((to, 0)).unwrap()).unwrap();
+    let server = listener.local_addr().unwrap();
+    let mut sender = lab.inside("a", || TcpStream::connect(server).unwrap()).unwrap();
+    sender.write_all(b"over the link").unwrap();
+    let used = rustix::net::sockopt::tcp_congestion(&sender).unwrap();
+    drop(sender);
+    let mut text = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+    (text, used.into())
+}
+
+#[test]
+fn every_back_end_carries_tcp_over_both_families_with_the_stated_congestion_control() {
+    let emulated = |backend| Scenario { backend: Some(backend), ..Scenario::preset("metro").unwrap() };
+    let direct = Scenario::preset("direct").unwrap();
+    for scenario in [direct, emulated(Backend::Nfqueue), emulated(Backend::Tun)] {
+        let Some(lab) = up(Scenario { congestion_control: "reno".into(), ..scenario }) else { return };
+        for address in [lab.address_v4("b").unwrap().into(), lab.address_v6("b").unwrap().into()] {
+            assert_eq!(sent_over(&lab, address), ("over the link".into(), b"reno".to_vec()), "{address}");
+        }
+    }
+}
+
+#[test]
+fn a_command_sees_its_own_interfaces_resolver_files_and_environment() {
+    let Some(lab) = up(Scenario::preset("direct").unwrap()) else { return };
+    let mut inner = Command::new("sh");
+    inner.args(["-c", "cat /etc/nsswitch.conf /sys/class/net/eth0/mtu; echo $WORD"]).env("WORD", "kept");
+    let text = String::from_utf8(lab.exec("a", &inner).unwrap().output().unwrap().stdout).unwrap();
+    assert!(text.contains("hosts: files\n") && !text.contains("dns"), "{text}");
+    assert!(text.ends_with("9000\nkept\n"), "{text}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Tables and the story of a race, for people.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use model::quantity::ByteCount;
 
 use super::Figures;
 use crate::compare::Report;
-use crate::sample::{Sample, State};
+use crate::sample::State;
 use crate::statistics::{Ratio, Spread, Summary};
 use crate::tool::Class;
 
@@ -146,15 +147,13 @@ fn warnings(report: &Report, figures: &Figures) -> String {
     if report.rounds < ROUNDS_MIN {
         lines.push(format!("only {} counted rounds", report.rounds));
     }
-    let all_void = |sample: &&Sample| {
-        let is_of = |other: &Sample| other.set == sample.set && other.tool == sample.tool;
-        sample.state == State::Void
-            && !figures.summaries.iter().any(|s| s.set == sample.set && s.tool == sample.tool)
-            && report.samples.iter().find(|other| is_of(other) && other.state == State::Void) == Some(*sample)
-    };
-    for sample in report.samples.iter().filter(all_void) {
-        lines
-            .push(format!("{}, {}: every run is void: the emulated link was late or overrun", sample.set, sample.tool));
+    let void = report.samples.iter().filter(|sample| sample.state == State::Void);
+    let of_void: BTreeSet<_> = void.map(|sample| (&sample.set, &sample.tool)).collect();
+    // A tool without a counted run has no row that could say so.
+    let has_row =
+        |(set, tool): &(&String, &String)| figures.summaries.iter().any(|s| s.set == **set && s.tool == **tool);
+    for (set, tool) in of_void.into_iter().filter(|of| !has_row(of)) {
+        lines.push(format!("{set}, {tool}: no run counts: the emulated link was late or overrun"));
     }
     for summary in &figures.summaries {
         let what = format!("{}, {}", summary.set, summary.tool);

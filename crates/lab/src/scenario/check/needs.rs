@@ -1,7 +1,7 @@
 //! What a scenario asks of a back end.
 
+use crate::scenario::Scenario;
 use crate::scenario::quantity::show_probability;
-use crate::scenario::{Change, Scenario};
 
 use super::memory::UNLIMITED_BITS_PER_SECOND;
 
@@ -53,12 +53,5 @@ impl Scenario {
         let rates = self.links[link].directions.iter().map(|direction| direction.bits_per_second);
         let rate = rates.map(|rate| rate.unwrap_or(UNLIMITED_BITS_PER_SECOND)).max().unwrap_or_default();
         rate as f64 / 8.0 * self.round_trip_over(link).as_secs_f64() / f64::from(self.mtu_bytes)
-    }
-}
-
-impl Change {
-    /// Whether after this change packets must be copied or damaged one by one.
-    pub fn needs_tun(&self) -> bool {
-        [self.duplicate, self.corrupt].into_iter().flatten().any(|probability| probability > 0.0)
     }
 }
