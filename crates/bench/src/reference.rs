@@ -179,6 +179,7 @@ fn write(dir: &Path, bytes: u64) -> Result<()> {
 
 fn empty_sample(tool: &str, round: u32) -> Sample {
     Sample {
+        condition: String::new(),
         set: "ceilings".into(),
         class: Class::Reference,
         tool: tool.into(),
@@ -191,6 +192,7 @@ fn empty_sample(tool: &str, round: u32) -> Sample {
         files: 0,
         client: Usage::default(),
         server: None,
+        network: None,
         foreign_cpu_seconds: 0.0,
         steal_seconds: 0.0,
         note: String::new(),

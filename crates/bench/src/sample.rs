@@ -1,10 +1,10 @@
 //! One number of one run, with everything needed to judge it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::tool::Class;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Of the first round: everything is touched for the first time.
@@ -16,15 +16,28 @@ pub enum State {
     Failed,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
     pub cpu_seconds: f64,
     /// The largest single process; sampled.
     pub rss_bytes_max: u64,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// What the network saw of a run, from the kernel's counters of the two hosts.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NetworkUse {
+    /// Until more than the talk at the start of a session had left the client's host.
+    pub first_byte_seconds: Option<f64>,
+    /// All bytes that left the client's host, frames' headers included.
+    pub sent_bytes: u64,
+    pub retransmitted_segments: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
+    /// What a sweep varies besides the set, such as `rtt=74ms cc=cubic`; empty in a race. Figures of different conditions
+    /// are never mixed.
+    pub condition: String,
     pub set: String,
     pub class: Class,
     pub tool: String,
@@ -40,6 +53,8 @@ pub struct Sample {
     pub files: u64,
     pub client: Usage,
     pub server: Option<Usage>,
+    /// None where no network is between source and destination.
+    pub network: Option<NetworkUse>,
     /// Processor time that neither end nor this program used.
     pub foreign_cpu_seconds: f64,
     pub steal_seconds: f64,

@@ -177,6 +177,7 @@ mod tests {
 
     fn sample(tool: &str, round: u32, seconds: f64) -> Sample {
         Sample {
+            condition: String::new(),
             set: "tiny".into(),
             class: Class::Network,
             tool: tool.into(),
@@ -189,6 +190,7 @@ mod tests {
             files: 10,
             client: Usage { cpu_seconds: 1.0, rss_bytes_max: 7 },
             server: Some(Usage { cpu_seconds: 2.0, rss_bytes_max: 9 }),
+            network: None,
             foreign_cpu_seconds: 0.0,
             steal_seconds: 0.0,
             note: String::new(),

@@ -170,6 +170,7 @@ impl Race<'_> {
         };
         let note = failed.or(void);
         Ok(Sample {
+            condition: String::new(),
             set: set.name.clone(),
             class,
             tool: lane.tool.name().to_owned(),
@@ -182,6 +183,7 @@ impl Race<'_> {
             files: set.files,
             client: Usage { cpu_seconds: finished.cpu_seconds, rss_bytes_max: finished.rss_bytes_max },
             server: server_usage,
+            network: None,
             foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
             steal_seconds: after.steal_seconds - machine.steal_seconds,
             note: note.unwrap_or_default(),

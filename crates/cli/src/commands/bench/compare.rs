@@ -1,7 +1,7 @@
-//! `thalweg bench`: races against other tools, run by the `bench` library.
+//! `thalweg bench compare`: the same work with this program and with others.
 
-use super::generate::of_bench;
-use super::lab::Wanted;
+use crate::commands::generate::of_bench;
+use crate::commands::lab::Wanted;
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
@@ -12,18 +12,6 @@ use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Race against other tools, with every delivery verified
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(subcommand)]
-    part: Part,
-}
-
-#[derive(clap::Subcommand, Debug)]
-enum Part {
-    Compare(Box<Compare>),
-}
-
 /// Move the same sets with this program and with others, and report medians, spreads and ratios
 ///
 /// Two hosts are two network namespaces on this machine, which needs root; without it only local copies race. Tools
@@ -31,7 +19,7 @@ enum Part {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today")]
-struct Compare {
+pub struct Args {
     /// What to move, as for `thalweg gen`; may be given several times [default: large, small, tiny]
     #[arg(long = "set", value_name = "SPEC", env = "THALWEG_SET")]
     sets: Vec<String>,
@@ -77,7 +65,6 @@ struct Compare {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let Part::Compare(args) = args.part;
     let interrupt = Interrupt::watch()?;
     let program = match args.program {
         Some(program) => program,
