@@ -8,6 +8,7 @@
 
 pub mod dataset;
 pub mod compare;
+pub mod sweep;
 pub mod tool;
 mod workspace;
 mod process;

@@ -18,7 +18,7 @@ use crate::tool::{Host, Set};
 use crate::workspace::remove_tree;
 
 /// Failures in a row after which a tool is left out of the rest of a set.
-const FAILURES_MAX: u32 = 2;
+pub const FAILURES_MAX: u32 = 2;
 /// Of what a failed client said, kept as its note.
 const NOTE_CHARS_MAX: usize = 300;
 
@@ -32,10 +32,10 @@ pub struct Race<'a> {
 }
 
 /// A tool in a race, with its server.
-struct Lane<'a> {
-    tool: &'a dyn Tool,
-    server: Option<Server>,
-    failures: u32,
+pub struct Lane<'a> {
+    pub tool: &'a dyn Tool,
+    pub server: Option<Server>,
+    pub failures: u32,
 }
 
 impl Race<'_> {
@@ -97,7 +97,7 @@ impl Race<'_> {
         }
     }
 
-    fn start_server(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
+    pub fn start_server(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
         let Some((command, ready)) = tool.server(self.bed)? else { return Ok(None) };
         self.record(tool, |record| &mut record.server, &command);
         let log = self.workspace.path().join(format!("{}.log", tool.name()));
@@ -135,12 +135,13 @@ impl Race<'_> {
         Ok(())
     }
 
-    fn run_once(&self, lane: &Lane, set: &Set, delivery: &Path, client: &Command, round: u32) -> Result<Sample> {
+    pub fn run_once(&self, lane: &Lane, set: &Set, delivery: &Path, client: &Command, round: u32) -> Result<Sample> {
         fs::create_dir(delivery).map_err(Error::io("create", delivery))?;
         // A server may have to write as another user than this one.
         let everyone = fs::Permissions::from_mode(0o777);
         fs::set_permissions(delivery, everyone).map_err(Error::io("open up", delivery))?;
-        let ballast = self.workspace.ballast(set.files, set.bytes)?;
+        let (files, bytes) = set.footprint();
+        let ballast = self.workspace.ballast(files, bytes)?;
         let class = lane.tool.class();
         let gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
         let giving = ballast.give()?;
@@ -191,18 +192,18 @@ impl Race<'_> {
     }
 
     /// What the emulator did so far; none where none is in the way.
-    fn emulated(&self, class: Class) -> Option<Snapshot> {
+    pub fn emulated(&self, class: Class) -> Option<Snapshot> {
         self.bed.lab.filter(|_| class == Class::Network).and_then(|lab| lab.snapshot())
     }
 
     /// Why a run says more about the emulator than about the tool.
-    fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
+    pub fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
         let reasons = reasons_to_void(&before?, &self.emulated(class)?);
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// Keeps a command, as shown to people, in the record of its tool.
-    fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
+    pub fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
         let shown = shown_command(command, self.workspace.path());
         let (name, class) = (tool.name(), tool.class());
         let tools = &mut self.report.tools;
@@ -211,7 +212,7 @@ impl Race<'_> {
         }
     }
 
-    fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
+    pub fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
         self.report.tools.push(ToolRecord {
             name: name.to_owned(),
             class: Class::Reference,
@@ -223,7 +224,7 @@ impl Race<'_> {
     }
 }
 
-fn failure(finished: &Finished, limit: Duration) -> Option<String> {
+pub fn failure(finished: &Finished, limit: Duration) -> Option<String> {
     if finished.is_killed {
         return Some(format!("killed at the limit of {} s", limit.as_secs()));
     }
@@ -237,7 +238,7 @@ fn failure(finished: &Finished, limit: Duration) -> Option<String> {
     }
 }
 
-fn shown_sample(sample: &Sample) -> String {
+pub fn shown_sample(sample: &Sample) -> String {
     let (set, round, tool) = (&sample.set, sample.round, &sample.tool);
     if sample.state == State::Failed {
         return format!("{set}: round {round}: {tool} failed: {}", sample.note);

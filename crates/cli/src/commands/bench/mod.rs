@@ -1,6 +1,8 @@
 //! `thalweg bench`: measurements and races, run by the `bench` library. One file for each.
 
 mod compare;
+mod sweep;
+mod values;
 
 use crate::exit::Result;
 use model::Exit;
@@ -15,10 +17,12 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Part {
     Compare(Box<compare::Args>),
+    Sweep(Box<sweep::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     match args.part {
         Part::Compare(args) => compare::run(*args),
+        Part::Sweep(args) => sweep::run(*args),
     }
 }
