@@ -56,7 +56,9 @@ fn without_values(command: clap::Command) -> clap::Command {
 
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
 pub fn location(text: &OsStr) -> Result<Location> {
-    Location::parse(text).map_err(|e| usage(e.to_string(), "a location is PATH, NAME:PATH, tw://ADDR:PORT/PATH or `-`"))
+    Location::parse(text).map_err(|e| {
+        usage(e.to_string(), "a location is PATH, NAME:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:")
+    })
 }
 
 /// Reads `640` or `640,750`: permission bits of files and of directories.

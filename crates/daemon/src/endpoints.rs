@@ -179,14 +179,18 @@ fn parse(path: &Path, bytes: &[u8], name: &str) -> Result<Endpoint> {
 /// Names become file names and stand before a colon on the command line.
 pub fn check_name(name: &str) -> Result<()> {
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    let is_name =
-        (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed) && !name.starts_with(['-', '.']);
+    let is_reserved = matches!(name, "gen" | "null");
+    let is_name = !is_reserved
+        && (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(is_allowed)
+        && !name.starts_with(['-', '.']);
     if is_name {
         return Ok(());
     }
     let shown = model::name::Escaped(&name.as_bytes()[..name.len().min(200)]);
-    Err(Error::new(Exit::Usage, format!("{shown:?} cannot name an endpoint", shown = shown.to_string()))
-        .hint("a name has 1 to 64 letters, digits, `.`, `_` or `-`, and does not begin with `.` or `-`"))
+    Err(Error::new(Exit::Usage, format!("{shown:?} cannot name an endpoint", shown = shown.to_string())).hint(
+        "a name has 1 to 64 letters, digits, `.`, `_` or `-`, does not begin with `.` or `-`, and is not gen or null",
+    ))
 }
 
 #[cfg(test)]

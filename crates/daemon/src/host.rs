@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Everything a client names is reached from the descriptor of the root, opened once, and never outside it (F040-F043).
 //! - What a client is told names its own paths, never the server's.
+//! - `null:` and `gen:COUNTxSIZE` reach no storage; whoever may write may also have what it sends forgotten.
 
 mod jobs;
 mod record;
@@ -13,6 +14,7 @@ use crate::history::History;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
 use model::name::{Name, NameError};
+use model::synthetic::{self, Generated};
 use model::{FailureKind, JobId, Pin, TransferOptions};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::{PosixSink, PosixSource, beneath};
+use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -67,13 +70,8 @@ impl EndpointHost {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
         };
+        self.check_may_write(grant, path)?;
         let names = names_of(path)?;
-        if self.is_read_only {
-            return Err(forbidden(path, "this endpoint is read-only"));
-        }
-        if !grant.may_write {
-            return Err(forbidden(path, "this client may only read here"));
-        }
         let (directory, rename_to) = match names.split_last() {
             Some((last, parents)) if open.is_single && !names_contents(path) => {
                 match beneath::resolve_directory(self.root.as_fd(), &names) {
@@ -89,6 +87,14 @@ impl EndpointHost {
         // A root that belongs to somebody else can hold writable directories, but no staging.
         let staging_parent = if may_write(&self.root).is_ok() { &self.root } else { &directory };
         Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to })
+    }
+
+    fn check_may_write(&self, grant: &Grant, path: &[u8]) -> Result<(), Refusal> {
+        match (self.is_read_only, grant.may_write) {
+            (true, _) => Err(forbidden(path, "this endpoint is read-only")),
+            (_, false) => Err(forbidden(path, "this client may only read here")),
+            _ => Ok(()),
+        }
     }
 
     fn make_directories(&self, path: &[u8], names: &[Name]) -> Result<OwnedFd, Refusal> {
@@ -140,6 +146,12 @@ impl Host for EndpointHost {
         options: &TransferOptions,
     ) -> Result<Opened, Refusal> {
         match direction {
+            Direction::ClientSends if open.paths.iter().any(|path| synthetic::is_null(path)) => {
+                self.check_may_write(grant, &open.paths[0])?;
+                let observer = Some(self.record(grant, job, direction, open, options));
+                let file_system = NULL_FILE_SYSTEM.to_owned();
+                Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system })
+            }
             Direction::ClientSends => {
                 let destination = self.open_destination(grant, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
@@ -147,6 +159,11 @@ impl Host for EndpointHost {
                 let observer = self.record(grant, job, direction, open, options);
                 let rename_to = destination.rename_to;
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
+            }
+            Direction::ServerSends if open.paths.iter().any(|path| synthetic::is_synthetic(path)) => {
+                let source = Arc::new(generated(open)?);
+                let observer = Some(self.record(grant, job, direction, open, options));
+                Ok(Opened::Send { source, is_single: false, observer })
             }
             Direction::ServerSends => {
                 let source = self.open_sources(open)?;
@@ -160,6 +177,18 @@ impl Host for EndpointHost {
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
         let snapshot = progress.snapshot();
         self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
+    }
+}
+
+/// The source that `gen:` names; it comes alone.
+fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
+    match &open.paths[..] {
+        [path] => match Generated::parse(path) {
+            Some(Ok(spec)) => Ok(GeneratedSource::new(spec)),
+            Some(Err(why)) => Err(Refusal::new(CloseCode::Forbidden, &why)),
+            None => Err(forbidden(path, "nothing can be read there")),
+        },
+        _ => Err(forbidden(&open.paths[0], "a generated source must be the only one")),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod options;
 pub mod outcome;
 pub mod manifest;
 pub mod progress;
+pub mod synthetic;
 
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
 pub use entry::{Entry, Generation, Kind, Timestamp};

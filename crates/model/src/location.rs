@@ -1,8 +1,9 @@
 //! A location: which storage, and where in it.
 //!
-//! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | -`. As in rsync and scp a colon before the first slash names another host;
+//! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | - | gen:COUNTxSIZE | null:`. As in rsync and scp a colon before the first slash names another host;
 //! `./a:b` is a local file. Whether NAME is a configured endpoint is the caller's question.
 
+use crate::synthetic::{self, Generated};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,6 +12,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub enum Location {
     /// Standard input or output.
     Pipe,
+    /// `gen:COUNTxSIZE`: files that are made while they are read.
+    Generated(Generated),
+    /// `null:`: what arrives is verified and forgotten.
+    Null,
     Local(Vec<u8>),
     /// `NAME:PATH` or `USER@HOST:PATH`; the path is relative to the endpoint's root.
     Named {
@@ -33,6 +38,8 @@ pub enum LocationError {
     Scheme(String),
     #[error("the address in {0:?} is not ADDR:PORT")]
     Address(String),
+    #[error("{0}")]
+    Generated(String),
     #[error("the endpoint name in {0:?} is not text")]
     Name(String),
 }
@@ -43,7 +50,11 @@ impl Location {
         match bytes {
             b"" => return Err(LocationError::Empty),
             b"-" => return Ok(Location::Pipe),
+            _ if synthetic::is_null(bytes) => return Ok(Location::Null),
             _ => {}
+        }
+        if let Some(generated) = Generated::parse(bytes) {
+            return generated.map(Location::Generated).map_err(LocationError::Generated);
         }
         if let Some(rest) = bytes.strip_prefix(b"tw://") {
             let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
@@ -59,6 +70,9 @@ impl Location {
                 let name = std::str::from_utf8(&bytes[..at])
                     .map_err(|_| LocationError::Name(text.to_string_lossy().into_owned()))?
                     .to_owned();
+                if let Some(Err(why)) = Generated::parse(&bytes[at + 1..]) {
+                    return Err(LocationError::Generated(why));
+                }
                 if bytes[at + 1..].starts_with(b"//") {
                     return Err(LocationError::Scheme(name));
                 }
@@ -72,7 +86,18 @@ impl Location {
     pub fn path(&self) -> &[u8] {
         match self {
             Location::Pipe => b"-",
+            Location::Generated(_) => b"gen:",
+            Location::Null => b"null:",
             Location::Local(path) | Location::Named { path, .. } | Location::Address { path, .. } => path,
+        }
+    }
+
+    /// No storage is read or written there, on this host or at an endpoint.
+    pub fn is_synthetic(&self) -> bool {
+        match self {
+            Location::Generated(_) | Location::Null => true,
+            Location::Named { path, .. } | Location::Address { path, .. } => synthetic::is_synthetic(path),
+            Location::Pipe | Location::Local(_) => false,
         }
     }
 
@@ -96,7 +121,8 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = crate::name::Escaped(self.path());
         match self {
-            Location::Pipe | Location::Local(_) => write!(f, "{path}"),
+            Location::Generated(generated) => write!(f, "{generated}"),
+            Location::Pipe | Location::Null | Location::Local(_) => write!(f, "{path}"),
             Location::Named { name, .. } => write!(f, "{name}:{path}"),
             Location::Address { address, .. } => write!(f, "tw://{address}/{path}"),
         }
@@ -120,6 +146,10 @@ mod tests {
         assert_eq!(parse(":x"), Ok(Location::Local(b":x".to_vec())));
         assert_eq!(parse("-"), Ok(Location::Pipe));
         assert_eq!(parse(""), Err(LocationError::Empty));
+        assert_eq!(parse("gen:3x1KiB"), Ok(Location::Generated(Generated { files: 3, file_bytes: 1024 })));
+        assert!(matches!(parse("gen:3"), Err(LocationError::Generated(_))));
+        assert_eq!(parse("null:"), Ok(Location::Null));
+        assert!(parse("far:null:").unwrap().is_synthetic() && !parse("./null:").unwrap().is_synthetic());
     }
 
     #[test]

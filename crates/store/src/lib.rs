@@ -11,6 +11,7 @@ mod sink;
 mod source;
 pub mod posix;
 pub mod pipe;
+pub mod synthetic;
 
 pub use error::{Error, Result};
 pub use sink::{Decision, Durability, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};

@@ -195,8 +195,8 @@ impl Sink for PipeSink {
         false
     }
 
-    fn sync_group(&self, _: &mut dyn Iterator<Item = Staged>) -> Result<()> {
-        Ok(())
+    fn sync_group(&self, _: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
+        Ok(true)
     }
 
     fn publish(&self, _: &Entry, _: Staged) -> Result<()> {

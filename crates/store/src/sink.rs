@@ -87,8 +87,9 @@ pub trait Sink: Send + Sync {
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
 
     /// Makes the contents of everything in `group` durable with one wait. An error condemns the whole group: the caller
-    /// drops it and has it sent again.
-    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<()>;
+    /// drops it and has it sent again. True when the wait covered all names published before it as well, so that they
+    /// need no `sync_names`.
+    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool>;
 
     /// Renames a staged object to its final name, from any thread.
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()>;

@@ -18,8 +18,10 @@ pub mod feature {
     pub const PACK: u64 = 1 << 2;
     /// Objects whose end is not known when they are described.
     pub const OPEN_ENDED: u64 = 1 << 3;
+    /// The paths `null:` and `gen:COUNTxSIZE` name no storage.
+    pub const SYNTHETIC: u64 = 1 << 4;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

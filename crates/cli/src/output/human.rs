@@ -31,7 +31,7 @@ pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
     lines
 }
 
-/// The three lines: what moved; how fast, how verified and how durable; what limited it.
+/// What moved; how fast, how verified and how durable; what limited it; and whether storage was missing.
 pub fn summary(ended: &Ended) -> Vec<String> {
     let has_moved = |report: &Report| {
         matches!(report.ending, Ending::Finished(_)) || ended.files_ok > 0 || report.snapshot.counts.bytes_sent > 0
@@ -40,7 +40,11 @@ pub fn summary(ended: &Ended) -> Vec<String> {
     if !ended.report.as_ref().is_some_and(has_moved) {
         return Vec::new();
     }
-    vec![moved(ended), pace(ended), limit(ended)]
+    let mut lines = vec![moved(ended), pace(ended), limit(ended)];
+    if !ended.synthetic.is_empty() {
+        lines.push(format!("synthetic {}: no storage was used there", ended.synthetic.join(" and ")));
+    }
+    lines
 }
 
 fn moved(ended: &Ended) -> String {
@@ -80,6 +84,7 @@ fn pace(ended: &Ended) -> String {
     text.push_str(match report.map(|report| &report.durable[..]) {
         Some("file") => "; durable, each file by itself",
         Some("batch") => "; durable",
+        _ if ended.synthetic.contains(&"destination") => "; not kept",
         Some("memory") => "; in memory, not durable",
         Some("never") => "; durability not waited for",
         _ => "; not finished",

@@ -163,6 +163,8 @@ struct Problem<'a> {
 
 #[derive(Serialize)]
 struct Done {
+    /// The ends without storage.
+    synthetic: Vec<&'static str>,
     files: DoneFiles,
     directories: u64,
     bytes: u64,
@@ -203,6 +205,7 @@ impl Done {
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
         Done {
+            synthetic: ended.synthetic.clone(),
             files: DoneFiles { ok: ended.files_ok, skipped: ended.files_skipped, failed: ended.files_failed },
             directories: ended.directories,
             bytes: ended.bytes,

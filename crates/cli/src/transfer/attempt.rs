@@ -5,10 +5,11 @@ use super::ends::{LocalSink, LocalSource, Shape, check_apart, open_source};
 use super::of_store;
 use super::route::Route;
 use super::witness::Witness;
-use crate::exit::Result;
+use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
 use daemon::{ConnectOptions, Endpoint};
-use model::{JobId, Location};
+use model::synthetic::is_synthetic;
+use model::{Exit, JobId, Location};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Client, PullSpec, PushSpec, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
@@ -39,6 +40,7 @@ impl Attempt<'_> {
     fn push(&self, endpoint: &Endpoint, path: &[u8], progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
         let client = self.connect(endpoint)?;
+        check_synthetic(&client, &endpoint.name, &[path])?;
         let options = self.request.options.clone();
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
@@ -48,6 +50,7 @@ impl Attempt<'_> {
 
     fn pull(&self, endpoint: &Endpoint, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
         let client = self.connect(endpoint)?;
+        check_synthetic(&client, &endpoint.name, paths)?;
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -117,6 +120,18 @@ impl Attempt<'_> {
     fn observer(&self) -> Option<Arc<dyn Observer>> {
         Some(self.witness.clone())
     }
+}
+
+/// An endpoint that does not know these paths would take them for names of files.
+fn check_synthetic(client: &Client, endpoint: &str, paths: &[impl AsRef<[u8]>]) -> Result<()> {
+    if !paths.iter().any(|path| is_synthetic(path.as_ref())) {
+        return Ok(());
+    }
+    if client.knows_synthetic().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know gen: and null:");
+    Err(error(Exit::Usage, message, "the thalweg there is older: install this version there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::pipe::{PipeSink, PipeSource};
 use store::posix::{PosixSink, PosixSource, beneath};
+use store::synthetic::{GeneratedSource, NullSink};
 use store::{Sink, Source};
 
 /// What is to be read here.
@@ -28,6 +29,9 @@ pub struct LocalSource {
 pub fn open_source(locations: &[Location], stdin: Box<dyn std::io::Read + Send>) -> Result<LocalSource> {
     if locations == [Location::Pipe] {
         return Ok(LocalSource { source: Arc::new(PipeSource::new(stdin)), is_single: true });
+    }
+    if let [Location::Generated(spec)] = locations {
+        return Ok(LocalSource { source: Arc::new(GeneratedSource::new(*spec)), is_single: false });
     }
     let mut source = PosixSource::new();
     for location in locations {
@@ -69,6 +73,9 @@ impl LocalSink {
         if *location == Location::Pipe {
             let sink = Arc::new(PipeSink::new(Box::new(std::io::stdout())));
             return Ok(LocalSink { sink, rename_to: None, is_sequential: true, made: Vec::new() });
+        }
+        if *location == Location::Null {
+            return Ok(LocalSink { sink: Arc::new(NullSink), rename_to: None, is_sequential: false, made: Vec::new() });
         }
         let bytes = location.path();
         let path = Path::new(OsStr::from_bytes(bytes));

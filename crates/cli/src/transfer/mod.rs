@@ -45,6 +45,14 @@ pub struct Request {
     pub progress: Mode,
 }
 
+impl Request {
+    fn synthetic(&self) -> Vec<&'static str> {
+        let is_made = self.sources.iter().any(Location::is_synthetic).then_some("source");
+        let is_forgotten = self.destination.is_synthetic().then_some("destination");
+        is_made.into_iter().chain(is_forgotten).collect()
+    }
+}
+
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +67,8 @@ pub struct Ended {
     pub direction: Direction,
     pub options: TransferOptions,
     pub destination: String,
+    /// The ends without storage.
+    pub synthetic: Vec<&'static str>,
     /// Of the last attempt that ran.
     pub report: Option<Report>,
     pub files_ok: u64,
@@ -94,6 +104,7 @@ impl Ended {
             },
             options: request.options.clone(),
             destination: request.destination.to_string(),
+            synthetic: request.synthetic(),
             report: None,
             files_ok: 0,
             files_skipped: 0,
@@ -264,6 +275,7 @@ impl Run<'_> {
             direction: self.direction,
             options: self.request.options.clone(),
             destination: self.request.destination.to_string(),
+            synthetic: self.request.synthetic(),
             files_ok: counts.files_done + here_before,
             files_skipped: counts.files_skipped - here_before,
             files_failed: witnessed.failed.max(counts.files_failed),

@@ -4,6 +4,8 @@ use super::{Direction, Request};
 use crate::exit::{Error, Result, error, usage};
 use crate::output;
 use daemon::{Endpoint, EndpointBook, Paths, job_id};
+use model::options::Verify;
+use model::synthetic::is_null;
 use model::{Exit, JobId, Location, Pin};
 use mover::{CloseCode, Refusal};
 use net::Identity;
@@ -28,6 +30,21 @@ impl Route {
         }
         if *destination == Location::Pipe && sources.len() > 1 {
             return Err(usage("standard output takes one file", "give one source, or name a directory"));
+        }
+        if sources.len() > 1 && sources.iter().any(Location::is_synthetic) {
+            return Err(usage(
+                "a generated source must be the only one",
+                "copy the others with a command of their own",
+            ));
+        }
+        if sources.iter().any(|source| is_null(source.path())) {
+            return Err(usage("nothing can be read from null:", "a source that makes its files is gen:COUNTxSIZE"));
+        }
+        if destination.is_synthetic() && !is_null(destination.path()) {
+            return Err(usage("nothing can be written to gen:", "a sink that forgets what it is given is null:"));
+        }
+        if is_null(destination.path()) && request.options.verify == Verify::Reread {
+            return Err(usage("null: keeps nothing that could be read back", "leave --verify reread away"));
         }
         let remote = sources.iter().filter(|source| source.is_remote()).count();
         match (remote, destination.is_remote()) {
@@ -101,7 +118,7 @@ fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoi
             "add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
         )),
         Location::Address { address, .. } => book.find_by_address(address),
-        Location::Pipe | Location::Local(_) => unreachable!("only remote locations are looked up"),
+        _ => unreachable!("only remote locations are looked up"),
     }
 }
 
@@ -151,6 +168,11 @@ mod tests {
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
             (&["x:a", "y:b"], "copies from one endpoint to another come with a later version"),
             (&["-", "x:"], "standard input has no name of its own"),
+            (&["gen:1x1", "a", "b"], "a generated source must be the only one"),
+            (&["null:", "b"], "nothing can be read from null:"),
+            (&["x:null:", "b"], "nothing can be read from null:"),
+            (&["a", "gen:1x1"], "nothing can be written to gen:"),
+            (&["a", "x:gen:1x1"], "nothing can be written to gen:"),
             (&["a", "x:"], "no endpoint x is known, and copies over ssh are not in this version"),
         ] {
             let error = find(locations).err().unwrap();

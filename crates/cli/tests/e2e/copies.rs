@@ -50,6 +50,25 @@ fn assert_equal(a: impl AsRef<Path>, b: impl AsRef<Path>) {
 }
 
 #[test]
+fn generated_files_arrive_alike_on_every_way_and_a_null_sink_keeps_nothing() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.run(&["cp", "gen:1200x3000", "lab:pushed/"]).succeeded();
+    bed.run(&["cp", "lab:gen:1200x3000", "pulled"]).succeeded();
+    bed.run(&["cp", "gen:1200x3000", "copied"]).succeeded();
+    assert_eq!(contents(&bed.path("copied")).len(), 1202);
+    assert_equal(bed.path("root/pushed"), bed.path("copied"));
+    assert_equal(bed.path("pulled"), bed.path("copied"));
+    let before = contents(&bed.path("root"));
+    for (from, to) in [("gen:3x9MiB", "lab:null:"), ("lab:gen:3x9MiB", "null:"), ("gen:3x9MiB", "null:")] {
+        let events = bed.run(&["cp", "--json", from, to]).succeeded().events();
+        let done = events.last().unwrap();
+        assert_eq!((done["bytes"].as_u64(), done["files"]["ok"].as_u64()), (Some(27 << 20), Some(3)), "{from} {to}");
+        assert_eq!(done["synthetic"], serde_json::json!(["source", "destination"]), "{from} {to}");
+    }
+    assert_eq!(contents(&bed.path("root")), before);
+}
+
+#[test]
 fn a_tree_is_pushed_and_pulled_back_as_it_was() {
     let (bed, server) = Bed::with_endpoint();
     make_tree(&bed, "tree");

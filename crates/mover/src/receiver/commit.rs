@@ -1,5 +1,8 @@
 //! The point of durability: whatever was staged while the last wait ran becomes durable with the next, then visible.
 //!
+//! On a local file system with a journal one wait does both: it makes the contents of a group durable and the names of the
+//! group before it. Names wait for their own only when nothing follows, and where each file or directory is synced alone.
+//!
 //! Invariants:
 //! - Nothing is renamed to its final name before its content is durable, and nothing is settled before its name is.
 //! - A failed sync names no file: the whole group is dropped and sent again, never synced a second time (F072).
@@ -63,14 +66,17 @@ impl Committer {
 
 pub fn run(job: &Arc<ReceiveJob>) {
     let mut last_checkpoint = Instant::now();
+    // Visible, but its names may not be durable yet.
+    let mut named = Outcome::default();
     loop {
-        let group = job.committer.take(Duration::from_millis(500));
+        let patience = if named.is_empty() { Duration::from_millis(500) } else { Duration::ZERO };
+        let group = job.committer.take(patience);
         if job.end.is_set() {
             return discard(job, group);
         }
-        if !group.is_empty() {
+        if !group.is_empty() || !named.is_empty() {
             job.committer.is_busy.store(true, Relaxed);
-            commit(job, group);
+            named = commit(job, group, named);
             job.committer.is_busy.store(false, Relaxed);
         }
         if last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL {
@@ -93,13 +99,23 @@ fn discard(job: &ReceiveJob, group: Vec<Item>) {
     }
 }
 
-fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
+/// Makes a group durable and visible, and settles the one before it, `named`. Returns what is now visible.
+fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome) -> Outcome {
     let mut outcome = Outcome::default();
+    if group.is_empty() {
+        confirm(job, named);
+        return outcome;
+    }
     let mut small = group.iter().filter_map(|item| match item {
         Item::Small { staged, .. } => Some(*staged),
         Item::Large(_) => None,
     });
-    if let Err(e) = job.sink.sync_group(&mut small) {
+    let synced = job.sink.sync_group(&mut small);
+    match synced {
+        Ok(true) => job.settle(named),
+        _ => confirm(job, named),
+    }
+    if let Err(e) = synced {
         for item in group {
             match item {
                 Item::Small { listed, index, staged, .. } => {
@@ -109,7 +125,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
                 Item::Large(large) => dead_staging(job, &large, &e),
             }
         }
-        return;
+        return outcome;
     }
     for item in group {
         match item {
@@ -128,8 +144,16 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
             }
         }
     }
+    outcome
+}
+
+/// Makes names durable, and settles them.
+fn confirm(job: &Arc<ReceiveJob>, named: Outcome) {
+    if named.is_empty() {
+        return;
+    }
     match job.sink.sync_names() {
-        Ok(()) => job.settle(outcome),
+        Ok(()) => job.settle(named),
         // Names that storage did not confirm are not settled: the job ends, and its next attempt looks again.
         Err(e) => job.cancel(wire::CloseCode::Internal, &e.to_string()),
     }

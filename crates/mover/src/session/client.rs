@@ -183,6 +183,11 @@ impl Client {
         }
     }
 
+    /// Whether the endpoint knows the locations without storage, which another one would take for names of files.
+    pub fn knows_synthetic(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::SYNTHETIC != 0)
+    }
+
     /// Sends `source` to the endpoint and waits for the end.
     pub fn push(
         &self,

@@ -133,6 +133,24 @@ impl Shared {
         })
     }
 
+    /// Makes the contents of a group durable; returns the devices of which everything was.
+    fn sync_contents(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<HashSet<u64>> {
+        let lanes = self.lanes.read().unwrap();
+        let mut synced: HashSet<u64> = HashSet::new();
+        for staged in group {
+            let lane = &lanes[staged.lane as usize];
+            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let name = FileNumber::new(staged.number);
+                let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
+                file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+            } else if synced.insert(lane.staging.device) {
+                syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
+            }
+        }
+        Ok(synced)
+    }
+
     /// Remembers that a directory's names are to be made durable.
     pub fn changed(&self, directory: ObjectId) {
         self.changed_directories.lock().unwrap().insert(directory.0);
@@ -243,21 +261,23 @@ impl Sink for PosixSink {
             .is_ok_and(|staging| super::large::has_journal(&staging, stem))
     }
 
-    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<()> {
-        let lanes = self.shared.lanes.read().unwrap();
-        let mut synced: HashSet<u64> = HashSet::new();
-        for staged in group {
-            let lane = &lanes[staged.lane as usize];
-            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let name = FileNumber::new(staged.number);
-                let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
-                file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
-            } else if synced.insert(lane.staging.device) {
-                syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
-            }
+    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
+        let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
+        let synced = self.shared.sync_contents(group);
+        // What a file system's own sync did not cover is left to `sync_names`.
+        let is_covered = |key: &u64| {
+            let directory = self.shared.tree.open(*key);
+            let device = directory.and_then(|directory| Ok(fstat(&directory)?.st_dev));
+            synced.as_ref().is_ok_and(|synced| device.is_ok_and(|device| synced.contains(&device)))
+        };
+        let mut changed = self.shared.changed_directories.lock().unwrap();
+        let mut is_all = true;
+        for key in named.into_iter().filter(|key| !is_covered(key)) {
+            is_all = false;
+            changed.insert(key);
         }
-        Ok(())
+        drop(changed);
+        synced.map(|_| is_all)
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
