@@ -19,5 +19,7 @@ mod crc64;
 pub mod sample;
 pub mod statistics;
 pub mod environment;
+pub mod plot;
+pub mod published;
 pub mod report;
 pub mod error;
