@@ -92,7 +92,8 @@ pub struct Outcome {
 impl Outcome {
     /// Whether everything ran to its end and no claim failed.
     pub fn holds(&self) -> bool {
-        let is_good = |done: &Done| done.failure.is_none() && done.checks.iter().all(|check| check.verdict != Verdict::Fail);
+        let is_good =
+            |done: &Done| done.failure.is_none() && done.checks.iter().all(|check| check.verdict != Verdict::Fail);
         !self.is_cancelled && self.done.iter().all(is_good)
     }
 }
@@ -147,7 +148,8 @@ fn share(budget: Option<Duration>, elapsed: Duration, items: &[&Item]) -> Durati
 
 /// Holds the laboratory against its gates: what does not pass makes verdicts void.
 fn doubts(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<String>> {
-    let condition = Condition { bits_per_second: options.bits_per_second.or(Some(1_000_000_000)), ..Condition::default() };
+    let condition =
+        Condition { bits_per_second: options.bits_per_second.or(Some(1_000_000_000)), ..Condition::default() };
     let gates = GATES.map(str::to_owned);
     progress("the laboratory is held against its gates");
     let report = validate(&condition.scenario(options.seed)?, Depth::Quick, &gates, &mut |_| ())?;
@@ -155,7 +157,12 @@ fn doubts(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Strin
     let text = serde_json::to_string_pretty(&report).expect("plain values serialise") + "\n";
     std::fs::write(&path, text).map_err(Error::io("write", &path))?;
     let is_doubt = |gate: &&lab::validate::Gate| !matches!(gate.verdict, lab::validate::Verdict::Pass);
-    Ok(report.gates.iter().filter(is_doubt).map(|gate| format!("gate {} {}: {}", gate.id, gate.title, gate.measured)).collect())
+    Ok(report
+        .gates
+        .iter()
+        .filter(is_doubt)
+        .map(|gate| format!("gate {} {}: {}", gate.id, gate.title, gate.measured))
+        .collect())
 }
 
 #[cfg(test)]
@@ -166,10 +173,8 @@ mod tests {
     fn the_budget_is_divided_by_weight_and_what_an_item_saves_goes_to_the_others() {
         let items: Vec<&Item> = ITEMS.iter().filter(|item| item.run.is_some()).collect();
         let whole = Duration::from_secs(3600);
-        let of_all: f64 = items
-            .iter()
-            .map(|item| item.weight / items.iter().map(|item| item.weight).sum::<f64>())
-            .sum();
+        let of_all: f64 =
+            items.iter().map(|item| item.weight / items.iter().map(|item| item.weight).sum::<f64>()).sum();
         assert!((of_all - 1.0).abs() < 1e-9);
         let last = &items[items.len() - 1..];
         let left = share(Some(whole), Duration::from_secs(3000), last).as_secs_f64();

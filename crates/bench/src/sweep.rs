@@ -12,13 +12,13 @@ mod plan;
 mod journal;
 mod run;
 mod clients;
-mod series;
+pub(crate) mod series;
 mod pairs;
 mod figures;
 mod grid;
 
 pub use condition::Condition;
-pub use figures::{Figures, Row, tables};
+pub use figures::{Figures, Row, mean_and_deviation, tables};
 pub use grid::variants;
 pub use journal::Journal;
 pub use plan::{Cell, Plan, shown_size, thinned};
@@ -84,7 +84,9 @@ impl Axes {
         let mut conditions = vec![Condition { has_stock_hosts: self.has_stock_hosts, ..Condition::default() }];
         vary(&mut conditions, &self.rates, |condition, rate| condition.bits_per_second = *rate);
         vary(&mut conditions, &self.losses, |condition, loss| condition.loss = *loss);
-        vary(&mut conditions, &self.congestion_controls, |condition, name| condition.congestion_control.clone_from(name));
+        vary(&mut conditions, &self.congestion_controls, |condition, name| {
+            condition.congestion_control.clone_from(name)
+        });
         vary(&mut conditions, &self.streams, |condition, streams| condition.streams = *streams);
         vary(&mut conditions, &self.windows, |condition, bytes| condition.window_bytes = *bytes);
         vary(&mut conditions, &self.clients, |condition, clients| condition.clients = *clients);

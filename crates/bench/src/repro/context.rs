@@ -8,6 +8,7 @@ use super::judge::{Check, Verdict};
 use super::{Done, Item, Options, index};
 use crate::error::{Error, Kind, Result};
 use crate::plot::Plot;
+use crate::sample::Sample;
 use crate::sweep::{self, Axes, Figures, Outcome};
 use crate::tool::{self, Variant};
 
@@ -22,6 +23,8 @@ pub struct Context<'a> {
     checks: Vec<Check>,
     notes: Vec<String>,
     plots: Vec<Plot>,
+    /// Of the sweep that ran last.
+    pub samples: Vec<Sample>,
     started: Instant,
 }
 
@@ -36,7 +39,20 @@ impl<'a> Context<'a> {
     ) -> Context<'a> {
         let dir = options.out.join(item.id);
         let (checks, notes, plots, started) = (Vec::new(), Vec::new(), Vec::new(), Instant::now());
-        Context { item, options, dir, budget, cancel, progress, doubts, checks, notes, plots, started }
+        Context {
+            item,
+            options,
+            dir,
+            budget,
+            cancel,
+            progress,
+            doubts,
+            checks,
+            notes,
+            plots,
+            samples: Vec::new(),
+            started,
+        }
     }
 
     /// The rate of the item's links unless the caller named another.
@@ -91,7 +107,8 @@ impl<'a> Context<'a> {
         if !outcome.is_complete {
             self.note(format!("{settled} of {planned} runs settled; the same command goes on"));
         }
-        Ok(Figures::of(outcome.samples()))
+        self.samples = outcome.report.samples;
+        Ok(Figures::of(&self.samples))
     }
 
     /// The share of the time differs a little from run to run, and the plan follows from it: what was begun with another

@@ -10,7 +10,8 @@ use crate::plot::Plot;
 
 /// `checks.md` and `checks.json` beside the bundle of the item.
 pub fn write_item(item: &Item, done: &Done, plots: &[Plot], dir: &Path) -> Result<()> {
-    let mut text = format!("# {}: {}\n\nPublished: {}\n\nHere: {}\n\n", item.id, item.title, item.published, item.adapted);
+    let mut text =
+        format!("# {}: {}\n\nPublished: {}\n\nHere: {}\n\n", item.id, item.title, item.published, item.adapted);
     text += &checks(done);
     for note in &done.notes {
         let _ = writeln!(text, "- {note}");
@@ -33,7 +34,13 @@ pub fn write(done: &[Done], options: &Options) -> Result<()> {
              compare with the published ones. Each folder has raw samples, tables, plots and the plan.\n\n\
              | item | | verdicts | folder |\n|---|---|---|---|\n";
     for item in done {
-        let _ = writeln!(text, "| {0} | {1} | {2} | [claims]({0}/checks.md), [report]({0}/report.html) |", item.id, item.title, verdicts(item));
+        let _ = writeln!(
+            text,
+            "| {0} | {1} | {2} | [claims]({0}/checks.md), [report]({0}/report.html) |",
+            item.id,
+            item.title,
+            verdicts(item)
+        );
     }
     for item in done {
         let _ = write!(text, "\n## {}: {}\n\n{}", item.id, item.title, checks(item));
@@ -64,7 +71,14 @@ fn checks(done: &Done) -> String {
     }
     text += "| claim | measured | condition or published | verdict |\n|---|---|---|---|\n";
     for check in &done.checks {
-        let _ = writeln!(text, "| {} | {} | {} | {} |", check.claim, check.measured, check.expected, check.verdict.word().trim());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} |",
+            check.claim,
+            check.measured,
+            check.expected,
+            check.verdict.word().trim()
+        );
     }
     text.push('\n');
     text
@@ -92,7 +106,8 @@ fn html(done: &[Done]) -> String {
             let word = check.verdict.word().trim();
             let cells = [&check.claim, &check.measured, &check.expected].map(|cell| escape(cell));
             let class = word.to_ascii_lowercase();
-            let _ = write!(text, "<tr><td>{}<td>{}<td>{}<td class=\"{class}\">{word}</tr>", cells[0], cells[1], cells[2]);
+            let _ =
+                write!(text, "<tr><td>{}<td>{}<td>{}<td class=\"{class}\">{word}</tr>", cells[0], cells[1], cells[2]);
         }
         text += "</table>";
     }

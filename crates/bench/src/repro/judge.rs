@@ -33,7 +33,11 @@ impl Check {
 
     pub fn within(claim: impl Into<String>, low: f64, high: f64, measured: Option<f64>) -> Check {
         let holds = |value: f64| (low..=high).contains(&value);
-        Check::of(claim, format!("{} to {}", shown(low), shown(high)), measured.map(|value| (shown(value), holds(value))))
+        Check::of(
+            claim,
+            format!("{} to {}", shown(low), shown(high)),
+            measured.map(|value| (shown(value), holds(value))),
+        )
     }
 
     /// A figure without a condition.

@@ -10,10 +10,12 @@ use lab::record::reasons_to_void;
 
 use super::plan::omitted;
 use super::*;
+use crate::account::Split;
 use crate::compare::run::{FAILURES_MAX, Lane, Race, shown_sample};
 use crate::compare::{self, SetRecord};
 use crate::error::{Error, Kind};
 use crate::manifest::Manifest;
+use crate::process::Server;
 use crate::reference::{self, empty_sample};
 use crate::sample::State;
 use crate::tool::{self, Bed, Class, Set, Tool};
@@ -218,7 +220,8 @@ impl Sweep<'_> {
         deliveries.iter().try_for_each(|delivery| remove_tree(delivery))?;
         let client = lane.tool.client(bed, &work.set, &deliveries[0]);
         let emulator_seconds = || bed.lab.and_then(Lab::snapshot).map_or(0.0, |snapshot| snapshot.cpu_seconds);
-        let before = emulator_seconds();
+        let split = || lane.server.as_ref().map_or(Split::default(), Server::split).plus(Split::of_children());
+        let (before, split_before) = (emulator_seconds(), split());
         let counter = series::Counter::start(bed.lab.filter(|_| self.options.with_series))?;
         let mut sample = self.with_race(bed, |race| {
             let set = work.set.name.clone();
@@ -228,6 +231,7 @@ impl Sweep<'_> {
                 several => clients::run(race, lane, &work.set, several, round),
             }
         })?;
+        let split = split().since(split_before);
         if let Some(series) = counter.map(series::Counter::finish) {
             series::write(&self.options.out, condition, &sample, &series)?;
         }
@@ -242,9 +246,8 @@ impl Sweep<'_> {
             remove_tree(delivery)?;
         }
         let share = cpu_share(&sample, emulator_seconds() - before);
-        if share > CPU_SHARE_MAX && sample.state != State::Failed {
-            let label = format!("CPU bound: {:.0} % of all processors", share * 100.0);
-            sample.note = if sample.note.is_empty() { label } else { format!("{}; {label}", sample.note) };
+        if sample.state != State::Failed {
+            label(&mut sample, share, split);
         }
         Ok(sample)
     }
@@ -299,8 +302,13 @@ impl Sweep<'_> {
         };
         let flow = Flow { streams, ..Flow::lasting(Duration::from_secs_f64(seconds), omitted) };
         let before = lab.snapshot().unwrap_or_default();
+        let counter = series::Counter::start(Some(lab).filter(|_| self.options.with_series))?;
         let received = flow.run(lab, &sites[0].name, &sites[1].name, || ())?;
         let reasons = reasons_to_void(&before, &lab.snapshot().unwrap_or_default());
+        if let (Some(series), false) = (counter.map(series::Counter::finish), from_start) {
+            let (name, text) = (flow_name(streams), condition.to_string());
+            series::write(&self.options.out, &text, &empty_sample(&name, 1), &series)?;
+        }
         Ok(Sample {
             state: if reasons.is_empty() { State::Counted } else { State::Void },
             seconds: received.seconds,
@@ -411,11 +419,12 @@ enum Ceiling {
 fn ceilings(plan: &Plan) -> Vec<(String, Ceiling)> {
     let mut ceilings = Vec::new();
     for &streams in &plan.ceiling_streams {
-        let streams_shown = format!("{streams} stream{}", if streams == 1 { "" } else { "s" });
-        ceilings.push((format!("flow, {streams_shown}"), Ceiling::Flow { streams, from_start: false }));
+        let name = flow_name(streams);
         if plan.start_seconds.is_some() {
-            ceilings.push((format!("{FROM_START}, {streams_shown}"), Ceiling::Flow { streams, from_start: true }));
+            let started = name.replacen("flow", FROM_START, 1);
+            ceilings.push((started, Ceiling::Flow { streams, from_start: true }));
         }
+        ceilings.push((name, Ceiling::Flow { streams, from_start: false }));
     }
     if plan.with_iperf && reference::iperf_version().is_ok() {
         ceilings.push((IPERF.into(), Ceiling::Iperf));
@@ -423,8 +432,23 @@ fn ceilings(plan: &Plan) -> Vec<(String, Ceiling)> {
     ceilings
 }
 
+fn flow_name(streams: usize) -> String {
+    format!("flow, {streams} stream{}", if streams == 1 { "" } else { "s" })
+}
+
 /// Of all processors: both ends, the emulator, others, and what the host took away.
 fn cpu_share(sample: &Sample, emulator_seconds: f64) -> f64 {
     let used = sample.cpu_seconds() + emulator_seconds + sample.foreign_cpu_seconds + sample.steal_seconds;
     used / (dataset::cores() as f64 * sample.seconds.max(1e-3))
+}
+
+/// What a reader must know of a run that is no failure.
+fn label(sample: &mut Sample, cpu_share: f64, split: Split) {
+    let mut words: Vec<String> =
+        Some(std::mem::take(&mut sample.note)).into_iter().filter(|note| !note.is_empty()).collect();
+    if cpu_share > CPU_SHARE_MAX {
+        words.push(format!("CPU bound: {:.0} % of all processors", cpu_share * 100.0));
+    }
+    words.push(format!("user {:.2} s, system {:.2} s", split.user_seconds, split.system_seconds));
+    sample.note = words.join("; ");
 }

@@ -41,7 +41,8 @@ impl Counter {
             }
         };
         let thread = thread::Builder::new().name("counters".into()).spawn(count);
-        let thread = thread.map_err(|source| Error { kind: Kind::Failed, ..Error::io("count at", &namespace)(source) })?;
+        let thread =
+            thread.map_err(|source| Error { kind: Kind::Failed, ..Error::io("count at", &namespace)(source) })?;
         Ok(Some(Counter { is_over, thread }))
     }
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod sweep;
+mod repro;
 mod values;
 
 use crate::exit::Result;
@@ -18,11 +19,13 @@ pub struct Args {
 enum Part {
     Compare(Box<compare::Args>),
     Sweep(Box<sweep::Args>),
+    Repro(repro::Args),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     match args.part {
         Part::Compare(args) => compare::run(*args),
         Part::Sweep(args) => sweep::run(*args),
+        Part::Repro(args) => repro::run(args),
     }
 }
