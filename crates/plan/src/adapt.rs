@@ -116,7 +116,10 @@ enum Phase {
 
 #[derive(Debug)]
 struct Measurement {
-    from: StreamSample,
+    from_us: u64,
+    from_delivered_bytes: u64,
+    from_busy_us: u64,
+    from_window_limited_us: u64,
     queue_us_sum: u64,
     samples: u64,
 }
@@ -185,7 +188,7 @@ impl Adaptation {
             Phase::Measuring(measurement) => {
                 measurement.queue_us_sum = measurement.queue_us_sum.saturating_add(queue_us(sample));
                 measurement.samples += 1;
-                let us = sample.at_us.saturating_sub(measurement.from.at_us);
+                let us = sample.at_us.saturating_sub(measurement.from_us);
                 if us < round_trips(sample, MEASURE_ROUND_TRIPS, MEASURE_US_MIN) {
                     return None;
                 }
@@ -259,13 +262,20 @@ impl Adaptation {
 
 impl Measurement {
     fn new(sample: &StreamSample) -> Measurement {
-        Measurement { from: sample.clone(), queue_us_sum: 0, samples: 0 }
+        Measurement {
+            from_us: sample.at_us,
+            from_delivered_bytes: sample.delivered_bytes,
+            from_busy_us: sample.busy_us,
+            from_window_limited_us: sample.window_limited_us,
+            queue_us_sum: 0,
+            samples: 0,
+        }
     }
 
     /// Bytes per second.
     fn rate(&self, to: &StreamSample) -> f64 {
-        let us = to.at_us.saturating_sub(self.from.at_us).max(1);
-        to.delivered_bytes.saturating_sub(self.from.delivered_bytes) as f64 * 1e6 / us as f64
+        let us = to.at_us.saturating_sub(self.from_us).max(1);
+        to.delivered_bytes.saturating_sub(self.from_delivered_bytes) as f64 * 1e6 / us as f64
     }
 
     fn queue_stands(&self, sample: &StreamSample) -> bool {
@@ -274,8 +284,8 @@ impl Measurement {
     }
 
     fn window_share(&self, to: &StreamSample) -> f64 {
-        let busy_us = to.busy_us.saturating_sub(self.from.busy_us);
-        let limited_us = to.window_limited_us.saturating_sub(self.from.window_limited_us);
+        let busy_us = to.busy_us.saturating_sub(self.from_busy_us);
+        let limited_us = to.window_limited_us.saturating_sub(self.from_window_limited_us);
         if busy_us == 0 { 0.0 } else { limited_us as f64 / busy_us as f64 }
     }
 }
