@@ -90,7 +90,7 @@ impl Simulation {
         let queue = if is_full { 0.5 * path.queue } else { 0.0 };
         sample.rtt_us = (path.rtt_us as f64 * (1.0 + queue)) as u64;
         let loses = path.by_loss.is_finite() || is_full;
-        sample.retransmits += u64::from(loses && sample.at_us % 500_000 == 0);
+        sample.retransmits += u64::from(loses && sample.at_us.is_multiple_of(500_000));
         sample.busy_us += sample.streams as u64 * TICK_US;
         let is_window = path.by_window < path.by_loss && wanted <= path.link.min(path.sender);
         sample.window_limited_us += if is_window { sample.streams as u64 * TICK_US * 9 / 10 } else { 0 };
