@@ -500,7 +500,7 @@ impl Lanes {
 }
 
 /// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells
-/// every second, and sees the queue of the path on its control stream.
+/// every second; rate and round trip are those of its own sockets.
 fn sample(shared: &Shared, running: &Running, state: &LaneState, at_us: u64) -> StreamSample {
     let (facts_here, flow) = running.watch.sample();
     let is_sender = matches!(running.job, Job::Send(_));
@@ -510,7 +510,6 @@ fn sample(shared: &Shared, running: &Running, state: &LaneState, at_us: u64) -> 
     };
     let snapshot = progress.snapshot();
     let facts = if is_sender { facts_here } else { snapshot.stream_facts };
-    let (rtt_us, rtt_var_us) = if is_sender { (flow.rtt_us, flow.rtt_var_us) } else { shared.session.round_trip_us() };
     let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
     let counts = &snapshot.counts;
     let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
@@ -525,8 +524,8 @@ fn sample(shared: &Shared, running: &Running, state: &LaneState, at_us: u64) -> 
         busy_us: facts.busy_us,
         window_limited_us: facts.receive_window_limited_us.saturating_add(facts.send_buffer_limited_us),
         rtt_us_min: if facts.rtt_us_min > 0 { facts.rtt_us_min } else { shared.session.rtt_us() },
-        rtt_us,
-        rtt_var_us,
+        rtt_us: flow.rtt_us,
+        rtt_var_us: flow.rtt_var_us,
         sender,
         receiver,
         left_bytes: snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes)),

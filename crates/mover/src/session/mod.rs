@@ -112,12 +112,6 @@ impl Session {
         self.connection.get().and_then(Aborter::tcp_info).map_or(0, |info| u64::from(info.rtt_us_min))
     }
 
-    /// Smoothed round trip time of the control stream and its variation; 0 when they are not known.
-    pub fn round_trip_us(&self) -> (u64, u64) {
-        let info = self.connection.get().and_then(Aborter::tcp_info);
-        info.map_or((0, 0), |info| (u64::from(info.rtt_us), u64::from(info.rtt_var_us)))
-    }
-
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
         let running = Arc::new(Running { job, watch: StreamWatch::default(), lanes: AtomicU32::new(0) });
         self.jobs.lock().unwrap().insert(number, running.clone());

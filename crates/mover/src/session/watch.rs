@@ -22,7 +22,8 @@ pub struct Flow {
     pub streams_open: u32,
     /// Acknowledged by the other side's kernel, or received by this one's; records and handshakes included.
     pub moved_bytes: u64,
-    /// Smoothed round trip and its variation, means over the streams; 0 when none is open.
+    /// Round trip as the sending or the receiving end has it, and its variation, 0 where the kernel keeps none: means
+    /// over the streams.
     pub rtt_us: u64,
     pub rtt_var_us: u64,
 }
@@ -52,8 +53,10 @@ impl StreamWatch {
         for stream in self.streams.lock().unwrap().iter_mut() {
             if let Some(info) = stream.aborter.tcp_info() {
                 flow.streams_open += 1;
-                flow.rtt_us += u64::from(info.rtt_us);
-                flow.rtt_var_us += u64::from(info.rtt_var_us);
+                // A receiver sends nothing whose round trip tells of the queue; what arrives echoes its time stamps.
+                let is_receiving = info.bytes_received > info.bytes_acked;
+                flow.rtt_us += u64::from(if is_receiving { info.receive_rtt_us } else { info.rtt_us });
+                flow.rtt_var_us += u64::from(if is_receiving { 0 } else { info.rtt_var_us });
                 stream.moved_bytes = info.bytes_acked + info.bytes_received;
                 stream.facts = StreamFacts {
                     streams: 1,
