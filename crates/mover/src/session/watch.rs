@@ -13,11 +13,24 @@ struct Watched {
     aborter: Aborter,
     /// The last sample; it stays when the stream is gone.
     facts: StreamFacts,
+    moved_bytes: u64,
+}
+
+/// What all streams together have moved, and how long packets take on those that are open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flow {
+    pub streams_open: u32,
+    /// Acknowledged by the other side's kernel, or received by this one's; records and handshakes included.
+    pub moved_bytes: u64,
+    /// Round trip as the sending or the receiving end has it, and its variation, 0 where the kernel keeps none: means
+    /// over the streams.
+    pub rtt_us: u64,
+    pub rtt_var_us: u64,
 }
 
 impl StreamWatch {
     pub fn add(&self, aborter: Aborter) {
-        self.streams.lock().unwrap().push(Watched { aborter, facts: StreamFacts::default() });
+        self.streams.lock().unwrap().push(Watched { aborter, facts: StreamFacts::default(), moved_bytes: 0 });
     }
 
     /// Streams that are still there.
@@ -31,9 +44,20 @@ impl StreamWatch {
 
     /// Sums over all streams, those that are gone by their last sample.
     pub fn facts(&self) -> StreamFacts {
-        let mut sum = StreamFacts::default();
+        self.sample().0
+    }
+
+    /// The same, and what it amounts to at this moment.
+    pub fn sample(&self) -> (StreamFacts, Flow) {
+        let (mut sum, mut flow) = (StreamFacts::default(), Flow::default());
         for stream in self.streams.lock().unwrap().iter_mut() {
             if let Some(info) = stream.aborter.tcp_info() {
+                flow.streams_open += 1;
+                // A receiver sends nothing whose round trip tells of the queue; what arrives echoes its time stamps.
+                let is_receiving = info.bytes_received > info.bytes_acked;
+                flow.rtt_us += u64::from(if is_receiving { info.receive_rtt_us } else { info.rtt_us });
+                flow.rtt_var_us += u64::from(if is_receiving { 0 } else { info.rtt_var_us });
+                stream.moved_bytes = info.bytes_acked + info.bytes_received;
                 stream.facts = StreamFacts {
                     streams: 1,
                     rtt_us_min: u64::from(info.rtt_us_min),
@@ -43,6 +67,7 @@ impl StreamWatch {
                     send_buffer_limited_us: info.sndbuf_limited_us,
                 };
             }
+            flow.moved_bytes += stream.moved_bytes;
             let facts = &stream.facts;
             sum.streams += facts.streams;
             sum.retransmits += facts.retransmits;
@@ -53,6 +78,8 @@ impl StreamWatch {
                 sum.rtt_us_min = facts.rtt_us_min;
             }
         }
-        sum
+        let open = u64::from(flow.streams_open.max(1));
+        (flow.rtt_us, flow.rtt_var_us) = (flow.rtt_us / open, flow.rtt_var_us / open);
+        (sum, flow)
     }
 }
