@@ -8,10 +8,11 @@ use super::table::Listed;
 use super::write::Large;
 use super::{Outcome, Published, ReceiveJob};
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
+use crate::progress::CommitClock;
 use model::options::Verify;
+use model::progress::Stage;
 use model::{ChunkHasher, Digest, FailureKind};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::Staged;
@@ -26,7 +27,6 @@ pub enum Item {
 pub struct Committer {
     queue: Mutex<VecDeque<Item>>,
     changed: Condvar,
-    is_busy: AtomicBool,
 }
 
 impl Committer {
@@ -38,11 +38,6 @@ impl Committer {
         }
         queue.push_back(item);
         self.changed.notify_all();
-    }
-
-    /// A group is on its way to storage: lanes that wait now wait for it.
-    pub fn is_busy(&self) -> bool {
-        self.is_busy.load(Relaxed)
     }
 
     pub fn wake(&self) {
@@ -63,15 +58,15 @@ impl Committer {
 
 pub fn run(job: &Arc<ReceiveJob>) {
     let mut last_checkpoint = Instant::now();
+    let mut clock = job.progress.commit_clock();
     loop {
         let group = job.committer.take(Duration::from_millis(500));
         if job.end.is_set() {
             return discard(job, group);
         }
         if !group.is_empty() {
-            job.committer.is_busy.store(true, Relaxed);
-            commit(job, group);
-            job.committer.is_busy.store(false, Relaxed);
+            commit(job, group, &mut clock);
+            clock.enter(None);
         }
         if last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL {
             let large = job.table.lock().unwrap().large_objects();
@@ -93,7 +88,8 @@ fn discard(job: &ReceiveJob, group: Vec<Item>) {
     }
 }
 
-fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
+fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, clock: &mut CommitClock) {
+    clock.enter(Some(Stage::Sync));
     let mut outcome = Outcome::default();
     let mut small = group.iter().filter_map(|item| match item {
         Item::Small { staged, .. } => Some(*staged),
@@ -113,8 +109,13 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
     }
     for item in group {
         match item {
-            Item::Large(large) => publish_large(job, &large, true, &mut outcome),
+            // Made durable by itself: most of it is waiting for storage.
+            Item::Large(large) => {
+                clock.enter(Some(Stage::Sync));
+                publish_large(job, &large, true, &mut outcome);
+            }
             Item::Small { listed, index, staged, digest, size_bytes } => {
+                clock.enter(Some(Stage::Publish));
                 if !survives_reread(job, &listed, index, staged, digest) {
                     continue;
                 }
@@ -128,6 +129,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>) {
             }
         }
     }
+    clock.enter(Some(Stage::Sync));
     match job.sink.sync_names() {
         Ok(()) => job.settle(outcome),
         // Names that storage did not confirm are not settled: the job ends, and its next attempt looks again.

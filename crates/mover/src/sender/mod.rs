@@ -13,7 +13,7 @@ mod send;
 
 pub(crate) use read::ChunkReader;
 pub(crate) use send::send_chunk_payload;
-pub(crate) use send::{ChunkTarget, read_small};
+pub(crate) use send::{ChunkTarget, digest_small, read_small};
 pub use send::{LaneEnd, run_lane};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -382,6 +382,11 @@ impl SendJob {
         let facts = *self.progress.stream_facts.lock().unwrap();
         let times: LaneTimes = self.progress.here();
         self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
+    }
+
+    /// Nothing is left to send, as far as is known now.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.book.lock().unwrap().split.is_complete()
     }
 
     pub fn is_listing_complete(&self) -> bool {
