@@ -14,7 +14,7 @@ pub enum Stage {
     Seal = 2,
     /// Sender: inside a socket send.
     Send = 3,
-    /// Sender: the receiver's credit is used up.
+    /// Sender: everything is sent, or all that may be, and the receiver has not confirmed it.
     Credit = 4,
     /// Receiver: inside a socket receive.
     Receive = 5,

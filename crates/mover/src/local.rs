@@ -161,7 +161,11 @@ impl Lane<'_> {
     fn run(&mut self) -> Result<(), Refusal> {
         loop {
             self.target.clock.enter(Stage::Scan);
-            let Some(work) = self.sender.claim(self.number, &mut |_| {}) else { return Ok(()) };
+            let clock = &mut self.target.clock;
+            let work = self.sender.claim(self.number, &mut |is_credit| {
+                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            });
+            let Some(work) = work else { return Ok(()) };
             match work {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,
                 Work::Chunk { batch, index, extent } => self.copy_chunk(&batch.objects[index], extent)?,

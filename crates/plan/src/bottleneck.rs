@@ -9,7 +9,7 @@
 //! | destination | wait in `Send`, `Credit` or `Scan` | mostly in `Create`, `Write`, `Sync` or `Publish` |
 //! | network | wait in `Send` | wait in `Receive` |
 //! | finding work | wait in `Scan` | wait in `Receive` |
-//! | durability | wait in `Scan` or `Credit` | wait in `Receive` while the thread that commits groups works |
+//! | durability | wait in `Credit` | wait in `Receive` while the thread that commits groups works |
 //! | processors | on a processor nearly all the time they could be | or these |
 //! | memory | wait in `Memory` | or these |
 //!
@@ -108,15 +108,19 @@ struct Pair<'a> {
     sender: Side,
     receiver: Side,
     facts: &'a StreamFacts,
-    /// Share of the sender's waits for work or credit that the receiver's commits account for.
-    charged: f64,
+    /// Share of the sender's time in which it waited for confirmation while nobody at the receiver worked.
+    credit: f64,
+    /// Share in which it did while some of the receiver's lanes worked, the others having nothing to do.
+    confirming: f64,
 }
 
 impl<'a> Pair<'a> {
     fn new(sender: Side, mut receiver: Side, facts: &'a StreamFacts) -> Pair<'a> {
-        let upstream = sender.share(Stage::Scan) + sender.share(Stage::Credit);
-        let charged = receiver.charge_commit(upstream, Stage::Receive);
-        Pair { sender, receiver, facts, charged }
+        let working = (receiver.busy() * receiver.lanes).min(1.0);
+        let credit = sender.share(Stage::Credit);
+        let credit = credit - receiver.charge_commit(credit, Stage::Receive);
+        let confirming = credit.min(working);
+        Pair { sender, receiver, facts, credit: credit - confirming, confirming }
     }
 
     fn judge(&self, words: &Words) -> Bottleneck {
@@ -127,18 +131,17 @@ impl<'a> Pair<'a> {
         let wait = |weight: f64| if is_exhausted { 0.0 } else { weight };
         let memory = |side: &Side| if self.is_path_full() { 0.0 } else { wait(side.share(Stage::Memory)) };
         let busier = if sender.busy() > receiver.busy() { Role::Sender } else { Role::Receiver };
-        let scan_charged = self.charged.min(sender.share(Stage::Scan));
         let cause = heaviest(&[
             (Cause::Memory(Role::Sender), memory(sender)),
             (Cause::Memory(Role::Receiver), memory(receiver)),
-            (Cause::Work(Role::Receiver), receiver.busy()),
+            (Cause::Work(Role::Receiver), receiver.busy().max(self.confirming)),
             (Cause::Work(Role::Sender), sender.busy()),
             (Cause::Processors(Role::Receiver), receiver.exhaustion()),
             (Cause::Processors(Role::Sender), sender.exhaustion()),
             (Cause::Processors(busier), shared),
             (Cause::Network, wait(self.network())),
-            (Cause::Scan, wait(self.upstream_wait(Stage::Scan) - scan_charged)),
-            (Cause::Credit, wait(self.upstream_wait(Stage::Credit) - (self.charged - scan_charged))),
+            (Cause::Scan, wait(self.upstream_wait(Stage::Scan))),
+            (Cause::Credit, wait(self.credit)),
         ]);
         let found = match cause {
             Some(Cause::Memory(role)) => words.memory(self.side(role)),
@@ -209,9 +212,9 @@ impl<'a> Pair<'a> {
 
 /// Judges from one side: a local copy has only one, and a peer may not have told of itself.
 fn alone(mut side: Side, words: &Words) -> Bottleneck {
-    let waited = if side.role == Role::Receiver { Stage::Receive } else { Stage::Scan };
-    let upstream = if side.role == Role::Local { side.share(Stage::Scan) } else { 0.0 };
-    side.charge_commit(upstream, waited);
+    if side.role == Role::Local {
+        side.charge_commit(1.0, Stage::Credit);
+    }
     let side = &side;
     let is_exhausted = side.exhaustion() > 0.0;
     let neighbour = if side.role == Role::Receiver { Stage::Receive } else { Stage::Send };

@@ -224,12 +224,21 @@ fn mixtures_and_other_limits_are_told_apart() {
             },
             Case {
                 what: "one thread renames what many lanes have staged",
-                sender: side(6, &[(Scan, 62), (Read, 4), (Credit, 26), (Send, 8)]),
+                sender: side(6, &[(Read, 4), (Credit, 88), (Send, 8)]),
                 receiver: committing(18, 70, side(10, &[(Receive, 86), (Create, 8), (Write, 6)])),
                 facts: facts(40, 0, 0, 0),
                 stage: "publish",
-                share_percent: 68.5,
+                share_percent: 68.4,
                 says: "giving files their final names (sync 18 %)",
+            },
+            Case {
+                what: "one lane creates, the other has nothing to do",
+                sender: side(1, &[(Read, 1), (Credit, 98), (Send, 1)]),
+                receiver: side(4, &[(Receive, 50), (Open, 2), (Create, 30), (Publish, 18)]),
+                facts: facts(40, 0, 0, 0),
+                stage: "create",
+                share_percent: 30.0,
+                says: "creating files (publish 18 %)",
             },
             Case {
                 what: "groups are committed all the time, behind a thin link",
@@ -470,7 +479,7 @@ fn a_local_copy_is_judged_from_both_clocks_of_its_lanes() {
             ),
             case(
                 "the last group becomes durable",
-                side(12, &[(Scan, 70), (Read, 12), (Publish, 18)]),
+                side(12, &[(Credit, 70), (Read, 12), (Publish, 18)]),
                 committing(66, 2, side(12, &[(Receive, 72), (Digest, 2), (Create, 14), (Write, 12)])),
                 "sync",
                 66.0,

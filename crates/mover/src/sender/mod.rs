@@ -307,7 +307,8 @@ impl SendJob {
         }
     }
 
-    /// The next unit of work, waiting for it; `None` when the job is over.
+    /// The next unit of work, waiting for it; `None` when the job is over. `on_wait` hears whether the receiver has to
+    /// confirm something before there is work.
     pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
@@ -317,7 +318,7 @@ impl SendJob {
             match book.split.claim(lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
-                Claim::NoWork => on_wait(false),
+                Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
             }
             book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
