@@ -137,8 +137,8 @@ fn stolen_processors(judged: &mut Judged) {
     let burn = ["60", "taskset", "-c", &processor, "sh", "-c", "while :; do :; done"];
     let spawn = |_| Ends(Command::new("timeout").args(burn).stdin(Stdio::null()).spawn().unwrap());
     let _burners: Vec<_> = (0..3).map(spawn).collect();
-    judged.expect("processors stolen", &["cpu-sender"], &mut |n| {
-        let copy = bed.command("client", &["cp", "--json", "gen:1x48MiB", &format!("lab:stolen{n}/")]);
+    judged.expect("processors stolen", &["cpu-sender"], &mut |_| {
+        let copy = bed.command("client", &["cp", "--json", "gen:1x192MiB", "lab:null:"]);
         bed.finish(behind(&["taskset", "-c", &processor, "nice", "-n", "5"], &copy)).succeeded().done()
     });
 }
