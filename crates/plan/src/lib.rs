@@ -15,12 +15,14 @@ mod streams;
 mod adapt;
 mod side;
 mod bottleneck;
+mod verdict;
 mod time_left;
 
 pub use adapt::{Adaptation, StreamSample};
-pub use bottleneck::bottleneck;
+pub use bottleneck::{Amounts, Observed, bottleneck};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;
+pub use verdict::VERDICTS;
 
 #[cfg(test)]
 mod bottleneck_tests;

@@ -14,3 +14,4 @@ mod laboratories;
 mod streams;
 mod endpoints;
 mod demonstrations;
+mod attribution;
