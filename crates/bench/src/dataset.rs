@@ -11,6 +11,7 @@ mod content;
 mod spec;
 mod write;
 
+pub(crate) use content::Content;
 pub use spec::{Group, Plan, Sizes, Totals};
 
 use std::path::{Path, PathBuf};
