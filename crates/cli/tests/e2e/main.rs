@@ -13,3 +13,4 @@ mod events;
 mod laboratories;
 mod endpoints;
 mod demonstrations;
+mod measurements;
