@@ -13,6 +13,8 @@ mod workspace;
 mod process;
 mod account;
 mod reference;
+pub mod storage;
+pub mod roof;
 pub mod manifest;
 mod crc64;
 pub mod sample;

@@ -15,3 +15,4 @@ mod streams;
 mod endpoints;
 mod demonstrations;
 mod attribution;
+mod measurements;
