@@ -4,11 +4,15 @@
 //! - Tools alternate within a round, and rounds follow each other, so that slow drifts of the machine hit all alike.
 //! - Before every run the memory that the delivery needs is touched and given back; the delivery's folder is fresh.
 //! - The first round is discarded. A sample counts only if the client succeeded and every digest of the delivery agrees.
+//! - What a killed race left behind, processes included, is removed before the next begins.
 //! - A tool that is missing or that fails `FAILURES_MAX` times in a row is left out and named; the rest goes on.
 
+mod journal;
 pub(crate) mod run;
 
 pub use crate::workspace::Pauses;
+
+use journal::Journal;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +24,7 @@ use lab::record::Record;
 use lab::scenario::Scenario;
 use serde::Serialize;
 
+use crate::counters::Hosts;
 use crate::dataset::Plan;
 use crate::environment::Environment;
 use crate::error::{Error, Kind, Result};
@@ -42,6 +47,10 @@ pub struct Options {
     pub variants: Vec<Variant>,
     /// Of `tool::RIVALS`.
     pub rivals: Vec<String>,
+    /// Files that describe more rivals.
+    pub adapters: Vec<PathBuf>,
+    /// Go on with the race that was interrupted with the same `out`.
+    pub is_resumed: bool,
     /// Counted rounds; one more is run and discarded.
     pub rounds: u32,
     /// A client that takes longer is killed.
@@ -65,7 +74,9 @@ impl Default for Options {
         Options {
             sets: SETS_DEFAULT.map(str::to_owned).to_vec(),
             variants: Vec::new(),
-            rivals: tool::RIVALS.map(str::to_owned).to_vec(),
+            rivals: tool::RIVALS_DEFAULT.map(str::to_owned).to_vec(),
+            adapters: Vec::new(),
+            is_resumed: false,
             rounds: ROUNDS_DEFAULT,
             limit: Duration::from_secs(120),
             scenario: None,
@@ -100,6 +111,12 @@ pub struct ToolRecord {
     pub class: Class,
     pub version: String,
     pub protection: String,
+    pub is_encrypted: bool,
+    pub is_digested: bool,
+    /// What a person does before the first transfer.
+    pub setup_steps: Vec<String>,
+    /// What this program took for those of them that it does: configuration, keys, start of the server until it is ready.
+    pub setup_seconds: Option<f64>,
     /// As given, with the run's folder and addresses.
     pub server: String,
     /// Per set.
@@ -120,6 +137,10 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
         options.sets.iter().map(|set| Plan::parse(set, dataset::PER_DIR_DEFAULT, options.seed)).collect();
     let plans = plans?;
     let (tools, mut report) = enlist(options)?;
+    // Servers first, so that nobody writes to a folder that is being removed. Without the right to there are none.
+    if let Ok(_lock) = lab::lease::lock() {
+        lab::lease::remove_leftovers();
+    }
     let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
     report.environment.file_system = shown_file_system(workspace.path());
     let lab = join_hosts(&tools, options, &mut report)?;
@@ -128,16 +149,35 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     let bed = Bed { workspace: workspace.path(), delivered: &delivered, lab: lab.as_ref() };
     let tools: Vec<&dyn Tool> =
         tools.iter().map(AsRef::as_ref).filter(|tool| lab.is_some() || tool.class() != Class::Network).collect();
-    let mut race = run::Race { options, workspace: &workspace, bed: &bed, cancel, progress, report };
-    for (name, plan) in options.sets.iter().zip(&plans) {
-        race.race_set(name, plan, &tools)?;
-        race.save()?;
+    let hosts = lab.as_ref().map(Hosts::open).transpose()?;
+    let journal = take_up(options, &mut report)?;
+    let mut race = run::Race { options, workspace: &workspace, bed: &bed, hosts, cancel, progress, journal, report };
+    let outcome = race.run(&plans, &tools);
+    if let Err(error) = &outcome {
+        race.report.notes.push(format!("not complete: {}", error.chain()));
     }
-    if options.with_ceilings {
-        race.measure_ceilings()?;
-        race.save()?;
+    // What was measured is kept, whatever ended the race.
+    race.save()?;
+    outcome?;
+    if let Some(journal) = race.journal {
+        journal.remove()?;
     }
     Ok(race.report)
+}
+
+fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {
+    let Some(out) = &options.out else {
+        return match options.is_resumed {
+            true => Err(Error::usage("--resume", "needs --out, where the interrupted race has left its samples")),
+            false => Ok(None),
+        };
+    };
+    let (journal, samples) = Journal::open(out, &journal::identity(options, report), options.is_resumed)?;
+    if !samples.is_empty() {
+        report.notes.push(format!("resumed after {} runs of an interrupted race", samples.len()));
+    }
+    report.samples = samples;
+    Ok(Some(journal))
 }
 
 /// Finds the tools and their versions; a rival that is not there is recorded, ours must be there.
@@ -145,6 +185,14 @@ pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> 
     let mut wanted = tool::ours(&options.variants);
     for name in &options.rivals {
         wanted.push(tool::rival(name)?);
+    }
+    for file in &options.adapters {
+        wanted.push(tool::adapter(file)?);
+    }
+    for (index, tool) in wanted.iter().enumerate() {
+        if wanted[..index].iter().any(|other| other.name() == tool.name()) {
+            return Err(Error::usage(format!("rival {:?}", tool.name()), "two tools of one race have this name"));
+        }
     }
     let mut report = Report {
         environment: Environment::read(),
@@ -161,9 +209,18 @@ pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> 
     for tool in wanted {
         match tool.version() {
             Ok(version) => {
-                let (name, protection) = (tool.name().to_owned(), tool.protection().to_owned());
-                let (server, clients) = (String::new(), BTreeMap::new());
-                report.tools.push(ToolRecord { name, class: tool.class(), version, protection, server, clients });
+                report.tools.push(ToolRecord {
+                    name: tool.name().to_owned(),
+                    class: tool.class(),
+                    version,
+                    protection: tool.protection().to_owned(),
+                    is_encrypted: tool.guards().is_encrypted,
+                    is_digested: tool.guards().is_digested,
+                    setup_steps: tool.steps().into_iter().map(str::to_owned).collect(),
+                    setup_seconds: None,
+                    server: String::new(),
+                    clients: BTreeMap::new(),
+                });
                 tools.push(tool);
             }
             Err(error) if error.kind == Kind::Missing && !tool.is_ours() => {

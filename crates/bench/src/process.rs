@@ -3,7 +3,9 @@
 //! Invariants:
 //! - A client is started behind a gate: it waits, inside its namespace and with its output redirected, until the clock
 //!   starts. The measured time holds its exec, start-up, connection and work, not the making of its surroundings.
-//! - Every process is in a group of its own and is killed with it when its owner is dropped.
+//! - Every process is in a group of its own and is killed with it, and with descendants that left it, when its owner is dropped.
+//! - A process dies with the thread that started it, even if that is killed, unless it has changed its user meanwhile; what
+//!   lives in a laboratory is then removed with it, by the next one at the latest.
 //! - Processor time comes from the kernel's account of the process and the children it waited for; peak memory is the
 //!   largest single process of the tree, sampled every `SAMPLE_INTERVAL` (what it gains in its last interval is missed).
 
@@ -21,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::account::{Split, Stat, is_listening, tree, tree_peak_bytes};
+use crate::counters::Begun;
 use crate::error::{Error, Kind, Result};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
@@ -29,12 +32,16 @@ const SERVER_STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long the children of a server may outlive the client before their time is left out of the account.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// How exactly the moment is known at which content was under way.
+const FIRST_BYTE_INTERVAL: Duration = Duration::from_millis(1);
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// What a finished client used.
 #[derive(Debug)]
 pub struct Finished {
     pub seconds: f64,
+    /// From the start until content was under way; none if it never was, or nobody looked.
+    pub first_byte_seconds: Option<f64>,
     pub status: Option<ExitStatus>,
     /// It ran into the limit and was killed.
     pub is_killed: bool,
@@ -49,6 +56,7 @@ pub struct Finished {
 #[derive(Debug)]
 pub struct Gated {
     group: Group,
+    watched: Option<Begun>,
     stdout: PathBuf,
     stderr: PathBuf,
 }
@@ -71,7 +79,7 @@ impl Gated {
                 None => gate.env_remove(name),
             };
         }
-        let mut command = wrap(&gate)?;
+        let mut command = bound(&wrap(&gate)?);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut group = Group::spawn(&mut command)?;
         let mut line = String::new();
@@ -80,7 +88,12 @@ impl Gated {
         if line.trim() != "ready" {
             return Err(Error::new(Kind::Failed, "start", client.get_program().display(), "did not reach its gate"));
         }
-        Ok(Gated { group, stdout, stderr })
+        Ok(Gated { group, watched: None, stdout, stderr })
+    }
+
+    /// Also looks, while the client runs, when its content is under way.
+    pub fn watch(&mut self, counted: Begun) {
+        self.watched = Some(counted);
     }
 
     /// Opens the gate and waits for the end, the limit or the caller's wish to stop.
@@ -93,12 +106,26 @@ impl Gated {
         // A client that is gone already closes the pipe; its status tells.
         let _ = gate.write_all(b"go\n");
         drop(gate);
-        while !wait_readable(&pidfd, SAMPLE_INTERVAL)? {
+        let mut first_byte_seconds = None;
+        let mut sampled = started;
+        loop {
+            let is_awaited = self.watched.is_some() && first_byte_seconds.is_none();
+            let is_over = wait_readable(&pidfd, if is_awaited { FIRST_BYTE_INTERVAL } else { SAMPLE_INTERVAL })?;
+            if is_awaited && self.watched.as_ref().is_some_and(Begun::has_content_left) {
+                first_byte_seconds = Some(started.elapsed().as_secs_f64());
+            }
+            if is_over {
+                break;
+            }
+            if is_awaited && sampled.elapsed() < SAMPLE_INTERVAL && !cancel.load(Ordering::Relaxed) {
+                continue;
+            }
+            sampled = Instant::now();
             rss = rss.max(tree_peak_bytes(self.group.id()));
             server_rss = server_rss.max(server.map_or(0, Server::peak_bytes));
             is_killed = started.elapsed() > limit;
             if is_killed || cancel.load(Ordering::Relaxed) {
-                self.group.signal(Signal::KILL);
+                self.group.kill();
                 wait_readable(&pidfd, SERVER_STOP_LIMIT)?;
                 break;
             }
@@ -117,6 +144,7 @@ impl Gated {
         let server_rss_bytes_max = server_rss;
         Ok(Finished {
             seconds,
+            first_byte_seconds,
             status,
             is_killed,
             cpu_seconds,
@@ -146,7 +174,7 @@ impl Server {
     pub fn start(command: &mut Command, ready: &Ready, log: &Path, cancel: &AtomicBool) -> Result<Server> {
         let file = File::create(log).map_err(Error::io("create", log))?;
         let copy = file.try_clone().map_err(Error::io("create", log))?;
-        let mut group = Group::spawn(command.stdin(Stdio::null()).stdout(file).stderr(copy))?;
+        let mut group = Group::spawn(bound(command).stdin(Stdio::null()).stdout(file).stderr(copy))?;
         let deadline = Instant::now() + SERVER_START_LIMIT;
         let refuse = |cause: &str| {
             let said = read_output(log);
@@ -202,13 +230,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Asked first, so that a server can end in its own way; `Group` kills what is left.
+        // Asked first, so that a server can end in its own way. Its sessions may be in groups of their own, and are nobody's
+        // children once it has gone.
+        let sessions = self.group.descendants();
         self.group.signal_leader(Signal::TERM);
         if let Ok(pidfd) = self.group.pidfd() {
             let _ = wait_readable(&pidfd, SERVER_STOP_LIMIT);
         }
         // Before the leader is waited for: until then the group's id cannot mean another group.
         self.group.signal(Signal::KILL);
+        kill_all(&sessions);
     }
 }
 
@@ -241,6 +272,19 @@ impl Group {
         let _ = rustix::process::kill_process_group(self.pid(), signal);
     }
 
+    /// With those descendants that have left the group.
+    fn kill(&self) {
+        let descendants = self.descendants();
+        self.signal(Signal::KILL);
+        kill_all(&descendants);
+    }
+
+    /// By handles, which cannot come to mean other processes.
+    fn descendants(&self) -> Vec<OwnedFd> {
+        let pids = tree(self.id()).into_iter().skip(1).filter_map(|pid| Pid::from_raw(pid.cast_signed()));
+        pids.filter_map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()).collect()
+    }
+
     fn signal_leader(&self, signal: Signal) {
         let _ = rustix::process::kill_process(self.pid(), signal);
     }
@@ -249,10 +293,39 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            self.signal(Signal::KILL);
+            self.kill();
             let _ = self.child.wait();
         }
     }
+}
+
+fn kill_all(handles: &[OwnedFd]) {
+    for handle in handles {
+        let _ = rustix::process::pidfd_send_signal(handle, Signal::KILL);
+    }
+}
+
+/// The same command, which the kernel ends when the calling thread ends in whatever way.
+fn bound(command: &Command) -> Command {
+    const SETPRIV: &str = "/usr/bin/setpriv";
+    let mut bound = if Path::new(SETPRIV).exists() {
+        let mut bound = Command::new(SETPRIV);
+        bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+        bound
+    } else {
+        Command::new(command.get_program())
+    };
+    bound.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        bound.current_dir(dir);
+    }
+    bound
 }
 
 fn shown_program(command: &Command) -> String {

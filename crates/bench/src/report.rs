@@ -4,6 +4,7 @@
 
 mod csv;
 mod markdown;
+mod network;
 
 use std::fs;
 use std::path::Path;

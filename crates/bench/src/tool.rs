@@ -2,13 +2,22 @@
 //!
 //! Every rival runs with the best settings known for it. They stand in its file, with the reason, and in the report.
 
+mod adapter;
 mod copy;
 mod globus;
+mod lftp;
+mod rclone;
 mod rsync;
+mod rsync_ssh;
+mod scp;
+mod sshd;
+mod tar;
 mod thalweg;
+mod xrootd;
 
 pub use thalweg::Variant;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,7 +77,7 @@ pub enum Host {
 }
 
 impl Host {
-    fn name(self, lab: &Lab) -> &str {
+    pub(crate) fn name(self, lab: &Lab) -> &str {
         let sites = &lab.scenario().sites;
         match self {
             Host::Client => &sites[0].name,
@@ -112,6 +121,14 @@ impl Bed<'_> {
     }
 }
 
+/// What a transfer is guarded by, for those who compare like with like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Guards {
+    pub is_encrypted: bool,
+    /// Content is checked by a digest of its own, beyond what encryption or TCP do.
+    pub is_digested: bool,
+}
+
 pub trait Tool {
     fn name(&self) -> &str;
     fn class(&self) -> Class;
@@ -120,11 +137,22 @@ pub trait Tool {
     }
     /// Encryption and digests that the time includes.
     fn protection(&self) -> &str;
+    fn guards(&self) -> Guards;
+    /// What a person does before the first transfer, step by step.
+    fn steps(&self) -> Vec<&str>;
     /// First line of what the program says about its version. An error of kind `Missing` tells how to get it.
     fn version(&self) -> Result<String>;
     /// The command of the server, in the foreground, if the tool has one; writes the configuration it needs.
     fn server(&self, _bed: &Bed) -> Result<Option<(Command, Ready)>> {
         Ok(None)
+    }
+    /// The same for a tool whose server takes part in one run only. It is started before the clock.
+    fn server_of_run(&self, _bed: &Bed, _set: &Set, _delivery: &Path) -> Result<Option<(Command, Ready)>> {
+        Ok(None)
+    }
+    /// What has to be run before the server starts, besides what `server` writes.
+    fn prepare(&self, _bed: &Bed) -> Result<()> {
+        Ok(())
     }
     /// Makes the client known to the started server.
     fn enrol(&self, _bed: &Bed) -> Result<()> {
@@ -139,15 +167,28 @@ pub trait Tool {
 }
 
 /// Names that `rival` knows.
-pub const RIVALS: [&str; 3] = ["globus-url-copy", "rsync", "cp"];
+pub const RIVALS: [&str; 9] = ["globus-url-copy", "rsync", "rsync-ssh", "scp", "rclone", "xrdcp", "lftp", "tar", "cp"];
+/// Those that race unless others are asked for: all of them take long.
+pub const RIVALS_DEFAULT: [&str; 3] = ["globus-url-copy", "rsync", "cp"];
 
 pub fn rival(name: &str) -> Result<Box<dyn Tool>> {
-    match name {
-        "globus-url-copy" => Ok(Box::new(globus::Globus)),
-        "rsync" => Ok(Box::new(rsync::Rsync)),
-        "cp" => Ok(Box::new(copy::Copy)),
-        _ => Err(Error::usage(format!("rival {name:?}"), format!("known are {}", RIVALS.join(", ")))),
-    }
+    Ok(match name {
+        "globus-url-copy" => Box::new(globus::Globus),
+        "rsync" => Box::new(rsync::Rsync),
+        "rsync-ssh" => Box::new(rsync_ssh::RsyncSsh),
+        "scp" => Box::new(scp::Scp),
+        "rclone" => Box::new(rclone::Rclone),
+        "xrdcp" => Box::new(xrootd::Xrootd),
+        "lftp" => Box::new(lftp::Lftp),
+        "tar" => Box::new(tar::Tar),
+        "cp" => Box::new(copy::Copy),
+        _ => return Err(Error::usage(format!("rival {name:?}"), format!("known are {}", RIVALS.join(", ")))),
+    })
+}
+
+/// A tool described by a file; see `docs/measuring.md`.
+pub fn adapter(file: &Path) -> Result<Box<dyn Tool>> {
+    Ok(Box::new(adapter::Adapter::read(file)?))
 }
 
 /// Our program, between hosts and within one, in each of the given builds.
@@ -156,6 +197,31 @@ pub fn ours(variants: &[Variant]) -> Vec<Box<dyn Tool>> {
         |variant: &Variant, index, class| Box::new(thalweg::Thalweg::new(variant, index, class)) as Box<dyn Tool>;
     let of_class = |class| variants.iter().enumerate().map(move |(index, variant)| tool(variant, index, class));
     of_class(Class::Network).chain(of_class(Class::Local)).collect()
+}
+
+/// A program as the shell would find it, or where system programs are, which are not in everyone's path.
+fn found_program(name: &str, package: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let found = std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| Error::new(Kind::Missing, "start", name, format!("not installed; Debian package {package}")))
+}
+
+/// What a short command says; an error with its words if it fails.
+fn output_of(command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(Error::io("start", command.get_program()))?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    Err(Error::new(Kind::Failed, "run", command.get_program().display(), said.trim()))
+}
+
+/// For servers that give up root.
+fn make_writable_dir(dir: &Path) -> Result<()> {
+    crate::workspace::remove_tree(dir)?;
+    std::fs::create_dir(dir).map_err(Error::io("create", dir))?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).map_err(Error::io("open up", dir))
 }
 
 /// First line that a program prints when asked for its version; some print it to standard error.

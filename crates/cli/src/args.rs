@@ -84,6 +84,15 @@ pub fn chunk_bytes(text: &str) -> Result<u64, String> {
     Err("the chunk size must be a power of two from 1MiB to 1GiB".into())
 }
 
+/// Reads the memory for blocks: enough for one lane, or nothing would ever move.
+pub fn memory_bytes(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(model::quantity::parse_bytes(text)?).unwrap_or(usize::MAX);
+    if bytes >= mover::limits::LANE_BYTES {
+        return Ok(bytes);
+    }
+    Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
+}
+
 /// Reads `HOST:PORT`; the port is 7740 where none is given.
 pub fn address(text: &str) -> Result<String, String> {
     const PORT: u16 = 7740;

@@ -64,6 +64,8 @@ pub struct ServeOptions {
     pub transfer_log: Option<PathBuf>,
     /// Congestion control by the kernel's name.
     pub congestion: Option<String>,
+    /// For the lanes of all jobs.
+    pub memory_bytes: usize,
 }
 
 impl ServeOptions {
@@ -78,6 +80,7 @@ impl ServeOptions {
             read_only: false,
             transfer_log: None,
             congestion: None,
+            memory_bytes: mover::limits::MEMORY_BYTES_MAX,
         }
     }
 }
@@ -118,7 +121,7 @@ impl Served {
         let addresses = advertise::addresses(local_addr, &options.advertise)?;
         let ticket = Ticket { addresses, pin: identity.pin(), credential: host.clients.credential(), name };
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
-        let server = Server::new(host.clone(), Memory::default());
+        let server = Server::new(host.clone(), Memory::new(options.memory_bytes));
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(&listener));

@@ -2,7 +2,7 @@
 //!
 //! Plain values; the live counters belong to `mover`, the judgement to `plan`, the rendering to the program.
 
-/// A stage a lane can be in. The first six are the sender's, the rest the receiver's.
+/// A stage a lane can be in: the first five are the sender's, the next six the receiver's, the last two either's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
@@ -10,15 +10,15 @@ pub enum Stage {
     Scan = 0,
     /// Sender: opening and reading the source.
     Read = 1,
-    /// Sender: digest and encryption.
+    /// Sender: encryption.
     Seal = 2,
     /// Sender: inside a socket send.
     Send = 3,
-    /// Sender: the receiver's credit is used up.
+    /// Sender: everything is sent, or all that may be, and the receiver has not confirmed it.
     Credit = 4,
     /// Receiver: inside a socket receive.
     Receive = 5,
-    /// Receiver: decryption and digest.
+    /// Receiver: decryption.
     Open = 6,
     /// Receiver: creating staging files.
     Create = 7,
@@ -30,9 +30,11 @@ pub enum Stage {
     Publish = 10,
     /// Either: waiting for memory permits.
     Memory = 11,
+    /// Either: computing digests. Of very small files a sender's digests count as reading.
+    Digest = 12,
 }
 
-pub const STAGES: usize = 12;
+pub const STAGES: usize = 13;
 
 impl Stage {
     pub const ALL: [Stage; STAGES] = [
@@ -48,6 +50,7 @@ impl Stage {
         Stage::Sync,
         Stage::Publish,
         Stage::Memory,
+        Stage::Digest,
     ];
 
     pub fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Stage {
             Stage::Sync => "sync",
             Stage::Publish => "publish",
             Stage::Memory => "memory",
+            Stage::Digest => "digest",
         }
     }
 }
@@ -78,6 +82,11 @@ pub struct LaneTimes {
     pub stage_ns: [u64; STAGES],
     /// Processor time of the lanes.
     pub cpu_ns: u64,
+    /// How long the lanes could have run and had no processor; 0 where the kernel does not tell.
+    pub cpu_wait_ns: u64,
+    /// Of the one thread that commits groups, beside the lanes: making data durable, and giving final names.
+    pub commit_sync_ns: u64,
+    pub commit_publish_ns: u64,
 }
 
 impl LaneTimes {
@@ -96,6 +105,9 @@ impl LaneTimes {
         self.lanes = self.lanes.saturating_add(other.lanes);
         self.processors = self.processors.max(other.processors);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.cpu_wait_ns = self.cpu_wait_ns.saturating_add(other.cpu_wait_ns);
+        self.commit_sync_ns = self.commit_sync_ns.saturating_add(other.commit_sync_ns);
+        self.commit_publish_ns = self.commit_publish_ns.saturating_add(other.commit_publish_ns);
         for (sum, ns) in self.stage_ns.iter_mut().zip(other.stage_ns) {
             *sum = sum.saturating_add(ns);
         }
@@ -125,12 +137,16 @@ pub struct Counts {
 /// What limited the rate.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bottleneck {
-    /// A stage's name, or `network`, `cpu` (local copies), `cpu-sender`, `cpu-receiver`, `none`.
+    /// A stage's name, or `network`, `buffers`, `cpu` (local copies), `cpu-sender`, `cpu-receiver`, `none`.
     pub stage: &'static str,
     /// Share of the lanes' time that it held, 0 to 1.
     pub share: f64,
     /// One sentence for a person.
     pub sentence: String,
+    /// What would make it faster, and what would not; empty when there is nothing to say.
+    pub advice: String,
+    /// At most how many times as fast it would have been over a link twice as fast, 1 to 2; for copies over a network.
+    pub link_gain: Option<f64>,
 }
 
 /// Kernel counters of the data streams, summed (TCP_INFO).

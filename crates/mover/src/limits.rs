@@ -10,6 +10,11 @@ pub const BLOCK_BYTES: usize = 128 << 10;
 pub const LANE_BYTES: usize = PACK_BODY_BYTES_MAX + BLOCK_BYTES + (512 << 10);
 /// Memory for all lanes of a process. With listings and directories this keeps a process under 256 MiB.
 pub const MEMORY_BYTES_MAX: usize = 96 << 20;
+/// How long a lane waits for its memory before it looks whether it is still needed.
+pub const PERMIT_PATIENCE: Duration = Duration::from_millis(100);
+/// A sender's small files of this size and more have their digests timed: below it, reading the clock twice would cost
+/// more than 1 % of the time that the file takes.
+pub const DIGEST_TIMED_BYTES: usize = 16 << 10;
 /// Payload in flight that a receiver grants: above the bandwidth-delay product of 25 Gbit/s at 300 ms.
 pub const IN_FLIGHT_BYTES: u64 = 1 << 30;
 /// What a sender may use before the first grant arrives.

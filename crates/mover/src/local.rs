@@ -4,13 +4,13 @@
 //! is the block that is then written, so nothing is digested twice.
 
 use crate::job::{Ending, Observer, Port};
-use crate::limits::LANE_BYTES;
+use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::split::{Batch, Work};
-use crate::sender::{ChunkReader, ChunkTarget, SendJob, read_small, send_chunk_payload};
+use crate::sender::{ChunkReader, ChunkTarget, SendJob, digest_small, read_small, send_chunk_payload};
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, Extent, JobId, Name, TransferOptions};
 use std::io;
@@ -30,6 +30,7 @@ pub struct LocalSpec {
     pub lanes: Option<u32>,
     /// Source or sink takes bytes in order only.
     pub is_sequential: bool,
+    pub memory: Memory,
 }
 
 /// Hands each half's messages to the other by a call.
@@ -86,7 +87,7 @@ pub fn copy(
     receiver.start();
     sender.start();
     let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
-    let memory = Memory::default();
+    let memory = spec.memory;
     let threads: Vec<_> = (0..lanes)
         .map(|number| {
             let (sender, receiver, memory) = (sender.clone(), receiver.clone(), memory.clone());
@@ -118,8 +119,14 @@ pub fn copy(
 }
 
 fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memory: &Memory) {
-    let clock = sender.progress.lane(Stage::Memory);
-    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return };
+    let mut clock = sender.progress.lane(Stage::Memory);
+    let _permit = loop {
+        match memory.acquire(LANE_BYTES, PERMIT_PATIENCE) {
+            Some(permit) => break permit,
+            None if sender.end.is_set() || sender.is_complete() => return,
+            None => clock.enter(Stage::Memory),
+        }
+    };
     let writer = match LocalLane::new(receiver, receiver.progress.lane(Stage::Receive)) {
         Ok(writer) => writer,
         Err(e) => return sender.cancel(CloseCode::Forbidden, &e.to_string()),
@@ -154,7 +161,11 @@ impl Lane<'_> {
     fn run(&mut self) -> Result<(), Refusal> {
         loop {
             self.target.clock.enter(Stage::Scan);
-            let Some(work) = self.sender.claim(self.number, &mut |_| {}) else { return Ok(()) };
+            let clock = &mut self.target.clock;
+            let work = self.sender.claim(self.number, &mut |is_credit| {
+                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            });
+            let Some(work) = work else { return Ok(()) };
             match work {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,
                 Work::Chunk { batch, index, extent } => self.copy_chunk(&batch.objects[index], extent)?,
@@ -180,7 +191,7 @@ impl Lane<'_> {
                 at += size;
                 range.start += 1;
                 let status = read_small(self.sender, &mut *self.source, object, place);
-                let digest = algorithm.of_object(place);
+                let digest = digest_small(algorithm, place, &mut self.target.clock);
                 let bound = digest.bind(object.entry.id, Extent::new(0, size as u64));
                 rows.push(PackRow { object: object.entry.id, length: size as u32, status, bound });
                 digests.push((object.entry.id.0, digest));

@@ -3,6 +3,8 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub struct Progress {
     first_payload_us: AtomicU64,
     streams: AtomicU32,
     here: Mutex<Vec<Arc<LaneCells>>>,
+    commit: CommitCells,
     /// The other side's times, as it last told.
     there: Mutex<LaneTimes>,
     pub stream_facts: Mutex<StreamFacts>,
@@ -80,6 +83,7 @@ impl Progress {
             first_payload_us: AtomicU64::new(0),
             streams: AtomicU32::new(0),
             here: Mutex::default(),
+            commit: CommitCells::default(),
             there: Mutex::default(),
             stream_facts: Mutex::default(),
             notes: Mutex::default(),
@@ -106,6 +110,8 @@ impl Progress {
         for lane in self.here.lock().unwrap().iter() {
             sum.add(&lane.times());
         }
+        sum.commit_sync_ns = self.commit.sync_ns.load(Relaxed);
+        sum.commit_publish_ns = self.commit.publish_ns.load(Relaxed);
         sum
     }
 
@@ -135,10 +141,15 @@ impl Progress {
 
     /// Starts the account of a lane on the calling thread.
     pub fn lane(self: &Arc<Progress>, first: Stage) -> LaneClock {
-        let cells = Arc::new(LaneCells::default());
+        let cells = Arc::new(LaneCells { account: Mutex::new(Account::open()), ..LaneCells::default() });
         self.here.lock().unwrap().push(cells.clone());
         self.streams.fetch_add(1, Relaxed);
         LaneClock { cells, stage: first, since: Instant::now(), progress: self.clone() }
+    }
+
+    /// Starts the account of the thread that commits groups.
+    pub fn commit_clock(self: &Arc<Progress>) -> CommitClock {
+        CommitClock { progress: self.clone(), stage: None, since: Instant::now() }
     }
 }
 
@@ -150,16 +161,87 @@ pub fn processors() -> u32 {
 struct LaneCells {
     stage_ns: [AtomicU64; STAGES],
     cpu_ns: AtomicU64,
+    cpu_wait_ns: AtomicU64,
+    /// While the lane lives.
+    account: Mutex<Option<Account>>,
 }
 
 impl LaneCells {
     fn times(&self) -> LaneTimes {
+        self.note_wait();
         LaneTimes {
             lanes: 1,
-            processors: 0,
             stage_ns: std::array::from_fn(|i| self.stage_ns[i].load(Relaxed)),
             cpu_ns: self.cpu_ns.load(Relaxed),
+            cpu_wait_ns: self.cpu_wait_ns.load(Relaxed),
+            ..LaneTimes::default()
         }
+    }
+
+    fn note_wait(&self) {
+        if let Some(wait_ns) = self.account.lock().unwrap().as_ref().and_then(Account::wait_ns) {
+            self.cpu_wait_ns.store(wait_ns, Relaxed);
+        }
+    }
+}
+
+/// The kernel's account of a thread, by which others than the thread itself can see how long it waited for a processor:
+/// reading it costs the lane nothing.
+struct Account {
+    file: File,
+    /// What the thread had waited before this account began.
+    before_ns: u64,
+}
+
+impl Account {
+    /// Of the calling thread; `None` where the kernel keeps none.
+    fn open() -> Option<Account> {
+        let mut account = Account { file: File::open("/proc/thread-self/schedstat").ok()?, before_ns: 0 };
+        account.before_ns = account.wait_ns()?;
+        Some(account)
+    }
+
+    /// `None` when the thread is gone. The second of three numbers is the time it could have run and did not.
+    fn wait_ns(&self) -> Option<u64> {
+        let mut text = [0; 96];
+        let length = self.file.read_at(&mut text, 0).ok()?;
+        let second = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?;
+        Some(second.parse::<u64>().ok()?.saturating_sub(self.before_ns))
+    }
+}
+
+/// Times of the one thread that commits groups.
+#[derive(Default)]
+struct CommitCells {
+    sync_ns: AtomicU64,
+    publish_ns: AtomicU64,
+}
+
+/// The account of the thread that commits groups: it says when it makes data durable, gives names, or has nothing to do.
+pub struct CommitClock {
+    progress: Arc<Progress>,
+    stage: Option<Stage>,
+    since: Instant,
+}
+
+impl CommitClock {
+    /// Ends what the thread was doing. Only `Sync` and `Publish` are counted.
+    pub fn enter(&mut self, stage: Option<Stage>) {
+        let now = Instant::now();
+        let ns = (now - self.since).as_nanos() as u64;
+        match self.stage {
+            Some(Stage::Sync) => count(&self.progress.commit.sync_ns, ns),
+            Some(Stage::Publish) => count(&self.progress.commit.publish_ns, ns),
+            _ => {}
+        }
+        self.stage = stage;
+        self.since = now;
+    }
+}
+
+impl Drop for CommitClock {
+    fn drop(&mut self) {
+        self.enter(None);
     }
 }
 
@@ -202,6 +284,8 @@ impl Drop for LaneClock {
     fn drop(&mut self) {
         self.enter(self.stage);
         self.note_cpu();
+        self.cells.note_wait();
+        *self.cells.account.lock().unwrap() = None;
         self.progress.streams.fetch_sub(1, Relaxed);
     }
 }
@@ -218,7 +302,15 @@ mod tests {
         clock.enter(Stage::Send);
         clock.reassign(Stage::Read, Stage::Seal, 500_000);
         drop(clock);
+        let mut commit = progress.commit_clock();
+        for stage in [Some(Stage::Sync), Some(Stage::Publish), None] {
+            commit.enter(stage);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {}
+        }
+        commit.enter(None);
         let times = progress.here();
+        assert!(times.commit_sync_ns >= 1_000_000 && times.commit_publish_ns >= 1_000_000);
         assert!(times.stage_ns[Stage::Read as usize] >= 1_000_000);
         assert_eq!(times.stage_ns[Stage::Seal as usize], 500_000);
         assert_eq!(progress.snapshot().streams, 0);

@@ -68,6 +68,9 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times 
         receive_window_limited_us: facts.receive_window_limited_us,
         send_buffer_limited_us: facts.send_buffer_limited_us,
         rtt_us_min: facts.rtt_us_min,
+        cpu_wait_ns: times.cpu_wait_ns,
+        commit_sync_ns: times.commit_sync_ns,
+        commit_publish_ns: times.commit_publish_ns,
     }
 }
 
@@ -77,7 +80,15 @@ pub fn times_from_wire(times: &Times) -> LaneTimes {
     for (place, ns) in stage_ns.iter_mut().zip(&times.stage_ns) {
         *place = *ns;
     }
-    LaneTimes { lanes: times.lanes, processors: times.processors, stage_ns, cpu_ns: times.cpu_ns }
+    LaneTimes {
+        lanes: times.lanes,
+        processors: times.processors,
+        stage_ns,
+        cpu_ns: times.cpu_ns,
+        cpu_wait_ns: times.cpu_wait_ns,
+        commit_sync_ns: times.commit_sync_ns,
+        commit_publish_ns: times.commit_publish_ns,
+    }
 }
 
 pub fn facts_from_wire(times: &Times, streams: u32) -> StreamFacts {

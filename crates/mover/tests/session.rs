@@ -150,6 +150,7 @@ fn a_local_copy_is_the_same_tree() {
         rename_to: None,
         lanes: None,
         is_sequential: false,
+        memory: mover::Memory::default(),
     };
     let report = mover::local::copy(spec, source(&from), sink(&to), Progress::new(), None, &|| false).unwrap();
     finished(&report);

@@ -1,8 +1,8 @@
 //! The judgement against made-up lane times: known causes, mixtures, and whatever a peer may claim.
 
-use crate::bottleneck;
+use crate::{Amounts, Observed, VERDICTS};
 use model::progress::Stage::*;
-use model::progress::{LaneTimes, Stage, StreamFacts};
+use model::progress::{Bottleneck, LaneTimes, Stage, StreamFacts};
 use proptest::prelude::*;
 
 const NO_FACTS: StreamFacts = StreamFacts {
@@ -14,6 +14,11 @@ const NO_FACTS: StreamFacts = StreamFacts {
     send_buffer_limited_us: 0,
 };
 
+fn bottleneck(sender: &LaneTimes, receiver: &LaneTimes, facts: &StreamFacts, is_local: bool) -> Bottleneck {
+    let amounts = Amounts { files: 1000, bytes: 100 << 20, seconds: 10.0 };
+    crate::bottleneck(&Observed { sender, receiver, facts, is_local, amounts })
+}
+
 /// Two lanes on two processors for ten seconds: `cpu` and the stages in percent of the lanes' time.
 fn side(cpu: u64, stages: &[(Stage, u64)]) -> LaneTimes {
     side_of(2, 2, cpu, stages)
@@ -24,6 +29,17 @@ fn side_of(lanes: u32, processors: u32, cpu: u64, stages: &[(Stage, u64)]) -> La
     let mut times = LaneTimes { lanes, processors, cpu_ns: cpu * percent_ns, ..LaneTimes::default() };
     stages.iter().for_each(|(stage, percent)| times.stage_ns[*stage as usize] += percent * percent_ns);
     times
+}
+
+/// With lanes that wanted a processor and had none for `percent` of their time.
+fn waiting(percent: u64, times: LaneTimes) -> LaneTimes {
+    LaneTimes { cpu_wait_ns: percent * times.total_ns() / 100, ..times }
+}
+
+/// With a thread beside the lanes that makes groups durable and names them.
+fn committing(sync: u64, publish: u64, times: LaneTimes) -> LaneTimes {
+    let percent_ns = times.total_ns() / u64::from(times.lanes) / 100;
+    LaneTimes { commit_sync_ns: sync * percent_ns, commit_publish_ns: publish * percent_ns, ..times }
 }
 
 /// Shares of the busy time in percent.
@@ -103,27 +119,27 @@ fn each_of_eight_injected_bottlenecks_is_named() {
                 sender: side(6, &[(Read, 3), (Seal, 4), (Send, 93)]),
                 receiver: side(8, &[(Receive, 90), (Open, 4), (Write, 6)]),
                 facts: facts(74_000, 0, 97, 0),
-                stage: "network",
+                stage: "buffers",
                 share_percent: 93.0,
                 says: "waited 93 % of the time for the socket (send buffer full for 97 %, RTT 74 ms)",
             },
             Case {
                 what: "CPU stolen",
-                sender: side(34, &[(Read, 30), (Seal, 56), (Send, 14)]),
+                sender: waiting(62, side(34, &[(Read, 30), (Digest, 10), (Seal, 46), (Send, 14)])),
                 receiver: side(15, &[(Receive, 86), (Open, 6), (Write, 8)]),
                 facts: facts(40, 0, 0, 0),
                 stage: "cpu-sender",
-                share_percent: 86.0,
-                says: "worked 86 % of the time and had one for 34 %, while digest and encryption alone took 56 %",
+                share_percent: 96.0,
+                says: "waited 62 % of the time for one, and had one for 34 %: something else uses the processors",
             },
             Case {
                 what: "slow digest",
-                sender: side(96, &[(Read, 6), (Seal, 91), (Send, 3)]),
-                receiver: side(20, &[(Receive, 80), (Open, 11), (Write, 9)]),
+                sender: side(96, &[(Read, 6), (Digest, 84), (Seal, 7), (Send, 3)]),
+                receiver: side(20, &[(Receive, 80), (Open, 6), (Digest, 5), (Write, 9)]),
                 facts: facts(40, 0, 0, 0),
-                stage: "cpu-sender",
+                stage: "digest",
                 share_percent: 96.0,
-                says: "used 96 % of what they could have had, most of it digest and encryption (91 %)",
+                says: "used 96 % of what they could have had, most of it digests (84 %)",
             },
             Case {
                 what: "memory permits",
@@ -145,12 +161,93 @@ fn mixtures_and_other_limits_are_told_apart() {
         vec![
             Case {
                 what: "slow digest at the receiver",
-                sender: side(30, &[(Read, 15), (Seal, 20), (Send, 65)]),
-                receiver: side(94, &[(Receive, 4), (Open, 80), (Write, 16)]),
+                sender: side(30, &[(Read, 15), (Digest, 14), (Seal, 6), (Send, 65)]),
+                receiver: side(94, &[(Receive, 4), (Open, 20), (Digest, 60), (Write, 16)]),
                 facts: facts(5_000, 50, 0, 0),
-                stage: "cpu-receiver",
+                stage: "digest",
                 share_percent: 94.0,
-                says: "decryption and digest",
+                says: "the receiver's processors: its 2 lanes used 94 % of what they could have had, most of it digests",
+            },
+            Case {
+                what: "CPU stolen, and the kernel does not tell who waited",
+                sender: side(34, &[(Read, 30), (Seal, 56), (Send, 14)]),
+                receiver: side(15, &[(Receive, 86), (Open, 6), (Write, 8)]),
+                facts: facts(40, 0, 0, 0),
+                stage: "cpu-sender",
+                share_percent: 86.0,
+                says: "worked 86 % of the time and had one for 34 %, while digest and encryption alone took 56 %",
+            },
+            Case {
+                what: "CPU stolen from a receiver that seems to wait for its storage",
+                sender: side(4, &[(Read, 2), (Seal, 3), (Send, 95)]),
+                receiver: waiting(78, side(9, &[(Receive, 20), (Open, 8), (Digest, 3), (Write, 69)])),
+                facts: facts(5_000, 70, 0, 0),
+                stage: "cpu-receiver",
+                share_percent: 87.0,
+                says: "something else uses the processors",
+            },
+            Case {
+                what: "slow write on a host with other work",
+                sender: waiting(5, side(9, &[(Read, 4), (Seal, 5), (Send, 91)])),
+                receiver: waiting(25, side(12, &[(Receive, 3), (Open, 6), (Write, 91)])),
+                facts: facts(40, 85, 0, 0),
+                stage: "write",
+                share_percent: 91.0,
+                says: "writing",
+            },
+            Case {
+                what: "both ends on one host, far apart in a laboratory",
+                sender: waiting(45, side_of(8, 2, 11, &[(Read, 6), (Seal, 6), (Send, 88)])),
+                receiver: waiting(62, side_of(8, 2, 14, &[(Receive, 60), (Open, 10), (Write, 30)])),
+                facts: facts(100_000, 0, 0, 0),
+                stage: "cpu-receiver",
+                share_percent: 76.0,
+                says: "something else uses the processors",
+            },
+            Case {
+                what: "memory for one lane of eight, and that one fills the path",
+                sender: side_of(8, 2, 2, &[(Read, 1), (Seal, 1), (Send, 11), (Memory, 87)]),
+                receiver: side_of(8, 2, 2, &[(Receive, 97), (Open, 1), (Write, 2)]),
+                facts: facts(20_000, 2, 3, 9),
+                stage: "network",
+                share_percent: 11.0,
+                says: "the path was full",
+            },
+            Case {
+                what: "memory for one lane of eight over a long way",
+                sender: side_of(8, 2, 2, &[(Read, 1), (Seal, 1), (Send, 11), (Memory, 87)]),
+                receiver: side_of(8, 2, 2, &[(Receive, 97), (Open, 1), (Write, 2)]),
+                facts: facts(100_000, 2, 93, 0),
+                stage: "memory",
+                share_percent: 87.0,
+                says: "the sender's lanes waited 87 %",
+            },
+            Case {
+                what: "one thread renames what many lanes have staged",
+                sender: side(6, &[(Read, 4), (Credit, 88), (Send, 8)]),
+                receiver: committing(18, 70, side(10, &[(Receive, 86), (Create, 8), (Write, 6)])),
+                facts: facts(40, 0, 0, 0),
+                stage: "publish",
+                share_percent: 68.4,
+                says: "giving files their final names (sync 18 %)",
+            },
+            Case {
+                what: "one lane creates, the other has nothing to do",
+                sender: side(1, &[(Read, 1), (Credit, 98), (Send, 1)]),
+                receiver: side(4, &[(Receive, 50), (Open, 2), (Create, 30), (Publish, 18)]),
+                facts: facts(40, 0, 0, 0),
+                stage: "create",
+                share_percent: 30.0,
+                says: "creating files (publish 18 %)",
+            },
+            Case {
+                what: "groups are committed all the time, behind a thin link",
+                sender: side(3, &[(Scan, 2), (Read, 2), (Seal, 2), (Send, 94)]),
+                receiver: committing(90, 5, side(6, &[(Receive, 92), (Create, 4), (Write, 4)])),
+                facts: facts(20_000, 2, 3, 11),
+                stage: "network",
+                share_percent: 94.0,
+                says: "the path was full",
             },
             Case {
                 what: "reading the page cache is processor time",
@@ -204,7 +301,7 @@ fn mixtures_and_other_limits_are_told_apart() {
                 facts: facts(5_000, 0, 0, 0),
                 stage: "cpu-sender",
                 share_percent: 72.0,
-                says: "digest and encryption (50 %), on one for 46 %",
+                says: "encryption and sending (50 %), on one for 46 %",
             },
             Case {
                 what: "slow write behind a receive window that has not closed yet",
@@ -220,7 +317,7 @@ fn mixtures_and_other_limits_are_told_apart() {
                 sender: side(6, &[(Read, 3), (Seal, 4), (Send, 93)]),
                 receiver: side(8, &[(Receive, 90), (Open, 4), (Write, 6)]),
                 facts: facts(74_000, 88, 4, 0),
-                stage: "network",
+                stage: "buffers",
                 share_percent: 93.0,
                 says: "(receive window full for 88 %, RTT 74 ms)",
             },
@@ -373,6 +470,22 @@ fn a_local_copy_is_judged_from_both_clocks_of_its_lanes() {
                 "this host's processors: its 2 lanes used 97 %",
             ),
             case(
+                "a digest slower than everything else",
+                side(97, &[(Read, 14), (Digest, 70), (Send, 16)]),
+                side(97, &[(Open, 90), (Write, 10)]),
+                "digest",
+                97.0,
+                "most of it digests (70 %)",
+            ),
+            case(
+                "the last group becomes durable",
+                side(12, &[(Credit, 70), (Read, 12), (Publish, 18)]),
+                committing(66, 2, side(12, &[(Receive, 72), (Digest, 2), (Create, 14), (Write, 12)])),
+                "sync",
+                66.0,
+                "making data durable",
+            ),
+            case(
                 "slow listing",
                 side(20, &[(Scan, 75), (Read, 10), (Publish, 15)]),
                 side(20, &[(Open, 85), (Create, 10), (Write, 5)]),
@@ -383,6 +496,30 @@ fn a_local_copy_is_judged_from_both_clocks_of_its_lanes() {
         ],
         true,
     );
+}
+
+#[test]
+fn a_faster_link_is_promised_what_the_rest_can_carry() {
+    let slow_write = (side(9, &[(Read, 4), (Seal, 5), (Send, 91)]), side(15, &[(Receive, 3), (Open, 6), (Write, 91)]));
+    let idle_ends = (side(6, &[(Read, 2), (Seal, 3), (Send, 95)]), side(8, &[(Receive, 93), (Open, 3), (Write, 4)]));
+    let half_busy = (side(22, &[(Read, 6), (Seal, 10), (Send, 84)]), side(30, &[(Receive, 40), (Write, 60)]));
+    let full_path = facts(20_000, 2, 3, 412);
+    for (what, (sender, receiver), facts, gain, says) in [
+        ("capped storage", &slow_write, facts(40, 85, 0, 0), 1.0, "a faster link would not help; storage there took"),
+        ("small buffers", &idle_ends, facts(74_000, 0, 97, 0), 1.0, "a faster link would not help; raise the third"),
+        ("thin link", &idle_ends, full_path, 2.0, "a link twice as fast would help in full; it carried 83.9 Mbit/s"),
+        ("thin link, busy storage", &half_busy, full_path, 1.0 / 0.6, "would help up to 1.7 times, then the ends"),
+    ] {
+        let found = bottleneck(sender, receiver, &facts, false);
+        assert!(found.link_gain.is_some_and(|found| (found - gain).abs() < 1e-9), "{what}: {found:?}");
+        assert!(found.advice.contains(says), "{what}: {}", found.advice);
+    }
+    // What was predicted for the capped storage: over a link of twice the rate its lanes wait as before.
+    let (sender, receiver) = &slow_write;
+    let doubled = bottleneck(sender, receiver, &facts(40, 85, 0, 0), false);
+    assert_eq!((doubled.stage, doubled.link_gain), ("write", Some(1.0)));
+    let local = bottleneck(sender, receiver, &NO_FACTS, true);
+    assert_eq!(local.link_gain, None, "no link, no promise");
 }
 
 #[test]
@@ -400,8 +537,17 @@ fn nothing_is_said_of_what_was_too_short() {
 fn any_times() -> impl Strategy<Value = LaneTimes> {
     let ns = prop_oneof![Just(0), 0u64..20_000_000_000, any::<u64>()];
     let few = prop_oneof![0u32..8, any::<u32>()];
-    (prop::array::uniform12(ns.clone()), ns, few.clone(), few)
-        .prop_map(|(stage_ns, cpu_ns, lanes, processors)| LaneTimes { lanes, processors, stage_ns, cpu_ns })
+    (prop::array::uniform13(ns.clone()), prop::array::uniform4(ns), few.clone(), few).prop_map(
+        |(stage_ns, [cpu_ns, cpu_wait_ns, commit_sync_ns, commit_publish_ns], lanes, processors)| LaneTimes {
+            lanes,
+            processors,
+            stage_ns,
+            cpu_ns,
+            cpu_wait_ns,
+            commit_sync_ns,
+            commit_publish_ns,
+        },
+    )
 }
 
 proptest! {
@@ -417,7 +563,7 @@ proptest! {
         let found = bottleneck(&sender, &receiver, &facts, is_local);
         prop_assert!((0.0..=1.0).contains(&found.share));
         prop_assert!(!found.sentence.is_empty() && !found.sentence.contains('\n'));
-        let own = ["network", "cpu", "cpu-sender", "cpu-receiver", "none"];
-        prop_assert!(own.contains(&found.stage) || Stage::ALL.iter().any(|stage| stage.name() == found.stage));
+        prop_assert!(!found.advice.contains('\n') && found.link_gain.is_none_or(|gain| (1.0..=2.0).contains(&gain)));
+        prop_assert!(VERDICTS.contains(&found.stage) || Stage::ALL.iter().any(|stage| stage.name() == found.stage));
     }
 }

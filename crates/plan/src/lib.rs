@@ -1,7 +1,7 @@
 //! Facts in, choices and judgements out, each with its reason in words.
 //!
-//! Invariants: pure functions of their arguments; no I/O, no clock, no state; no input makes them panic, since part of
-//! it comes from the peer.
+//! Invariants: pure functions of their arguments; no I/O, no clock, no state but what `Adaptation` keeps for its caller;
+//! no input makes them panic, since part of it comes from the peer.
 //!
 //! Where constants come from: what one core moves and what more lanes than cores cost was measured with the prototype
 //! of the data path (two cores shared by both ends, TLS and digest on); how much of a socket buffer is payload was
@@ -12,13 +12,17 @@
 //! Not here: taking the measurements (`net`, `mover`), acting on a choice (`mover`), showing it (`cli`).
 
 mod streams;
+mod adapt;
 mod side;
 mod bottleneck;
+mod verdict;
 mod time_left;
 
-pub use bottleneck::bottleneck;
+pub use adapt::{Adaptation, StreamSample};
+pub use bottleneck::{Amounts, Observed, bottleneck};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;
+pub use verdict::VERDICTS;
 
 #[cfg(test)]
 mod bottleneck_tests;

@@ -12,7 +12,7 @@
 //!
 //! The path's capacity and its loss are not known before the first byte and are no input: on a path thinner than the
 //! cores the streams beyond what it needs lie idle in their sockets, which costs memory and no rate. Not here: changing
-//! the number while a transfer runs.
+//! the number while a transfer runs (`adapt`).
 
 use model::quantity::{ByteCount, Rate};
 
@@ -50,8 +50,7 @@ const LOSS_BASED_RTT_US_MIN: u64 = 10_000;
 /// Steady random loss: a Reno stream carries `1.22 x MSS / (RTT x sqrt(p))` (Mathis), 19 Mbit/s at 74 ms, MSS 1448 and
 /// one loss in 10,000 segments; CUBIC's window is `1.054 x (RTT / p)^0.75` segments, 23 Mbit/s there. Both hold for a
 /// stream, so that n streams carry n times as much, and 1 Gbit/s would need 43. So many are not opened on suspicion:
-/// they would crowd out others wherever nothing is lost. A path that loses needs BBR, or more streams once its
-/// loss is measured.
+/// they would crowd out others wherever nothing is lost. On a path that loses, `adapt` adds them once the loss is seen.
 ///
 /// BBR paces by the rate it has measured and does not take single losses for congestion (from version 2 on below 2 %):
 /// it needs none of this.

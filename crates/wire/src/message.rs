@@ -421,6 +421,14 @@ pub struct Times {
     pub send_buffer_limited_us: u64,
     #[prost(uint64, tag = "10")]
     pub rtt_us_min: u64,
+    /// How long the lanes could have run and had no processor.
+    #[prost(uint64, tag = "11")]
+    pub cpu_wait_ns: u64,
+    /// Of the thread that commits groups.
+    #[prost(uint64, tag = "12")]
+    pub commit_sync_ns: u64,
+    #[prost(uint64, tag = "13")]
+    pub commit_publish_ns: u64,
 }
 
 /// A message as a frame.

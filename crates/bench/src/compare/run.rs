@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use lab::emulator::Snapshot;
 use lab::record::reasons_to_void;
@@ -11,7 +12,7 @@ use lab::record::reasons_to_void;
 use super::*;
 use crate::account::Machine;
 use crate::manifest::Manifest;
-use crate::process::{Finished, Gated, Server};
+use crate::process::{Finished, Gated, Ready, Server};
 use crate::reference::own_cpu_seconds;
 use crate::sample::Usage;
 use crate::tool::{Host, Set};
@@ -26,8 +27,11 @@ pub struct Race<'a> {
     pub options: &'a Options,
     pub workspace: &'a Workspace,
     pub bed: &'a Bed<'a>,
+    /// None without two hosts.
+    pub hosts: Option<Hosts>,
     pub cancel: &'a AtomicBool,
     pub progress: &'a mut dyn FnMut(&str),
+    pub journal: Option<Journal>,
     pub report: Report,
 }
 
@@ -39,12 +43,24 @@ pub struct Lane<'a> {
 }
 
 impl Race<'_> {
-    pub fn race_set(&mut self, name: &str, plan: &Plan, tools: &[&dyn Tool]) -> Result<()> {
+    pub fn run(&mut self, plans: &[Plan], tools: &[&dyn Tool]) -> Result<()> {
+        for (name, plan) in self.options.sets.iter().zip(plans) {
+            self.race_set(name, plan, tools)?;
+            self.save()?;
+        }
+        if self.options.with_ceilings { self.measure_ceilings() } else { Ok(()) }
+    }
+
+    fn race_set(&mut self, name: &str, plan: &Plan, tools: &[&dyn Tool]) -> Result<()> {
         let totals = plan.totals();
-        // Source, delivery, and room for the ballast's margin.
-        self.workspace.check_space(2 * totals.space_bytes + (1 << 30))?;
         let (files, bytes) = (totals.files, totals.bytes);
         self.report.sets.push(SetRecord { name: name.to_owned(), files, directories: totals.directories, bytes });
+        let mut pending = (0..=self.options.rounds).flat_map(|round| tools.iter().map(move |tool| (round, tool)));
+        if pending.all(|(round, tool)| self.is_done(name, *tool, round)) {
+            return Ok(());
+        }
+        // Source, delivery, and room for the ballast's margin.
+        self.workspace.check_space(2 * totals.space_bytes + (1 << 30))?;
         (self.progress)(&format!("{name}: writing {files} files"));
         let set = Set { name: name.to_owned(), files, bytes, source: self.workspace.path().join("source") };
         dataset::run(
@@ -54,7 +70,7 @@ impl Race<'_> {
         let truth = Manifest::of_tree(&set.source, dataset::cores())?;
         let mut lanes = Vec::new();
         for &tool in tools {
-            match self.start_server(tool) {
+            match self.set_up(tool) {
                 Ok(server) => lanes.push(Lane { tool, server, failures: 0 }),
                 Err(error) if error.kind == Kind::Cancelled || tool.is_ours() => return Err(error),
                 Err(error) => self.report.notes.push(format!("{name}: {}: {}", tool.name(), error.chain())),
@@ -62,14 +78,16 @@ impl Race<'_> {
         }
         for round in 0..=self.options.rounds {
             for lane in lanes.iter_mut().filter(|lane| lane.failures < FAILURES_MAX) {
-                self.run_lane(lane, &set, &truth, round)?;
+                if !self.is_done(name, lane.tool, round) {
+                    self.run_lane(lane, &set, &truth, round)?;
+                }
             }
         }
         drop(lanes);
         remove_tree(&set.source)
     }
 
-    pub fn measure_ceilings(&mut self) -> Result<()> {
+    fn measure_ceilings(&mut self) -> Result<()> {
         match reference::iperf_version() {
             Ok(version) => self.record_reference("iperf3", &version, reference::IPERF_SETTINGS),
             Err(error) => self.report.missing.push(error.chain()),
@@ -97,14 +115,37 @@ impl Race<'_> {
         }
     }
 
-    pub fn start_server(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
-        let Some((command, ready)) = tool.server(self.bed)? else { return Ok(None) };
+    /// Whether an interrupted race has measured this already.
+    fn is_done(&self, set: &str, tool: &dyn Tool, round: u32) -> bool {
+        let is_it = |sample: &Sample| {
+            sample.set == set && sample.round == round && sample.tool == tool.name() && sample.class == tool.class()
+        };
+        self.report.samples.iter().any(is_it)
+    }
+
+    /// Everything between an installed tool and its first transfer.
+    pub fn set_up(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
+        let started = Instant::now();
+        tool.prepare(self.bed)?;
+        let server = match tool.server(self.bed)? {
+            Some(found) => Some(self.start_server(tool, found)?),
+            None => None,
+        };
+        if server.is_some() {
+            tool.enrol(self.bed)?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        if let Some(record) = self.record_of(tool) {
+            record.setup_seconds.get_or_insert(seconds);
+        }
+        Ok(server)
+    }
+
+    pub fn start_server(&mut self, tool: &dyn Tool, (command, ready): (Command, Ready)) -> Result<Server> {
         self.record(tool, |record| &mut record.server, &command);
         let log = self.workspace.path().join(format!("{}.log", tool.name()));
         let mut wrapped = self.bed.at(Host::Server, tool.class(), &command)?;
-        let server = Server::start(&mut wrapped, &ready, &log, self.cancel)?;
-        tool.enrol(self.bed)?;
-        Ok(Some(server))
+        Server::start(&mut wrapped, &ready, &log, self.cancel)
     }
 
     fn run_lane(&mut self, lane: &mut Lane, set: &Set, truth: &Manifest, round: u32) -> Result<()> {
@@ -113,7 +154,21 @@ impl Race<'_> {
         let client = tool.client(self.bed, set, &delivery);
         let set_name = set.name.clone();
         self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
-        let mut sample = self.run_once(lane, set, &delivery, &client, round)?;
+        create_open_dir(&delivery)?;
+        if let Some(found) = tool.server_of_run(self.bed, set, &delivery)? {
+            // The last one has the port.
+            lane.server = None;
+            match self.start_server(tool, found) {
+                Ok(server) => lane.server = Some(server),
+                Err(error) if error.kind == Kind::Cancelled => return Err(error),
+                Err(error) => {
+                    lane.failures = FAILURES_MAX;
+                    self.report.notes.push(format!("{}: {} left out: {}", set.name, tool.name(), error.chain()));
+                    return remove_tree(&delivery);
+                }
+            }
+        }
+        let mut sample = self.run_once(lane, set, &client, round)?;
         if sample.state != State::Failed {
             let void = std::mem::take(&mut sample.note);
             let differences = truth.differences(&Manifest::of_tree(&delivery, dataset::cores())?);
@@ -131,24 +186,27 @@ impl Race<'_> {
             let note = format!("{}: {} left out after {FAILURES_MAX} failures: {}", set.name, tool.name(), sample.note);
             self.report.notes.push(note);
         }
+        if let Some(journal) = &mut self.journal {
+            journal.append(&sample)?;
+        }
         self.report.samples.push(sample);
         Ok(())
     }
 
-    pub fn run_once(&self, lane: &Lane, set: &Set, delivery: &Path, client: &Command, round: u32) -> Result<Sample> {
-        fs::create_dir(delivery).map_err(Error::io("create", delivery))?;
-        // A server may have to write as another user than this one.
-        let everyone = fs::Permissions::from_mode(0o777);
-        fs::set_permissions(delivery, everyone).map_err(Error::io("open up", delivery))?;
+    pub fn run_once(&self, lane: &Lane, set: &Set, client: &Command, round: u32) -> Result<Sample> {
         let (files, bytes) = set.footprint();
         let ballast = self.workspace.ballast(files, bytes)?;
         let class = lane.tool.class();
-        let gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
+        let mut gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
         let giving = ballast.give()?;
         let server = lane.server.as_ref();
         let processes = server.map_or(0, Server::processes);
         let server_before = server.map_or(0.0, Server::cpu_seconds);
         let emulated = self.emulated(class);
+        let network = self.hosts.as_ref().filter(|_| class == Class::Network).map(Hosts::begin);
+        if let Some(network) = &network {
+            gated.watch(network.clone());
+        }
         let (machine, own) = (Machine::read(), own_cpu_seconds());
         let finished = gated.run(self.options.limit, server, self.cancel)?;
         drop(giving);
@@ -157,6 +215,7 @@ impl Race<'_> {
         if let Some(server) = server {
             server.settle(processes);
         }
+        let network = network.map(|begun| begun.end(finished.first_byte_seconds));
         let server_usage = server.map(|server| Usage {
             cpu_seconds: server.cpu_seconds() - server_before,
             rss_bytes_max: finished.server_rss_bytes_max,
@@ -184,7 +243,7 @@ impl Race<'_> {
             files: set.files,
             client: Usage { cpu_seconds: finished.cpu_seconds, rss_bytes_max: finished.rss_bytes_max },
             server: server_usage,
-            network: None,
+            network,
             foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
             steal_seconds: after.steal_seconds - machine.steal_seconds,
             note: note.unwrap_or_default(),
@@ -205,11 +264,14 @@ impl Race<'_> {
     /// Keeps a command, as shown to people, in the record of its tool.
     pub fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
         let shown = shown_command(command, self.workspace.path());
-        let (name, class) = (tool.name(), tool.class());
-        let tools = &mut self.report.tools;
-        if let Some(record) = tools.iter_mut().find(|record| record.name == name && record.class == class) {
+        if let Some(record) = self.record_of(tool) {
             *place(record) = shown;
         }
+    }
+
+    fn record_of(&mut self, tool: &dyn Tool) -> Option<&mut ToolRecord> {
+        let (name, class) = (tool.name(), tool.class());
+        self.report.tools.iter_mut().find(|record| record.name == name && record.class == class)
     }
 
     pub fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
@@ -218,10 +280,20 @@ impl Race<'_> {
             class: Class::Reference,
             version: version.to_owned(),
             protection: settings.to_owned(),
+            is_encrypted: false,
+            is_digested: false,
+            setup_steps: Vec::new(),
+            setup_seconds: None,
             server: String::new(),
             clients: BTreeMap::new(),
         });
     }
+}
+
+/// A server may have to write as another user than this one.
+pub fn create_open_dir(dir: &Path) -> Result<()> {
+    fs::create_dir(dir).map_err(Error::io("create", dir))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).map_err(Error::io("open up", dir))
 }
 
 pub fn failure(finished: &Finished, limit: Duration) -> Option<String> {

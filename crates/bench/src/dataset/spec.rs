@@ -1,161 +1,192 @@
-//! From a specification such as `large,50000x1KiB` to the list of directories and file sizes it means.
+//! From a specification such as `large,bulk:1024x1GiB@2^-10` to the plan it means.
+//!
+//! A specification is one or more parts with commas between. A part is `NxSIZE` or a name, then for a sweep `:` and which
+//! of its sets, then `*N` for N times as many files, then `@` and a scale.
 
-use model::quantity::{GIB, MIB, parse_bytes};
+use model::quantity::parse_bytes;
 
-use super::content;
+use super::plan::{Group, Layout, Plan, Sizes};
+use super::preset::{self, Part, Shape};
+use super::scale::Scale;
+use super::tree::Tree;
 use crate::error::{Error, Result};
 
-const KIB: u64 = 1 << 10;
-/// Space that a file takes beyond its content is estimated as whole blocks of this size.
-const BLOCK_BYTES: u64 = 4 << 10;
-/// Directory space per entry: a name of this length on ext4 takes less.
-const DIRECTORY_ENTRY_BYTES: u64 = 64;
 /// Bounds the specification, not the machine: above it a typing error is more likely than a wish.
 const FILES_MAX: u64 = 1_000_000_000;
 
-/// A data set: groups of files, each in its own folder unless there is only one.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub groups: Vec<Group>,
-    pub per_dir: u64,
-    pub seed: u64,
-}
-
-/// Files that share a size rule.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Relative to the root; empty for the root itself.
-    pub folder: String,
-    pub files: u64,
-    pub sizes: Sizes,
-}
-
-#[derive(Clone, Debug)]
-pub enum Sizes {
-    Fixed(u64),
-    /// Takes each in turn.
-    Cycle(Vec<u64>),
-    /// The logarithm of the size is uniform between the two.
-    LogUniform {
-        bytes_min: u64,
-        bytes_max: u64,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
-    pub files: u64,
-    pub directories: u64,
-    pub bytes: u64,
-    /// Content rounded up to blocks, and the directories.
-    pub space_bytes: u64,
-}
-
 impl Plan {
+    /// Reads a specification.
     pub fn parse(spec: &str, per_dir: u64, seed: u64) -> Result<Plan> {
+        Plan::parse_scaled(spec, per_dir, seed, 1, Scale::WHOLE)
+    }
+
+    /// Reads a specification; every part of it is repeated and scaled.
+    pub fn parse_scaled(spec: &str, per_dir: u64, seed: u64, repeat: u64, scale: Scale) -> Result<Plan> {
         if per_dir == 0 {
             return Err(Error::usage("the number of files per directory", "must be at least 1"));
         }
         let mut groups = Vec::new();
-        let parts: Vec<&str> = spec.split(',').map(str::trim).collect();
-        for part in &parts {
-            let folder = if parts.len() == 1 { "" } else { part };
-            groups.extend(parse_part(part, folder)?);
+        let texts: Vec<&str> = spec.split(',').map(str::trim).collect();
+        for text in &texts {
+            let wish = Wish::parse(text, repeat, scale)?;
+            let first = groups.len() as u64;
+            groups.extend(wish.groups(texts.len() == 1, seed, first)?);
         }
-        let mut folders: Vec<&str> = groups.iter().map(|group| group.folder.as_str()).collect();
+        let mut folders: Vec<&str> = groups.iter().map(|group: &Group| group.folder.as_str()).collect();
         folders.sort_unstable();
         if folders.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Error::usage(format!("data set {spec:?}"), "names the same set twice"));
         }
         Ok(Plan { groups, per_dir, seed })
     }
-
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for (index, group) in self.groups.iter().enumerate() {
-            totals.files += group.files;
-            let folders = group.folder.split('/').filter(|part| !part.is_empty()).count() as u64;
-            totals.directories += folders + self.subdirectories(group);
-            match group.sizes {
-                Sizes::Fixed(bytes) => {
-                    totals.bytes = totals.bytes.saturating_add(bytes.saturating_mul(group.files));
-                    totals.space_bytes = totals.space_bytes.saturating_add(blocks(bytes).saturating_mul(group.files));
-                }
-                _ => (0..group.files).map(|file| self.file_bytes(index, file)).for_each(|bytes| {
-                    totals.bytes += bytes;
-                    totals.space_bytes += blocks(bytes);
-                }),
-            }
-        }
-        let directory_bytes = blocks(self.per_dir.min(totals.files) * DIRECTORY_ENTRY_BYTES);
-        totals.space_bytes = totals.space_bytes.saturating_add(totals.directories * directory_bytes);
-        totals
-    }
-
-    /// Directories below the group's folder; a group that fits in one directory needs none.
-    pub fn subdirectories(&self, group: &Group) -> u64 {
-        if group.files <= self.per_dir { 0 } else { group.files.div_ceil(self.per_dir) }
-    }
-
-    pub fn file_bytes(&self, group: usize, file: u64) -> u64 {
-        match &self.groups[group].sizes {
-            Sizes::Fixed(bytes) => *bytes,
-            Sizes::Cycle(sizes) => sizes[(file % sizes.len() as u64) as usize],
-            Sizes::LogUniform { bytes_min, bytes_max } => {
-                let part = content::unit_interval(self.seed, group as u64, file);
-                let (low, high) = ((*bytes_min as f64).ln(), (*bytes_max as f64).ln());
-                ((low + part * (high - low)).exp() as u64).clamp(*bytes_min, *bytes_max)
-            }
-        }
-    }
 }
 
-fn parse_part(part: &str, folder: &str) -> Result<Vec<Group>> {
-    let group = |folder: String, files, sizes| Group { folder, files, sizes };
-    let inside = |name: &str| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-    let own = folder.to_owned();
-    Ok(match part {
-        "large" => vec![group(own, 4, Sizes::Fixed(GIB))],
-        "small" => vec![group(own, 2_500, Sizes::Cycle((0..10).map(|power| (8 * KIB) << power).collect()))],
-        "tiny" => vec![group(own, 50_000, Sizes::Fixed(KIB))],
-        "mixed" => {
-            let sizes = Sizes::LogUniform { bytes_min: 8 * KIB, bytes_max: 4 * MIB };
-            vec![
-                group(inside("large"), 2, Sizes::Fixed(256 * MIB)),
-                group(inside("mixed"), 1_000, sizes),
-                group(inside("tiny"), 20_000, Sizes::Fixed(KIB)),
-            ]
+/// One part of a specification, taken apart.
+struct Wish<'a> {
+    text: &'a str,
+    name: &'a str,
+    /// Which sets of a sweep.
+    selection: Option<&'a str>,
+    repeat: u64,
+    scale: Scale,
+}
+
+impl<'a> Wish<'a> {
+    fn parse(text: &'a str, repeat: u64, scale: Scale) -> Result<Wish<'a>> {
+        let (rest, own_scale) = match text.split_once('@') {
+            Some((rest, own)) => (rest, Scale::parse(own)?),
+            None => (text, Scale::WHOLE),
+        };
+        let scale = scale.and(own_scale).ok_or_else(|| refused(text, "the scale is too small"))?;
+        let (rest, own_repeat) = match rest.split_once('*') {
+            Some((rest, own)) => {
+                (rest, own.trim().parse().map_err(|_| refused(text, "what follows * is not a number"))?)
+            }
+            None => (rest, 1),
+        };
+        let repeat = repeat.checked_mul(own_repeat).filter(|repeat| (1..=FILES_MAX).contains(repeat));
+        let repeat = repeat.ok_or_else(|| refused(text, "the repeat count must be between 1 and 1,000,000,000"))?;
+        let (name, selection) = match rest.split_once(':') {
+            Some((name, selection)) => (name.trim(), Some(selection.trim())),
+            None => (rest.trim(), None),
+        };
+        Ok(Wish { text, name, selection, repeat, scale })
+    }
+
+    /// `first` is the number that the plan gives the first of the groups.
+    fn groups(&self, is_alone: bool, seed: u64, first: u64) -> Result<Vec<Group>> {
+        let (parts, is_sweep) = self.parts()?;
+        let mut groups = Vec::with_capacity(parts.len());
+        for (number, part) in (first..).zip(parts) {
+            let outer = if is_alone { "" } else { self.name };
+            let separator = if outer.is_empty() || part.folder.is_empty() { "" } else { "/" };
+            let set = if is_sweep { format!("{}:{}", self.name, part.folder) } else { self.name.to_owned() };
+            let folder = format!("{outer}{separator}{}", part.folder);
+            let (files, shrink) = self.scaled(&part)?;
+            let layout = match part.shape {
+                Shape::Numbered(sizes) => Layout::Numbered(sizes),
+                Shape::Tree => Layout::Tree(Tree::new(seed, number, files)),
+            };
+            groups.push(Group { set, folder, files, layout, shrink });
         }
-        _ => {
-            let (files, bytes) = parse_count_and_size(part)?;
-            vec![group(own, files, Sizes::Fixed(bytes))]
+        Ok(groups)
+    }
+
+    /// Whole rounds of the sizes as long as one is left, then smaller files: how many, and what share of their size.
+    fn scaled(&self, part: &Part) -> Result<(u64, Scale)> {
+        let files = part.files.checked_mul(self.repeat).filter(|files| *files <= FILES_MAX);
+        let files = files.ok_or_else(|| refused(self.text, "more than 1,000,000,000 files"))?;
+        let round_files = match &part.shape {
+            Shape::Numbered(Sizes::Cycle(sizes)) => sizes.len() as u64,
+            _ => 1,
+        };
+        let rounds = files / round_files;
+        match self.scale.of(rounds) {
+            0 => {
+                let shrink = self.scale.of_less_than_one(rounds);
+                Ok((round_files, shrink.ok_or_else(|| refused(self.text, "the scale is too small"))?))
+            }
+            left => Ok((left * round_files, Scale::WHOLE)),
         }
-    })
+    }
+
+    fn parts(&self) -> Result<(Vec<Part>, bool)> {
+        if let Some(sets) = preset::sweep(self.name) {
+            return Ok((self.selected(sets)?, true));
+        }
+        if self.selection.is_some() {
+            return Err(refused(self.text, "only bulk and streaming have sets to select"));
+        }
+        if let Some(parts) = preset::named(self.name) {
+            return Ok((parts, false));
+        }
+        let (files, bytes) = parse_count_and_size(self.name)?;
+        Ok((vec![Part::numbered("", files, Sizes::Fixed(bytes))], false))
+    }
+
+    /// `1024x1GiB`, `1GiB`, or `1KiB..1MiB` with both ends.
+    fn selected(&self, sets: Vec<Part>) -> Result<Vec<Part>> {
+        let Some(selection) = self.selection else { return Ok(sets) };
+        let size = |text: &str| parse_bytes(text.trim()).map_err(|cause| refused(self.text, &cause));
+        let (files, range) = if let Some((first, last)) = selection.split_once("..") {
+            (None, size(first)?..=size(last)?)
+        } else if selection.contains('x') {
+            let (files, bytes) = parse_count_and_size(selection)?;
+            (Some(files), bytes..=bytes)
+        } else {
+            let bytes = size(selection)?;
+            (None, bytes..=bytes)
+        };
+        let is_selected = |part: &Part| {
+            let is_size = matches!(part.shape, Shape::Numbered(Sizes::Fixed(bytes)) if range.contains(&bytes));
+            is_size && files.is_none_or(|files| files == part.files)
+        };
+        let sets: Vec<Part> = sets.into_iter().filter(is_selected).collect();
+        if sets.is_empty() {
+            return Err(refused(self.text, "the sweep has no such set; `thalweg gen bulk DIR --dry-run` lists them"));
+        }
+        Ok(sets)
+    }
 }
 
 fn parse_count_and_size(part: &str) -> Result<(u64, u64)> {
-    let refuse = |cause: &str| Error::usage(format!("data set {part:?}"), cause);
-    let (count, size) = part
-        .split_once('x')
-        .ok_or_else(|| refuse("neither large, small, tiny or mixed nor of the form NxSIZE, such as 50000x1KiB"))?;
-    let count: u64 = count.trim().replace('_', "").parse().map_err(|_| refuse("the part before x is not a number"))?;
+    let (count, size) = part.split_once('x').ok_or_else(|| {
+        refused(part, &format!("neither {} nor of the form NxSIZE, such as 50000x1KiB", preset::NAMES))
+    })?;
+    let count = count.trim().replace('_', "").parse();
+    let count: u64 = count.map_err(|_| refused(part, "the part before x is not a number"))?;
     if count == 0 || count > FILES_MAX {
-        return Err(refuse("the number of files must be between 1 and 1,000,000,000"));
+        return Err(refused(part, "the number of files must be between 1 and 1,000,000,000"));
     }
-    let bytes = parse_bytes(size.trim()).map_err(|cause| refuse(&cause))?;
+    let bytes = parse_bytes(size.trim()).map_err(|cause| refused(part, &cause))?;
     Ok((count, bytes))
 }
 
-fn blocks(bytes: u64) -> u64 {
-    bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
+fn refused(part: &str, cause: &str) -> Error {
+    Error::usage(format!("data set {part:?}"), cause)
 }
 
 #[cfg(test)]
 mod tests {
+    use model::quantity::{GIB, MIB};
+
     use super::*;
+    use crate::dataset::Totals;
+
+    const KIB: u64 = 1 << 10;
+
+    fn plan(spec: &str) -> Plan {
+        Plan::parse(spec, 1_000, 1).unwrap()
+    }
 
     fn totals(spec: &str) -> Totals {
-        Plan::parse(spec, 1_000, 1).unwrap().totals()
+        plan(spec).totals()
+    }
+
+    fn sizes(spec: &str) -> Vec<u64> {
+        let plan = plan(spec);
+        assert_eq!(plan.groups.len(), 1);
+        (0..plan.groups[0].files).map(|file| plan.file_bytes(0, file)).collect()
     }
 
     #[test]
@@ -171,6 +202,24 @@ mod tests {
     }
 
     #[test]
+    fn the_three_sets_of_21_sizes_are_the_published_lists() {
+        assert_eq!(sizes("s4-large"), [2, 4, 8].map(|n| n * GIB));
+        assert_eq!(sizes("s4-medium"), [8, 16, 32, 64, 128, 256, 512, 1024].map(|n| n * MIB));
+        assert_eq!(sizes("s4-small"), [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096].map(|n| n * KIB));
+        assert_eq!(sizes("medium"), sizes("s4-medium"));
+        assert_eq!(sizes("small"), sizes("s4-small*250"));
+        assert_eq!(totals("s4-small*100").bytes, 100 * totals("s4-small").bytes);
+    }
+
+    #[test]
+    fn the_sets_of_lots_of_small_files_are_decimal() {
+        for (name, spec) in [("s1-1mb", "10000x1MB"), ("s1-10mb", "1000x10MB"), ("s1-100mb", "100x100MB")] {
+            assert_eq!(totals(name), totals(spec));
+            assert_eq!(totals(name).bytes, 10_000_000_000);
+        }
+    }
+
+    #[test]
     fn counts_and_sizes_with_binary_and_decimal_units_are_read() {
         assert_eq!(totals("3x8KiB").bytes, 3 * 8 * KIB);
         assert_eq!(totals("3x8K").bytes, 3 * 8 * KIB);
@@ -180,14 +229,77 @@ mod tests {
 
     #[test]
     fn several_sets_lie_in_folders_of_their_own() {
-        let plan = Plan::parse("tiny, 3x1MiB,mixed", 1_000, 1).unwrap();
-        let folders: Vec<&str> = plan.groups.iter().map(|group| group.folder.as_str()).collect();
-        assert_eq!(folders, ["tiny", "3x1MiB", "mixed/large", "mixed/mixed", "mixed/tiny"]);
+        let folders = |spec| plan(spec).groups.into_iter().map(|group| group.folder).collect::<Vec<_>>();
+        let found = folders("tiny*2, 3x1MiB,mixed@1/2");
+        assert_eq!(found, ["tiny", "3x1MiB", "mixed/large", "mixed/mixed", "mixed/tiny"]);
+        assert_eq!(folders("bulk:1GiB"), ["1024x1GiB"]);
+        assert_eq!(folders("bulk:1GiB,tiny,bulk:1x1TiB"), ["bulk/1024x1GiB", "tiny", "bulk/1x1TiB"]);
+    }
+
+    #[test]
+    fn sets_of_a_sweep_are_selected_by_name_size_or_range() {
+        let sets = |spec| plan(spec).sets().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(sets("bulk:1048576x64KiB"), ["bulk:1048576x64KiB"]);
+        assert_eq!(sets("bulk:64KiB"), ["bulk:1048576x64KiB"]);
+        assert_eq!(sets("streaming:256GiB..1TiB"), ["streaming:4x256GiB", "streaming:2x512GiB", "streaming:1x1TiB"]);
+        assert_eq!((sets("bulk").len(), sets("streaming").len(), sets("bulk:1KiB..1GiB").len()), (31, 19, 21));
+        for spec in ["bulk:", "bulk:3GiB", "bulk:7x1GiB", "bulk:1GiB..1MiB", "streaming:1MiB", "tiny:1KiB", "5x1K:1K"] {
+            assert!(Plan::parse(spec, 1_000, 1).is_err(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_scale_shrinks_the_count_first_and_the_size_when_one_file_is_left() {
+        let scaled = |spec: &str| {
+            let plan = plan(spec);
+            (plan.groups[0].folder.clone(), plan.groups[0].files, plan.file_bytes(0, 0))
+        };
+        let is = |folder: &str, files, bytes| (folder.to_owned(), files, bytes);
+        assert_eq!(scaled("bulk:1KiB@2^-10"), is("1048576x1KiB", 1_024, KIB));
+        assert_eq!(scaled("bulk:1GiB@2^-10"), is("1024x1GiB", 1, GIB));
+        assert_eq!(scaled("bulk:1TiB@2^-10"), is("1x1TiB", 1, GIB));
+        assert_eq!(scaled("bulk:64GiB@2^-10"), is("16x64GiB", 1, GIB));
+        assert_eq!(scaled("5x1KiB@1/2"), is("", 2, KIB));
+        assert_eq!(scaled("1x3@2^-10"), is("", 1, 1));
+        assert_eq!(scaled("1x0@2^-10"), is("", 1, 0));
+        let small = Plan::parse_scaled("medium", 1_000, 1, 2, Scale::parse("1/64").unwrap()).unwrap();
+        assert_eq!((small.groups[0].files, small.totals().bytes), (8, 2 * totals("medium").bytes / 64));
+    }
+
+    #[test]
+    fn a_scaled_sweep_keeps_its_shape() {
+        let (whole, part) = (plan("bulk").sets(), plan("bulk@2^-10").sets());
+        for ((name, whole), (same, part)) in whole.iter().zip(&part) {
+            assert_eq!(name, same);
+            assert_eq!(part.bytes, whole.bytes >> 10, "{name}");
+            assert_eq!(part.files, (whole.files >> 10).max(1), "{name}");
+        }
     }
 
     #[test]
     fn what_is_not_a_data_set_is_refused_with_a_reason() {
-        for spec in ["", "huge", "x1KiB", "0x1KiB", "5x", "5x1XB", "5000000000x1", "tiny,tiny", "tiny,"] {
+        let wrong = [
+            "",
+            "huge",
+            "x1KiB",
+            "0x1KiB",
+            "5x",
+            "5x1XB",
+            "5000000000x1",
+            "tiny,tiny",
+            "tiny,",
+            "tiny*0",
+            "tiny*",
+            "tiny*x",
+            "tiny*100000000",
+            "tiny@0",
+            "tiny@2",
+            "tiny@",
+            "tiny@2^-99",
+            "tiny,tiny*2",
+            "1x1@2^-40@2^-40",
+        ];
+        for spec in wrong {
             assert_eq!(Plan::parse(spec, 1_000, 1).unwrap_err().kind, crate::error::Kind::Usage, "{spec:?}");
         }
         assert!(Plan::parse("tiny", 0, 1).is_err());
@@ -195,6 +307,6 @@ mod tests {
 
     #[test]
     fn space_counts_whole_blocks() {
-        assert_eq!(totals("10x1").space_bytes, 10 * BLOCK_BYTES);
+        assert_eq!(totals("10x1").space_bytes, 10 * 4096);
     }
 }

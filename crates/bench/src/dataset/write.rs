@@ -1,8 +1,10 @@
 //! Writes a plan with several threads, a run of files in one directory at a time.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -12,13 +14,15 @@ use std::time::Duration;
 use model::quantity::ByteCount;
 use rustix::fs::{Mode, OFlags};
 
-use super::content::Content;
-use super::spec::Plan;
+use super::content::{Content, Stream};
+use super::plan::{Object, Plan};
+use super::tree;
 use crate::crc64::Crc64;
 use crate::error::{Error, Result};
-use crate::manifest::Entry;
+use crate::manifest::{Entry, What};
 
-/// One buffer per thread: small enough for the second-level cache, a multiple of `content::WORD_BYTES`.
+/// One buffer per thread: small enough for the second-level cache, a multiple of `content::UNIT_BYTES`, and not more than
+/// one piece of a sparse file.
 const BLOCK_BYTES: usize = 256 << 10;
 /// A unit ends when it holds this much, so that a directory with few large files occupies every thread.
 const UNIT_BYTES_MAX: u64 = 128 << 20;
@@ -29,11 +33,12 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Job<'a> {
     pub plan: &'a Plan,
     pub root: &'a Path,
+    pub content: Content,
     pub threads: usize,
     pub with_digests: bool,
 }
 
-/// Consecutive files of one directory.
+/// Consecutive objects of one directory.
 struct Unit {
     group: usize,
     directory: PathBuf,
@@ -68,20 +73,18 @@ impl Job<'_> {
 
     fn units(&self) -> Vec<Unit> {
         let mut units = Vec::new();
-        for (group, content) in self.plan.groups.iter().enumerate() {
-            let folder = self.root.join(&content.folder);
-            let is_flat = self.plan.subdirectories(content) == 0;
-            for first in (0..content.files).step_by(self.plan.per_dir.max(1) as usize) {
-                let number = first / self.plan.per_dir;
-                let directory = if is_flat { folder.clone() } else { folder.join(format!("d{number:04}")) };
-                let end = content.files.min(first + self.plan.per_dir);
-                self.split(group, &directory, first..end, &mut units);
+        for group in 0..self.plan.groups.len() {
+            for directory in self.plan.directories(group) {
+                self.split(group, &self.root.join(directory.path), directory.files, &mut units);
             }
         }
         units
     }
 
     fn split(&self, group: usize, directory: &Path, files: std::ops::Range<u64>, units: &mut Vec<Unit>) {
+        if files.is_empty() {
+            units.push(Unit { group, directory: directory.to_owned(), files: files.clone() });
+        }
         let (mut first, mut bytes) = (files.start, 0_u64);
         for file in files.clone() {
             bytes = bytes.saturating_add(self.plan.file_bytes(group, file));
@@ -129,41 +132,79 @@ impl Job<'_> {
     fn write_unit(&self, unit: &Unit, buffer: &mut [u8]) -> Result<Finished> {
         fs::create_dir_all(&unit.directory).map_err(Error::io("create", &unit.directory))?;
         let directory = File::open(&unit.directory).map_err(Error::io("open", &unit.directory))?;
+        let below = unit.directory.strip_prefix(self.root).expect("units lie below the root");
         let mut finished = Finished { files: 0, bytes: 0, entries: Vec::new() };
         for file in unit.files.clone() {
-            let name = format!("f{file:07}");
-            let bytes = self.plan.file_bytes(unit.group, file);
-            let content = Content::of_file(self.plan.seed, unit.group as u64, file);
-            let digest = self
-                .write_file(&directory, &name, content, bytes, buffer)
+            let name = tree::os(self.plan.name(unit.group, file));
+            let stream = Stream::of_file(self.content, self.plan.seed, unit.group as u64, file);
+            let what = self
+                .write_object(&directory, &name, self.plan.object(unit.group, file), stream, buffer)
                 .map_err(|source| Error::io("write", unit.directory.join(&name))(source))?;
-            finished.files += 1;
-            finished.bytes += bytes;
+            if let What::File { bytes, .. } = what {
+                finished.files += 1;
+                finished.bytes += bytes;
+            }
             if self.with_digests {
-                let directory = unit.directory.strip_prefix(self.root).expect("units lie below the root");
-                let path = directory.join(&name).as_os_str().as_bytes().to_vec();
-                finished.entries.push(Entry { path, bytes, digest });
+                finished.entries.push(Entry { path: below.join(&name).as_os_str().as_bytes().to_vec(), what });
             }
         }
         Ok(finished)
     }
 
-    fn write_file(
+    fn write_object(
         &self,
         directory: &File,
-        name: &str,
-        content: Content,
-        bytes: u64,
+        name: &OsStr,
+        object: Object,
+        stream: Stream,
         buffer: &mut [u8],
-    ) -> std::io::Result<u64> {
+    ) -> io::Result<What> {
+        let (bytes, is_sparse) = match object {
+            Object::File { bytes } => (bytes, false),
+            Object::Sparse { bytes } => (bytes, true),
+            Object::Link { target } => {
+                rustix::fs::symlinkat(&target[..], directory, name)?;
+                return Ok(What::Link { target });
+            }
+        };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))?);
+        let file = File::from(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))?);
+        let digest = if is_sparse {
+            self.write_sparse(&file, bytes, stream, buffer)?
+        } else {
+            self.write_whole(&file, bytes, stream, buffer)?
+        };
+        Ok(What::File { bytes, digest })
+    }
+
+    fn write_whole(&self, mut file: &File, bytes: u64, stream: Stream, buffer: &mut [u8]) -> io::Result<u64> {
         let mut crc = Crc64::default();
         let mut offset = 0;
         while offset < bytes {
             let block = &mut buffer[..(bytes - offset).min(BLOCK_BYTES as u64) as usize];
-            content.fill(offset, block);
+            stream.fill(offset, block);
             file.write_all(block)?;
+            if self.with_digests {
+                crc.update(block);
+            }
+            offset += block.len() as u64;
+        }
+        Ok(crc.finish())
+    }
+
+    /// Leaves holes, which read as zeros and are digested as such.
+    fn write_sparse(&self, file: &File, bytes: u64, stream: Stream, buffer: &mut [u8]) -> io::Result<u64> {
+        file.set_len(bytes)?;
+        let mut crc = Crc64::default();
+        let mut offset = 0;
+        while offset < bytes {
+            let block = &mut buffer[..(bytes - offset).min(BLOCK_BYTES as u64) as usize];
+            if tree::is_hole(offset) {
+                block.fill(0);
+            } else {
+                stream.fill(offset, block);
+                file.write_all_at(block, offset)?;
+            }
             if self.with_digests {
                 crc.update(block);
             }

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use model::quantity::ByteCount;
 
-use super::Figures;
+use super::{Figures, network};
 use crate::compare::Report;
+use crate::outlier::outliers;
 use crate::sample::State;
 use crate::statistics::{Ratio, Spread, Summary};
 use crate::tool::Class;
@@ -17,6 +18,7 @@ pub fn summary(report: &Report, figures: &Figures) -> String {
     for set in &report.sets {
         let title = format!("{}: {} files, {}", set.name, thousands(set.files as f64), ByteCount(set.bytes));
         text += &section(&title, figures, &set.name);
+        text += &network::section(&report.samples, &set.name);
     }
     let references: Vec<&Summary> = figures.summaries.iter().filter(|s| s.class == Class::Reference).collect();
     if !references.is_empty() {
@@ -34,7 +36,8 @@ pub fn summary(report: &Report, figures: &Figures) -> String {
         text.push('\n');
     }
     text + "Times are seconds: median [first quartile - third quartile] (minimum - maximum). CPU is user and system time of \
-            both ends. Peak memory is the largest single process of each end. Raw samples: `samples.csv`.\n"
+            both ends. Peak memory is the largest single process of each end. First content: until 64 KiB had left the client's host; \
+            sent: all frames that left it. Raw samples: `samples.csv`.\n"
 }
 
 pub fn readme(report: &Report) -> String {
@@ -71,6 +74,7 @@ pub fn readme(report: &Report) -> String {
     for missing in &report.missing {
         let _ = writeln!(text, "- not there: {missing}");
     }
+    text += &network::set_up(&report.tools);
     let _ = write!(text, "\n## How\n\n{}", conventions(report));
     if !report.regenerate.is_empty() {
         let _ = write!(text, "\n## Again\n\n```\n{}\n```\n", report.regenerate);
@@ -142,6 +146,8 @@ fn warnings(report: &Report, figures: &Figures) -> String {
     const ROUNDS_MIN: u32 = 5;
     /// Width of the middle half, of the median.
     const SPREAD_MAX: f64 = 0.15;
+    /// Below it, starting programs and the clock's grain weigh too much.
+    const SECONDS_MIN: f64 = 0.5;
     let mut lines: Vec<String> = report.missing.iter().map(|missing| format!("not there: {missing}")).collect();
     lines.extend(report.notes.iter().cloned());
     if report.rounds < ROUNDS_MIN {
@@ -161,6 +167,9 @@ fn warnings(report: &Report, figures: &Figures) -> String {
         if summary.disturbed > 0 {
             lines.push(format!("{what}: {} of {n} runs were disturbed by other processes", summary.disturbed));
         }
+        if median < SECONDS_MIN && summary.class != Class::Reference {
+            lines.push(format!("{what}: shorter than {SECONDS_MIN} s: a larger set would say more"));
+        }
         if summary.void > 0 {
             let void = summary.void;
             lines.push(format!(
@@ -175,6 +184,10 @@ fn warnings(report: &Report, figures: &Figures) -> String {
                 (quartile_3 - quartile_1) / median * 100.0
             }));
         }
+    }
+    for sample in outliers(&report.samples) {
+        let (set, tool, round, seconds) = (&sample.set, &sample.tool, sample.round, sample.seconds);
+        lines.push(format!("{set}, {tool}: round {round} is an outlier: {seconds:.3} s"));
     }
     if lines.is_empty() {
         return String::new();

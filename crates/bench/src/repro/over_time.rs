@@ -10,9 +10,9 @@ use crate::plot::{Axis, Kind, Plot, Point, Scale, Series, Unit};
 use crate::sweep::{Axes, Figures, mean_and_deviation, series};
 
 const GBIT: u64 = 1_000_000_000;
-const RIVALS: [&str; 2] = ["globus-url-copy", "rsync"];
+const RIVALS: [&str; 4] = ["globus-url-copy", "rsync", "xrdcp", "rclone"];
 /// Single-thread: one stream each; globus-url-copy has several whatever one asks of its adapter.
-const RIVALS_SINGLE: [&str; 1] = ["rsync"];
+const RIVALS_SINGLE: [&str; 2] = ["rsync", "scp"];
 /// About nine seconds at the default rate.
 const SET: &str = "4x256MiB";
 const LOCAL: Duration = Duration::from_micros(400);

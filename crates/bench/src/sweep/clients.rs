@@ -13,14 +13,13 @@ use crate::reference::{empty_sample, own_cpu_seconds};
 use crate::sample::{Sample, State, Usage};
 use crate::tool::{Class, Host, Set};
 
-/// One sample for all of them: from the common start to the end of the last.
+/// `deliveries` exist and are empty. One sample for all of them: from the common start to the end of the last.
 pub fn run(race: &Race, lane: &Lane, set: &Set, deliveries: &[PathBuf], round: u32) -> Result<Sample> {
     let (files, bytes) = set.footprint();
     let count = deliveries.len() as u64;
     let ballast = race.workspace.ballast(files * count, bytes * count)?;
     let mut gated = Vec::new();
     for (index, delivery) in deliveries.iter().enumerate() {
-        std::fs::create_dir(delivery).map_err(Error::io("create", delivery))?;
         let outputs = race.workspace.path().join(format!("client-{index}"));
         std::fs::create_dir_all(&outputs).map_err(Error::io("create", &outputs))?;
         let client = lane.tool.client(race.bed, set, delivery);

@@ -24,11 +24,11 @@ pub fn winner(samples: &[Sample], variants: &[Variant], condition: &str, set: &s
 }
 
 impl Sweep<'_> {
-    pub(super) fn run_pairs(&mut self, bed: &Bed, lanes: &[Lane], cell: &Cell, work: &Work) -> Result<()> {
+    pub(super) fn run_pairs(&mut self, bed: &Bed, lanes: &mut [Lane], cell: &Cell, work: &Work) -> Result<()> {
         let Some((condition, names)) = self.pair_of(cell) else { return Ok(()) };
         for round in 1..=self.plan.pairs {
             for name in &names {
-                if let Some(lane) = lanes.iter().find(|lane| lane.tool.name() == name) {
+                if let Some(lane) = lanes.iter_mut().find(|lane| lane.tool.name() == name) {
                     self.run_settling(bed, lane, work, &condition, round)?;
                 }
             }

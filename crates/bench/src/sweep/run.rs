@@ -11,8 +11,9 @@ use lab::record::reasons_to_void;
 use super::plan::omitted;
 use super::*;
 use crate::account::Split;
-use crate::compare::run::{FAILURES_MAX, Lane, Race, shown_sample};
+use crate::compare::run::{FAILURES_MAX, Lane, Race, create_open_dir, shown_sample};
 use crate::compare::{self, SetRecord};
+use crate::counters::Hosts;
 use crate::error::{Error, Kind};
 use crate::manifest::Manifest;
 use crate::process::Server;
@@ -32,19 +33,21 @@ pub fn run(options: &Options, plan: Plan, cancel: &AtomicBool, progress: &mut dy
         rivals: options.rivals.clone(),
         rounds: plan.rounds,
         limit: options.limit,
-        scenario: None,
         with_ceilings: false,
-        out: None,
-        work_dir: options.work_dir.clone(),
         pauses: options.pauses,
         seed: options.seed,
         regenerate: options.regenerate.clone(),
+        ..compare::Options::default()
     };
     let (tools, mut report) = compare::enlist(&compare)?;
     report.notes.extend(plan.cut.iter().map(|cut| format!("cut to fit the budget: {cut}")));
     let is_there = |name: &String| tools.iter().any(|tool| tool.class() == Class::Network && tool.name() == name);
     let tools_there: Vec<String> = plan.tools.iter().filter(|name| is_there(name)).cloned().collect();
     let journal = Journal::open(&options.out, &plan)?;
+    // Servers first, so that nobody writes to a folder that is being removed. Without the right to there are none.
+    if let Ok(_lock) = lab::lease::lock() {
+        lab::lease::remove_leftovers();
+    }
     let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
     report.environment.file_system = compare::shown_file_system(workspace.path());
     report.environment.network = "one link whose rate, delay and loss each condition names".into();
@@ -142,7 +145,7 @@ impl Sweep<'_> {
         let tools = self.tools_for(condition)?;
         let mut lanes = Vec::new();
         for tool in &tools {
-            match self.with_race(&bed, |race| race.start_server(tool.as_ref())) {
+            match self.with_race(&bed, |race| race.set_up(tool.as_ref())) {
                 Ok(server) => lanes.push(Lane { tool: tool.as_ref(), server, failures: 0 }),
                 Err(error) if error.kind == Kind::Cancelled || tool.is_ours() => return Err(error),
                 Err(error) => self.note(format!("{condition}: {}: {}", tool.name(), error.chain())),
@@ -153,7 +156,7 @@ impl Sweep<'_> {
                 return Ok(());
             }
             if !self.is_cell_settled(cell) {
-                self.run_cell(&bed, &lanes, cell)?;
+                self.run_cell(&bed, &mut lanes, cell)?;
             }
             self.seconds_done += self.plan.cell_seconds(cell, self.options.pauses.memory);
         }
@@ -174,10 +177,10 @@ impl Sweep<'_> {
         Ok(tools)
     }
 
-    fn run_cell(&mut self, bed: &Bed, lanes: &[Lane], cell: &Cell) -> Result<()> {
+    fn run_cell(&mut self, bed: &Bed, lanes: &mut [Lane], cell: &Cell) -> Result<()> {
         let work = self.prepare(cell)?;
         for round in self.plan.round_numbers() {
-            for lane in lanes {
+            for lane in lanes.iter_mut() {
                 if !self.takes_part(lane.tool.name(), lane.tool.is_ours(), cell) {
                     continue;
                 }
@@ -213,11 +216,17 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn run_one(&mut self, bed: &Bed, lane: &Lane, work: &Work, condition: &str, round: u32) -> Result<Sample> {
+    fn run_one(&mut self, bed: &Bed, lane: &mut Lane, work: &Work, condition: &str, round: u32) -> Result<Sample> {
         let plain = condition.trim_end_matches(pairs::PAIRS);
         let count = self.plan.conditions.iter().find(|of| of.to_string() == plain).map_or(1, |of| of.clients);
         let deliveries: Vec<PathBuf> = (0..count).map(|client| bed.delivered.join(format!("run-{client}"))).collect();
         deliveries.iter().try_for_each(|delivery| remove_tree(delivery))?;
+        deliveries.iter().try_for_each(|delivery| create_open_dir(delivery))?;
+        if let Some(found) = lane.tool.server_of_run(bed, &work.set, &deliveries[0])? {
+            // The last one has the port.
+            lane.server = None;
+            lane.server = Some(self.with_race(bed, |race| race.start_server(lane.tool, found))?);
+        }
         let client = lane.tool.client(bed, &work.set, &deliveries[0]);
         let emulator_seconds = || bed.lab.and_then(Lab::snapshot).map_or(0.0, |snapshot| snapshot.cpu_seconds);
         let split = || lane.server.as_ref().map_or(Split::default(), Server::split).plus(Split::of_children());
@@ -227,7 +236,7 @@ impl Sweep<'_> {
             let set = work.set.name.clone();
             race.record(lane.tool, |record| record.clients.entry(set).or_default(), &client);
             match &deliveries[..] {
-                [delivery] => race.run_once(lane, &work.set, delivery, &client, round),
+                [_] => race.run_once(lane, &work.set, &client, round),
                 several => clients::run(race, lane, &work.set, several, round),
             }
         })?;
@@ -320,10 +329,11 @@ impl Sweep<'_> {
 
     /// Lends the report to a race over `bed` for one step.
     fn with_race<T>(&mut self, bed: &Bed, step: impl FnOnce(&mut Race) -> Result<T>) -> Result<T> {
+        let hosts = bed.lab.map(Hosts::open).transpose()?;
         let report = self.report.take().expect("no race holds it");
         let mut silent = |_: &str| ();
         let (options, workspace, cancel) = (self.compare, &self.workspace, self.cancel);
-        let mut race = Race { options, workspace, bed, cancel, progress: &mut silent, report };
+        let mut race = Race { options, workspace, bed, hosts, cancel, progress: &mut silent, journal: None, report };
         let outcome = step(&mut race);
         self.report = Some(race.report);
         outcome

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use lab::Lab;
 
-use crate::error::{Error, Kind, Result};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
 use crate::sample::Sample;
+use crate::tool::Host;
 
 const INTERVAL: Duration = Duration::from_millis(250);
 const DIR: &str = "series";
@@ -19,7 +21,7 @@ const DIR: &str = "series";
 /// Seconds since the start of the count, and Gbit/s over the interval before.
 pub type Series = Vec<(f64, f64)>;
 
-/// A thread in the network of the first site.
+/// A thread that reads them at an interval.
 pub struct Counter {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Series>,
@@ -29,20 +31,10 @@ impl Counter {
     /// None without a laboratory.
     pub fn start(lab: Option<&Lab>) -> Result<Option<Counter>> {
         let Some(lab) = lab else { return Ok(None) };
-        let namespace = Path::new("/run/netns").join(lab.namespace(&lab.scenario().sites[0].name)?);
-        let file = fs::File::open(&namespace).map_err(Error::io("open", &namespace))?;
+        let counters = Counters::open(lab, Host::Client)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
-        let count = move || {
-            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-            match rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind) {
-                Ok(()) => counted(&flag),
-                Err(_) => Vec::new(),
-            }
-        };
-        let thread = thread::Builder::new().name("counters".into()).spawn(count);
-        let thread =
-            thread.map_err(|source| Error { kind: Kind::Failed, ..Error::io("count at", &namespace)(source) })?;
+        let thread = thread::spawn(move || counted(&counters, &flag));
         Ok(Some(Counter { is_over, thread }))
     }
 
@@ -52,34 +44,18 @@ impl Counter {
     }
 }
 
-fn counted(is_over: &AtomicBool) -> Series {
+fn counted(counters: &Counters, is_over: &AtomicBool) -> Series {
     let start = Instant::now();
-    let (mut last_at, mut last) = (start, sent_bytes());
+    let (mut last_at, mut last) = (start, counters.sent_bytes());
     let mut series = Vec::new();
     while !is_over.load(Relaxed) {
         thread::sleep(INTERVAL);
-        let (now, bytes) = (Instant::now(), sent_bytes());
+        let (now, bytes) = (Instant::now(), counters.sent_bytes());
         let gbit_per_second = bytes.saturating_sub(last) as f64 * 8.0 / 1e9 / (now - last_at).as_secs_f64();
         series.push(((now - start).as_secs_f64(), gbit_per_second));
         (last_at, last) = (now, bytes);
     }
     series
-}
-
-/// Of all interfaces but the loopback, of the network that the calling thread is in.
-fn sent_bytes() -> u64 {
-    sent_of(&fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default())
-}
-
-fn sent_of(text: &str) -> u64 {
-    let sent = |line: &str| {
-        let (name, counters) = line.split_once(':')?;
-        if name.trim() == "lo" {
-            return None;
-        }
-        counters.split_whitespace().nth(8)?.parse::<u64>().ok()
-    };
-    text.lines().filter_map(sent).sum()
 }
 
 /// From the first interval with content to the last.
@@ -119,13 +95,6 @@ pub fn read(path: &Path) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_left_is_counted_on_all_interfaces_but_the_loopback() {
-        let text = "Inter-|   Receive\n face |bytes\n    lo: 9 9 0 0 0 0 0 0 77 9 0 0 0 0 0 0\n  wan: 5 1 0 0 0 0 0 0 \
-                    100 1 0 0 0 0 0 0\n wan2:6 1 0 0 0 0 0 0 23 1 0 0 0 0 0 0\n";
-        assert_eq!(sent_of(text), 123);
-    }
 
     #[test]
     fn a_series_begins_with_its_content_and_survives_the_file() {

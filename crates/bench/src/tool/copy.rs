@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Bed, Class, Set, Tool, version_of};
+use super::{Bed, Class, Guards, Set, Tool, version_of};
 use crate::error::Result;
 
 pub struct Copy;
@@ -19,6 +19,14 @@ impl Tool for Copy {
 
     fn protection(&self) -> &str {
         "no digest; final names at once"
+    }
+
+    fn guards(&self) -> Guards {
+        Guards::default()
+    }
+
+    fn steps(&self) -> Vec<&str> {
+        Vec::new()
     }
 
     fn version(&self) -> Result<String> {

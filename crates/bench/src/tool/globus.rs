@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Bed, Class, Set, Tool, version_of};
+use super::{Bed, Class, Guards, Set, Tool, version_of};
 use crate::error::Result;
 use crate::process::Ready;
 
@@ -26,6 +26,14 @@ impl Tool for Globus {
 
     fn protection(&self) -> &str {
         "clear text, no digest"
+    }
+
+    fn guards(&self) -> Guards {
+        Guards::default()
+    }
+
+    fn steps(&self) -> Vec<&str> {
+        vec!["install globus-gass-copy-progs and globus-gridftp-server-progs", "start the server"]
     }
 
     fn version(&self) -> Result<String> {

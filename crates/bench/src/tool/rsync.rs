@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Bed, Class, Set, Tool, folder_name, version_of, with_slash};
+use super::{Bed, Class, Guards, Set, Tool, folder_name, version_of, with_slash};
 use crate::error::{Error, Result};
 use crate::process::Ready;
 
@@ -26,6 +26,14 @@ impl Tool for Rsync {
 
     fn protection(&self) -> &str {
         "clear text, digest of each file in transit (xxh128)"
+    }
+
+    fn guards(&self) -> Guards {
+        Guards { is_encrypted: false, is_digested: true }
+    }
+
+    fn steps(&self) -> Vec<&str> {
+        vec!["install rsync on both hosts", "write the daemon's configuration", "start the daemon"]
     }
 
     fn version(&self) -> Result<String> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Bed, Class, Host, Set, Tool, folder_name, version_of, with_slash};
+use super::{Bed, Class, Guards, Host, Set, Tool, folder_name, version_of, with_slash};
 use crate::error::{Error, Kind, Result};
 use crate::process::Ready;
 
@@ -79,6 +79,17 @@ impl Tool for Thalweg {
         match self.class {
             Class::Local => "digests (CRC-64/NVME) checked before publication",
             _ => "TLS 1.3 both ways authenticated, digests (CRC-64/NVME) checked before publication",
+        }
+    }
+
+    fn guards(&self) -> Guards {
+        Guards { is_encrypted: self.class == Class::Network, is_digested: true }
+    }
+
+    fn steps(&self) -> Vec<&str> {
+        match self.class {
+            Class::Local => Vec::new(),
+            _ => vec!["install thalweg on both hosts", "start `thalweg serve`", "hand its ticket to the client"],
         }
     }
 

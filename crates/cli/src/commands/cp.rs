@@ -50,6 +50,9 @@ pub struct Args {
     /// Data streams [default: chosen from cores, buffers and distance; see --explain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
     streams: Option<u32>,
+    /// Memory for the blocks of all streams of this side; one stream takes 952 KiB
+    #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = args::memory_bytes, env = "THALWEG_MEMORY")]
+    memory: usize,
     /// Congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
@@ -152,6 +155,7 @@ fn request(args: &Args) -> Result<Request> {
             engine: args.engine,
         },
         streams: args.streams,
+        memory_bytes: args.memory,
         congestion: args.cc.clone(),
         retries: args.retries,
         manifest: args.manifest.clone(),

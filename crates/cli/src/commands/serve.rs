@@ -2,7 +2,7 @@
 //!
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
-use crate::args::address;
+use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -46,6 +46,9 @@ pub struct Args {
     /// Let clients fetch, not send
     #[arg(long, env = "THALWEG_READ_ONLY")]
     read_only: bool,
+    /// Memory for the blocks of all streams of all clients; one stream takes 952 KiB
+    #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = memory_bytes, env = "THALWEG_MEMORY")]
+    memory: usize,
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
@@ -60,6 +63,7 @@ pub fn run(args: Args) -> Result<Exit> {
         advertise: args.advertise,
         read_only: args.read_only,
         congestion: args.cc,
+        memory_bytes: args.memory,
         ..ServeOptions::new(args.listen, args.root, paths.state)
     };
     let served = Served::start(options)?;

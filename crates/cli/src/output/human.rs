@@ -31,7 +31,8 @@ pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
     lines
 }
 
-/// What moved; how fast, how verified and how durable; what limited it; and whether storage was missing.
+/// What moved; how fast, how verified and how durable; what limited it, and what to do about that; and whether storage
+/// was missing.
 pub fn summary(ended: &Ended) -> Vec<String> {
     let has_moved = |report: &Report| {
         matches!(report.ending, Ending::Finished(_)) || ended.files_ok > 0 || report.snapshot.counts.bytes_sent > 0
@@ -41,6 +42,9 @@ pub fn summary(ended: &Ended) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec![moved(ended), pace(ended), limit(ended)];
+    if !ended.bottleneck.advice.is_empty() {
+        lines.push(format!("to go faster: {}", Escaped(ended.bottleneck.advice.as_bytes())));
+    }
     if !ended.synthetic.is_empty() {
         lines.push(format!("synthetic {}: no storage was used there", ended.synthetic.join(" and ")));
     }

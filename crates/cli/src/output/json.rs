@@ -9,6 +9,7 @@ use crate::transfer::{Direction, Ended};
 use daemon::Endpoint;
 use model::name::Escaped;
 use model::options::Verify;
+use model::progress::Bottleneck;
 use model::{Failure, FailureKind, JobId};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -181,7 +182,7 @@ struct Done {
     rtt_us: Option<u64>,
     retransmits: u64,
     attempts: u32,
-    bottleneck: Limit,
+    bottleneck: Verdict,
     notes: Vec<String>,
     code: i32,
 }
@@ -197,6 +198,27 @@ struct DoneFiles {
 struct Limit {
     stage: &'static str,
     share: f64,
+}
+
+#[derive(Serialize)]
+struct Verdict {
+    stage: &'static str,
+    share: f64,
+    sentence: String,
+    advice: Option<String>,
+    link_gain: Option<f64>,
+}
+
+impl Verdict {
+    fn of(found: &Bottleneck) -> Verdict {
+        Verdict {
+            stage: found.stage,
+            share: rounded(found.share),
+            sentence: Escaped(found.sentence.as_bytes()).to_string(),
+            advice: (!found.advice.is_empty()).then(|| Escaped(found.advice.as_bytes()).to_string()),
+            link_gain: found.link_gain.map(rounded),
+        }
+    }
 }
 
 impl Done {
@@ -225,7 +247,7 @@ impl Done {
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),
             retransmits: facts.retransmits,
             attempts: ended.attempts,
-            bottleneck: Limit { stage: ended.bottleneck.stage, share: rounded(ended.bottleneck.share) },
+            bottleneck: Verdict::of(&ended.bottleneck),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
             code: ended.exit as i32,
         }

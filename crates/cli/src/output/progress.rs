@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::progress::{Bottleneck, Counts, LaneTimes, StreamFacts};
 use model::quantity::{ByteCount, Rate};
 use mover::{Progress, Snapshot};
+use plan::{Amounts, Observed};
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -111,16 +112,33 @@ pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) 
         Some(from) => (since(&from.here, &to.here), since(&from.there, &to.there), facts_since(from, to)),
         None => (to.here.clone(), to.there.clone(), to.stream_facts),
     };
-    match direction {
-        Direction::Push => plan::bottleneck(&here, &there, &facts, false),
-        Direction::Pull => plan::bottleneck(&there, &here, &facts, false),
-        Direction::Local => plan::bottleneck(&here, if there.lanes > 0 { &there } else { &none }, &facts, true),
+    let (sender, receiver) = match direction {
+        Direction::Push => (&here, &there),
+        Direction::Pull => (&there, &here),
+        Direction::Local => (&here, if there.lanes > 0 { &there } else { &none }),
+    };
+    let is_local = direction == Direction::Local;
+    plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, amounts: amounts_since(from, to) })
+}
+
+fn amounts_since(from: Option<&Snapshot>, to: &Snapshot) -> Amounts {
+    let (files, bytes, elapsed) = match from {
+        Some(from) => (from.counts.files_done, moved(&from.counts), from.elapsed),
+        None => (0, 0, Duration::ZERO),
+    };
+    Amounts {
+        files: to.counts.files_done.saturating_sub(files),
+        bytes: moved(&to.counts).saturating_sub(bytes),
+        seconds: to.elapsed.saturating_sub(elapsed).as_secs_f64(),
     }
 }
 
 fn since(from: &LaneTimes, to: &LaneTimes) -> LaneTimes {
     let mut times = to.clone();
     times.cpu_ns = to.cpu_ns.saturating_sub(from.cpu_ns);
+    times.cpu_wait_ns = to.cpu_wait_ns.saturating_sub(from.cpu_wait_ns);
+    times.commit_sync_ns = to.commit_sync_ns.saturating_sub(from.commit_sync_ns);
+    times.commit_publish_ns = to.commit_publish_ns.saturating_sub(from.commit_publish_ns);
     for (ns, before) in times.stage_ns.iter_mut().zip(from.stage_ns) {
         *ns = ns.saturating_sub(before);
     }

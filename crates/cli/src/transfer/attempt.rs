@@ -83,6 +83,7 @@ impl Attempt<'_> {
             rename_to: destination.rename_to.clone(),
             lanes: self.request.streams,
             is_sequential: destination.is_sequential,
+            memory: Memory::new(self.request.memory_bytes),
         };
         let interrupted = || self.interrupt.is_set();
         let sink = destination.sink.clone();
@@ -111,7 +112,7 @@ impl Attempt<'_> {
         let options = ConnectOptions {
             congestion: self.request.congestion.clone(),
             tuning: Tuning { streams: self.request.streams },
-            memory: Memory::default(),
+            memory: Memory::new(self.request.memory_bytes),
         };
         let identity = self.identity.as_ref().expect("a route to an endpoint has an identity");
         daemon::connect(endpoint, identity, &options)

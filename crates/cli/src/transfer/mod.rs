@@ -39,6 +39,8 @@ pub struct Request {
     pub options: TransferOptions,
     pub streams: Option<u32>,
     pub congestion: Option<String>,
+    /// For all lanes of this side.
+    pub memory_bytes: usize,
     /// How often in a row an attempt may fail without progress.
     pub retries: u32,
     pub manifest: Option<PathBuf>,
@@ -296,7 +298,7 @@ impl Run<'_> {
 }
 
 fn nothing_moved() -> Bottleneck {
-    Bottleneck { stage: "none", share: 0.0, sentence: "nothing moved".into() }
+    Bottleneck { stage: "none", share: 0.0, sentence: "nothing moved".into(), advice: String::new(), link_gain: None }
 }
 
 impl Sums {

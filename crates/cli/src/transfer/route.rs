@@ -152,6 +152,7 @@ mod tests {
             options: Default::default(),
             streams: None,
             congestion: None,
+            memory_bytes: 0,
             retries: 0,
             manifest: None,
             progress: Mode::None,

@@ -1,6 +1,6 @@
 //! Manifests: written by a copy, by `sum` and by `gen`, and verified.
 
-use crate::bed::{Bed, noise};
+use crate::bed::{Bed, contents, noise};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -83,6 +83,61 @@ fn what_gen_lists_is_what_it_wrote() {
     let dry = bed.run(&["gen", "tiny", "other", "--dry-run"]).succeeded();
     assert!(dry.stderr.starts_with("would write 50,000 files in "), "{}", dry.stderr);
     assert!(!bed.path("other").exists());
+}
+
+#[test]
+fn a_dry_run_has_a_line_for_each_set_and_writes_nothing() {
+    let bed = Bed::new();
+    let ran = bed.run(&["gen", "bulk", "set", "--scale", "2^-10", "--dry-run"]).succeeded();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((rows.len(), rows[0][0]), (32, "set"));
+    assert_eq!(rows[1][..5], ["bulk:1048576x1KiB", "1,024", "0", "3", "1.00"]);
+    assert_eq!(rows[31][..6], ["bulk:1x1TiB", "1", "0", "1", "1.00", "GiB"]);
+    assert!(ran.stderr.starts_with("would write 11,284 files in "), "{}", ran.stderr);
+    let ran = bed.run(&["gen", "streaming:1GiB,tiny*2", "set", "--dry-run", "--json"]).succeeded();
+    let done = ran.done();
+    assert_eq!((done["files"].as_u64(), done["code"].as_u64()), (Some(101_024), Some(0)));
+    assert_eq!(ran.events().len(), 3);
+    assert_eq!(ran.events()[0]["name"], "streaming:1024x1GiB");
+    assert!(!bed.path("set").exists());
+}
+
+#[test]
+fn a_tree_with_odd_names_links_and_holes_is_delivered_and_verified() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.run(&["gen", "longtail@1/60", "set", "--manifest", "m"]).succeeded();
+    let listed = fs::read_to_string(bed.path("m")).unwrap();
+    assert!(listed.lines().filter(|line| line.starts_with("# link ")).count() >= 3, "{listed}");
+    bed.run(&["sum", "-c", "m", "set"]).succeeded();
+    bed.run(&["cp", "set/", "lab:copy"]).succeeded();
+    assert_eq!(contents(&bed.path("set")), contents(&bed.path("root/copy")));
+    bed.run(&["sum", "-c", "m", "root/copy"]).succeeded();
+}
+
+#[test]
+fn what_gen_cannot_make_is_refused_with_a_reason_before_anything_is_written() {
+    let bed = Bed::new();
+    for (args, said) in [
+        (["huge", "set", "--seed", "1"], "read data set \"huge\": neither large, medium, "),
+        (["tiny", "set", "--scale", "3"], "read scale \"3\": give a fraction such as 2^-10, "),
+        (["tiny", "set", "--content", "0.5"], "read content \"0.5\": give random, zero, or a ratio "),
+        (["tiny", "set", "--repeat", "0"], "read data set \"tiny\": the repeat count must be "),
+        (["bulk:3GiB", "set", "--seed", "1"], "read data set \"bulk:3GiB\": the sweep has no such set"),
+    ] {
+        let ran = bed.run(&[&["gen"], &args[..]].concat());
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        assert!(ran.error().starts_with(&format!("error: {said}")), "{}", ran.error());
+    }
+    let ran = bed.run(&["gen", "bulk", "set"]);
+    assert!(ran.error().starts_with("error: write a data set to set: needs 22"), "{}", ran.error());
+    assert!(!bed.path("set").exists());
+    bed.run(&["gen", "3x10", "set", "--manifest", "m"]).succeeded();
+    let before = contents(&bed.path("set"));
+    let ran = bed.run(&["gen", "3x10", "set", "--seed", "2"]);
+    assert!(ran.error().contains("File exists"), "{}", ran.error());
+    assert_eq!(contents(&bed.path("set")), before);
+    assert!(bed.run(&["gen", "3x10", "other", "--manifest", "m"]).error().contains("File exists"));
 }
 
 #[test]

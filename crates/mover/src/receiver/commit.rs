@@ -11,10 +11,11 @@ use super::table::Listed;
 use super::write::Large;
 use super::{Outcome, Published, ReceiveJob};
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
+use crate::progress::CommitClock;
 use model::options::Verify;
+use model::progress::Stage;
 use model::{ChunkHasher, Digest, FailureKind};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::Staged;
@@ -29,7 +30,6 @@ pub enum Item {
 pub struct Committer {
     queue: Mutex<VecDeque<Item>>,
     changed: Condvar,
-    is_busy: AtomicBool,
 }
 
 impl Committer {
@@ -41,11 +41,6 @@ impl Committer {
         }
         queue.push_back(item);
         self.changed.notify_all();
-    }
-
-    /// A group is on its way to storage: lanes that wait now wait for it.
-    pub fn is_busy(&self) -> bool {
-        self.is_busy.load(Relaxed)
     }
 
     pub fn wake(&self) {
@@ -68,6 +63,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
     let mut last_checkpoint = Instant::now();
     // Visible, but its names may not be durable yet.
     let mut named = Outcome::default();
+    let mut clock = job.progress.commit_clock();
     loop {
         let patience = if named.is_empty() { Duration::from_millis(500) } else { Duration::ZERO };
         let group = job.committer.take(patience);
@@ -75,9 +71,8 @@ pub fn run(job: &Arc<ReceiveJob>) {
             return discard(job, group);
         }
         if !group.is_empty() || !named.is_empty() {
-            job.committer.is_busy.store(true, Relaxed);
-            named = commit(job, group, named);
-            job.committer.is_busy.store(false, Relaxed);
+            named = commit(job, group, named, &mut clock);
+            clock.enter(None);
         }
         if last_checkpoint.elapsed() >= CHECKPOINT_INTERVAL {
             let large = job.table.lock().unwrap().large_objects();
@@ -100,7 +95,8 @@ fn discard(job: &ReceiveJob, group: Vec<Item>) {
 }
 
 /// Makes a group durable and visible, and settles the one before it, `named`. Returns what is now visible.
-fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome) -> Outcome {
+fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut CommitClock) -> Outcome {
+    clock.enter(Some(Stage::Sync));
     let mut outcome = Outcome::default();
     if group.is_empty() {
         confirm(job, named);
@@ -129,8 +125,13 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome) -> Outcome {
     }
     for item in group {
         match item {
-            Item::Large(large) => publish_large(job, &large, true, &mut outcome),
+            // Made durable by itself: most of it is waiting for storage.
+            Item::Large(large) => {
+                clock.enter(Some(Stage::Sync));
+                publish_large(job, &large, true, &mut outcome);
+            }
             Item::Small { listed, index, staged, digest, size_bytes } => {
+                clock.enter(Some(Stage::Publish));
                 if !survives_reread(job, &listed, index, staged, digest) {
                     continue;
                 }

@@ -18,7 +18,7 @@ use model::{ChunkHasher, Digest, Extent, FailureKind};
 use net::DataStream;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
@@ -99,13 +99,7 @@ impl<'a> StreamLane<'a> {
         let mut head = [0; HEADER_BYTES];
         loop {
             self.writer.clock.enter(Stage::Receive);
-            let before = self.stream.counters().recv_blocked_ns;
             self.stream.recv_exact(&mut head)?;
-            if self.job.committer.is_busy() {
-                self.writer.clock.enter(Stage::Open);
-                let blocked_ns = self.stream.counters().recv_blocked_ns - before;
-                self.writer.clock.reassign(Stage::Receive, Stage::Sync, blocked_ns);
-            }
             let header = FrameHeader::decode(&head)?;
             let Some(frame_type) = header.known()? else {
                 self.skip(header.body_bytes as usize)?;
@@ -176,12 +170,14 @@ impl<'a> StreamLane<'a> {
             // The block lives in the writer's queue or in this lane: the clock is in the writer too, hence by value.
             let before = self.stream.counters().recv_blocked_ns;
             self.stream.recv_exact(block)?;
+            let received = Instant::now();
             hasher.update(block);
+            let digest_ns = received.elapsed().as_nanos() as u64;
             let blocked_ns = self.stream.counters().recv_blocked_ns - before;
             match self.writer.is_queued() {
-                true => self.writer.submit(part, blocked_ns),
+                true => self.writer.submit(part, blocked_ns, digest_ns),
                 false => {
-                    self.writer.received(blocked_ns);
+                    self.writer.received(blocked_ns, digest_ns);
                     self.writer.write(&self.block[..part]);
                 }
             }
@@ -260,7 +256,7 @@ impl<'a> Writer<'a> {
                 Found::Large(_) => return Err(malformed("a large object came in a pack")),
                 Found::Small(listed, index) => {
                     let expected_bytes = listed.expected(index).entry.size_bytes();
-                    self.clock.enter(Stage::Open);
+                    self.clock.enter(Stage::Digest);
                     match verify::packed_file(row, bytes, self.job.options.digest) {
                         Verdict::Void => self.job.void(row.object.0),
                         Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
@@ -407,15 +403,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Time in the socket is not time of opening.
-    pub fn received(&mut self, blocked_ns: u64) {
+    /// Time in the socket and of the digest is not time of opening.
+    fn received(&mut self, blocked_ns: u64, digest_ns: u64) {
         self.clock.enter(Stage::Write);
         self.clock.reassign(Stage::Open, Stage::Receive, blocked_ns);
+        self.clock.reassign(Stage::Open, Stage::Digest, digest_ns);
     }
 
     /// Hands the queue's buffer in.
-    pub fn submit(&mut self, length: usize, blocked_ns: u64) {
-        self.received(blocked_ns);
+    pub fn submit(&mut self, length: usize, blocked_ns: u64, digest_ns: u64) {
+        self.received(blocked_ns, digest_ns);
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
         if let Target::Large(_, file, _) = &open.target
             && let Some(descriptor) = file.descriptor()
@@ -449,7 +446,7 @@ impl<'a> Writer<'a> {
             let Some(buffer) = self.queue_buffer() else { break };
             let part = rest.len().min(buffer.len());
             buffer[..part].copy_from_slice(&rest[..part]);
-            self.submit(part, 0);
+            self.submit(part, 0, 0);
             rest = &rest[part..];
         }
         if !rest.is_empty() {

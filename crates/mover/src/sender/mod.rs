@@ -13,7 +13,7 @@ mod send;
 
 pub(crate) use read::ChunkReader;
 pub(crate) use send::send_chunk_payload;
-pub(crate) use send::{ChunkTarget, read_small};
+pub(crate) use send::{ChunkTarget, digest_small, read_small};
 pub use send::{LaneEnd, run_lane};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -307,7 +307,8 @@ impl SendJob {
         }
     }
 
-    /// The next unit of work, waiting for it; `None` when the job is over.
+    /// The next unit of work, waiting for it; `None` when the job is over. `on_wait` hears whether the receiver has to
+    /// confirm something before there is work.
     pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
@@ -317,7 +318,7 @@ impl SendJob {
             match book.split.claim(lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
-                Claim::NoWork => on_wait(false),
+                Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
             }
             book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
@@ -382,6 +383,11 @@ impl SendJob {
         let facts = *self.progress.stream_facts.lock().unwrap();
         let times: LaneTimes = self.progress.here();
         self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
+    }
+
+    /// Nothing is left to send, as far as is known now.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.book.lock().unwrap().split.is_complete()
     }
 
     pub fn is_listing_complete(&self) -> bool {

@@ -6,16 +6,15 @@
 use super::SendJob;
 use super::read::ChunkReader;
 use super::split::{Batch, Work};
-use crate::limits::{BLOCK_BYTES, LANE_BYTES};
+use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
 use crate::progress::LaneClock;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, Extent};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Extent};
 use net::DataStream;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 use store::{SourceFile, SourceLane, SourceObject};
 use wire::CloseCode;
 use wire::data::{
@@ -38,8 +37,15 @@ pub enum LaneEnd {
 
 /// Runs one lane on the calling thread until the job is over or the stream fails.
 pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: DataStream, memory: &Memory) -> LaneEnd {
-    let clock = job.progress.lane(Stage::Memory);
-    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
+    let mut clock = job.progress.lane(Stage::Memory);
+    // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
+    let _permit = loop {
+        match memory.acquire(LANE_BYTES, PERMIT_PATIENCE) {
+            Some(permit) => break permit,
+            None if job.end.is_set() || job.is_complete() => return LaneEnd::NoMemory,
+            None => clock.enter(Stage::Memory),
+        }
+    };
     let mut lane = Lane::new(job, lane, stream, clock);
     let mut end = Ok(());
     if crate::job::panics(|| end = lane.run()) {
@@ -132,16 +138,16 @@ impl<'a> Lane<'a> {
             at += size;
             let status = read_small(self.job, &mut *self.source, object, place);
             let extent = Extent::new(0, size as u64);
-            let digest = algorithm.of_object(place);
+            let digest = digest_small(algorithm, place, &mut self.clock);
             let bound = digest.bind(object.entry.id, extent);
             self.rows.push(PackRow { object: object.entry.id, length: size as u32, status, bound });
             self.digests.push((object.entry.id.0, digest));
         }
-        self.clock.enter(Stage::Send);
+        self.clock.enter(Stage::Seal);
         self.pack[..HEADER_BYTES].copy_from_slice(&FrameHeader::new(FrameType::Pack, body_bytes).encode());
         encode_pack_table(&self.rows, &mut self.pack[HEADER_BYTES..HEADER_BYTES + table_bytes]);
         self.job.note_digests(&mut self.digests.iter().copied());
-        self.stream.send(&[&self.pack[..HEADER_BYTES + body_bytes]])?;
+        send_timed(&mut self.stream, &mut self.clock, &[&self.pack[..HEADER_BYTES + body_bytes]])?;
         self.job.progress.payload_moved(payload_bytes as u64);
         Ok(())
     }
@@ -188,11 +194,31 @@ impl<'a> Lane<'a> {
         let body_bytes = got + chunk_extra_bytes(self.job.options.digest);
         let frame = FrameHeader::new(FrameType::Chunk, body_bytes).encode();
         let header = ChunkHeader { object: object.entry.id, extent }.encode();
-        self.clock.enter(Stage::Send);
-        self.stream.send(&[&frame, &header, &content, &trailer])?;
+        send_timed(&mut self.stream, &mut self.clock, &[&frame, &header, &content, &trailer])?;
         self.job.progress.payload_moved(got as u64);
         Ok(())
     }
+}
+
+/// Sends, counting time spent waiting for the socket as `Send` and the rest as `Seal`.
+fn send_timed(stream: &mut DataStream, clock: &mut LaneClock, parts: &[&[u8]]) -> io::Result<()> {
+    clock.enter(Stage::Seal);
+    let before = stream.counters().send_blocked_ns;
+    let sent = stream.send(parts);
+    clock.enter(Stage::Send);
+    clock.reassign(Stage::Seal, Stage::Send, stream.counters().send_blocked_ns - before);
+    sent
+}
+
+/// Digests a small file, on the clock where that takes longer than reading the clock does.
+pub(crate) fn digest_small(algorithm: DigestAlgorithm, content: &[u8], clock: &mut LaneClock) -> Digest {
+    if content.len() < DIGEST_TIMED_BYTES {
+        return algorithm.of_object(content);
+    }
+    clock.enter(Stage::Digest);
+    let digest = algorithm.of_object(content);
+    clock.enter(Stage::Read);
+    digest
 }
 
 /// Reads a small file into its place in a pack and says what it is worth.
@@ -246,7 +272,7 @@ pub(crate) fn send_chunk_payload(
     let mut sent = Ok(());
     target.clock().enter(Stage::Read);
     let read = reader.read(file, extent, &mut |block| {
-        target.clock().enter(Stage::Seal);
+        target.clock().enter(Stage::Digest);
         hasher.update(block);
         sent = target.block(block);
         job.progress.payload_moved(block.len() as u64);
@@ -309,15 +335,10 @@ impl ChunkTarget for ChunkStream<'_> {
     }
 
     fn block(&mut self, block: &[u8]) -> io::Result<()> {
-        let before = self.stream.counters().send_blocked_ns;
-        let sent = match self.head.take() {
-            Some(head) => self.stream.send(&[&head, block]),
-            None => self.stream.send(&[block]),
-        };
-        // Sealing happens inside the call: what was not waiting for the socket stays with `Seal`.
-        self.clock.enter(Stage::Send);
-        self.clock.reassign(Stage::Seal, Stage::Send, self.stream.counters().send_blocked_ns - before);
-        sent
+        match self.head.take() {
+            Some(head) => send_timed(self.stream, self.clock, &[&head, block]),
+            None => send_timed(self.stream, self.clock, &[block]),
+        }
     }
 
     fn end(&mut self, trailer: &ChunkTrailer, _: Digest) -> io::Result<()> {

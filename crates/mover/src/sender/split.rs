@@ -118,6 +118,8 @@ pub struct Split {
     entries: EntryCredit,
     bytes: ByteCredit,
     open: u64,
+    /// Of those, the ones that the receiver has not asked for nor settled.
+    unanswered: u64,
     is_listing_complete: bool,
 }
 
@@ -133,6 +135,7 @@ impl Split {
             entries: EntryCredit::default(),
             bytes: ByteCredit::default(),
             open: 0,
+            unanswered: 0,
             is_listing_complete: false,
         };
         split.grant(entries, in_flight_bytes);
@@ -157,6 +160,12 @@ impl Split {
         self.is_listing_complete && self.open == 0
     }
 
+    /// Everything described was answered and no more may be described: whoever has no work now waits for the receiver to
+    /// settle what it was sent.
+    pub fn is_all_sent(&self) -> bool {
+        self.unanswered == 0 && (self.is_listing_complete || self.describable() == 0)
+    }
+
     /// Enters a batch that was described to the receiver. Directories are settled by being described.
     pub fn describe(&mut self, batch: Arc<Batch>) {
         self.entries.take(batch.objects.len() as u64);
@@ -167,6 +176,7 @@ impl Split {
         let states: Vec<_> = batch.objects.iter().map(state).collect();
         let open = states.iter().filter(|s| **s != State::Settled).count();
         self.open += open as u64;
+        self.unanswered += open as u64;
         if open > 0 {
             self.batches.insert(batch.first(), Held { batch, states, open });
         }
@@ -235,6 +245,7 @@ impl Split {
         })?;
         let batch = held.batch.clone();
         self.set(id, State::Wanted);
+        self.unanswered -= 1;
         Ok((batch, index))
     }
 
@@ -447,6 +458,7 @@ impl Split {
         if before == State::Settled {
             return None;
         }
+        self.unanswered -= u64::from(before == State::Described);
         let batch = held.batch.clone();
         held.open -= 1;
         if held.open == 0 {

@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::sender::{self, LaneEnd, SendJob};
 use model::{JobId, Name, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
-use plan::{StreamChoice, StreamInputs};
+use plan::{Adaptation, StreamChoice, StreamInputs, StreamSample};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -289,7 +289,8 @@ impl Client {
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
         report.congestion = lanes.state.congestion.lock().unwrap().clone();
-        report.notes.insert(0, lanes.choice.reason);
+        let adapted = lanes.adaptation.as_ref().and_then(Adaptation::note);
+        report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted));
         report
     }
 
@@ -380,6 +381,9 @@ struct Lanes {
     state: Arc<LaneState>,
     started_max: u32,
     is_welcome_known: bool,
+    /// `None` where the number is fixed, and until the endpoint has told of itself.
+    adaptation: Option<Adaptation>,
+    began: Instant,
 }
 
 #[derive(Default)]
@@ -407,6 +411,8 @@ impl Lanes {
             state: Arc::default(),
             started_max: 0,
             is_welcome_known: false,
+            adaptation: None,
+            began: Instant::now(),
         };
         lanes.start_missing();
         lanes
@@ -419,13 +425,20 @@ impl Lanes {
         }
     }
 
-    /// Replaces lanes that died, and starts more once the endpoint has told of itself.
+    /// Replaces lanes that died, starts more once the endpoint has told of itself, and more where they carry more.
     fn tend(&mut self) {
-        if !self.is_welcome_known && self.shared.state.lock().unwrap().welcome.is_some() {
+        let welcome = || self.shared.state.lock().unwrap().welcome.as_ref().map(|welcome| welcome.streams_max);
+        if !self.is_welcome_known
+            && let Some(streams_max) = welcome()
+        {
             self.is_welcome_known = true;
             let is_sender = matches!(self.running.job, Job::Send(_));
             self.choice = self.shared.choose(is_sender, self.is_sequential);
+            if self.shared.options.tuning.streams.is_none() && !self.is_sequential {
+                self.adaptation = Some(Adaptation::new(self.choice.streams, streams_max));
+            }
         }
+        self.adapt();
         let failures = self.state.failures.load(Relaxed);
         if failures >= LANE_FAILURES_MAX && self.state.alive.load(Relaxed) == 0 {
             let failure = self.state.last_failure.lock().unwrap().clone();
@@ -434,6 +447,19 @@ impl Lanes {
         }
         if self.may_start(failures) {
             self.start_missing();
+        }
+    }
+
+    /// Has more lanes started when the streams' sample asks for it.
+    fn adapt(&mut self) {
+        let Some(adaptation) = &mut self.adaptation else { return };
+        // A lane that found no memory is missed by nobody, and more of them would find none either.
+        if self.state.retired.load(Relaxed) > 0 {
+            return;
+        }
+        let at_us = self.began.elapsed().as_micros() as u64;
+        if let Some(streams) = adaptation.step(&sample(&self.shared, &self.running, &self.state, at_us)) {
+            self.choice.streams = streams;
         }
     }
 
@@ -475,6 +501,39 @@ impl Lanes {
         while self.state.alive.load(Relaxed) > 0 && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(1));
         }
+    }
+}
+
+/// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells
+/// every second; rate and round trip are those of its own sockets.
+fn sample(shared: &Shared, running: &Running, state: &LaneState, at_us: u64) -> StreamSample {
+    let (facts_here, flow) = running.watch.sample();
+    let is_sender = matches!(running.job, Job::Send(_));
+    let progress = match &running.job {
+        Job::Send(job) => &job.progress,
+        Job::Receive(job) => &job.progress,
+    };
+    let snapshot = progress.snapshot();
+    let facts = if is_sender { facts_here } else { snapshot.stream_facts };
+    let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
+    let counts = &snapshot.counts;
+    let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
+    // BBR paces by what it measured and does not yield to single losses; what a sending endpoint uses is not told.
+    let yields_to_loss = !is_sender || !state.congestion.lock().unwrap().starts_with("bbr");
+    StreamSample {
+        at_us,
+        streams: flow.streams_open.min(snapshot.streams),
+        delivered_bytes: flow.moved_bytes,
+        retransmits: facts.retransmits,
+        yields_to_loss,
+        busy_us: facts.busy_us,
+        window_limited_us: facts.receive_window_limited_us.saturating_add(facts.send_buffer_limited_us),
+        rtt_us_min: if facts.rtt_us_min > 0 { facts.rtt_us_min } else { shared.session.rtt_us() },
+        rtt_us: flow.rtt_us,
+        rtt_var_us: flow.rtt_var_us,
+        sender,
+        receiver,
+        left_bytes: snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes)),
     }
 }
 

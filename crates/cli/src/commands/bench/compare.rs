@@ -6,7 +6,7 @@ use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
 use bench::compare::{self, ROUNDS_DEFAULT};
-use bench::tool::{RIVALS, Variant};
+use bench::tool::{self, Class, RIVALS, Variant};
 use bench::{dataset, report};
 use model::Exit;
 use std::path::PathBuf;
@@ -18,14 +18,25 @@ use std::time::Duration;
 /// that are not installed are left out and named. Everything a run makes is removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
-\x20   thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today")]
+\x20   thalweg bench compare --set tiny --rival rsync --rounds 5 --out results/today\n\
+\x20   thalweg bench compare --rival all --tool fdt.toml --lab continent --out results/far")]
 pub struct Args {
     /// What to move, as for `thalweg gen`; may be given several times [default: large, small, tiny]
     #[arg(long = "set", value_name = "SPEC", env = "THALWEG_SET")]
     sets: Vec<String>,
-    /// Against whom; may be given several times [default: all that are known]
+    /// Against whom: globus-url-copy, rsync (daemon), rsync-ssh, scp, rclone, xrdcp, lftp, tar, cp, or all; may be given
+    /// several times [default: globus-url-copy, rsync, cp]
     #[arg(long = "rival", value_name = "TOOL", env = "THALWEG_RIVAL")]
     rivals: Vec<String>,
+    /// Also against the tool that this file describes (see docs/measuring.md); may be given several times
+    #[arg(long = "tool", value_name = "FILE", env = "THALWEG_TOOL")]
+    tools: Vec<PathBuf>,
+    /// Only say which rivals are known, what each protects and whether it is installed
+    #[arg(long, env = "THALWEG_LIST")]
+    list: bool,
+    /// Go on with the race that was interrupted with the same --out; runs that are done are not repeated
+    #[arg(long, requires = "out", env = "THALWEG_RESUME")]
+    resume: bool,
     /// Race without rivals
     #[arg(long, conflicts_with = "rivals", env = "THALWEG_NO_RIVALS")]
     no_rivals: bool,
@@ -65,6 +76,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    if args.list {
+        return list(&args.tools);
+    }
     let interrupt = Interrupt::watch()?;
     let program = match args.program {
         Some(program) => program,
@@ -80,11 +94,17 @@ pub fn run(args: Args) -> Result<Exit> {
         None => None,
     };
     let defaults = compare::Options::default();
-    let rivals = if args.rivals.is_empty() { RIVALS.map(str::to_owned).to_vec() } else { args.rivals };
+    let rivals = match args.rivals {
+        rivals if rivals.is_empty() => defaults.rivals,
+        rivals if rivals.iter().any(|rival| rival == "all") => RIVALS.map(str::to_owned).to_vec(),
+        rivals => rivals,
+    };
     let options = compare::Options {
         sets: if args.sets.is_empty() { defaults.sets } else { args.sets },
         variants: vec![variant],
         rivals: if args.no_rivals { Vec::new() } else { rivals },
+        adapters: args.tools,
+        is_resumed: args.resume,
         rounds: args.rounds,
         limit: Duration::from_secs(args.limit),
         scenario,
@@ -98,5 +118,17 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     let raced = compare::run(&options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
     line(report::summary_text(&raced).trim_end());
+    Ok(Exit::Done)
+}
+
+fn list(files: &[PathBuf]) -> Result<Exit> {
+    let known = RIVALS.iter().map(|name| tool::rival(name));
+    for found in known.chain(files.iter().map(|file| tool::adapter(file))) {
+        let tool = found.map_err(|e| of_bench(&e))?;
+        let place = if tool.class() == Class::Local { "local" } else { "network" };
+        let version = tool.version().unwrap_or_else(|error| error.chain());
+        line(&format!("{:<16} {place:<8} {}", tool.name(), tool.protection()));
+        line(&format!("{:<25} {version}", ""));
+    }
     Ok(Exit::Done)
 }

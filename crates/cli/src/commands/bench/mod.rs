@@ -4,6 +4,7 @@ mod compare;
 mod sweep;
 mod repro;
 mod values;
+mod storage;
 
 use crate::exit::Result;
 use model::Exit;
@@ -20,6 +21,7 @@ enum Part {
     Compare(Box<compare::Args>),
     Sweep(Box<sweep::Args>),
     Repro(repro::Args),
+    Storage(Box<storage::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -27,5 +29,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Compare(args) => compare::run(*args),
         Part::Sweep(args) => sweep::run(*args),
         Part::Repro(args) => repro::run(args),
+        Part::Storage(args) => storage::run(*args),
     }
 }

@@ -19,6 +19,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
@@ -56,6 +57,11 @@ struct Transfer {
     attempts: u8,
 }
 
+/// Told how long each operation took, from handing it in to taking its completion.
+///
+/// A completion waits until the lane asks for one, so that a lane that is busy elsewhere sees longer times.
+pub type Observer = Box<dyn FnMut(Duration) + Send>;
+
 impl Transfer {
     /// What is left of a transfer after `done` bytes; `is_direct` only if the rest is still aligned.
     fn rest(mut self, done: usize) -> Transfer {
@@ -89,6 +95,14 @@ struct Queue {
     /// Index `block * PARTS + part`; `Some` from submission to completion.
     operations: Box<[Option<Transfer>]>,
     in_flight: usize,
+    /// None on the data path of transfers, which then read no clock.
+    watch: Option<Watch>,
+}
+
+struct Watch {
+    observer: Observer,
+    /// Index as in `operations`.
+    handed_in: Box<[Instant]>,
 }
 
 impl Queue {
@@ -97,7 +111,12 @@ impl Queue {
         let ring = build_ring((depth * PARTS) as u32)?;
         let memory = ManuallyDrop::new(BlockMemory::new(shape.block_bytes, depth)?);
         let operations = (0..depth * PARTS).map(|_| None).collect();
-        Ok(Queue { ring, is_bound: false, memory, operations, in_flight: 0 })
+        Ok(Queue { ring, is_bound: false, memory, operations, in_flight: 0, watch: None })
+    }
+
+    fn observe(&mut self, observer: Observer) {
+        let handed_in = vec![Instant::now(); self.operations.len()].into();
+        self.watch = Some(Watch { observer, handed_in });
     }
 
     fn depth(&self) -> usize {
@@ -130,6 +149,9 @@ impl Queue {
         assert!(part < PARTS && self.operations[index].is_none(), "operation {part} of block {block} is in flight");
         assert!(transfer.range.start < transfer.range.end && transfer.range.end <= self.memory.block_bytes());
         self.bind()?;
+        if let Some(watch) = &mut self.watch {
+            watch.handed_in[index] = Instant::now();
+        }
         // SAFETY: range.start is inside the block (checked).
         let start = unsafe { self.memory.block(block).add(transfer.range.start) }.as_ptr();
         let len = u32::try_from(transfer.range.len()).map_err(|_| Errno::INVAL)?;
@@ -171,6 +193,9 @@ impl Queue {
             let index = entry.user_data() as usize;
             let Some(transfer) = self.operations.get_mut(index).and_then(Option::take) else { continue };
             self.in_flight -= 1;
+            if let Some(watch) = &mut self.watch {
+                (watch.observer)(watch.handed_in[index].elapsed());
+            }
             let result = match entry.result() {
                 done if done >= 0 => Ok(done as usize),
                 error => Err(Errno::from_raw_os_error(-error)),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::super::direct::Target;
 use super::super::memory::ALIGNMENT_BYTES;
 use super::super::{BlockReader, EngineKind, Fallback, Shape};
-use super::{ATTEMPTS_MAX, Completion, Direction, Queue, Transfer};
+use super::{ATTEMPTS_MAX, Completion, Direction, Observer, Queue, Transfer};
 
 /// Reads an extent through a queue of blocks.
 pub struct UringReader {
@@ -65,6 +65,11 @@ impl UringReader {
             free: (0..depth).collect(),
             lent: None,
         })
+    }
+
+    /// Measures every operation from here on, for benchmarks.
+    pub fn observe(&mut self, observer: Observer) {
+        self.queue.observe(observer);
     }
 
     /// Asks for blocks until none is free or nothing is left.

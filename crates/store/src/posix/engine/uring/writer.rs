@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::super::direct::{Target, inode_of};
 use super::super::memory::ALIGNMENT_BYTES;
 use super::super::{BlockWriter, EngineKind, Fallback, Shape};
-use super::{ATTEMPTS_MAX, Completion, Direction, Queue, Transfer};
+use super::{ATTEMPTS_MAX, Completion, Direction, Observer, Queue, Transfer};
 
 /// Writes blocks through a queue of them.
 pub struct UringWriter {
@@ -39,6 +39,11 @@ impl UringWriter {
         let free = (0..queue.depth()).collect();
         let kind = if kind == EngineKind::UringDirect { kind } else { EngineKind::UringBuffered };
         Ok(UringWriter { queue, kind, fallback: None, target: None, free, lent: None, error: None })
+    }
+
+    /// Measures every operation from here on, for benchmarks.
+    pub fn observe(&mut self, observer: Observer) {
+        self.queue.observe(observer);
     }
 
     /// The engine's view of `file`, kept from the last write if that went to the same file.

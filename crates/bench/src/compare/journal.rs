@@ -1,0 +1,151 @@
+//! The runs of a race as they end, one line each, so that an interrupted race can go on where it stopped.
+//!
+//! Owns: `unfinished.jsonl` in the folder of the report; its first line says which race it is. Invariants: a line is written
+//! before the next run starts; a race goes on only with the same sets, tools, versions and network; the file is gone when
+//! the race is complete.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Options, Report};
+use crate::error::{Error, Result};
+use crate::sample::Sample;
+
+const NAME: &str = "unfinished.jsonl";
+
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Starts anew, or takes up what an interrupted race has left; that is returned.
+    pub fn open(dir: &Path, identity: &Value, is_resumed: bool) -> Result<(Journal, Vec<Sample>)> {
+        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        let path = dir.join(NAME);
+        let text = if is_resumed { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        let samples = read(&text, identity, &path)?;
+        // Written again in whole: a line that was cut off by a kill goes.
+        let temporary = dir.join(format!("{NAME}.new"));
+        let mut whole = format!("{identity}\n");
+        for sample in &samples {
+            whole += &line(sample);
+        }
+        fs::write(&temporary, whole).map_err(Error::io("write", &temporary))?;
+        fs::rename(&temporary, &path).map_err(Error::io("write", &path))?;
+        let file = File::options().append(true).open(&path).map_err(Error::io("open", &path))?;
+        Ok((Journal { path, file }, samples))
+    }
+
+    pub fn append(&mut self, sample: &Sample) -> Result<()> {
+        self.file.write_all(line(sample).as_bytes()).map_err(Error::io("write", &self.path))
+    }
+
+    /// The race is complete.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(Error::io("remove", &self.path))
+    }
+}
+
+/// What two parts of one race must have in common.
+pub fn identity(options: &Options, report: &Report) -> Value {
+    let tools: Vec<_> = report.tools.iter().map(|tool| json!([tool.name, tool.class, tool.version])).collect();
+    let arguments: Vec<_> =
+        options.variants.iter().map(|variant| format!("{:?} {:?}", variant.serve_args, variant.cp_args)).collect();
+    json!({
+        "sets": options.sets,
+        "rounds": options.rounds,
+        "seed": options.seed,
+        "arguments": arguments,
+        "tools": tools,
+        "network": report.environment.network,
+        "file_system": report.environment.file_system,
+    })
+}
+
+fn read(text: &str, identity: &Value, path: &Path) -> Result<Vec<Sample>> {
+    let mut lines = text.lines();
+    let Some(first) = lines.next() else { return Ok(Vec::new()) };
+    let found: Value = serde_json::from_str(first).unwrap_or_default();
+    if found != *identity {
+        let parts = identity.as_object().into_iter().flatten();
+        let differing: Vec<_> =
+            parts.filter(|(key, value)| found[key.as_str()] != **value).map(|(key, _)| key.as_str()).collect();
+        let cause = format!(
+            "that race differs in {}; repeat its command line, or start anew without --resume",
+            differing.join(", ")
+        );
+        return Err(Error::usage(path.display(), cause));
+    }
+    let count = text.lines().count() - 1;
+    let mut samples = Vec::new();
+    for (index, line) in lines.enumerate() {
+        match serde_json::from_str(line) {
+            Ok(sample) => samples.push(sample),
+            Err(_) if index + 1 == count => (),
+            Err(error) => return Err(Error::usage(path.display(), format!("line {}: {error}", index + 2))),
+        }
+    }
+    Ok(samples)
+}
+
+fn line(sample: &Sample) -> String {
+    serde_json::to_string(sample).expect("plain values with string keys serialise") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{State, Usage};
+    use crate::tool::Class;
+
+    fn sample(round: u32) -> Sample {
+        Sample {
+            condition: String::new(),
+            set: "s".into(),
+            class: Class::Local,
+            tool: "t".into(),
+            is_ours: true,
+            round,
+            state: State::Counted,
+            seconds: 0.1,
+            reported_seconds: None,
+            bytes: 1,
+            files: 1,
+            client: Usage::default(),
+            server: None,
+            network: None,
+            foreign_cpu_seconds: 0.0,
+            steal_seconds: 0.0,
+            note: "a \"note\"".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_taken_up_without_the_line_that_a_kill_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = json!({"sets": ["s"]});
+        let (mut journal, none) = Journal::open(dir.path(), &identity, true).unwrap();
+        assert!(none.is_empty());
+        (0..3).for_each(|round| journal.append(&sample(round)).unwrap());
+        journal.file.write_all(b"{\"condition\":\"").unwrap();
+        for _ in 0..2 {
+            let (_, found) = Journal::open(dir.path(), &identity, true).unwrap();
+            assert_eq!(found, (0..3).map(sample).collect::<Vec<_>>());
+        }
+        let error = Journal::open(dir.path(), &json!({"sets": ["other"]}), true).unwrap_err();
+        assert!(error.chain().contains("differs in sets"), "{}", error.chain());
+        assert!(Journal::open(dir.path(), &json!({"sets": ["other"]}), false).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn a_damaged_line_in_the_middle_is_not_passed_over() {
+        let identity = json!({});
+        let text = format!("{identity}\n{}garbage\n{}", line(&sample(0)), line(&sample(2)));
+        assert!(read(&text, &identity, Path::new("x")).unwrap_err().chain().contains("line 3"));
+    }
+}
