@@ -97,22 +97,23 @@ impl Axes {
     /// Leaves out values of the longest axis: its name and what went; none when every axis has two values or fewer.
     fn thin(&mut self) -> Option<(&'static str, Vec<String>)> {
         const VALUES_MIN: usize = 2;
-        let lengths = [self.losses.len(), self.round_trips.len(), self.streams.len(), self.congestion_controls.len()];
-        let (longest, &length) = lengths.iter().enumerate().max_by_key(|(index, length)| (**length, 4 - *index))?;
+        // The later of two that are as long loses values first.
+        let lengths = [self.losses.len(), self.congestion_controls.len(), self.round_trips.len(), self.streams.len()];
+        let (longest, &length) = lengths.iter().enumerate().max_by_key(|(index, length)| (**length, *index))?;
         if length <= VALUES_MIN {
             return None;
         }
         Some(match longest {
             0 => ("losses", thinned(&mut self.losses).iter().map(f64::to_string).collect()),
-            1 => {
+            1 => ("congestion controls", thinned(&mut self.congestion_controls)),
+            2 => {
                 let shown = |time: &Duration| lab::scenario::quantity::show_duration(*time);
                 ("round trips", thinned(&mut self.round_trips).iter().map(shown).collect())
             }
-            2 => {
+            _ => {
                 let shown = |streams: &Option<u32>| streams.map_or("auto".to_owned(), |count| count.to_string());
                 ("stream counts", thinned(&mut self.streams).iter().map(shown).collect())
             }
-            _ => ("congestion controls", thinned(&mut self.congestion_controls)),
         })
     }
 }

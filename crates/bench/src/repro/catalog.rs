@@ -146,7 +146,7 @@ pub const ITEMS: &[Item] = &[
         "s4-f8",
         "control distance",
         paths::study,
-        2.0,
+        0.5,
         "table 4 as a figure",
         "as s4-t4: what a distance of control and data together costs",
     ),

@@ -12,6 +12,9 @@ use crate::sample::Sample;
 use crate::sweep::{self, Axes, Figures, Outcome};
 use crate::tool::{self, Variant};
 
+/// The time that an item's plan was made for, in seconds.
+const BUDGET_FILE: &str = "budget.txt";
+
 pub struct Context<'a> {
     pub item: &'static Item,
     pub options: &'a Options,
@@ -111,10 +114,23 @@ impl<'a> Context<'a> {
         Ok(Figures::of(&self.samples))
     }
 
+    /// Begins with what another item has measured, where it has and this one has not.
+    pub fn adopt(&self, id: &str) -> Result<()> {
+        let other = self.options.out.join(id);
+        if other == self.dir || self.dir.join("plan.json").exists() || !other.join("plan.json").exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.dir).map_err(Error::io("create", &self.dir))?;
+        for name in [BUDGET_FILE, "samples.jsonl", "plan.json"] {
+            std::fs::copy(other.join(name), self.dir.join(name)).map_err(Error::io("copy", other.join(name)))?;
+        }
+        Ok(())
+    }
+
     /// The share of the time differs a little from run to run, and the plan follows from it: what was begun with another
     /// share is continued with that.
     fn keep_plan(&self, options: &mut sweep::Options) -> Result<()> {
-        let path = options.out.join("budget.txt");
+        let path = options.out.join(BUDGET_FILE);
         if let Some(seconds) = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok()) {
             options.budget = Some(Duration::from_secs(seconds));
             return Ok(());

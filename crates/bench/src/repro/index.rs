@@ -34,9 +34,11 @@ pub fn write(done: &[Done], options: &Options) -> Result<()> {
              compare with the published ones. Each folder has raw samples, tables, plots and the plan.\n\n\
              | item | | verdicts | folder |\n|---|---|---|---|\n";
     for item in done {
+        let report =
+            if has_report(item, options) { format!(", [report]({}/report.html)", item.id) } else { String::new() };
         let _ = writeln!(
             text,
-            "| {0} | {1} | {2} | [claims]({0}/checks.md), [report]({0}/report.html) |",
+            "| {0} | {1} | {2} | [claims]({0}/checks.md){report} |",
             item.id,
             item.title,
             verdicts(item)
@@ -50,7 +52,11 @@ pub fn write(done: &[Done], options: &Options) -> Result<()> {
         let _ = writeln!(text, "- {} ({}): {}", item.id, item.title, item.needs.shown());
     }
     write_file(&options.out.join("README.md"), &text)?;
-    write_file(&options.out.join("index.html"), &html(done))
+    write_file(&options.out.join("index.html"), &html(done, options))
+}
+
+fn has_report(done: &Done, options: &Options) -> bool {
+    options.out.join(&done.id).join("report.html").exists()
 }
 
 fn verdicts(done: &Done) -> String {
@@ -84,7 +90,7 @@ fn checks(done: &Done) -> String {
     text
 }
 
-fn html(done: &[Done]) -> String {
+fn html(done: &[Done], options: &Options) -> String {
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mut text = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Published figures, made again</title>\
@@ -94,9 +100,11 @@ fn html(done: &[Done]) -> String {
          </style><h1>Published figures, made again</h1>",
     );
     for item in done {
+        let link = format!(" · <a href=\"{}/report.html\">report</a>", item.id);
+        let report = if has_report(item, options) { link } else { String::new() };
         let _ = write!(
             text,
-            "<h2>{0}: {1}</h2><p>{2} · <a href=\"{0}/report.html\">report</a> · <a href=\"{0}/checks.md\">claims</a></p>\
+            "<h2>{0}: {1}</h2><p>{2}{report} · <a href=\"{0}/checks.md\">claims</a></p>\
              <table><tr><th>claim<th>measured<th>condition or published<th>verdict</tr>",
             item.id,
             escape(&item.title),

@@ -99,6 +99,8 @@ pub fn study(context: &mut Context) -> Result<()> {
         round_trips: [200, 36_000, 100_000].map(Duration::from_micros).to_vec(),
         ..Axes::default()
     };
+    // The table and the figure are the same runs.
+    context.adopt("s4-t4")?;
     let figures = context.sweep(None, 1.0, axes, |options| options.with_starts = true)?;
     let conditions: Vec<String> = figures.conditions().into_iter().map(str::to_owned).collect();
     let rate = |condition: usize, set: usize| {

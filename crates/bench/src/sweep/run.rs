@@ -196,7 +196,7 @@ impl Sweep<'_> {
     }
 
     /// Runs until a run counts or was void too often; a tool that keeps failing is left out of the rest of the cell.
-    pub fn run_settling(&mut self, bed: &Bed, lane: &Lane, work: &Work, condition: &str, round: u32) -> Result<()> {
+    pub fn run_settling(&mut self, bed: &Bed, lane: &mut Lane, work: &Work, condition: &str, round: u32) -> Result<()> {
         let attempts = self.options.void_retries + 1;
         let name = lane.tool.name().to_owned();
         while !self.journal.is_settled(condition, &work.set.name, &name, round, attempts) {

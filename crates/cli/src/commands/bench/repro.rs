@@ -79,6 +79,8 @@ pub fn run(args: Args) -> Result<Exit> {
         regenerate: values::command_line(),
         ..repro::Options::new(out, program)
     };
+    // Before any thread is started.
+    lab::unprivileged::become_root().map_err(|e| of_bench(&e.into()))?;
     let interrupt = Interrupt::watch()?;
     let outcome = repro::run(&items, &options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
     show(&outcome);

@@ -115,6 +115,8 @@ pub fn run(args: Args) -> Result<Exit> {
         return Err(crate::exit::usage("a sweep needs a place for its samples", hint));
     }
     plan.cut.iter().for_each(|cut| note(&format!("cut to fit the budget: {cut}")));
+    // Before any thread is started.
+    lab::unprivileged::become_root().map_err(|e| of_bench(&e.into()))?;
     let interrupt = Interrupt::watch()?;
     let swept = sweep::run(&options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
     finish(&swept, &options, &interrupt)
