@@ -17,6 +17,7 @@ mod write;
 mod space;
 
 pub use content::Content;
+pub(crate) use content::Stream;
 pub use plan::{Directory, Group, Layout, Object, Plan, Sizes, Totals};
 pub use scale::Scale;
 pub(crate) use space::Free;

@@ -244,11 +244,11 @@ proptest! {
 
     #[test]
     fn nothing_that_is_told_makes_it_panic(
-        values in proptest::collection::vec(any::<u64>(), 10), stages in proptest::array::uniform12(any::<u64>()),
+        values in proptest::collection::vec(any::<u64>(), 10), stages in proptest::array::uniform13(any::<u64>()),
         streams: u32, streams_max: u32,
     ) {
         let mut adaptation = Adaptation::new(streams, streams_max);
-        let times = LaneTimes { lanes: u32::MAX, processors: 0, stage_ns: stages, cpu_ns: 1 };
+        let times = LaneTimes { lanes: u32::MAX, stage_ns: stages, cpu_ns: 1, ..LaneTimes::default() };
         for (at, v) in values.windows(7).chain(values.windows(7).rev()).enumerate() {
             adaptation.step(&StreamSample {
                 at_us: v[0].wrapping_add(at as u64), streams: streams.max(streams_max), delivered_bytes: v[1],

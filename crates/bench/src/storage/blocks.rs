@@ -18,7 +18,7 @@ use super::files::Piece;
 use super::latency::Histogram;
 use super::options::{ALIGNMENT_BYTES, Engine};
 use super::team::Clock;
-use crate::dataset::Content;
+use crate::dataset::{Content, Stream};
 use crate::error::{Error, Kind, Result};
 
 const STAMP_EVERY_BYTES: usize = 512;
@@ -238,7 +238,7 @@ impl Stamps {
     fn stamp(&mut self, buffer: &mut [u8]) {
         let address = buffer.as_ptr() as usize;
         if !self.filled.contains(&address) {
-            Content::of_file(self.seed, self.thread, self.filled.len() as u64).fill(0, buffer);
+            Stream::of_file(Content::Random, self.seed, self.thread, self.filled.len() as u64).fill(0, buffer);
             self.filled.push(address);
         }
         for run in buffer.chunks_mut(STAMP_EVERY_BYTES) {

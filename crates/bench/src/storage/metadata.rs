@@ -22,7 +22,7 @@ use super::latency::Histogram;
 use super::measured::{Call, Measured, Operation};
 use super::options::FEW_FILES_MAX;
 use super::team::{self, Bounds, Clock, Took};
-use crate::dataset::Content;
+use crate::dataset::{Content, Stream};
 use crate::error::{Error, Result};
 
 /// One tree of empty files, through all its stages.
@@ -262,7 +262,7 @@ impl Publish {
                 Ok(())
             };
             for file in group.clone() {
-                Content::of_file(self.seed, thread as u64, file).fill(0, &mut content);
+                Stream::of_file(Content::Random, self.seed, thread as u64, file).fill(0, &mut content);
                 let called = Instant::now();
                 let opened = rustix::fs::openat(&staging, name(file), flags, Mode::from_raw_mode(0o600))
                     .map_err(Error::io("create", root))?;
