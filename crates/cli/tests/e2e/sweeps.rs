@@ -22,8 +22,13 @@ const SWEEP: [&str; 14] = [
     "--out",
 ];
 
-fn sweep(out: &str) -> Vec<&str> {
-    [&SWEEP[..], &[out, "--work-dir", "room"]].concat()
+fn sweep(room: &str) -> Vec<&str> {
+    [&SWEEP[..], &["sweep", "--work-dir", room]].concat()
+}
+
+/// In memory: what lies there is written several times.
+fn room() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("thalweg-e2e-").tempdir_in("/dev/shm").unwrap()
 }
 
 fn samples(bed: &Bed) -> Vec<serde_json::Value> {
@@ -42,13 +47,14 @@ fn a_killed_sweep_goes_on_where_it_stopped_and_its_bundle_is_complete() {
         return;
     }
     let bed = Bed::new();
-    fs::create_dir(bed.path("room")).unwrap();
-    let child = bed.start(&sweep("sweep"));
+    let room = room();
+    let sweep = sweep(room.path().to_str().unwrap());
+    let child = bed.start(&sweep);
     until("the first sample", || !samples(&bed).is_empty());
     kill(child);
     let before = fs::read_to_string(bed.path("sweep/samples.jsonl")).unwrap();
     let before = &before[..before.rfind('\n').map_or(0, |last| last + 1)];
-    let ran = bed.run(&sweep("sweep")).succeeded();
+    let ran = bed.run(&sweep).succeeded();
     assert!(ran.stderr.contains("4 of 4 runs, all of the plan"), "{}", ran.stderr);
     let after = fs::read_to_string(bed.path("sweep/samples.jsonl")).unwrap();
     assert!(after.starts_with(before) && after.len() > before.len(), "what was measured stays");
@@ -70,11 +76,11 @@ fn a_killed_sweep_goes_on_where_it_stopped_and_its_bundle_is_complete() {
     for name in ["plan.json", "samples.csv", "summary.json", "README.md", "sweep.md", "cells.csv"] {
         assert!(fs::metadata(bed.path("sweep").join(name)).is_ok_and(|found| found.len() > 0), "{name}");
     }
-    assert_eq!(fs::read_dir(bed.path("room")).unwrap().count(), 0, "the workspace of the killed sweep is gone too");
+    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0, "the workspace of the killed sweep is gone too");
     // Again: nothing is left to do, and nothing is added.
-    bed.run(&sweep("sweep")).succeeded();
+    bed.run(&sweep).succeeded();
     assert_eq!(fs::read_to_string(bed.path("sweep/samples.jsonl")).unwrap(), after);
-    let other = bed.run(&[&sweep("sweep")[..], &["--seed", "2"]].concat());
+    let other = bed.run(&[&sweep[..], &["--seed", "2"]].concat());
     let said = other.error();
     assert!(other.code == Some(2) && said.contains("it holds another plan (other seed)"), "{said}");
 }

@@ -45,6 +45,12 @@ pub struct Args {
     /// Data streams of our program: numbers, and auto for its own choice
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "auto", env = "THALWEG_STREAMS")]
     streams: Vec<String>,
+    /// The largest buffers of a connection, such as 1MiB,2MiB; tuned leaves those of the hosts
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "tuned", env = "THALWEG_WINDOW")]
+    window: Vec<String>,
+    /// Client commands at once, each with the whole set
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_CLIENTS")]
+    clients: Vec<u32>,
     /// Socket limits of the hosts as distributions ship them
     #[arg(long, env = "THALWEG_STOCK_HOSTS")]
     stock_hosts: bool,
@@ -180,5 +186,7 @@ fn axes(args: &Args) -> Result<Axes> {
         congestion_controls: args.cc.clone(),
         streams: values::each(&args.streams, values::streams)?,
         has_stock_hosts: args.stock_hosts,
+        windows: values::each(&args.window, values::window)?,
+        clients: args.clients.clone(),
     })
 }

@@ -58,6 +58,18 @@ pub fn streams(text: &str) -> Result<Option<u32>, String> {
     }
 }
 
+/// Reads a buffer size, or `tuned` as none.
+pub fn window(text: &str) -> Result<Option<u64>, String> {
+    const BYTES_MIN: u64 = 64 << 10;
+    match text {
+        "tuned" => Ok(None),
+        _ => match parse_bytes(text)? {
+            bytes @ BYTES_MIN.. => Ok(Some(bytes)),
+            _ => Err(format!("a window of {text} is smaller than 64KiB")),
+        },
+    }
+}
+
 /// Every word of a list, read.
 pub fn each<T>(words: &[String], read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
     let values = words.iter().map(|word| read(word.trim()));
