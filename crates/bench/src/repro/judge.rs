@@ -57,7 +57,8 @@ impl Check {
 
     pub fn shown(&self) -> String {
         let Check { claim, expected, measured, .. } = self;
-        format!("{} {claim}: {measured} ({expected})", self.verdict.word())
+        let expected = if expected.is_empty() { String::new() } else { format!(" ({expected})") };
+        format!("{} {claim}: {measured}{expected}", self.verdict.word())
     }
 }
 

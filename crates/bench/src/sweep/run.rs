@@ -393,7 +393,7 @@ impl Sweep<'_> {
         let elapsed = self.started.elapsed().as_secs_f64();
         let correction = if self.seconds_done > 10.0 { elapsed / self.seconds_done } else { 1.0 };
         let (settled, planned) = self.counts();
-        format!("{settled} of {planned} runs done, about {:.0} s left", remaining * correction)
+        format!("{settled} of {planned} runs done, about {:.0} s left", (remaining * correction).abs())
     }
 
     fn note(&mut self, note: String) {
