@@ -14,5 +14,6 @@ mod laboratories;
 mod streams;
 mod endpoints;
 mod demonstrations;
+mod races;
 mod attribution;
 mod measurements;
