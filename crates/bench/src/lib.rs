@@ -22,5 +22,7 @@ pub mod sample;
 pub mod statistics;
 pub mod outlier;
 pub mod environment;
+pub mod plot;
+pub mod published;
 pub mod report;
 pub mod error;
