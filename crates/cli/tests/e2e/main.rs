@@ -16,3 +16,4 @@ mod endpoints;
 mod demonstrations;
 mod attribution;
 mod measurements;
+mod bundles;
