@@ -17,3 +17,4 @@ mod demonstrations;
 mod races;
 mod attribution;
 mod measurements;
+mod bundles;

@@ -2,6 +2,8 @@
 
 mod compare;
 mod storage;
+mod diff;
+mod report;
 
 use crate::exit::Result;
 use model::Exit;
@@ -17,11 +19,15 @@ pub struct Args {
 enum Part {
     Compare(Box<compare::Args>),
     Storage(Box<storage::Args>),
+    Diff(diff::Args),
+    Report(report::Args),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     match args.part {
         Part::Compare(args) => compare::run(*args),
         Part::Storage(args) => storage::run(*args),
+        Part::Diff(args) => diff::run(args),
+        Part::Report(args) => report::run(args),
     }
 }
