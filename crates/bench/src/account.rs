@@ -29,6 +29,48 @@ impl Stat {
     }
 }
 
+/// Processor time by where it was spent.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Split {
+    pub user_seconds: f64,
+    pub system_seconds: f64,
+}
+
+impl Split {
+    /// Of the processes that this one has started and waited for.
+    pub fn of_children() -> Split {
+        Split::parse(std::process::id(), 13)
+    }
+
+    /// Of a process, its living descendants, and the children that any of them waited for.
+    pub fn of_tree(pid: u32) -> Split {
+        tree(pid)
+            .into_iter()
+            .flat_map(|pid| [Split::parse(pid, 11), Split::parse(pid, 13)])
+            .fold(Split::default(), Split::plus)
+    }
+
+    pub fn plus(self, other: Split) -> Split {
+        let user_seconds = self.user_seconds + other.user_seconds;
+        Split { user_seconds, system_seconds: self.system_seconds + other.system_seconds }
+    }
+
+    pub fn since(self, earlier: Split) -> Split {
+        let user_seconds = self.user_seconds - earlier.user_seconds;
+        Split { user_seconds, system_seconds: self.system_seconds - earlier.system_seconds }
+    }
+
+    /// `first` is the place of the user time, which the system time follows.
+    fn parse(pid: u32, first: usize) -> Split {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<&str> = text.rfind(')').map_or("", |end| &text[end + 1..]).split_whitespace().collect();
+        let seconds = |index: usize| {
+            fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0) / TICKS_PER_SECOND
+        };
+        Split { user_seconds: seconds(first), system_seconds: seconds(first + 1) }
+    }
+}
+
 /// Busy and stolen time of the whole machine since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine {

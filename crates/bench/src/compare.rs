@@ -8,7 +8,7 @@
 //! - A tool that is missing or that fails `FAILURES_MAX` times in a row is left out and named; the rest goes on.
 
 mod journal;
-mod run;
+pub(crate) mod run;
 
 pub use crate::workspace::Pauses;
 
@@ -184,7 +184,7 @@ fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {
 }
 
 /// Finds the tools and their versions; a rival that is not there is recorded, ours must be there.
-fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
+pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
     let mut wanted = tool::ours(&options.variants);
     for name in &options.rivals {
         wanted.push(tool::rival(name)?);
@@ -259,7 +259,7 @@ fn join_hosts(tools: &[Box<dyn Tool>], options: &Options, report: &mut Report) -
 }
 
 /// The links in words, for the report.
-fn described(lab: &Lab) -> String {
+pub(crate) fn described(lab: &Lab) -> String {
     let record = Record::of(lab, Vec::new());
     if record.backend == "none" {
         return "one cable, nothing emulated".into();
@@ -270,7 +270,7 @@ fn described(lab: &Lab) -> String {
 }
 
 /// The type of the file system and its size, from what the kernel says about the mount.
-fn shown_file_system(path: &Path) -> String {
+pub(crate) fn shown_file_system(path: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut best: Option<(&str, &str)> = None;
     for line in mounts.lines() {

@@ -8,6 +8,8 @@
 
 pub mod dataset;
 pub mod compare;
+pub mod sweep;
+pub mod repro;
 pub mod tool;
 mod workspace;
 mod process;

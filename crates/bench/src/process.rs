@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use crate::account::{Stat, is_listening, tree, tree_peak_bytes};
+use crate::account::{Split, Stat, is_listening, tree, tree_peak_bytes};
 use crate::counters::Begun;
 use crate::error::{Error, Kind, Result};
 
@@ -206,6 +206,11 @@ impl Server {
     /// Processor time of the server and all its children so far.
     pub fn cpu_seconds(&self) -> f64 {
         tree(self.group.id()).into_iter().filter_map(Stat::read).map(|stat| stat.cpu_seconds).sum()
+    }
+
+    /// The same by where it was spent.
+    pub fn split(&self) -> Split {
+        Split::of_tree(self.group.id())
     }
 
     /// Waits, for a bounded time, until only the processes that were there before a client came are left.

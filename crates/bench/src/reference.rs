@@ -61,7 +61,7 @@ pub fn storage(workspace: &Workspace, round: u32) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) -> Result<Sample> {
+pub(crate) fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) -> Result<Sample> {
     let mut command = Command::new("iperf3");
     command.args(["-s", "-p", &IPERF_PORT.to_string(), "-B", &bed.server_address()]);
     let mut served = bed.at(Host::Server, Class::Network, &command)?;
@@ -107,7 +107,7 @@ fn sample_of(name: &str, round: u32, measured: &Measured) -> Sample {
     }
 }
 
-fn empty_sample(tool: &str, round: u32) -> Sample {
+pub(crate) fn empty_sample(tool: &str, round: u32) -> Sample {
     Sample {
         condition: String::new(),
         set: "ceilings".into(),

@@ -40,16 +40,29 @@ pub enum Class {
     Reference,
 }
 
+/// How the source of a set begins that our program makes up and the far side discards: no storage is involved.
+pub const SYNTHETIC_SOURCE: &str = "gen:";
+
 /// The files of one race.
 #[derive(Clone, Debug)]
 pub struct Set {
     pub name: String,
     pub files: u64,
     pub bytes: u64,
+    /// A directory, or a synthetic location such as `gen:1000x64MiB`, which only our program understands.
     pub source: PathBuf,
 }
 
 impl Set {
+    pub fn is_synthetic(&self) -> bool {
+        self.source.as_os_str().as_encoded_bytes().starts_with(SYNTHETIC_SOURCE.as_bytes())
+    }
+
+    /// Files and bytes that a delivery takes at its destination.
+    pub(crate) fn footprint(&self) -> (u64, u64) {
+        if self.is_synthetic() { (1, 0) } else { (self.files, self.bytes) }
+    }
+
     /// Whether a file is long enough for several streams to be worth their set-up.
     fn has_large_files(&self) -> bool {
         const LARGE_FILE_BYTES_MIN: u64 = 64 << 20;

@@ -19,7 +19,7 @@ use crate::tool::{Host, Set};
 use crate::workspace::remove_tree;
 
 /// Failures in a row after which a tool is left out of the rest of a set.
-const FAILURES_MAX: u32 = 2;
+pub const FAILURES_MAX: u32 = 2;
 /// Of what a failed client said, kept as its note.
 const NOTE_CHARS_MAX: usize = 300;
 
@@ -36,10 +36,10 @@ pub struct Race<'a> {
 }
 
 /// A tool in a race, with its server.
-struct Lane<'a> {
-    tool: &'a dyn Tool,
-    server: Option<Server>,
-    failures: u32,
+pub struct Lane<'a> {
+    pub tool: &'a dyn Tool,
+    pub server: Option<Server>,
+    pub failures: u32,
 }
 
 impl Race<'_> {
@@ -124,7 +124,7 @@ impl Race<'_> {
     }
 
     /// Everything between an installed tool and its first transfer.
-    fn set_up(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
+    pub fn set_up(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
         let started = Instant::now();
         tool.prepare(self.bed)?;
         let server = match tool.server(self.bed)? {
@@ -141,7 +141,7 @@ impl Race<'_> {
         Ok(server)
     }
 
-    fn start_server(&mut self, tool: &dyn Tool, (command, ready): (Command, Ready)) -> Result<Server> {
+    pub fn start_server(&mut self, tool: &dyn Tool, (command, ready): (Command, Ready)) -> Result<Server> {
         self.record(tool, |record| &mut record.server, &command);
         let log = self.workspace.path().join(format!("{}.log", tool.name()));
         let mut wrapped = self.bed.at(Host::Server, tool.class(), &command)?;
@@ -193,8 +193,9 @@ impl Race<'_> {
         Ok(())
     }
 
-    fn run_once(&self, lane: &Lane, set: &Set, client: &Command, round: u32) -> Result<Sample> {
-        let ballast = self.workspace.ballast(set.files, set.bytes)?;
+    pub fn run_once(&self, lane: &Lane, set: &Set, client: &Command, round: u32) -> Result<Sample> {
+        let (files, bytes) = set.footprint();
+        let ballast = self.workspace.ballast(files, bytes)?;
         let class = lane.tool.class();
         let mut gated = Gated::prepare(client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
         let giving = ballast.give()?;
@@ -250,18 +251,18 @@ impl Race<'_> {
     }
 
     /// What the emulator did so far; none where none is in the way.
-    fn emulated(&self, class: Class) -> Option<Snapshot> {
+    pub fn emulated(&self, class: Class) -> Option<Snapshot> {
         self.bed.lab.filter(|_| class == Class::Network).and_then(|lab| lab.snapshot())
     }
 
     /// Why a run says more about the emulator than about the tool.
-    fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
+    pub fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
         let reasons = reasons_to_void(&before?, &self.emulated(class)?);
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// Keeps a command, as shown to people, in the record of its tool.
-    fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
+    pub fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
         let shown = shown_command(command, self.workspace.path());
         if let Some(record) = self.record_of(tool) {
             *place(record) = shown;
@@ -273,7 +274,7 @@ impl Race<'_> {
         self.report.tools.iter_mut().find(|record| record.name == name && record.class == class)
     }
 
-    fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
+    pub fn record_reference(&mut self, name: &str, version: &str, settings: &str) {
         self.report.tools.push(ToolRecord {
             name: name.to_owned(),
             class: Class::Reference,
@@ -290,12 +291,12 @@ impl Race<'_> {
 }
 
 /// A server may have to write as another user than this one.
-fn create_open_dir(dir: &Path) -> Result<()> {
+pub fn create_open_dir(dir: &Path) -> Result<()> {
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).map_err(Error::io("open up", dir))
 }
 
-fn failure(finished: &Finished, limit: Duration) -> Option<String> {
+pub fn failure(finished: &Finished, limit: Duration) -> Option<String> {
     if finished.is_killed {
         return Some(format!("killed at the limit of {} s", limit.as_secs()));
     }
@@ -309,7 +310,7 @@ fn failure(finished: &Finished, limit: Duration) -> Option<String> {
     }
 }
 
-fn shown_sample(sample: &Sample) -> String {
+pub fn shown_sample(sample: &Sample) -> String {
     let (set, round, tool) = (&sample.set, sample.round, &sample.tool);
     if sample.state == State::Failed {
         return format!("{set}: round {round}: {tool} failed: {}", sample.note);

@@ -130,7 +130,13 @@ impl Tool for Thalweg {
 
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
         let mut command = self.command(bed, "client", &["cp", "--json"]);
-        command.args(&self.variant.cp_args).arg(with_slash(&set.source));
+        command.args(&self.variant.cp_args);
+        if set.is_synthetic() {
+            let sink = if self.class == Class::Local { "null:".into() } else { format!("{ENDPOINT}:null:") };
+            command.arg(&set.source).arg(sink);
+            return command;
+        }
+        command.arg(with_slash(&set.source));
         match self.class {
             Class::Local => command.arg(with_slash(delivery)),
             _ => command.arg(format!("{ENDPOINT}:{}/", folder_name(delivery))),

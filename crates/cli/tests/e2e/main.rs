@@ -15,6 +15,7 @@ mod streams;
 mod endpoints;
 mod demonstrations;
 mod races;
+mod sweeps;
 mod attribution;
 mod measurements;
 mod bundles;

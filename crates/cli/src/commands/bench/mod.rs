@@ -1,6 +1,9 @@
 //! `thalweg bench`: measurements and races, run by the `bench` library. One file for each.
 
 mod compare;
+mod sweep;
+mod repro;
+mod values;
 mod storage;
 mod diff;
 mod report;
@@ -18,6 +21,8 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Part {
     Compare(Box<compare::Args>),
+    Sweep(Box<sweep::Args>),
+    Repro(repro::Args),
     Storage(Box<storage::Args>),
     Diff(diff::Args),
     Report(report::Args),
@@ -26,6 +31,8 @@ enum Part {
 pub fn run(args: Args) -> Result<Exit> {
     match args.part {
         Part::Compare(args) => compare::run(*args),
+        Part::Sweep(args) => sweep::run(*args),
+        Part::Repro(args) => repro::run(args),
         Part::Storage(args) => storage::run(*args),
         Part::Diff(args) => diff::run(args),
         Part::Report(args) => report::run(args),

@@ -1,0 +1,258 @@
+//! Every published figure and table, and whether it can be made here.
+
+use super::context::Context;
+use super::{clients, latency, loss, over_time, paths, processors};
+use crate::error::{Error, Kind, Result};
+
+/// What keeps an item from running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// Nothing: it runs here.
+    Nothing,
+    /// Something that this program does not do yet.
+    Feature(&'static str),
+    /// Another command of this program makes it.
+    Command(&'static str),
+    Hardware(&'static str),
+}
+
+impl Needs {
+    pub fn shown(self) -> String {
+        match self {
+            Needs::Nothing => "runs here".into(),
+            Needs::Feature(what) => format!("needs {what}, which is not there yet"),
+            Needs::Command(command) => format!("is made by `{command}`"),
+            Needs::Hardware(what) => format!("needs {what}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    pub id: &'static str,
+    pub title: &'static str,
+    pub needs: Needs,
+    /// None unless `needs` is `Nothing`.
+    pub run: Option<fn(&mut Context) -> Result<()>>,
+    /// Share of a budget, relative to the others.
+    pub weight: f64,
+    /// What the publication measured.
+    pub published: &'static str,
+    /// How it is done here instead.
+    pub adapted: &'static str,
+}
+
+/// S0: "Reexamining Paradigms"; S1: the disk-to-disk model; S2: FDT, WDT and NDN; S3: the SC09 challenge; S4: the Fermilab
+/// study.
+pub const ITEMS: &[Item] = &[
+    runs(
+        "s0-f2",
+        "TCP over latency, host as distributed and tuned",
+        latency::run,
+        3.0,
+        "iperf3 at 10 to 100 ms one way over 100 Gbit/s, untuned and twice tuned",
+        "one stream of ours and iperf3, at 2 Gbit/s, so that the windows of a host as distributed limit it as there",
+    ),
+    runs(
+        "s0-f5",
+        "bulk sweep by congestion control, TLS",
+        paths::controls,
+        3.0,
+        "31 sets of 1 TiB or 1 Mi files, BBR, CUBIC, Reno, 74 ms one way, shared 100 Gbit/s, three runs",
+        "six sizes, seconds for each run, 1 Gbit/s without other traffic",
+    ),
+    runs(
+        "s0-f8",
+        "bulk sweep at 10, 50 and 100 ms",
+        paths::bulk,
+        5.0,
+        "31 sets of 1 TiB or 1 Mi files between two appliances, 100 Gbit/s, three runs",
+        "nine sizes, seconds for each run, 1 Gbit/s; efficiency is against TCP that starts with the run, because a run \
+         of seconds is in part its slow start",
+    ),
+    runs(
+        "s0-loss",
+        "what loss costs",
+        loss::run,
+        4.0,
+        "nothing: the publication calls a loss of 1 in 22,000 negligible",
+        "five probabilities, three congestion controls, two round trips, one, eight and automatic streams, 1 Gbit/s",
+    ),
+    runs(
+        "s0-cpu",
+        "processor cost",
+        processors::run,
+        2.0,
+        "12 to 24 cores for 100 Gbit/s with TLS",
+        "processor seconds per gigabyte of both ends on one machine, by user and system time",
+    ),
+    runs(
+        "s2-f1",
+        "stability of the path, 16 threads",
+        over_time::stability,
+        0.5,
+        "FDT from memory to memory with 16 threads, 100 Gbit/s, 75 ms",
+        "our own flow with 16 streams, 1 Gbit/s",
+    ),
+    runs(
+        "s2-f2",
+        "one thread below 1 ms over time",
+        over_time::single_local,
+        1.0,
+        "FDT, WDT and NDN, one thread each",
+        "this program and rsync, one stream each, 1 Gbit/s",
+    ),
+    runs(
+        "s2-f3",
+        "one thread at 75 ms over time",
+        over_time::single_far,
+        1.0,
+        "FDT, WDT and NDN, one thread each: WDT and FDT alike, NDN drops",
+        "this program and rsync, one stream each, 1 Gbit/s",
+    ),
+    runs(
+        "s2-f4",
+        "several threads at 75 ms over time",
+        over_time::multiple_far,
+        1.5,
+        "NDN 15.8, FDT 15.2, WDT 7.2 Gbit/s of 100",
+        "this program, globus-url-copy and rsync at 1 Gbit/s",
+    ),
+    runs(
+        "s4-t1",
+        "clients, windows and streams",
+        clients::windows,
+        2.0,
+        "SC11: 50, 52, 70 Gbit/s sustained by a 2 MB window and then four clients per core with two streams each",
+        "one to four clients, windows of 1 and 2 MiB and tuned, one, two and automatic streams, 36 ms, 1 Gbit/s",
+    ),
+    runs(
+        "s4-t4",
+        "three sets near and far",
+        paths::study,
+        2.0,
+        "GridFTP with local and remote control, hosted service: large 92.7, medium 90.9, small 2.6 Gbit/s",
+        "three sets in the same shape at round trips of 0.2, 36 and 100 ms, control and data on the same path",
+    ),
+    runs(
+        "s4-t5",
+        "client scaling",
+        clients::scaling,
+        2.0,
+        "xrootd with 1, 2, 4 and 8 clients",
+        "1, 2, 4 and 8 clients of this program, 36 ms, 1 Gbit/s",
+    ),
+    runs(
+        "s4-f8",
+        "control distance",
+        paths::study,
+        0.5,
+        "table 4 as a figure",
+        "as s4-t4: what a distance of control and data together costs",
+    ),
+    other("s0-f1", "drainage basin", Needs::Feature("the planner of basins")),
+    other("s0-f3", "appliances", Needs::Feature("profiles of appliances")),
+    other(
+        "s0-f4",
+        "bulk sweep by congestion control, kernel TLS",
+        Needs::Hardware("a kernel with TLS offload, and its use"),
+    ),
+    other("s0-f6", "streaming sweep by congestion control", Needs::Feature("transfer of growing files")),
+    other("s0-f7", "topology", Needs::Command("thalweg lab draw")),
+    other("s0-f9", "streaming sweep at three latencies", Needs::Feature("transfer of growing files")),
+    other("s0-f10", "storage throughput and latency", Needs::Command("thalweg bench storage")),
+    other("s0-f11", "cloud object stores", Needs::Feature("object stores")),
+    other("s0-f12", "cluster", Needs::Feature("clusters of endpoints")),
+    other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
+    other("s0-t1", "feature table", Needs::Feature("the features of its rows")),
+    other("s0-t2", "host tuning (tables 2, 3, 6)", Needs::Feature("the host audit")),
+    other("s0-t4", "latency classes", Needs::Feature("the path classifier")),
+    other("s0-t5", "volumes and times", Needs::Feature("the volume planner")),
+    other("s0-t7", "cloud services (tables 7-10)", Needs::Feature("the cloud planner")),
+    other("s0-predict", "prediction of another path", Needs::Feature("a fitted model of a path")),
+    other("s0-stage", "staging through burst buffers", Needs::Feature("staging")),
+    other("s1-f7", "disks read alone", Needs::Command("thalweg bench storage")),
+    other("s1-f8", "one disk over streams", Needs::Feature("the disk model's fit")),
+    other("s1-f9", "several disks on one channel", Needs::Feature("the disk model's fit")),
+    other("s1-f10", "local copy over streams", Needs::Feature("the disk model's fit")),
+    other("s1-f11", "processor over rate", Needs::Feature("the processor model's fit")),
+    other("s1-f12", "TCP streams over rate", Needs::Feature("the network model's fit")),
+    other("s1-f14", "end-to-end flows", Needs::Feature("the planner with calibration")),
+    other("s1-f16", "planner against other rules", Needs::Feature("the planner with calibration")),
+    other("s1-whatif", "what-if predictions", Needs::Feature("the planner with calibration")),
+    other("s3-f3", "per-host rates of 20 nodes", Needs::Feature("transfers from several sources at once")),
+    other("s3-f4", "queue and prefetch", Needs::Feature("transfers from several sources at once")),
+    other("s3-f5", "log estimate against counters", Needs::Feature("transfers from several sources at once")),
+    other("s3-bwc", "the bandwidth challenge", Needs::Feature("transfers from several sources at once")),
+    other("s3-hang", "freeze and recovery", Needs::Feature("transfers from several sources at once")),
+    other("s4-f3", "LIMAN histogram", Needs::Feature("control apart from data: transfers between two endpoints")),
+    other("s4-t6", "extrapolation over four links", Needs::Feature("one transfer over several interfaces")),
+    other("dmc", "data mover challenge", Needs::Feature("transfers to several sites at once")),
+];
+
+const fn runs(
+    id: &'static str,
+    title: &'static str,
+    run: fn(&mut Context) -> Result<()>,
+    weight: f64,
+    published: &'static str,
+    adapted: &'static str,
+) -> Item {
+    Item { id, title, needs: Needs::Nothing, run: Some(run), weight, published, adapted }
+}
+
+const fn other(id: &'static str, title: &'static str, needs: Needs) -> Item {
+    Item { id, title, needs, run: None, weight: 0.0, published: "", adapted: "" }
+}
+
+/// The item of that name; otherwise an error with the nearest names.
+pub fn find(id: &str) -> Result<&'static Item> {
+    if let Some(item) = ITEMS.iter().find(|item| item.id.eq_ignore_ascii_case(id)) {
+        return Ok(item);
+    }
+    let mut nearest: Vec<_> = ITEMS.iter().map(|item| (distance(&id.to_ascii_lowercase(), item.id), item.id)).collect();
+    nearest.sort();
+    let names: Vec<_> = nearest.iter().take(3).map(|(_, id)| *id).collect();
+    let cause = format!("the nearest are {}; `thalweg bench repro list` shows all", names.join(", "));
+    Err(Error::new(Kind::Usage, "find figure", format!("{id:?}"), cause))
+}
+
+/// Characters to insert, remove or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, own) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(own != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_what_runs_says_how_it_was_adapted() {
+        let mut ids: Vec<_> = ITEMS.iter().map(|item| item.id).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]));
+        for item in ITEMS {
+            assert_eq!(item.run.is_some(), item.needs == Needs::Nothing, "{}", item.id);
+            assert_eq!(item.run.is_some(), item.weight > 0.0 && !item.adapted.is_empty(), "{}", item.id);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest() {
+        assert_eq!(find("S0-F8").unwrap().id, "s0-f8");
+        let said = find("s0-f88").unwrap_err().chain();
+        assert!(said.contains("s0-f8,"), "{said}");
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab")), (3, 2));
+    }
+}

@@ -1,0 +1,364 @@
+//! What a sweep will do, decided before it starts: conditions, cells, runs, and what a time budget leaves of them.
+//!
+//! Invariants:
+//! - The same options give the same plan, and its hash; nothing that was measured enters it.
+//! - Within a condition, work goes from the smallest to the largest files.
+//! - What a budget takes away is listed in `cut`. Less is moved first, then there are fewer rounds, then fewer sizes, then
+//!   fewer conditions.
+
+use std::time::Duration;
+
+use model::DigestAlgorithm;
+use serde::{Deserialize, Serialize};
+
+use super::{Axes, Condition, Options};
+use crate::dataset;
+use crate::error::{Error, Kind, Result};
+use crate::tool::SYNTHETIC_SOURCE;
+
+/// Small files move at about this rate at most on the machines this is meant for; it only sizes the work.
+const FILES_PER_SECOND_ASSUMED: f64 = 20_000.0;
+/// Of a link without a limit.
+const BITS_PER_SECOND_ASSUMED: f64 = 10e9;
+/// Of the link, what the work is sized for.
+const SHARE_ASSUMED: f64 = 0.9;
+/// Inodes and directory entries are memory too.
+const FILES_MAX: u64 = 200_000;
+/// Shorter runs measure the start of a connection.
+const RUN_SECONDS_MIN: f64 = 1.0;
+/// Making a folder warm, starting and verifying, per run.
+const RUN_OVERHEAD_SECONDS: f64 = 1.5;
+const CONDITION_OVERHEAD_SECONDS: f64 = 3.0;
+/// Writing and digesting a tree.
+const TREE_BYTES_PER_SECOND: f64 = 700e6;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    pub v: u32,
+    pub conditions: Vec<Condition>,
+    /// In the order in which they run.
+    pub cells: Vec<Cell>,
+    /// Ours first, its defaults before its other settings.
+    pub tools: Vec<String>,
+    /// Counted ones; with more than one, a round 0 comes before them and is discarded.
+    pub rounds: u32,
+    /// Rounds in which the defaults and the best of a grid race again.
+    pub pairs: u32,
+    pub ceiling_streams: Vec<usize>,
+    pub ceiling_seconds: f64,
+    /// Of ceilings counted from their first byte on; none: not measured.
+    pub start_seconds: Option<f64>,
+    pub with_iperf: bool,
+    pub seed: u64,
+    /// Digests of our programs: figures of different builds are not continued.
+    pub programs: Vec<String>,
+    pub seconds_estimated: f64,
+    pub cut: Vec<String>,
+}
+
+/// One amount of work in one condition.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// Index into `Plan::conditions`.
+    pub condition: usize,
+    /// As for `dataset`, or with `gen:` before it where nothing is read or stored.
+    pub set: String,
+    pub files: u64,
+    pub bytes: u64,
+    /// Of one run.
+    pub seconds_estimated: f64,
+}
+
+impl Cell {
+    pub fn is_synthetic(&self) -> bool {
+        self.set.starts_with(SYNTHETIC_SOURCE)
+    }
+}
+
+impl Plan {
+    pub fn of(options: &Options) -> Result<Plan> {
+        check(options)?;
+        let mut shape = Shape {
+            axes: options.axes.clone(),
+            run_seconds: options.run_seconds,
+            rounds: options.rounds,
+            cut: Vec::new(),
+        };
+        let mut plan = shape.plan(options)?;
+        let Some(budget) = options.budget.map(|budget| budget.as_secs_f64()) else { return Ok(plan) };
+        while plan.seconds_estimated > budget && shape.reduce(plan.seconds_estimated / budget) {
+            plan = shape.plan(options)?;
+        }
+        if plan.seconds_estimated > budget {
+            let (needed, budget) = (plan.seconds_estimated, budget);
+            plan.cut
+                .push(format!("even so it will take about {needed:.0} s of {budget:.0}: the last cells may not run"));
+        }
+        Ok(plan)
+    }
+
+    /// Names the plan; another plan has another.
+    pub fn hash(&self) -> String {
+        let text = serde_json::to_vec(self).expect("plain values serialise");
+        DigestAlgorithm::Blake3.of_object(&text).to_string()
+    }
+
+    /// Numbers of the rounds, the discarded one included.
+    pub fn round_numbers(&self) -> std::ops::RangeInclusive<u32> {
+        if self.rounds > 1 { 0..=self.rounds } else { 1..=self.rounds }
+    }
+
+    pub fn run_count(&self, cell: &Cell) -> usize {
+        let tools = if cell.is_synthetic() { self.programs.len() } else { self.tools.len() };
+        tools * self.round_numbers().count()
+    }
+
+    /// Lines for people: what would run, in which order.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (index, condition) in self.conditions.iter().enumerate() {
+            let cells: Vec<_> = self.cells.iter().filter(|cell| cell.condition == index).collect();
+            let sets: Vec<_> = cells.iter().map(|cell| cell.set.as_str()).collect();
+            let runs: usize = cells.iter().map(|cell| self.run_count(cell)).sum();
+            lines.push(format!("{condition}: {runs} runs of {}", sets.join(", ")));
+        }
+        lines.push(format!("tools: {}", self.tools.join(", ")));
+        lines.push(format!("about {:.0} s", self.seconds_estimated));
+        lines.extend(self.cut.iter().map(|cut| format!("cut: {cut}")));
+        lines
+    }
+
+    fn condition_seconds(&self, condition: &Condition) -> f64 {
+        const IPERF_SECONDS: f64 = 6.0;
+        let ceiling = self.ceiling_seconds + omitted(condition).as_secs_f64() + self.start_seconds.unwrap_or(0.0);
+        let iperf = if self.with_iperf { IPERF_SECONDS } else { 0.0 };
+        CONDITION_OVERHEAD_SECONDS + self.ceiling_streams.len() as f64 * ceiling + iperf
+    }
+
+    pub fn cell_seconds(&self, cell: &Cell, pause: Duration) -> f64 {
+        let run = cell.seconds_estimated + RUN_OVERHEAD_SECONDS + pause.as_secs_f64();
+        let tree = if cell.is_synthetic() { 0.0 } else { 2.0 * cell.bytes as f64 / TREE_BYTES_PER_SECOND };
+        let pairs = if self.pairs > 0 && self.programs.len() > 1 { 2.0 * f64::from(self.pairs) * run } else { 0.0 };
+        tree + run * self.run_count(cell) as f64 + pairs
+    }
+}
+
+/// Sent by a ceiling before it counts: until one stream is steady.
+pub fn omitted(condition: &Condition) -> Duration {
+    Duration::from_secs(1).max(condition.round_trip() * 20)
+}
+
+/// What a budget may change.
+struct Shape {
+    axes: Axes,
+    run_seconds: f64,
+    rounds: u32,
+    cut: Vec<String>,
+}
+
+impl Shape {
+    fn plan(&self, options: &Options) -> Result<Plan> {
+        let conditions = self.axes.conditions();
+        let mut cells = Vec::new();
+        for (index, condition) in conditions.iter().enumerate() {
+            cells.extend(self.cells(index, condition, options)?);
+        }
+        let ours = options.variants.iter().map(|variant| variant.label.clone());
+        let mut plan = Plan {
+            v: 1,
+            conditions,
+            cells,
+            tools: ours.chain(options.rivals.iter().cloned()).collect(),
+            rounds: self.rounds,
+            pairs: options.pairs,
+            ceiling_streams: options.ceiling_streams.clone(),
+            ceiling_seconds: self.run_seconds.clamp(1.0, 4.0),
+            start_seconds: options.with_starts.then_some(self.run_seconds),
+            with_iperf: options.with_iperf,
+            seed: options.seed,
+            programs: options.variants.iter().map(|variant| digest_of(&variant.program)).collect::<Result<_>>()?,
+            seconds_estimated: 0.0,
+            cut: self.cut.clone(),
+        };
+        let of_conditions: f64 = plan.conditions.iter().map(|condition| plan.condition_seconds(condition)).sum();
+        let of_cells: f64 = plan.cells.iter().map(|cell| plan.cell_seconds(cell, options.pauses.memory)).sum();
+        plan.seconds_estimated = (of_conditions + of_cells).ceil();
+        Ok(plan)
+    }
+
+    fn cells(&self, index: usize, condition: &Condition, options: &Options) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for &size in &self.axes.sizes {
+            let bits = bits_per_second(condition, size);
+            let share = bits / 8.0 * self.run_seconds / f64::from(condition.clients);
+            let files = ((share / size.max(1) as f64).round() as u64).clamp(1, FILES_MAX);
+            let bytes = files * size;
+            let prefix = if bytes > options.volume_bytes_max { SYNTHETIC_SOURCE } else { "" };
+            let set = format!("{prefix}{files}x{}", shown_size(size));
+            cells.push(Cell {
+                condition: index,
+                set,
+                files,
+                bytes,
+                seconds_estimated: seconds(condition, bytes, bits),
+            });
+        }
+        for set in &self.axes.sets {
+            let spec = set.strip_prefix(SYNTHETIC_SOURCE).unwrap_or(set);
+            let totals = dataset::Plan::parse(spec, dataset::PER_DIR_DEFAULT, options.seed)?.totals();
+            let (files, bytes) = (totals.files, totals.bytes);
+            let bits = bits_per_second(condition, bytes / files.max(1));
+            let seconds_estimated = seconds(condition, bytes * u64::from(condition.clients), bits);
+            cells.push(Cell { condition: index, set: set.clone(), files, bytes, seconds_estimated });
+        }
+        cells.sort_by_key(|cell| cell.bytes / cell.files.max(1));
+        Ok(cells)
+    }
+
+    /// Takes something away, by at least `factor` where that is possible; false when nothing is left to take.
+    fn reduce(&mut self, factor: f64) -> bool {
+        if self.run_seconds > RUN_SECONDS_MIN && !self.axes.sizes.is_empty() {
+            let before = self.run_seconds;
+            self.run_seconds = (before / factor.max(1.25)).max(RUN_SECONDS_MIN);
+            self.cut.retain(|cut| !cut.starts_with("runs are sized"));
+            self.cut.push(format!("runs are sized for {:.1} s", self.run_seconds));
+            return true;
+        }
+        if self.rounds > 1 {
+            self.rounds -= 1;
+            self.cut.retain(|cut| !cut.starts_with("counted rounds"));
+            self.cut.push(format!("counted rounds: {}", self.rounds));
+            return true;
+        }
+        if self.axes.sizes.len() > 3 {
+            let dropped = thinned(&mut self.axes.sizes);
+            let dropped: Vec<_> = dropped.into_iter().map(shown_size).collect();
+            self.cut.push(format!("sizes left out: {}", dropped.join(", ")));
+            return true;
+        }
+        let Some((name, dropped)) = self.axes.thin() else { return false };
+        self.cut.push(format!("{name} left out: {}", dropped.join(", ")));
+        true
+    }
+}
+
+/// Takes out every second value between the first and the last, which stay.
+pub fn thinned<T: Clone>(values: &mut Vec<T>) -> Vec<T> {
+    let last = values.len().saturating_sub(1);
+    let is_kept = |index: &usize| *index == last || index.is_multiple_of(2);
+    let dropped = (0..values.len()).filter(|index| !is_kept(index)).map(|index| values[index].clone()).collect();
+    *values = (0..values.len()).filter(is_kept).map(|index| values[index].clone()).collect();
+    dropped
+}
+
+/// In the largest unit that leaves a whole number, as data sets are named.
+pub fn shown_size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, power)| bytes > 0 && bytes.is_multiple_of(1 << power));
+    unit.map_or(bytes.to_string(), |(name, power)| format!("{}{name}", bytes >> power))
+}
+
+fn bits_per_second(condition: &Condition, file_bytes: u64) -> f64 {
+    let link = condition.bits_per_second.map_or(BITS_PER_SECOND_ASSUMED, |bits| bits as f64);
+    (SHARE_ASSUMED * link).min(FILES_PER_SECOND_ASSUMED * 8.0 * file_bytes.max(1) as f64)
+}
+
+/// Of one run: the work, and round trips until the first and after the last byte.
+fn seconds(condition: &Condition, bytes: u64, bits_per_second: f64) -> f64 {
+    const ROUND_TRIPS: f64 = 15.0;
+    bytes as f64 * 8.0 / bits_per_second + ROUND_TRIPS * condition.round_trip().as_secs_f64()
+}
+
+fn digest_of(program: &std::path::Path) -> Result<String> {
+    let bytes = std::fs::read(program).map_err(|source| {
+        let kind = if source.kind() == std::io::ErrorKind::NotFound { Kind::Missing } else { Kind::Failed };
+        Error { kind, ..Error::io("read", program)(source) }
+    })?;
+    Ok(DigestAlgorithm::Blake3.of_object(&bytes).to_string())
+}
+
+fn check(options: &Options) -> Result<()> {
+    let axes = &options.axes;
+    let refuse = |what: &str, cause: &str| Err(Error::usage(what, cause));
+    if axes.conditions().is_empty() {
+        return refuse("the conditions", "each of rate, rtt, loss, cc and streams needs at least one value");
+    }
+    if options.rounds == 0 {
+        return refuse("the number of rounds", "must be at least 1");
+    }
+    if !(options.run_seconds > 0.0 && options.run_seconds.is_finite()) {
+        return refuse("the seconds of a run", "must be more than 0");
+    }
+    if axes.sizes.contains(&0) {
+        return refuse("a file size of 0", "a sweep needs files with content");
+    }
+    let has_work = !axes.sizes.is_empty() || !axes.sets.is_empty();
+    if !has_work && options.ceiling_streams.is_empty() {
+        return refuse("a sweep without sizes, sets and ceilings", "it would measure nothing");
+    }
+    if has_work && options.variants.is_empty() && options.rivals.is_empty() {
+        return refuse("a sweep without tools", "name a program or a rival");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::Variant;
+
+    fn options(budget: Option<u64>) -> Options {
+        let program = std::env::current_exe().unwrap();
+        Options {
+            axes: Axes {
+                sizes: (0..11).map(|step| 1024 << (2 * step)).collect(),
+                round_trips: [20, 100, 200].map(Duration::from_millis).to_vec(),
+                ..Axes::default()
+            },
+            variants: vec![Variant::new(program)],
+            budget: budget.map(Duration::from_secs),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn work_goes_from_small_to_large_and_what_is_too_large_for_the_disk_is_synthetic() {
+        let plan = Plan::of(&Options { volume_bytes_max: 100 << 20, ..options(None) }).unwrap();
+        assert_eq!((plan.conditions.len(), plan.cells.len()), (3, 33));
+        let sets: Vec<_> = plan.cells.iter().take(11).map(|cell| cell.set.as_str()).collect();
+        assert_eq!((sets[0], sets[10]), ("100000x1KiB", "gen:1x1GiB"));
+        assert!(plan.cells.windows(2).all(|pair| pair[0].condition <= pair[1].condition));
+        assert!(plan.cells.iter().all(|cell| cell.is_synthetic() == (cell.bytes > 100 << 20)));
+    }
+
+    #[test]
+    fn a_budget_takes_away_until_the_plan_fits_and_says_what() {
+        let whole = Plan::of(&options(None)).unwrap();
+        assert!(whole.cut.is_empty());
+        for seconds in [1200, 300, 100] {
+            let plan = Plan::of(&options(Some(seconds))).unwrap();
+            assert!(plan.seconds_estimated <= seconds as f64, "{seconds}: {}", plan.seconds_estimated);
+            assert!(!plan.cut.is_empty() && plan.hash() != whole.hash());
+            assert_eq!(plan.hash(), Plan::of(&options(Some(seconds))).unwrap().hash());
+            let round_trips: Vec<_> = plan.conditions.iter().map(|condition| condition.rtt_us).collect();
+            assert!(round_trips.contains(&20_000) && round_trips.contains(&200_000), "{round_trips:?}");
+        }
+        let hopeless = Plan::of(&options(Some(1))).unwrap();
+        assert!(hopeless.cut.last().unwrap().contains("even so"), "{:?}", hopeless.cut);
+    }
+
+    #[test]
+    fn sizes_are_shown_as_data_sets_are_named() {
+        assert_eq!([1, 1024, 3 << 20, 1 << 40, 1500].map(shown_size), ["1", "1KiB", "3MiB", "1TiB", "1500"]);
+        assert_eq!(thinned(&mut vec![1, 2, 3, 4, 5, 6]), [2, 4]);
+    }
+
+    #[test]
+    fn a_plan_that_would_measure_nothing_is_refused() {
+        let nothing = Options { axes: Axes { losses: Vec::new(), ..Axes::default() }, ..options(None) };
+        let no_rounds = Options { rounds: 0, ..options(None) };
+        for options in [nothing, no_rounds] {
+            assert_eq!(Plan::of(&options).unwrap_err().kind, Kind::Usage);
+        }
+    }
+}
