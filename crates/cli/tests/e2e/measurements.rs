@@ -22,7 +22,7 @@ fn storage_is_measured_shown_and_left_as_it_was() {
     let ran = bed.run(&storage("root", &["--out", "bundle"])).succeeded();
     let text = String::from_utf8(ran.stdout).unwrap();
     for wanted in
-        ["settings: ", "write ", "read ", "publish durable", "p99.9", "binds: ", "one sync after the last write"]
+        ["settings: ", "write ", "read ", "publish durable", "p99.9", "binds: ", "synced after the last write"]
     {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
