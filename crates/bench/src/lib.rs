@@ -16,6 +16,7 @@ mod reference;
 pub mod manifest;
 mod crc64;
 pub mod sample;
+pub mod netload;
 pub mod statistics;
 pub mod environment;
 pub mod report;
