@@ -31,7 +31,7 @@ pub use bundle::write;
 pub use client::{Event, Peers, run};
 pub use laboratory::{Hosts, run_in};
 pub use outcome::{Interval, Outcome, StreamInterval, StreamSummary, Totals};
-pub use server::{Limits, Server, Served};
+pub use server::{Limits, Served, Server};
 pub use slowdown::{Slowdown, Trouble};
 pub use stability::{Stability, Thresholds, stability_in};
 

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::Load;
 use super::outcome::{Outcome, StreamInterval, Totals};
 use super::slowdown::Slowdown;
-use super::Load;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 

@@ -135,7 +135,8 @@ impl Client<'_> {
     }
 
     fn join_one(&self, lane: u32, token: &Token, tls: Option<&ClientTls>) -> Result<Lane> {
-        let tcp = TcpStream::connect_timeout(&self.addr, CONNECT_WAIT).map_err(|e| self.failed("open a stream to", e))?;
+        let tcp =
+            TcpStream::connect_timeout(&self.addr, CONNECT_WAIT).map_err(|e| self.failed("open a stream to", e))?;
         let said = tcp.set_nodelay(true).and_then(|()| tcp.write_all_to(&Hello::Data { lane, token: *token }.encode()));
         said.map_err(|e| self.failed("open a stream to", e))?;
         let joined = match tls {
@@ -194,7 +195,7 @@ impl Client<'_> {
             // Fails when the other thread has ended, which the wait for its samples tells.
             let _ = go.send(());
             for moment in &moments {
-                let of_client = self.own_sample(&owns, moment.at)?;
+                let of_client = self.own_sample(&owns)?;
                 let of_server = self.sample_of_server(control, of_client.number)?;
                 if let Some(lane) = of_client.broken.first().or(of_server.broken.first()) {
                     let said = format!("stream {lane} broke {:.1} s after the start", moment.at.as_secs_f64());
@@ -211,8 +212,8 @@ impl Client<'_> {
         joined.map(|()| series.finish(peers))
     }
 
-    fn own_sample(&self, owns: &Receiver<Sample>, at: Duration) -> Result<Sample> {
-        let deadline = Instant::now() + at.min(self.load.interval.max(self.load.total())) + SAMPLE_WAIT;
+    fn own_sample(&self, owns: &Receiver<Sample>) -> Result<Sample> {
+        let deadline = Instant::now() + self.load.interval + SAMPLE_WAIT;
         loop {
             if self.stop.load(Relaxed) {
                 return Err(Error::cancelled("measure to", self.address));
@@ -220,7 +221,9 @@ impl Client<'_> {
             match owns.recv_timeout(SLICE) {
                 Ok(sample) => return Ok(sample),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(_) => return Err(self.error(Kind::Failed, "measure to", "not enough threads could be started".into())),
+                Err(_) => {
+                    return Err(self.error(Kind::Failed, "measure to", "not enough threads could be started".into()));
+                }
             }
         }
     }

@@ -31,7 +31,10 @@ pub struct Lane {
 enum Link {
     Clear(TcpStream),
     /// The thread that moves bytes takes the stream.
-    Sealed { stream: Mutex<Option<DataStream>>, aborter: Aborter },
+    Sealed {
+        stream: Mutex<Option<DataStream>>,
+        aborter: Aborter,
+    },
 }
 
 /// An established connection, before it is known what it will do.

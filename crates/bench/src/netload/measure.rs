@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use net::TcpInfo;
 use serde::{Deserialize, Serialize};
 
-use super::lane::Lane;
 use super::Load;
+use super::lane::Lane;
 
 /// How often a wait looks whether it should end.
 const SLICE: Duration = Duration::from_millis(50);

@@ -245,11 +245,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_receivers_and_what_is_left_out_does_not_count() {
-        let load = Load {
-            duration: Duration::from_secs(2),
-            omitted: Duration::from_secs(1),
-            ..Load::default()
-        };
+        let load = Load { duration: Duration::from_secs(2), omitted: Duration::from_secs(1), ..Load::default() };
         let mut series = Series::new(load.clone());
         for (number, (moment, received)) in load.moments().into_iter().zip([0, 10, 135, 260]).enumerate() {
             let seconds = moment.at.as_secs();
@@ -260,7 +256,8 @@ mod tests {
         assert_eq!((outcome.totals[0].bytes, outcome.seconds), (250, 2.0));
         assert_eq!(outcome.bits_per_second(), 1000.0);
         assert_eq!((outcome.totals[0].retransmitted_segments, outcome.streams[0].busy_share), (6, 0.5));
-        let shown: Vec<_> = outcome.intervals.iter().map(|i| (i.from_seconds, i.is_omitted, i.totals[0].bytes)).collect();
+        let shown: Vec<_> =
+            outcome.intervals.iter().map(|i| (i.from_seconds, i.is_omitted, i.totals[0].bytes)).collect();
         assert_eq!(shown, [(0.0, true, 10), (1.0, false, 125), (2.0, false, 125)]);
     }
 

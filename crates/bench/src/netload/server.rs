@@ -24,7 +24,9 @@ use super::protocol::{FromClient, FromServer, Greeting, HELLO_BYTES, Hello, Toke
 use super::{Load, STREAMS_MAX, Way};
 use crate::error::{Error, Kind};
 
-/// For the first bytes of a connection, and for each step until payload flows.
+/// For the first bytes of a connection, which a client sends at once.
+const HELLO_WAIT: Duration = Duration::from_secs(10);
+/// For each step until payload flows.
 const STEP_WAIT: Duration = Duration::from_secs(20);
 /// A client collects what it wants within this after the last moment, or is taken for gone.
 const AFTER_WAIT: Duration = Duration::from_secs(60);
@@ -177,7 +179,7 @@ impl Shared {
 
     fn meet(&self, tcp: TcpStream, peer: SocketAddr, place: Place<'_>, on_served: &(impl Fn(Served) + Sync)) {
         let mut hello = [0; HELLO_BYTES];
-        if read_exact(&tcp, &mut hello, Instant::now() + STEP_WAIT, &self.stop).is_err() {
+        if read_exact(&tcp, &mut hello, Instant::now() + HELLO_WAIT, &self.stop).is_err() {
             return;
         }
         match Hello::decode(&hello) {
@@ -273,7 +275,12 @@ impl Shared {
     }
 
     /// Announces what is expected and waits until all data connections are there.
-    fn gather(&self, control: &Control<'_>, load: &Load, budget: &mut Budget<'_>) -> io::Result<Result<Vec<Lane>, String>> {
+    fn gather(
+        &self,
+        control: &Control<'_>,
+        load: &Load,
+        budget: &mut Budget<'_>,
+    ) -> io::Result<Result<Vec<Lane>, String>> {
         let identity = if load.is_encrypted { Some(Identity::generate().map_err(io::Error::other)?) } else { None };
         let tls = identity.as_ref().map(ServerTls::new).transpose().map_err(io::Error::other)?;
         let token: Token = net::random_bytes();

@@ -9,9 +9,12 @@ use serde::Serialize;
 use super::client::Event;
 use super::laboratory::{Hosts, run_in};
 use super::outcome::Outcome;
-use super::slowdown::Trouble;
+use super::slowdown::{Slowdown, Trouble};
 use super::{Direction, Load};
 use crate::error::Result;
+
+/// One retransmission timeout of a stream among many is in the nature of TCP; standing still for this long is not.
+const STALL_SECONDS_MIN: f64 = 1.0;
 
 /// What a path must hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -67,14 +70,16 @@ impl Stability {
         let rates: Vec<f64> =
             counted.map(|interval| interval.totals.iter().map(|totals| totals.bits_per_second).sum()).collect();
         let (mean, variation) = mean_and_variation(&rates);
-        let stalls = outcome.slowdowns.iter().filter(|slowdown| slowdown.trouble == Trouble::Stall).count();
-        let (again, sent) = outcome.totals.iter().fold((0, 0), |(again, sent), totals| {
-            (again + totals.retransmitted_segments, sent + totals.sent_segments)
-        });
+        let is_long = |stall: &&Slowdown| stall.trouble == Trouble::Stall && stall.seconds >= STALL_SECONDS_MIN;
+        let stalls = outcome.slowdowns.iter().filter(is_long).count();
+        let (again, sent) = outcome
+            .totals
+            .iter()
+            .fold((0, 0), |(again, sent), totals| (again + totals.retransmitted_segments, sent + totals.sent_segments));
         let problem = if let Some(reason) = outcome.void.first() {
             Some(format!("the laboratory did not keep up: {reason}"))
         } else if stalls > 0 {
-            Some(format!("streams stood still {stalls} times"))
+            Some(format!("streams stood still for {STALL_SECONDS_MIN} s or longer {stalls} times"))
         } else if !(mean > 0.0 && variation <= thresholds.variation_max) {
             let most = thresholds.variation_max * 100.0;
             Some(format!("the rate varies by {:.1} % of its mean (at most {most:.0} %)", variation * 100.0))

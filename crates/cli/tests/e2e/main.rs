@@ -11,5 +11,6 @@ mod refusals;
 mod faults;
 mod events;
 mod laboratories;
+mod loads;
 mod endpoints;
 mod demonstrations;

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "RATE", value_parser = rate, env = "THALWEG_PACING")]
     pacing: Option<u64>,
     /// `off`: what the network carries; `on`: what encryption leaves of it (keys are thrown away: it protects nothing)
-    #[arg(long, value_name = "on|off", default_value = "off", value_parser = switch, env = "THALWEG_TLS")]
+    #[arg(long, value_name = "on|off", default_value = "off", action = clap::ArgAction::Set, value_parser = switch, env = "THALWEG_TLS")]
     tls: bool,
     /// From the server to this host
     #[arg(long, conflicts_with = "both", env = "THALWEG_REVERSE")]
@@ -78,6 +78,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    raise_descriptor_limit();
     if let Some(listen) = &args.serve {
         return serve(listen);
     }
@@ -89,6 +90,14 @@ pub fn run(args: Args) -> Result<Exit> {
     ended
 }
 
+/// A stream needs a descriptor, in a laboratory two, and the usual limit is 1,024 until one asks for more.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Without it fewer streams are possible, which is said when they are too many.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 fn measure(args: &Args, json: Option<&Json>) -> Result<Exit> {
     let load = load(args);
     // Asked again by the measurement; here before a laboratory is built.
@@ -97,7 +106,7 @@ fn measure(args: &Args, json: Option<&Json>) -> Result<Exit> {
         (Some(json), Event::Started(peers)) => json.start(&load, peers),
         (Some(json), Event::Interval(interval)) => json.interval(interval),
         (None, Event::Started(peers)) => note(&show::start(&load, peers)),
-        (None, Event::Interval(interval)) => show::interval(interval).iter().for_each(|text| drop(line(text))),
+        (None, Event::Interval(interval)) => say(&show::interval(interval)),
     };
     let outcome = match (&args.lab, &args.host) {
         (Some(wanted), _) => {
@@ -143,7 +152,13 @@ fn load(args: &Args) -> Load {
 fn present(outcome: &Outcome, json: Option<&Json>) {
     match json {
         Some(json) => json.done(outcome),
-        None => show::outcome(outcome).iter().for_each(|text| drop(line(text))),
+        None => say(&show::outcome(outcome)),
+    }
+}
+
+fn say(lines: &[String]) {
+    for text in lines {
+        line(text);
     }
 }
 
@@ -175,9 +190,9 @@ fn regenerate() -> String {
 
 /// `HOST:PORT`, with the usual port where none is given.
 fn address(text: &str) -> String {
-    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':'))
-    });
+    let has_port = text
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')));
     match text {
         _ if has_port => text.to_owned(),
         _ if text.contains(':') && !text.starts_with('[') => format!("[{text}]:{PORT_DEFAULT}"),

@@ -76,10 +76,12 @@ pub fn outcome(outcome: &Outcome) -> Vec<String> {
     for totals in &outcome.totals {
         let per_gb = |seconds: f64| seconds / (totals.bytes.max(1) as f64 / 1e9);
         lines.push(format!(
-            "{}: {} arrived in {:.2} s; CPU {:.3} s per GB (sender {:.3}, receiver {:.3})",
+            "{}: {} arrived in {:.2} s; {:.1} segments sent again per minute; CPU {:.3} s per GB (sender {:.3}, \
+             receiver {:.3})",
             name(totals.way),
             ByteCount(totals.bytes),
             outcome.seconds,
+            totals.retransmitted_segments as f64 * 60.0 / outcome.seconds.max(1e-6),
             totals.cpu_seconds_per_gb(),
             per_gb(totals.sender_cpu_seconds),
             per_gb(totals.receiver_cpu_seconds)
