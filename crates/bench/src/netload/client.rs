@@ -298,8 +298,7 @@ impl WriteAllTo for TcpStream {
 
 /// What a peer said, bounded and harmless.
 fn shown(text: &str) -> String {
-    let end = text.floor_char_boundary(REASON_BYTES_MAX);
-    Escaped(&text.as_bytes()[..end]).to_string()
+    Escaped(&text.as_bytes()[..text.len().min(REASON_BYTES_MAX)]).to_string()
 }
 
 fn connect(addrs: &[SocketAddr], address: &str) -> Result<(TcpStream, SocketAddr)> {
@@ -310,7 +309,7 @@ fn connect(addrs: &[SocketAddr], address: &str) -> Result<(TcpStream, SocketAddr
             Err(e) => failure = failure.or(Some(e)),
         }
     }
-    let cause = failure.map_or_else(|| ErrorKind::AddrNotAvailable.into(), |e| e);
+    let cause = failure.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into());
     let said = match cause.kind() {
         ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => "it does not answer".to_owned(),

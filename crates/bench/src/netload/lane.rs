@@ -32,7 +32,7 @@ enum Link {
     Clear(TcpStream),
     /// The thread that moves bytes takes the stream.
     Sealed {
-        stream: Mutex<Option<DataStream>>,
+        stream: Mutex<Option<Box<DataStream>>>,
         aborter: Aborter,
     },
 }
@@ -71,7 +71,7 @@ impl Lane {
             Joined::Sealed(connection) => {
                 let stream = connection.into_data();
                 let aborter = stream.aborter();
-                Link::Sealed { stream: Mutex::new(Some(stream)), aborter }
+                Link::Sealed { stream: Mutex::new(Some(Box::new(stream))), aborter }
             }
         };
         let (bytes, cpu_us, is_broken) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));

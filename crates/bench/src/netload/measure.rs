@@ -1,5 +1,6 @@
 //! One end's part of a run: all lanes flow while their counters are looked at, at the moments of the load.
 
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,14 +64,21 @@ pub fn measure(
     mut on_sample: impl FnMut(Sample) -> bool,
 ) {
     let block_bytes = load.block_bytes as usize;
+    let gate = RwLock::new(());
     thread::scope(|scope| {
         let cut = Cut { lanes, is_over };
+        // A thousand senders that run at once would leave no time to start the next one.
+        let closed = gate.write().expect("nobody panics while holding it");
         for lane in lanes {
-            let pump = || lane.pump(block_bytes, is_over);
+            let pump = || {
+                drop(gate.read());
+                lane.pump(block_bytes, is_over);
+            };
             if thread::Builder::new().name("netload".into()).spawn_scoped(scope, pump).is_err() {
                 return;
             }
         }
+        drop(closed);
         if !begin() {
             return;
         }

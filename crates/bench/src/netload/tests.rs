@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-const LIMITS: Limits = Limits { sessions: 4, lanes: 32, strangers: 4 };
+const LIMITS: Limits = Limits { sessions: 16, lanes: 32, strangers: 4 };
 
 /// Serves while `work` runs with its address; what was served comes out.
 fn with_server(work: impl FnOnce(&str)) -> Vec<Served> {

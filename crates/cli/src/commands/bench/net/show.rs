@@ -267,5 +267,8 @@ fn rate(bits_per_second: f64) -> String {
 }
 
 fn ms(us: u64) -> String {
-    format!("{:.2} ms", us as f64 / 1e3)
+    match us {
+        0..1000 => format!("{us} us"),
+        _ => format!("{:.2} ms", us as f64 / 1e3),
+    }
 }
