@@ -103,17 +103,22 @@ impl Lane {
         self.is_broken.load(Relaxed)
     }
 
-    /// The state of this end's part of the stream.
+    /// Moved by this end so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// All but the bytes; asks the kernel if this end sends.
     pub fn counters(&self) -> Counters {
-        let (bytes, cpu_us) = (self.bytes.load(Relaxed), self.cpu_us.load(Relaxed));
+        let cpu_us = self.cpu_us.load(Relaxed);
         if !self.is_sending {
-            return Counters { bytes, cpu_us, ..Counters::default() };
+            return Counters { cpu_us, ..Counters::default() };
         }
         let info = match &self.link {
             Link::Clear(tcp) => TcpInfo::sample(tcp).ok(),
             Link::Sealed { aborter, .. } => aborter.tcp_info(),
         };
-        Counters { bytes, cpu_us, ..Counters::of(&info.unwrap_or_default()) }
+        Counters { cpu_us, ..Counters::of(&info.unwrap_or_default()) }
     }
 
     /// Wakes the thread, whatever it waits for.

@@ -107,9 +107,12 @@ impl Drop for Cut<'_> {
 }
 
 fn sample(lanes: &[Lane], number: u32, start: Instant) -> Sample {
+    // Clock and bytes at once; asking the kernel takes a system call for each lane, and other threads may run meanwhile.
     let elapsed_us = start.elapsed().as_micros() as u64;
+    let bytes: Vec<u64> = lanes.iter().map(Lane::bytes).collect();
     let broken = lanes.iter().enumerate().filter(|(_, lane)| lane.is_broken()).map(|(index, _)| index as u32).collect();
-    Sample { number, elapsed_us, lanes: lanes.iter().map(Lane::counters).collect(), broken }
+    let counters = lanes.iter().zip(bytes).map(|(lane, bytes)| Counters { bytes, ..lane.counters() }).collect();
+    Sample { number, elapsed_us, lanes: counters, broken }
 }
 
 /// False when it was over before that.
