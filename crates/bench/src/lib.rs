@@ -21,6 +21,7 @@ pub mod roof;
 pub mod manifest;
 mod crc64;
 pub mod sample;
+pub mod netload;
 pub mod statistics;
 pub mod environment;
 pub mod plot;

@@ -12,6 +12,7 @@ mod faults;
 mod events;
 mod laboratories;
 mod streams;
+mod loads;
 mod endpoints;
 mod demonstrations;
 mod races;

@@ -7,6 +7,7 @@ mod values;
 mod storage;
 mod diff;
 mod report;
+mod net;
 
 use crate::exit::Result;
 use model::Exit;
@@ -26,6 +27,7 @@ enum Part {
     Storage(Box<storage::Args>),
     Diff(diff::Args),
     Report(report::Args),
+    Net(Box<net::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -36,5 +38,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Storage(args) => storage::run(*args),
         Part::Diff(args) => diff::run(args),
         Part::Report(args) => report::run(args),
+        Part::Net(args) => net::run(*args),
     }
 }
