@@ -37,6 +37,9 @@ pub(super) struct Tree {
 /// Calls of one thread, in the order in which they were asked for.
 type Calls = Vec<(Call, Histogram)>;
 
+/// What each thread does with its number and the clock: files it came through, and its calls.
+type Work<'a> = &'a (dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + Sync);
+
 impl Tree {
     pub fn new(root: PathBuf, threads: usize, files: u64) -> Tree {
         Tree { root, threads, files_per_thread: files / threads as u64, made: vec![0; threads] }
@@ -150,12 +153,7 @@ impl Tree {
         Ok(measured)
     }
 
-    fn one(
-        &self,
-        operation: Operation,
-        bounds: Bounds<'_>,
-        work: &(dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + std::marker::Sync),
-    ) -> Result<Vec<Measured>> {
+    fn one(&self, operation: Operation, bounds: Bounds<'_>, work: Work<'_>) -> Result<Vec<Measured>> {
         let took = team::run(self.threads, bounds, work, || Ok(()))?;
         Ok(split(&took, &[operation], self.made.iter().sum()))
     }
