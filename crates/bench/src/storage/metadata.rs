@@ -37,8 +37,8 @@ pub(super) struct Tree {
 /// Calls of one thread, in the order in which they were asked for.
 type Calls = Vec<(Call, Histogram)>;
 
-/// What each thread does with its number and the clock: files it came through, and its calls.
-type Work<'a> = &'a (dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + Sync);
+/// What one thread does; returns how many files it came to.
+type Work<'a> = dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + std::marker::Sync + 'a;
 
 impl Tree {
     pub fn new(root: PathBuf, threads: usize, files: u64) -> Tree {
@@ -153,7 +153,7 @@ impl Tree {
         Ok(measured)
     }
 
-    fn one(&self, operation: Operation, bounds: Bounds<'_>, work: Work<'_>) -> Result<Vec<Measured>> {
+    fn one(&self, operation: Operation, bounds: Bounds<'_>, work: &Work<'_>) -> Result<Vec<Measured>> {
         let took = team::run(self.threads, bounds, work, || Ok(()))?;
         Ok(split(&took, &[operation], self.made.iter().sum()))
     }

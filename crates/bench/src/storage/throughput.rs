@@ -203,8 +203,8 @@ pub(super) fn drop_caches(layout: &Layout, written: &Written, cache: Cache) -> R
     // Only clean pages can be given up; one sync for all is faster than one for each of many small files.
     sync_file_system(layout)?;
     let mut dir = OpenDir::default();
-    for (thread, (whole, part)) in written.iter().enumerate().take(layout.threads()) {
-        let reached = whole + u64::from(*part > 0);
+    for (thread, (complete, rest)) in written.iter().enumerate() {
+        let reached = complete + u64::from(*rest > 0);
         for piece in layout.pieces(thread).take(reached as usize) {
             let at = dir.at(layout.dir(piece.file))?;
             let failed = |operation| Error::io(operation, layout.path(piece.file));
