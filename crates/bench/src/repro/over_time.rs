@@ -13,8 +13,9 @@ const GBIT: u64 = 1_000_000_000;
 const RIVALS: [&str; 4] = ["globus-url-copy", "rsync", "xrdcp", "rclone"];
 /// Single-thread: one stream each; globus-url-copy has several whatever one asks of its adapter.
 const RIVALS_SINGLE: [&str; 2] = ["rsync", "scp"];
-/// About nine seconds at the default rate.
-const SET: &str = "4x256MiB";
+/// What a run is sized for.
+const RUN_SECONDS: f64 = 8.0;
+const FILE_BYTES: u64 = 64 << 20;
 const LOCAL: Duration = Duration::from_micros(400);
 const WAN: Duration = Duration::from_millis(75);
 
@@ -71,7 +72,7 @@ pub fn multiple_far(context: &mut Context) -> Result<()> {
 fn race(context: &mut Context, rtt: Duration, streams: Option<u32>, wanted: &[&str]) -> Result<(Figures, Vec<String>)> {
     let rivals = context.rivals(wanted);
     let axes = Axes {
-        sets: vec![SET.into()],
+        sets: vec![set(context)],
         rates: context.rate(GBIT),
         round_trips: vec![rtt],
         streams: vec![streams],
@@ -83,6 +84,13 @@ fn race(context: &mut Context, rtt: Duration, streams: Option<u32>, wanted: &[&s
     })?;
     context.note("FDT, WDT and NDN are not packaged here; the tools that are stand in for them");
     Ok((figures, std::iter::once(OURS.to_owned()).chain(rivals).collect()))
+}
+
+/// The same for all tools, at any rate of the link.
+fn set(context: &Context) -> String {
+    let bits_per_second = context.rate(GBIT)[0].unwrap_or(GBIT);
+    let files = (bits_per_second as f64 * RUN_SECONDS / 8.0 / FILE_BYTES as f64).round().max(1.0);
+    format!("{files}x{}", crate::sweep::shown_size(FILE_BYTES))
 }
 
 fn rate(figures: &Figures, tool: &str) -> Option<f64> {
@@ -102,9 +110,9 @@ fn compare(context: &mut Context, figures: &Figures, tools: &[String], is_judged
 
 fn finish(context: &mut Context, title: &str, figures: &Figures, tools: &[String]) {
     let condition = figures.conditions().first().map(|condition| (*condition).to_owned()).unwrap_or_default();
-    let mut curves = Vec::new();
+    let (set, mut curves) = (set(context), Vec::new());
     for (index, tool) in tools.iter().enumerate() {
-        let kept = kept_series(context, &condition, SET, tool);
+        let kept = kept_series(context, &condition, &set, tool);
         let seconds = stalled_seconds(&kept);
         context.check(Check::told(format!("{tool}: seconds below a tenth of its own mean"), "", shown(seconds)));
         curves.push((tool.clone(), if index == 0 { Kind::Measured } else { Kind::Rival }, kept));

@@ -193,7 +193,9 @@ impl Shape {
             let share = bits / 8.0 * self.run_seconds / f64::from(condition.clients);
             let files = ((share / size.max(1) as f64).round() as u64).clamp(1, FILES_MAX);
             let bytes = files * size;
-            let prefix = if bytes > options.volume_bytes_max { SYNTHETIC_SOURCE } else { "" };
+            // Several clients with the same synthetic ends would be one job, of which the last run takes over.
+            let is_synthetic = bytes > options.volume_bytes_max && condition.clients == 1;
+            let prefix = if is_synthetic { SYNTHETIC_SOURCE } else { "" };
             let set = format!("{prefix}{files}x{}", shown_size(size));
             cells.push(Cell {
                 condition: index,
@@ -291,6 +293,10 @@ fn check(options: &Options) -> Result<()> {
     }
     if axes.sizes.contains(&0) {
         return refuse("a file size of 0", "a sweep needs files with content");
+    }
+    let has_clients = axes.clients.iter().any(|clients| *clients > 1);
+    if has_clients && axes.sets.iter().any(|set| set.starts_with(SYNTHETIC_SOURCE)) {
+        return refuse("a synthetic set with several clients", "their runs would be one job; name a real set");
     }
     let has_work = !axes.sizes.is_empty() || !axes.sets.is_empty();
     if !has_work && options.ceiling_streams.is_empty() {

@@ -273,8 +273,9 @@ impl Sweep<'_> {
             return Ok(Work { set, truth: None });
         }
         let (files, bytes) = (cell.files, cell.bytes);
-        // Source, delivery, and room for the ballast.
-        self.workspace.check_space(2 * (bytes + files * 4096) + (1 << 30))?;
+        // Source, deliveries, and room for the ballast.
+        let copies = 1 + u64::from(self.plan.conditions[cell.condition].clients);
+        self.workspace.check_space(copies * (bytes + files * 4096) + (1 << 30))?;
         remove_tree(&set.source)?;
         let options = dataset::Options { seed: self.options.seed, ..dataset::Options::new(&cell.set, &set.source) };
         dataset::run(&options, &mut |_| ())?;
