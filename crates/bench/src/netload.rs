@@ -22,6 +22,7 @@ mod slowdown;
 mod laboratory;
 mod stability;
 mod bundle;
+mod picture;
 
 use std::time::Duration;
 

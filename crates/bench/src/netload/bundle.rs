@@ -1,4 +1,4 @@
-//! The folder that a run leaves: `README.md`, `summary.json`, `intervals.csv`.
+//! The folder that a run leaves: `README.md`, `summary.json`, `intervals.csv`, and pictures in `plots/`.
 //!
 //! Every figure of the summary can be computed again from the intervals, which hold the omitted part too.
 
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::Load;
 use super::outcome::{Outcome, StreamInterval, Totals};
 use super::slowdown::Slowdown;
+use super::{Load, picture};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
@@ -26,7 +26,8 @@ pub fn write(outcome: &Outcome, regenerate: &str, dir: &Path) -> Result<()> {
         let path = dir.join(name);
         fs::write(&path, text).map_err(Error::io("write", &path))?;
     }
-    Ok(())
+    let plots = dir.join("plots");
+    picture::plots(outcome).iter().try_for_each(|plot| plot.write(&plots))
 }
 
 /// One line for each stream and interval.
