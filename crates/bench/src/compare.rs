@@ -22,7 +22,7 @@ use std::time::Duration;
 use lab::Lab;
 use lab::record::Record;
 use lab::scenario::Scenario;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::counters::Hosts;
 use crate::dataset::Plan;
@@ -91,7 +91,8 @@ impl Default for Options {
 }
 
 /// Everything a reader needs to judge the figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     pub environment: Environment,
     pub regenerate: String,
@@ -105,7 +106,8 @@ pub struct Report {
     pub samples: Vec<Sample>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolRecord {
     pub name: String,
     pub class: Class,
@@ -123,7 +125,8 @@ pub struct ToolRecord {
     pub clients: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SetRecord {
     pub name: String,
     pub files: u64,

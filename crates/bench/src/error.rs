@@ -27,6 +27,12 @@ pub enum Kind {
     Denied,
     /// The caller asked to stop.
     Cancelled,
+    /// Nothing answers at that address.
+    Unreachable,
+    /// What answers is something else, or speaks another version.
+    Incompatible,
+    /// The other side does not want to.
+    Refused,
     /// A process or system call failed.
     Failed,
 }

@@ -12,6 +12,7 @@ mod scale;
 mod svg;
 
 pub use normalise::{PLATEAU_BYTES_MIN, Reference, normalised};
+pub(crate) use svg::escaped;
 
 use std::fs;
 use std::path::Path;

@@ -117,7 +117,9 @@ impl Gated {
             if is_over {
                 break;
             }
-            if is_awaited && sampled.elapsed() < SAMPLE_INTERVAL && !cancel.load(Ordering::Relaxed) {
+            // The moment of the first content is a good one to look at memory too: many runs are over before the next.
+            let is_still_awaited = is_awaited && first_byte_seconds.is_none();
+            if is_still_awaited && sampled.elapsed() < SAMPLE_INTERVAL && !cancel.load(Ordering::Relaxed) {
                 continue;
             }
             sampled = Instant::now();

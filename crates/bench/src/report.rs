@@ -1,10 +1,21 @@
-//! The bundle that a race leaves: `README.md`, `summary.md`, `summary.json`, `samples.csv`.
+//! The bundle that a measurement leaves: `README.md`, `summary.md`, `summary.json`, `samples.csv`, `report.html`, `plots/`.
 //!
-//! Every figure in the tables can be computed again from `samples.csv`, which holds discarded and failed runs too.
+//! Invariants:
+//! - Every figure in tables and plots can be computed again from `samples.csv`, which holds discarded, void and failed
+//!   runs too; `read` and `write` do exactly that.
+//! - `report.html` needs nothing besides itself: no network, no script.
 
+mod bundle;
 mod csv;
+mod html;
 mod markdown;
-mod network;
+mod set_up;
+mod plots;
+mod tables;
+mod warnings;
+
+pub use bundle::read;
+pub use plots::plots;
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +24,28 @@ use serde::Serialize;
 
 use crate::compare::Report;
 use crate::error::{Error, Result};
-use crate::statistics::{Ratio, Summary, ratios, summarize};
+use crate::plot::Plot;
+use crate::statistics::{Column, Ratio, Summary, columns, ratios, summarize_on};
 
 /// Writes the bundle, replacing an earlier one in the same folder.
 pub fn write(report: &Report, dir: &Path) -> Result<()> {
+    write_with(report, Vec::new(), dir)
+}
+
+/// The same with plots of the caller's own before those that follow from the samples.
+pub fn write_with(report: &Report, mut drawn: Vec<Plot>, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let figures = Figures::of(report);
+    drawn.extend(plots(report));
+    for plot in &drawn {
+        plot.write(&dir.join("plots"))?;
+    }
     for (name, text) in [
-        ("samples.csv", csv::samples(&report.samples)),
+        ("samples.csv", csv::write(&report.samples, report.environment.cores)?),
         ("summary.md", markdown::summary(report, &figures)),
         ("summary.json", json(report, &figures)),
         ("README.md", markdown::readme(report)),
+        ("report.html", html::page(report, &figures, &drawn, &bundle::other_drawings(dir, &drawn))),
     ] {
         let path = dir.join(name);
         fs::write(&path, text).map_err(Error::io("write", &path))?;
@@ -40,11 +62,14 @@ pub fn summary_text(report: &Report) -> String {
 struct Figures {
     summaries: Vec<Summary>,
     ratios: Vec<Ratio>,
+    /// Averages over the sets of a condition.
+    columns: Vec<Column>,
 }
 
 impl Figures {
     fn of(report: &Report) -> Figures {
-        Figures { summaries: summarize(&report.samples), ratios: ratios(&report.samples) }
+        let summaries = summarize_on(&report.samples, report.environment.cores);
+        Figures { ratios: ratios(&report.samples), columns: columns(&summaries, 0), summaries }
     }
 }
 

@@ -170,7 +170,7 @@ fn solve_subset(rows: &[[f64; UNKNOWNS]], subset: u32) -> Option<[f64; UNKNOWNS]
     let n = chosen.len();
     // Columns differ by many orders of magnitude (bytes beside runs): each is scaled to length one.
     let lengths: Vec<f64> = chosen.iter().map(|&u| rows.iter().map(|row| row[u].powi(2)).sum::<f64>().sqrt()).collect();
-    if lengths.iter().any(|length| *length == 0.0) {
+    if lengths.contains(&0.0) {
         return None;
     }
     let at = |row: &[f64; UNKNOWNS], i: usize| row[chosen[i]] / lengths[i];

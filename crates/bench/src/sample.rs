@@ -37,6 +37,7 @@ pub struct NetworkUse {
 pub struct Sample {
     /// What a sweep varies besides the set, such as `rtt=74ms cc=cubic`; empty in a race. Figures of different conditions
     /// are never mixed.
+    #[serde(default)]
     pub condition: String,
     pub set: String,
     pub class: Class,
@@ -75,11 +76,20 @@ impl Sample {
         self.client.cpu_seconds + self.server.map_or(0.0, |server| server.cpu_seconds)
     }
 
-    /// Whether others used so much of the machine that the time says little about the tool.
+    pub fn cpu_seconds_per_gb(&self) -> f64 {
+        self.cpu_seconds() / (self.bytes.max(1) as f64 / 1e9)
+    }
+
+    /// Whether others used so much of this machine that the time says little about the tool.
     pub fn is_disturbed(&self) -> bool {
+        self.is_disturbed_on(crate::dataset::cores())
+    }
+
+    /// The same on a machine with so many cores; never on one of which that is not known (0).
+    pub fn is_disturbed_on(&self, cores: usize) -> bool {
         /// Of the machine's capacity during the run.
         const FOREIGN_SHARE_MAX: f64 = 0.05;
-        let capacity = crate::dataset::cores() as f64 * self.seconds;
-        self.foreign_cpu_seconds + self.steal_seconds > FOREIGN_SHARE_MAX * capacity
+        let capacity = cores as f64 * self.seconds;
+        cores > 0 && self.foreign_cpu_seconds + self.steal_seconds > FOREIGN_SHARE_MAX * capacity
     }
 }

@@ -28,10 +28,11 @@ use crate::error::{Error, Kind, Result};
 use crate::process::Ready;
 
 /// Tools race within a class only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Between two hosts.
+    #[default]
     Network,
     /// Within one file system.
     Local,

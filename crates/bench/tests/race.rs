@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bench::compare::{self, Options, Pauses, Report};
 use bench::sample::State;
-use bench::tool::Variant;
+use bench::tool::{RIVALS, Variant};
 
 /// Serves by writing its ticket and waiting; copies through the file system that both hosts of a race share.
 const STAND_IN: &str = r#"#!/bin/sh
@@ -26,10 +26,15 @@ esac
 "#;
 
 fn race(dir: &Path, afterwards: &str, rivals: &[&str]) -> Report {
+    let options = options(dir, afterwards, rivals);
+    compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+fn options(dir: &Path, afterwards: &str, rivals: &[&str]) -> Options {
     let program: PathBuf = dir.join("thalweg");
     fs::write(&program, STAND_IN.replace("AFTERWARDS", afterwards)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let options = Options {
+    Options {
         sets: vec!["30x1KiB".into()],
         variants: vec![Variant::new(program)],
         rivals: rivals.iter().map(|rival| (*rival).to_owned()).collect(),
@@ -39,8 +44,15 @@ fn race(dir: &Path, afterwards: &str, rivals: &[&str]) -> Report {
         work_dir: Some(dir.to_owned()),
         pauses: Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO },
         ..Options::default()
-    };
-    compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap_or_else(|error| panic!("{}", error.chain()))
+    }
+}
+
+/// Writes a file that describes a tool.
+fn described(dir: &Path, name: &str, rest: &str) -> PathBuf {
+    let path = dir.join(format!("{name}.toml"));
+    let text = format!("name = '{name}'\npackage = 'none'\nprotection = 'none'\nversion = ['cp', '--version']\n{rest}");
+    fs::write(&path, text).unwrap();
+    path
 }
 
 fn states(report: &Report, tool: &str) -> Vec<State> {
@@ -85,4 +97,98 @@ fn an_unknown_rival_or_set_is_refused_before_anything_starts() {
     let rival = run(Options { rivals: vec!["ftp".into()], ..Options::default() });
     let set = run(Options { sets: vec!["huge".into()], ..Options::default() });
     assert_eq!([rival.kind, set.kind], [bench::error::Kind::Usage; 2]);
+}
+
+#[test]
+fn a_described_tool_races_and_one_that_hangs_is_killed_reported_and_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = "class = 'local'\n[client]\ncommand = ['cp', '-r', '{source}/.', '{delivery}']\n";
+    let hanging = "class = 'local'\n[client]\ncommand = ['sh', '-c', 'sleep 1000 & wait']\n";
+    let adapters = vec![described(dir.path(), "copy", copy), described(dir.path(), "hanging", hanging)];
+    let limit = Duration::from_secs(3);
+    let options = Options { adapters, limit, variants: Vec::new(), ..options(dir.path(), ":", &[]) };
+    let report = compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    assert_eq!(states(&report, "copy"), [State::Discarded, State::Counted, State::Counted]);
+    assert_eq!(states(&report, "hanging"), [State::Failed; 2]);
+    assert_eq!(report.samples.iter().find(|s| s.tool == "hanging").unwrap().note, "killed at the limit of 3 s");
+    let left_out = "30x1KiB: hanging left out after 2 failures: killed at the limit of 3 s";
+    assert!(report.notes.iter().any(|note| note == left_out), "{:?}", report.notes);
+}
+
+#[test]
+fn a_described_tool_has_servers_for_the_race_or_for_each_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = "[client]\ncommand = ['cp', '-r', '{source}/.', '{delivery}']\n";
+    let server = "[server]\ncommand = ['sh', '-c', 'test -e {workspace}/made && touch {workspace}/a && exec sleep 1000']\n\
+                  ready_file = '{workspace}/a'\n[[setup]]\nat = 'server'\ncommand = ['touch', '{workspace}/made']\n";
+    let each = "[server]\ncommand = ['sh', '-c', 'touch {delivery}.b && exec sleep 1000']\n\
+                ready_file = '{delivery}.b'\neach_run = true\n";
+    let of_race = described(dir.path(), "of-race", &format!("{client}{server}"));
+    let of_run = described(dir.path(), "of-run", &format!("{client}{each}"));
+    let dead = described(dir.path(), "dead", &format!("port = 9\n{client}[server]\ncommand = ['false']\n"));
+    let adapters = vec![of_race, of_run, dead];
+    let options = Options { adapters, variants: Vec::new(), ..options(dir.path(), ":", &[]) };
+    let report = compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    if !report.missing.is_empty() {
+        return;
+    }
+    for tool in ["of-race", "of-run"] {
+        assert_eq!(states(&report, tool).len(), 3, "{tool}: {:?}", report.notes);
+        // Not a byte of the content went over the network.
+        let seen = report.samples.iter().find(|sample| sample.tool == tool).and_then(|sample| sample.network).unwrap();
+        assert!(seen.first_byte_seconds.is_none() && seen.sent_bytes < 64 << 10, "{seen:?}");
+    }
+    assert!(report.notes.iter().any(|note| note.contains("dead") && note.contains("it ended")), "{:?}", report.notes);
+    assert!(report.tools.iter().any(|tool| tool.name == "of-race" && tool.setup_seconds.is_some()));
+}
+
+#[test]
+fn an_interrupted_race_keeps_its_samples_and_goes_on_where_it_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = described(
+        dir.path(),
+        "copy",
+        "class = 'local'\n[client]\ncommand = ['cp', '-r', '{source}/.', '{delivery}']\n",
+    );
+    let options = Options { adapters: vec![copy], variants: Vec::new(), ..options(dir.path(), ":", &["cp"]) };
+    let cancel = AtomicBool::new(false);
+    let error = compare::run(&options, &cancel, &mut |text| {
+        cancel.fetch_or(text.contains("round 1: cp"), Ordering::Relaxed);
+    });
+    assert_eq!(error.unwrap_err().kind, bench::error::Kind::Cancelled);
+    let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["copy.toml", "report", "thalweg"]);
+    let csv = fs::read_to_string(dir.path().join("report/samples.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 3, "{csv}");
+    let other = Options { is_resumed: true, rounds: 7, ..options.clone() };
+    let refused = compare::run(&other, &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(refused.chain().contains("differs in rounds"), "{}", refused.chain());
+    let resumed = Options { is_resumed: true, ..options };
+    let mut runs = 0;
+    let report =
+        compare::run(&resumed, &AtomicBool::new(false), &mut |text| runs += u32::from(text.contains(": round ")))
+            .unwrap();
+    assert_eq!((runs, states(&report, "cp").len(), states(&report, "copy").len()), (3, 3, 3));
+    assert!(!dir.path().join("report/unfinished.jsonl").exists());
+}
+
+#[test]
+fn every_known_rival_that_is_installed_delivers() {
+    let dir = tempfile::tempdir().unwrap();
+    let rounds = 0;
+    let options = Options { rounds, sets: vec!["12x20KiB".into()], ..options(dir.path(), ":", &RIVALS) };
+    let report = compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    let is_missing = |rival: &str| report.missing.iter().any(|missing| missing.starts_with(rival));
+    if is_missing("everything between two hosts") {
+        return;
+    }
+    for rival in RIVALS.iter().filter(|rival| !is_missing(rival)) {
+        let samples: Vec<_> = report.samples.iter().filter(|sample| sample.tool == *rival).collect();
+        let [sample] = samples[..] else { panic!("{rival}: {:?}", report.notes) };
+        assert_eq!(sample.state, State::Discarded, "{rival}: {}", sample.note);
+        if let Some(seen) = sample.network {
+            assert!(seen.sent_bytes >= sample.bytes && seen.first_byte_seconds.is_some(), "{rival}: {seen:?}");
+        }
+    }
 }

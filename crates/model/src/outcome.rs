@@ -98,6 +98,8 @@ pub enum Exit {
     Fatal = 7,
     Partial = 23,
     Changed = 24,
+    /// A measurement came out worse than the one it was compared with.
+    Regressed = 25,
     Integrity = 40,
     Authentication = 41,
     Version = 42,

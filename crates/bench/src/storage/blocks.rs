@@ -334,7 +334,7 @@ mod tests {
     fn a_block_is_aligned_whatever_its_length() {
         for len in [1, 512, 4096, 5000] {
             let mut block = AlignedBlock::new(len);
-            assert!(block.bytes().as_ptr() as usize % ALIGNMENT == 0 && block.bytes().len() >= len);
+            assert!((block.bytes().as_ptr() as usize).is_multiple_of(ALIGNMENT) && block.bytes().len() >= len);
         }
     }
 }

@@ -37,6 +37,9 @@ pub(super) struct Tree {
 /// Calls of one thread, in the order in which they were asked for.
 type Calls = Vec<(Call, Histogram)>;
 
+/// What one thread does; returns how many files it came to.
+type Work<'a> = dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + std::marker::Sync + 'a;
+
 impl Tree {
     pub fn new(root: PathBuf, threads: usize, files: u64) -> Tree {
         Tree { root, threads, files_per_thread: files / threads as u64, made: vec![0; threads] }
@@ -150,12 +153,7 @@ impl Tree {
         Ok(measured)
     }
 
-    fn one(
-        &self,
-        operation: Operation,
-        bounds: Bounds<'_>,
-        work: &(dyn Fn(usize, &Clock<'_>) -> Result<(u64, Calls)> + std::marker::Sync),
-    ) -> Result<Vec<Measured>> {
+    fn one(&self, operation: Operation, bounds: Bounds<'_>, work: &Work<'_>) -> Result<Vec<Measured>> {
         let took = team::run(self.threads, bounds, work, || Ok(()))?;
         Ok(split(&took, &[operation], self.made.iter().sum()))
     }

@@ -40,7 +40,7 @@ pub enum Sync {
     Never,
     /// Each file is synced before it is closed.
     File,
-    /// The file system is synced once, after the last write.
+    /// All is synced after the last write.
     End,
 }
 

@@ -114,7 +114,7 @@ impl Outcome {
         let sync = match options.sync {
             Sync::Never => "nothing synced",
             Sync::File => "each file synced before its close, inside the time",
-            Sync::End => "one sync after the last write, inside the time",
+            Sync::End => "synced after the last write, inside the time",
         };
         let cache = match options.cache {
             Cache::Warm => "reads as the cache was left",

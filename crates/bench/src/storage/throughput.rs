@@ -17,6 +17,9 @@ use super::options::{Cache, Sync};
 use super::team::{self, Bounds};
 use crate::error::{Error, Kind, Result};
 
+/// Above it one sync of the file system takes less than one for each file.
+const SYNCED_ALONE_MAX: u64 = 64;
+
 /// How far each thread's writing came: complete pieces, and bytes of the next one.
 pub(crate) type Written = Vec<(u64, u64)>;
 
@@ -86,7 +89,7 @@ pub(super) fn write(
     let finish = || match sync {
         Sync::End => {
             let started = std::time::Instant::now();
-            let synced = sync_file_system(layout);
+            let synced = sync_written(layout);
             sync_nanoseconds.store(started.elapsed().as_nanos() as u64, Relaxed);
             synced
         }
@@ -200,8 +203,8 @@ pub(super) fn drop_caches(layout: &Layout, written: &Written, cache: Cache) -> R
     // Only clean pages can be given up; one sync for all is faster than one for each of many small files.
     sync_file_system(layout)?;
     let mut dir = OpenDir::default();
-    for thread in 0..layout.threads() {
-        let reached = written[thread].0 + u64::from(written[thread].1 > 0);
+    for (thread, (complete, rest)) in written.iter().enumerate() {
+        let reached = complete + u64::from(*rest > 0);
         for piece in layout.pieces(thread).take(reached as usize) {
             let at = dir.at(layout.dir(piece.file))?;
             let failed = |operation| Error::io(operation, layout.path(piece.file));
@@ -217,6 +220,22 @@ pub(super) fn drop_caches(layout: &Layout, written: &Written, cache: Cache) -> R
 pub(super) fn drop_machine_caches() -> Result<()> {
     const FILE: &str = "/proc/sys/vm/drop_caches";
     std::fs::write(FILE, "3").map_err(Error::io("write", FILE))
+}
+
+/// Syncs what was written: few files one by one, because a sync of the file system also waits for what others wrote there.
+fn sync_written(layout: &Layout) -> Result<()> {
+    if layout.step.files > SYNCED_ALONE_MAX {
+        return sync_file_system(layout);
+    }
+    for path in (0..layout.step.files).map(|file| layout.path(file)) {
+        match std::fs::File::open(&path) {
+            Ok(file) => file.sync_all().map_err(Error::io("sync", &path))?,
+            // The limit came before this file.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("open", &path)(error)),
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn sync_file_system(layout: &Layout) -> Result<()> {

@@ -96,7 +96,10 @@ impl Adapter {
             Error { kind: Kind::Usage, operation: "read", subject, source }
         })?;
         let wrong = |cause: String| Error::usage(file.display(), cause);
-        let adapter: Adapter = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim().to_owned()))?;
+        let adapter: Adapter = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            wrong(format!("line {line}: {}", error.message()))
+        })?;
         adapter.check().map_err(wrong)?;
         Ok(adapter)
     }

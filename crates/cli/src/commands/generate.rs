@@ -169,6 +169,9 @@ pub fn of_bench(e: &bench::error::Error) -> Error {
         Kind::Missing => (Exit::Failed, "install the program, or leave it out"),
         Kind::Denied => (Exit::Failed, "run it as root, or as a user who may do this"),
         Kind::Cancelled => (Exit::Interrupted, "start it again when you like"),
+        Kind::Unreachable => (Exit::Unreachable, "check the address, and that something listens there"),
+        Kind::Incompatible => (Exit::Version, "run the same version on both hosts"),
+        Kind::Refused => (Exit::Refused, "ask for less, or later"),
         Kind::Failed => (Exit::Failed, "the reason is above"),
     };
     error(exit, model::name::Escaped(e.chain().as_bytes()).to_string(), hint)

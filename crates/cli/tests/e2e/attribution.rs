@@ -105,18 +105,18 @@ fn slow_read_and_little_memory(judged: &mut Judged) {
     let (bed, _server) = Bed::with_endpoint();
     let _storage = slow_storage(&bed, "slow", &["--read-latency", "40ms"]);
     bed.write("slow-backing/f", &noise(12 << 20, 1));
-    judged.expect("slow read", &["read"], &mut |n| copied(&bed, &["slow/f", &format!("lab:read{n}")]));
+    judged.expect("slow read", &["read"], &mut |_| copied(&bed, &["slow/f", "lab:null:"]));
     // Storage that answers late could serve eight lanes at once; there is memory for one.
-    let few = ["--streams", "8", "--memory", "1MiB", "--engine", "pread"];
-    judged.expect("memory permits", &["memory"], &mut |n| {
-        copied(&bed, &[&few[..], &["slow/f", &format!("lab:memory{n}")]].concat())
-    });
+    let few = ["--streams", "8", "--memory", "1MiB", "--engine", "pread", "slow/f", "lab:null:"];
+    judged.expect("memory permits", &["memory"], &mut |_| copied(&bed, &few));
 }
 
 fn slow_write(judged: &mut Judged) {
     let endpoint = SlowEndpoint::new(&["--write-latency", "40ms"]);
     endpoint.bed.write("f", &noise(12 << 20, 2));
-    judged.expect("slow write", &["write"], &mut |n| copied(&endpoint.bed, &["f", &format!("lab:write{n}")]));
+    judged.expect("slow write", &["write"], &mut |n| {
+        copied(&endpoint.bed, &["--fsync", "never", "f", &format!("lab:write{n}")])
+    });
 }
 
 fn slow_create(judged: &mut Judged) {
@@ -125,8 +125,9 @@ fn slow_create(judged: &mut Judged) {
         endpoint.bed.write(&format!("t/{file}"), b"small");
     }
     // Storage that is slow at names is slow at both: making a file, and giving it its final name.
-    let names = ["create", "publish"];
-    judged.expect("slow create", &names, &mut |n| copied(&endpoint.bed, &["t/", &format!("lab:create{n}/")]));
+    judged.expect("slow create", &["create", "publish"], &mut |n| {
+        copied(&endpoint.bed, &["--fsync", "never", "t/", &format!("lab:create{n}/")])
+    });
 }
 
 fn stolen_processors(judged: &mut Judged) {

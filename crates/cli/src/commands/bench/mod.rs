@@ -5,6 +5,9 @@ mod sweep;
 mod repro;
 mod values;
 mod storage;
+mod diff;
+mod report;
+mod net;
 
 use crate::exit::Result;
 use model::Exit;
@@ -22,6 +25,9 @@ enum Part {
     Sweep(Box<sweep::Args>),
     Repro(repro::Args),
     Storage(Box<storage::Args>),
+    Diff(diff::Args),
+    Report(report::Args),
+    Net(Box<net::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -30,5 +36,8 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Sweep(args) => sweep::run(*args),
         Part::Repro(args) => repro::run(args),
         Part::Storage(args) => storage::run(*args),
+        Part::Diff(args) => diff::run(args),
+        Part::Report(args) => report::run(args),
+        Part::Net(args) => net::run(*args),
     }
 }

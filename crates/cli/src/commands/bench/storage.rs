@@ -117,7 +117,7 @@ enum SyncName {
     Never,
     /// One sync of each file before its close
     File,
-    /// One sync of the file system after the last write
+    /// A sync of everything after the last write
     End,
 }
 

@@ -1,0 +1,99 @@
+//! Bundles of measurements: compared with each other, and written again from their raw samples.
+
+use crate::bed::{Bed, Ran};
+use std::fs;
+
+const HEADER: &str = "set,class,tool,round,state,seconds,reported_seconds,bytes,files,client_cpu_seconds,note";
+
+/// A bundle as an earlier version left it: no condition, no word about whose a tool is.
+fn bundle(bed: &Bed, name: &str, seconds: [f64; 2]) {
+    let mut table = format!("{HEADER}\n");
+    for (tool, seconds) in ["thalweg", "rsync"].into_iter().zip(seconds) {
+        for round in 0..=4 {
+            let state = if round == 0 { "discarded" } else { "counted" };
+            let seconds = seconds * (1.0 + 0.001 * f64::from(round));
+            table += &format!("large,network,{tool},{round},{state},{seconds:.6},,4294967296,4,2.00,\n");
+        }
+    }
+    bed.write(&format!("{name}/samples.csv"), table.as_bytes());
+}
+
+fn diff(bed: &Bed, more: &[&str]) -> Ran {
+    let mut args = vec!["bench", "diff", "before", "after"];
+    args.extend(more);
+    bed.run(&args)
+}
+
+fn text(ran: &Ran) -> String {
+    String::from_utf8(ran.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_regression_has_an_exit_code_of_its_own() {
+    let bed = Bed::new();
+    bundle(&bed, "before", [2.0, 4.0]);
+    bundle(&bed, "after", [2.2, 4.0]);
+    let ran = diff(&bed, &[]);
+    assert_eq!(ran.code, Some(25), "{}", ran.stderr);
+    assert!(text(&ran).contains("large, thalweg  17.16 -> 15.60 Gbit/s (-9.1 %, WORSE)"), "{}", text(&ran));
+    assert!(text(&ran).ends_with("2 compared, 1 beyond 5 %, 1 regressed\n"), "{}", text(&ran));
+    assert_eq!(diff(&bed, &["--tolerance", "10"]).code, Some(0));
+    let ran = diff(&bed, &["--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((ran.code, found["regressions"].as_u64()), (Some(25), Some(1)));
+    assert_eq!(found["pairs"][0]["gbit_per_second"]["verdict"], "worse");
+}
+
+#[test]
+fn a_slower_rival_is_no_regression() {
+    let bed = Bed::new();
+    bundle(&bed, "before", [2.0, 4.0]);
+    bundle(&bed, "after", [2.0, 5.0]);
+    let ran = diff(&bed, &[]).succeeded();
+    assert!(text(&ran).contains("WORSE) [rival]"), "{}", text(&ran));
+}
+
+#[test]
+fn missing_and_damaged_bundles_are_refused_with_file_and_line() {
+    let bed = Bed::new();
+    bundle(&bed, "before", [2.0, 4.0]);
+    let hint = "hint: name a directory that `thalweg bench` wrote with --out, undamaged";
+    let ran = diff(&bed, &[]);
+    let said = format!("error: read after: this is no bundle: it holds no `samples.csv`\n{hint}");
+    assert_eq!((ran.code, ran.error()), (Some(2), said));
+    bundle(&bed, "after", [2.0, 4.0]);
+    let path = bed.path("after/samples.csv");
+    let table = fs::read_to_string(&path).unwrap();
+    fs::write(&path, table.replacen("counted", "c\u{1b}unted", 1)).unwrap();
+    let ran = diff(&bed, &[]);
+    assert!(ran.error().starts_with("error: read after/samples.csv line 3: `state` is "), "{}", ran.error());
+    assert!(!ran.stderr.contains('\u{1b}'));
+    fs::write(&path, &table[..table.len() - 30]).unwrap();
+    assert!(diff(&bed, &[]).error().starts_with("error: read after/samples.csv line 11: "));
+    fs::write(&path, &table).unwrap();
+    bed.write("after/summary.json", b"{\"v\": 1,\n \"environment\": {\"cores\": \"two\"}}");
+    let ran = diff(&bed, &[]);
+    assert!(ran.error().starts_with("error: read after/summary.json: "), "{}", ran.error());
+    assert_eq!(ran.code, Some(2));
+}
+
+#[test]
+fn a_bundle_is_written_again_from_its_samples() {
+    let bed = Bed::new();
+    bundle(&bed, "before", [2.0, 4.0]);
+    bed.write("before/plots/drawn-by-hand.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script>x</script></svg>");
+    let ran = bed.run(&["bench", "report", "before"]).succeeded();
+    assert!(text(&ran).contains("| thalweg / rsync | 4 | 2.00 |"), "{}", text(&ran));
+    let page = fs::read_to_string(bed.path("before/report.html")).unwrap();
+    assert!(page.contains("drawn-by-hand") && page.contains("large: every run"), "{page}");
+    // Alone on the page: nothing is fetched, nothing runs.
+    assert!(!page.contains("<script") && !page.contains("src=\"http") && !page.contains("@import"), "{page}");
+    for name in ["README.md", "summary.md", "summary.json", "plots/runs-large.svg", "plots/runs-large.gp"] {
+        assert!(bed.path("before").join(name).exists(), "{name}");
+    }
+    let samples = fs::read(bed.path("before/samples.csv")).unwrap();
+    bed.run(&["bench", "report", "before"]).succeeded();
+    assert_eq!(fs::read(bed.path("before/samples.csv")).unwrap(), samples);
+    bed.run(&["bench", "report", "before", "--out", "elsewhere"]).succeeded();
+    bed.run(&["bench", "diff", "before", "elsewhere"]).succeeded();
+}
