@@ -27,7 +27,7 @@ pub fn bulk(context: &mut Context) -> Result<()> {
         ..Axes::default()
     };
     let figures = context.sweep(None, 1.0, axes, |options| options.with_starts = true)?;
-    let conditions: Vec<String> = figures.conditions().into_iter().map(str::to_owned).collect();
+    let conditions = latencies_ms.map(|ms| condition_at(&figures, Duration::from_millis(2 * u64::from(ms)))).to_vec();
     let (mut plateaus, mut series) = (Vec::new(), Vec::new());
     let files_per_second = figures.work().map(|row| row.files_per_second_median).fold(0.0, f64::max);
     for (condition, latency_ms) in conditions.iter().zip(latencies_ms) {
@@ -102,7 +102,7 @@ pub fn study(context: &mut Context) -> Result<()> {
     // The table and the figure are the same runs.
     context.adopt("s4-t4")?;
     let figures = context.sweep(None, 1.0, axes, |options| options.with_starts = true)?;
-    let conditions: Vec<String> = figures.conditions().into_iter().map(str::to_owned).collect();
+    let conditions = [200, 36_000, 100_000].map(|us| condition_at(&figures, Duration::from_micros(us))).to_vec();
     let rate = |condition: usize, set: usize| {
         let row = figures.find(conditions.get(condition)?, sets[set], OURS)?;
         Some(row.gbit_per_second.median)
@@ -165,6 +165,13 @@ fn study_series(figures: &Figures, conditions: &[String], sets: &[&str]) -> Vec<
         series.push(Series { name: format!("GridFTP, {}", study.set), kind: Kind::Published, points });
     }
     series
+}
+
+/// The condition of that round trip; empty, which no sample has, where a budget left it out.
+fn condition_at(figures: &Figures, round_trip: Duration) -> String {
+    let word = format!(" rtt={} ", lab::scenario::quantity::show_duration(round_trip));
+    let found = figures.conditions().into_iter().find(|condition| condition.contains(&word));
+    found.map(str::to_owned).unwrap_or_default()
 }
 
 /// Of the sizes that make the published averages.
