@@ -50,8 +50,9 @@ fn a_lossy_path_gets_more_streams_while_the_transfer_runs_in_both_directions() {
     let serve = ["serve", "--listen", "10.101.2.1:7740", "--root", "root", "--ticket-file", "ticket"];
     let _server = bed.serve_with(bed.command("server", &lab.at("b", &serve)));
     bed.run(&lab.at("a", &["endpoint", "add", "far", "--ticket-file", "ticket"])).succeeded();
+    // Small chunks, so that there is work for lanes that come later.
     bed.write("content", &noise(48 << 20, 5));
-    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "content", "far:copy"])));
-    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "far:copy", "back"])));
+    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "--chunk-size", "1MiB", "content", "far:copy"])));
+    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "--chunk-size", "1MiB", "far:copy", "back"])));
     assert!(std::fs::read(bed.path("content")).unwrap() == std::fs::read(bed.path("back")).unwrap());
 }
