@@ -41,7 +41,9 @@ pub const PORT_DEFAULT: u16 = 7741;
 /// Threads of one end; a thousand connections are the most that a published curve asks for.
 pub const STREAMS_MAX: u32 = 1024;
 pub const BLOCK_BYTES_DEFAULT: u32 = 128 << 10;
-const BLOCK_BYTES_MAX: u32 = 4 << 20;
+const BLOCK_BYTES_MAX: u32 = 1 << 20;
+/// Blocks of all streams of a load together: a stranger may ask for them.
+const BLOCKS_BYTES_MAX: u64 = 256 << 20;
 const SECONDS_MAX: u64 = 86_400;
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Intervals times streams: about 100 bytes each are kept until the end.
@@ -112,7 +114,7 @@ impl Load {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err(format!("{} streams: there can be 1 to {STREAMS_MAX}", self.streams));
         }
-        if self.duration.is_zero() || self.duration > most || self.omitted > most {
+        if self.duration.is_zero() || self.duration > most || self.duration + self.omitted > most {
             return Err(format!("a run lasts more than 0 and at most {SECONDS_MAX} s, and so does what is left out"));
         }
         if self.interval < INTERVAL_MIN || self.interval > most {
@@ -123,6 +125,9 @@ impl Load {
         }
         if !(1..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
             return Err(format!("a block has 1 to {BLOCK_BYTES_MAX} bytes"));
+        }
+        if self.streams as u64 * u64::from(self.block_bytes) > BLOCKS_BYTES_MAX {
+            return Err(format!("the blocks of all streams have more than {BLOCKS_BYTES_MAX} bytes together"));
         }
         // The kernel's limit for a name, its end included, is 16.
         let is_name = |name: &str| (1..16).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());

@@ -8,6 +8,7 @@ use std::fmt;
 /// Files of one generated source; above it a typing error is more likely than a wish.
 const FILES_MAX: u64 = 1_000_000_000;
 const FILE_BYTES_MAX: u64 = 1 << 50;
+const BYTES_MAX: u64 = 1 << 60;
 const PREFIX: &[u8] = b"gen:";
 const NULL: &[u8] = b"null:";
 
@@ -54,6 +55,9 @@ fn parse(text: &[u8]) -> Result<Generated, String> {
     if file_bytes > FILE_BYTES_MAX {
         return Err("a file may have 1 PiB at most".into());
     }
+    if files.checked_mul(file_bytes).is_none_or(|bytes| bytes > BYTES_MAX) {
+        return Err("all files together may have 1 EiB at most".into());
+    }
     Ok(Generated { files, file_bytes })
 }
 
@@ -67,7 +71,9 @@ mod tests {
         assert_eq!(parsed, Generated { files: 1000, file_bytes: 64 << 20 });
         assert_eq!(Generated::parse(parsed.to_string().as_bytes()), Some(Ok(parsed)));
         assert_eq!(Generated::parse(b"generated"), None);
-        for bad in ["gen:", "gen:5", "gen:0x1", "gen:x1", "gen:2x", "gen:1x2PiB", "gen:9999999999x1"] {
+        for bad in
+            ["gen:", "gen:5", "gen:0x1", "gen:x1", "gen:2x", "gen:1x2048TiB", "gen:16384x1024TiB", "gen:9999999999x1"]
+        {
             assert!(Generated::parse(bad.as_bytes()).unwrap().is_err(), "{bad}");
         }
         assert!(is_null(b"null:") && !is_null(b"null") && is_synthetic(b"gen:1x1") && !is_synthetic(b"./null:"));

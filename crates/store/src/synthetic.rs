@@ -18,6 +18,8 @@ pub const NULL_FILE_SYSTEM: &str = "null";
 const BLOCK_BYTES: usize = 256 << 10;
 /// Files of one directory; above it the source has several.
 const FILES_PER_DIRECTORY: u64 = 1000;
+/// What forgets its files still has to be told of them: a bound for the listing.
+const FILES_MAX: u64 = 1 << 30;
 /// Files of two numbers begin this far apart in the block: odd, so that all places are used.
 const STRIDE_BYTES: u64 = 4099;
 /// 2000-01-01: any time serves, as long as it is always the same.
@@ -176,8 +178,8 @@ impl Sink for NullSink {
         Ok(SinkFacts {
             file_system: NULL_FILE_SYSTEM,
             is_memory_backed: true,
-            free_bytes: u64::MAX,
-            free_inodes: None,
+            free_bytes: i64::MAX as u64,
+            free_inodes: Some(FILES_MAX),
             is_sequential: false,
         })
     }

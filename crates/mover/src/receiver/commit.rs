@@ -10,6 +10,7 @@
 use super::table::Listed;
 use super::write::Large;
 use super::{Outcome, Published, ReceiveJob};
+use crate::job::End;
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
 use crate::progress::CommitClock;
 use model::options::Verify;
@@ -33,10 +34,14 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Hands an item in; waits while too many are waiting.
-    pub fn push(&self, item: Item) {
+    /// Hands an item in; waits while too many are waiting. After the end of the job nobody takes items out: they are
+    /// dropped, and what they staged is swept with their lane.
+    pub fn push(&self, item: Item, end: &End) {
         let mut queue = self.queue.lock().unwrap();
         while queue.len() >= COMMIT_QUEUE_MAX {
+            if end.is_set() {
+                return;
+            }
             queue = self.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap().0;
         }
         queue.push_back(item);
@@ -107,9 +112,12 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         Item::Large(_) => None,
     });
     let synced = job.sink.sync_group(&mut small);
-    match synced {
+    match &synced {
         Ok(true) => job.settle(named),
-        _ => confirm(job, named),
+        Ok(false) => confirm(job, named),
+        // A second wait might succeed without having kept what the first one lost.
+        Err(e) if !named.is_empty() => job.cancel(wire::CloseCode::Internal, &e.to_string()),
+        Err(_) => {}
     }
     if let Err(e) = synced {
         for item in group {

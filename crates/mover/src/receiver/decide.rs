@@ -249,7 +249,7 @@ impl Decide<'_> {
             }
             return Ok(None);
         }
-        self.wanted_bytes += size.saturating_sub(replaced_bytes);
+        self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
         self.wanted_files += u64::from(rule == PublishRule::NoReplace);
         self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {

@@ -307,7 +307,7 @@ impl<'a> Writer<'a> {
         };
         if job.durability == Durability::Group {
             self.clock.enter(Stage::Sync);
-            return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes });
+            return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes }, &job.end);
         }
         self.clock.enter(Stage::Publish);
         if !commit::survives_reread(job, &listed, index, staged, digest) {
@@ -548,7 +548,7 @@ impl<'a> Writer<'a> {
     fn complete(&mut self, large: Arc<Large>) {
         self.clock.enter(Stage::Publish);
         if self.job.durability == Durability::Group {
-            return self.job.committer.push(Item::Large(large));
+            return self.job.committer.push(Item::Large(large), &self.job.end);
         }
         let mut outcome = Outcome::default();
         commit::publish_large(self.job, &large, self.job.durability == Durability::File, &mut outcome);

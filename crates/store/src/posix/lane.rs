@@ -34,7 +34,6 @@ struct Place {
     lane: Arc<Lane>,
     lane_number: u64,
     is_memory_backed: bool,
-    is_marked: bool,
 }
 
 /// The object under way. Number 0 is one without a name.
@@ -79,7 +78,7 @@ impl PosixSinkLane {
         };
         let is_memory_backed = facts::is_memory_backed(directory.as_fd());
         let parent = entry.parent;
-        self.current = Some(Place { parent, directory, lane, lane_number, is_memory_backed, is_marked: false });
+        self.current = Some(Place { parent, directory, lane, lane_number, is_memory_backed });
         Ok(())
     }
 
@@ -207,8 +206,8 @@ impl SinkLane for PosixSinkLane {
         let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
         if published.is_err() {
             let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
-        } else if !place.is_marked {
-            place.is_marked = true;
+        } else if !place.is_memory_backed {
+            // Each time: a sync meanwhile covers only the names before it.
             self.shared.changed(entry.parent);
         }
         published

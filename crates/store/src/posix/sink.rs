@@ -38,6 +38,9 @@ pub(super) struct Shared {
     pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Directories whose names changed since the last `sync_names`.
     changed_directories: Mutex<HashSet<u64>>,
+    /// Held while names are being made durable, so that nobody takes them for done meanwhile. True after a failure, which
+    /// no later success makes good (F072).
+    names_failed: Mutex<bool>,
     pub chmod: Option<(u32, u32)>,
 }
 
@@ -58,6 +61,7 @@ impl PosixSink {
             staging_parent: root,
             lanes: RwLock::default(),
             changed_directories: Mutex::default(),
+            names_failed: Mutex::default(),
             chmod,
         };
         PosixSink { shared: Arc::new(shared) }
@@ -151,6 +155,26 @@ impl Shared {
         Ok(synced)
     }
 
+    /// Makes the names in all changed directories durable.
+    fn sync_changed(&self) -> Result<()> {
+        let changed = std::mem::take(&mut *self.changed_directories.lock().unwrap());
+        let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
+        let mut synced = HashSet::new();
+        for key in changed {
+            let directory = self.tree.open(key).map_err(fail)?;
+            if facts::has_local_journal(directory.as_fd()) {
+                // One wait for the journal covers every directory of that file system.
+                let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
+                if synced.insert(device) {
+                    syncfs(&directory).map_err(|e| fail(e.into()))?;
+                }
+            } else if !facts::is_memory_backed(directory.as_fd()) {
+                fsync(&directory).map_err(|e| fail(e.into()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Remembers that a directory's names are to be made durable.
     pub fn changed(&self, directory: ObjectId) {
         self.changed_directories.lock().unwrap().insert(directory.0);
@@ -191,9 +215,7 @@ impl Sink for PosixSink {
             Err(e) => return Err(self.error("make directory", entry, e)),
         };
         self.shared.tree.insert(entry.id.0, entry.parent.0, entry.name.clone(), is_fresh);
-        if is_fresh {
-            self.shared.changed(entry.parent);
-        }
+        self.shared.changed(entry.parent);
         Ok(())
     }
 
@@ -238,6 +260,10 @@ impl Sink for PosixSink {
                         && there.modified == entry.generation.modified
                         && entry.kind == Kind::File;
                     let size_bytes = there.size_bytes;
+                    if is_same {
+                        // An attempt that was cut off may have left a name that is not durable yet.
+                        self.shared.changed(entry.parent);
+                    }
                     Ok(if is_same { Decision::Same } else { Decision::Replace { size_bytes } })
                 }
                 _ => Ok(Decision::Replace { size_bytes: 0 }),
@@ -262,6 +288,7 @@ impl Sink for PosixSink {
     }
 
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
+        let mut names_failed = self.shared.names_failed.lock().unwrap();
         let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
         let synced = self.shared.sync_contents(group);
         // What a file system's own sync did not cover is left to `sync_names`.
@@ -277,6 +304,7 @@ impl Sink for PosixSink {
             changed.insert(key);
         }
         drop(changed);
+        *names_failed |= synced.is_err() && !is_all;
         synced.map(|_| is_all)
     }
 
@@ -308,22 +336,14 @@ impl Sink for PosixSink {
     }
 
     fn sync_names(&self) -> Result<()> {
-        let changed = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
-        let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
-        let mut synced = HashSet::new();
-        for key in changed {
-            let directory = self.shared.tree.open(key).map_err(fail)?;
-            if facts::has_local_journal(directory.as_fd()) {
-                // One wait for the journal covers every directory of that file system.
-                let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
-                if synced.insert(device) {
-                    syncfs(&directory).map_err(|e| fail(e.into()))?;
-                }
-            } else if !facts::is_memory_backed(directory.as_fd()) {
-                fsync(&directory).map_err(|e| fail(e.into()))?;
-            }
+        let mut names_failed = self.shared.names_failed.lock().unwrap();
+        if *names_failed {
+            let why = "an earlier wait for names failed";
+            return Err(Error::of_kind(FailureKind::WriteError, "write directory to storage", b"", why));
         }
-        Ok(())
+        let synced = self.shared.sync_changed();
+        *names_failed = synced.is_err();
+        synced
     }
 
     fn finish_directory(&self, entry: &Entry) -> Result<()> {
@@ -332,6 +352,7 @@ impl Sink for PosixSink {
         if self.shared.tree.is_fresh(entry.id.0) || self.shared.chmod.is_some() {
             fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         }
+        self.shared.changed(entry.id);
         futimens(&directory, &times_of(entry.generation.modified)).map_err(fail)
     }
 
