@@ -15,6 +15,7 @@ pub mod limits;
 pub mod memory;
 pub mod progress;
 pub mod job;
+pub mod stream;
 pub mod sender;
 pub mod receiver;
 pub mod session;

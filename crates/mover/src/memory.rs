@@ -3,8 +3,10 @@
 //! Invariant: the sum of all permits never exceeds the limit. A permit travels inside what holds the memory. Never wait
 //! for one while holding a lock.
 
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use os::sync::{Condvar, Mutex};
+use os::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone)]
 pub struct Memory {

@@ -3,11 +3,13 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use os::sync::Mutex;
+use os::time::Instant;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 macro_rules! counters {
     ($($name:ident),+) => {

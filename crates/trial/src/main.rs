@@ -5,7 +5,11 @@
 //!
 //! Not part of the product: nothing of it is linked into `thalweg`.
 
+mod museum;
+mod mutate;
 mod record;
+mod report;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -23,12 +27,28 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// Production code between simulated hosts, by seed
+    Simulate(simulate::Arguments),
+    /// Power loss at every call to storage, every state that it may leave
+    CrashStates(simulate::CrashArguments),
+    /// Deliberate bugs, each of which something has to notice
+    Museum(museum::Arguments),
+    /// Machine-made mutants of commit and publish, against the simulation
+    Mutate(mutate::Arguments),
+    /// Fills docs/reliability.md from the counts of the other commands
+    Report(report::Arguments),
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (name, ran): (&str, anyhow::Result<Tally>) = match arguments.command {};
-    #[allow(unreachable_code)]
+    let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
+        Command::Simulate(arguments) => ("simulate", simulate::run(arguments)),
+        Command::CrashStates(arguments) => ("crash-states", simulate::crash_states(arguments)),
+        Command::Museum(arguments) => ("museum", museum::run(arguments)),
+        Command::Mutate(arguments) => ("mutate", mutate::run(arguments)),
+        Command::Report(arguments) => ("report", report::run(arguments)),
+    };
     finish(name, ran, arguments.out.as_deref())
 }
 

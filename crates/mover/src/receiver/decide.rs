@@ -5,13 +5,16 @@
 //! as the listing grows.
 
 use super::table::{Expected, Listed};
+use super::commit::Item;
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;
 use crate::progress::count;
+use model::mutant;
 use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
+use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
@@ -103,7 +106,7 @@ struct Answer {
     wanted: Vec<u64>,
     extents: Vec<ExtentRecord>,
     outcome: Outcome,
-    /// Links that were made: settled without a digest.
+    /// Links that were made: settled when their names are as durable as the user asked.
     links: Vec<u64>,
 }
 
@@ -131,7 +134,7 @@ impl Decide<'_> {
         self.send(first, answer);
     }
 
-    fn send(&self, first: u64, answer: Answer) {
+    fn send(&self, first: u64, mut answer: Answer) {
         let job = self.job;
         // Large objects need to know the batch they are part of; it is complete only now.
         let listed = Arc::new(Listed { first, objects: answer.objects });
@@ -143,12 +146,10 @@ impl Decide<'_> {
             let runs = runs_of(answer.wanted);
             job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
         }
-        if !answer.links.is_empty() {
-            count(&job.progress.counters.files_done, answer.links.len() as u64);
-            job.count_settled(answer.links.len() as u64);
-            let published = runs_of(answer.links);
-            let settled = wire::message::Settled { job: job.number, published, ..Default::default() };
-            job.port.send(Message::Settled(settled));
+        match job.durability {
+            Durability::Group => answer.links.into_iter().for_each(|id| job.committer.push(Item::Link(id), &job.end)),
+            Durability::File => super::commit::confirm(job, Outcome { links: answer.links, ..Outcome::default() }),
+            Durability::None => answer.outcome.links = answer.links,
         }
         job.settle(answer.outcome);
     }
@@ -310,6 +311,7 @@ impl Decide<'_> {
             }
         }
         if job.durability != Durability::None
+            && !mutant::is_on("finish-without-name-sync")
             && let Err(e) = job.sink.sync_names()
         {
             return job.cancel(CloseCode::Internal, &e.to_string());

@@ -27,9 +27,10 @@ use commit::Committer;
 use decide::{Decider, Event};
 use model::options::Fsync;
 use model::{Digest, Failure, FailureKind, JobId, Name, TransferOptions};
+use os::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use store::{Durability, Sink};
 use table::{Listed, Table};
 use wire::limits::ENTRIES_OPEN_MAX;
@@ -127,7 +128,7 @@ impl ReceiveJob {
                 job.cancel(CloseCode::Internal, "a thread of this program failed; this is a bug");
             }
         };
-        std::thread::Builder::new().name(name.into()).spawn(guarded).expect("the system gives a thread");
+        os::thread::spawn(name, guarded);
     }
 
     /// What the result says of durability.
@@ -220,7 +221,9 @@ impl ReceiveJob {
             return;
         }
         let counters = &self.progress.counters;
-        let total = (outcome.published.len() + outcome.skipped.len() + outcome.failed.len()) as u64;
+        let settled = [outcome.published.len(), outcome.links.len(), outcome.skipped.len(), outcome.failed.len()];
+        let total = settled.iter().sum::<usize>() as u64;
+        count(&counters.files_done, outcome.links.len() as u64);
         let mut message = Settled { job: self.number, ..Settled::default() };
         let mut delivered = Vec::new();
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
@@ -253,7 +256,7 @@ impl ReceiveJob {
                 digest: p.digest,
             }));
         }
-        message.published = runs_of(outcome.published.iter().map(|p| p.id()).collect());
+        message.published = runs_of(outcome.published.iter().map(|p| p.id()).chain(outcome.links).collect());
         message.skipped = runs_of(outcome.skipped.iter().map(|(id, _)| *id).collect());
         for (id, failure) in outcome.failed {
             self.count_failure(failure.kind);
@@ -352,6 +355,8 @@ impl Drop for ReceiveJob {
 #[derive(Default)]
 struct Outcome {
     published: Vec<Published>,
+    /// Symbolic links that were made: they have no content and no digest.
+    links: Vec<u64>,
     /// Ids and sizes.
     skipped: Vec<(u64, u64)>,
     failed: Vec<(u64, Failure)>,
@@ -374,6 +379,6 @@ impl Published {
 
 impl Outcome {
     fn is_empty(&self) -> bool {
-        self.published.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
+        self.published.is_empty() && self.links.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
     }
 }

@@ -4,7 +4,7 @@
 
 use super::write::Large;
 use model::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::PublishRule;
 
@@ -47,7 +47,7 @@ struct Held {
 #[derive(Default)]
 pub struct Table {
     batches: BTreeMap<u64, Held>,
-    large: HashMap<u64, Arc<Large>>,
+    large: BTreeMap<u64, Arc<Large>>,
 }
 
 /// What the table knows of an id that a lane came upon.
@@ -85,7 +85,10 @@ impl Table {
             return Found::Large(large.clone());
         }
         match self.find(id) {
-            Some((held, index)) if held.states[index] == State::Expected => {
+            Some((held, index))
+                if held.states[index] == State::Expected
+                    || model::mutant::is_on("take-twice") && held.states[index] == State::Receiving =>
+            {
                 held.states[index] = State::Receiving;
                 Found::Small(held.listed.clone(), index)
             }
@@ -105,7 +108,9 @@ impl Table {
     /// Marks an object settled; `None` when it was before.
     pub fn settle(&mut self, id: u64) -> Option<Slot> {
         let (held, index) = self.find(id)?;
-        if std::mem::replace(&mut held.states[index], State::Settled) == State::Settled {
+        if std::mem::replace(&mut held.states[index], State::Settled) == State::Settled
+            && !model::mutant::is_on("settle-twice")
+        {
             return None;
         }
         held.open -= 1;

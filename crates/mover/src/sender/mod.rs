@@ -19,12 +19,14 @@ pub use send::{LaneEnd, run_lane};
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::progress::{Progress, count};
+use model::mutant;
 use model::progress::LaneTimes;
 use model::{Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use os::sync::{Condvar, Mutex};
 use split::{Batch, Claim, Split, Work};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
@@ -105,14 +107,11 @@ impl SendJob {
     /// Starts the listing on a thread of its own.
     pub fn start(self: &Arc<SendJob>) {
         let job = self.clone();
-        std::thread::Builder::new()
-            .name("scan".into())
-            .spawn(move || {
-                if crate::job::panics(|| scan::run(&job)) {
-                    job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
-                }
-            })
-            .expect("the system gives a thread");
+        os::thread::spawn("scan", move || {
+            if crate::job::panics(|| scan::run(&job)) {
+                job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
+            }
+        });
     }
 
     pub fn is_sequential(&self) -> bool {
@@ -307,19 +306,22 @@ impl SendJob {
         }
     }
 
-    /// The next unit of work, waiting for it; `None` when the job is over. `on_wait` hears whether the receiver has to
-    /// confirm something before there is work.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
+    /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
+    /// any more. It hears whether the receiver has to confirm something before there is work.
+    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool) -> bool) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
             if self.end.is_set() {
                 return None;
             }
-            match book.split.claim(lane) {
+            let is_fit = match book.split.claim(lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
+            };
+            if !is_fit {
+                return None;
             }
             book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
         }
@@ -370,7 +372,9 @@ impl SendJob {
 
     fn finish_if_complete(&self) {
         let mut book = self.book.lock().unwrap();
-        if book.split.is_complete() && !book.is_finish_sent {
+        if (book.split.is_complete() || mutant::is_on("finish-early") && book.split.is_all_sent())
+            && !book.is_finish_sent
+        {
             book.is_finish_sent = true;
             drop(book);
             self.port.send(Message::Finish(Finish { job: self.number }));

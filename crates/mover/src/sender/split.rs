@@ -258,7 +258,7 @@ impl Split {
         let size = object.entry.size_bytes();
         if object.is_open_ended {
             self.add_large(id, batch, index, VecDeque::new());
-        } else if size > PACKED_FILE_BYTES_MAX {
+        } else if size > PACKED_FILE_BYTES_MAX.min(self.chunk_bytes) {
             self.add_large(id, batch, index, VecDeque::from([Extent::new(0, size)]));
         } else {
             self.add_small(batch, index);

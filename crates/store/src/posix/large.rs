@@ -3,23 +3,21 @@
 //! Invariants:
 //! - The journal's lock is held while an attempt works on the pair; a second attempt gets a pair of its own.
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
+//! - A journal counts only beside the data it was found with: each may be lost without the other.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
-use super::sink::{Shared, read_back, times_of};
+use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
 use super::staging::{Staging, open_staged, random};
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result};
-use model::Entry;
-use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, fchmod, fdatasync, flock, fstat, fsync,
-    ftruncate, futimens, unlinkat,
-};
+use model::{Entry, mutant};
+use os::fs::{fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -48,7 +46,18 @@ impl LargeFile {
             }
         };
         let data_name = file_name(&stem, "data");
-        let data = File::from(open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?);
+        let data = match open_staged(&staging, &data_name, OFlags::empty()) {
+            // A journal alone speaks of data that was published or removed just before its process died.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !mutant::is_on("trust-a-journal-alone") => {
+                journal.set_len(0).map_err(fail)?;
+                open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?
+            }
+            opened => opened.map_err(fail)?,
+        };
+        let data = File::from(data);
         let mut file = LargeFile {
             shared,
             staging,
@@ -119,7 +128,7 @@ fn file_name(stem: &str, suffix: &str) -> CString {
 
 impl StagedFile for LargeFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.data.write_all_at(bytes, offset).map_err(|e| Error::new("write file", b"", e))
+        write_all_at(self.data.as_fd(), bytes, offset).map_err(|e| Error::new("write file", b"", e))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -129,10 +138,10 @@ impl StagedFile for LargeFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.data.read_at(&mut buffer[filled..], offset + filled as u64) {
+            match os::fs::pread(&self.data, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::new("read staged file", b"", e)),
             }
         }
@@ -140,11 +149,11 @@ impl StagedFile for LargeFile {
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {
-        self.journal.lock().unwrap().write_all(bytes).map_err(|e| Error::new("write journal", b"", e))
+        write_all(self.journal.lock().unwrap().as_fd(), bytes).map_err(|e| Error::new("write journal", b"", e))
     }
 
     fn truncate_journal(&self, length: u64) -> Result<()> {
-        self.journal.lock().unwrap().set_len(length).map_err(|e| Error::new("write journal", b"", e))
+        ftruncate(&*self.journal.lock().unwrap(), length).map_err(|e| Error::new("write journal", b"", e))
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -163,7 +172,7 @@ impl StagedFile for LargeFile {
         ftruncate(&self.data, entry.size_bytes()).map_err(fail)?;
         fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
-        if sync {
+        if sync && !mutant::is_on("skip-large-sync") {
             fsync(&self.data).map_err(|e| {
                 self.discard();
                 Error::new("write to storage (fsync)", b"", e)
@@ -171,7 +180,9 @@ impl StagedFile for LargeFile {
         }
         let directory = self.shared.open_directory(entry)?;
         self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
-        self.shared.changed(entry.parent);
+        if !mutant::is_on("forget-large-name") {
+            self.shared.changed(entry.parent);
+        }
         let _ = unlinkat(&self.staging.directory, &self.journal_name, AtFlags::empty());
         Ok(())
     }

@@ -14,8 +14,9 @@
 use super::facts::STAGING_PREFIX;
 use super::{beneath, list};
 use crate::{Error, Result};
-use model::{FailureKind, Name};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, unlinkat};
+use model::{FailureKind, Name, mutant};
+use os::fs::{mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io;
@@ -41,10 +42,7 @@ impl Staging {
     /// Opens (or makes) the staging directory below `parent` and sweeps what dead attempts left.
     pub fn open(parent: Arc<OwnedFd>) -> Result<Staging> {
         let fail = |e: Errno| Error::new("make staging directory", STAGING_PREFIX, e);
-        let user = rustix::process::geteuid().as_raw();
-        let mut name = STAGING_PREFIX.to_vec();
-        name.extend_from_slice(user.to_string().as_bytes());
-        let name = Name::new(&name).expect("prefix and digits are a name");
+        let (user, name) = name_of_user();
         let (directory, status) = loop {
             match mkdirat(&parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -63,13 +61,22 @@ impl Staging {
                 break (directory, status);
             }
         };
-        if status.st_uid != user || status.st_mode & 0o077 != 0 {
+        if (status.st_uid != user || status.st_mode & 0o077 != 0) && !mutant::is_on("share-staging") {
             let why = "it belongs to another user or others may enter it; remove it and run the command again";
             return Err(Error::of_kind(FailureKind::Permission, "use staging directory", name.as_bytes(), why));
         }
         let staging = Staging { directory, device: status.st_dev, parent, name: name.as_c_str().to_owned() };
         staging.sweep();
         Ok(staging)
+    }
+
+    /// Sweeps what dead attempts left below `parent`, for a job that had nothing to stage.
+    pub fn sweep_left(parent: &Arc<OwnedFd>) {
+        if beneath::open_child(parent.as_fd(), &name_of_user().1).is_ok()
+            && let Ok(staging) = Staging::open(parent.clone())
+        {
+            staging.remove_if_empty();
+        }
     }
 
     /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.
@@ -125,7 +132,7 @@ impl Staging {
 
     fn sweep_lane(&self, name: &Name) {
         let Ok(lane) = beneath::open_child(self.directory.as_fd(), name) else { return };
-        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() && !mutant::is_on("sweep-what-is-used") {
             return;
         }
         let _ = list::read_directory(lane.as_fd(), &mut |file, _| {
@@ -143,6 +150,14 @@ impl Staging {
         log.and_then(|log| beneath::open_file(self.directory.as_fd(), &log).ok())
             .is_none_or(|log| flock(&log, FlockOperation::NonBlockingLockExclusive).is_ok())
     }
+}
+
+/// This user, and the name of this user's staging.
+fn name_of_user() -> (u32, Name) {
+    let user = rustix::process::geteuid().as_raw();
+    let mut name = STAGING_PREFIX.to_vec();
+    name.extend_from_slice(user.to_string().as_bytes());
+    (user, Name::new(&name).expect("prefix and digits are a name"))
 }
 
 /// One lane's directory. Its files are numbered from 0.
@@ -174,9 +189,8 @@ impl FileNumber {
 /// kernel gives no random bytes.
 pub fn random() -> u64 {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let mut bytes = [0u8; 8];
-    if let Ok(8) = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
-        return u64::from_le_bytes(bytes);
+    if let Some(number) = os::random() {
+        return number;
     }
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     time ^ u64::from(std::process::id()) << 40 ^ COUNTER.fetch_add(1, Ordering::Relaxed)
