@@ -26,7 +26,13 @@ use store::Staged;
 use wire::message::ExtentRecord;
 
 pub enum Item {
-    Small { listed: Arc<Listed>, index: usize, staged: Staged, digest: Digest, size_bytes: u64 },
+    Small {
+        listed: Arc<Listed>,
+        index: usize,
+        staged: Staged,
+        digest: Digest,
+        size_bytes: u64,
+    },
     Large(Arc<Large>),
     /// A symbolic link, already visible.
     Link(u64),
@@ -258,7 +264,7 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
 }
 
 /// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
-fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     let (listed, index) = large.place().clone();
     large.restart();
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };

@@ -4,8 +4,8 @@
 //! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
 //! as the listing grows.
 
-use super::table::{Expected, Listed};
 use super::commit::Item;
+use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;

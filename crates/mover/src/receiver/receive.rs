@@ -243,6 +243,9 @@ enum Target {
     /// An object of one chunk, in the lane's own staging.
     Small(Arc<Listed>, usize),
     Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+    /// A chunk that is held already, sent again because its sender had not heard so. Written to nowhere; what its trailer
+    /// says of the whole object counts.
+    Held(Arc<Large>),
 }
 
 impl<'a> Writer<'a> {
@@ -366,7 +369,7 @@ impl<'a> Writer<'a> {
 
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
         if large.holds(extent) {
-            return Target::Drop;
+            return if mutant::is_on("drop-the-seal-of-a-duplicate") { Target::Drop } else { Target::Held(large) };
         }
         match large.file(self.job) {
             Ok(Some(file)) => {
@@ -440,7 +443,7 @@ impl<'a> Writer<'a> {
         let Some(open) = &mut self.open else { return };
         if open.error.is_none() {
             open.error = match &open.target {
-                Target::Drop => None,
+                Target::Drop | Target::Held(_) => None,
                 Target::Small(..) => self.sink.write(block).err(),
                 Target::Large(_, file, _) => file.write_at(open.at, block).err(),
             };
@@ -488,6 +491,8 @@ impl<'a> Writer<'a> {
         let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
         match open.target {
             Target::Drop => Ok(()),
+            // Its bytes were compared with the trailer; those that are held were when they came.
+            Target::Held(large) => self.end_large(&open.header, trailer, large, verdict, None),
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
             Target::Large(large, ..) => self.end_large(&open.header, trailer, large, verdict, open.error),
         }
@@ -543,6 +548,11 @@ impl<'a> Writer<'a> {
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;
                 self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
+            }
+            (Verdict::Good(digest), None) if large.contradicts(header.extent, digest) => {
+                let why = "a chunk came twice, with different content";
+                let e = store::Error::of_kind(FailureKind::DigestMismatch, "receive", b"", why);
+                commit::dead_staging(self.job, &large, &e);
             }
             (Verdict::Good(digest), None) => {
                 let recorded = large.record(header.extent, digest, sealed);

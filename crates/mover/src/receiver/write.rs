@@ -144,6 +144,12 @@ impl Large {
         state.is_discarded || state.is_complete || (!extent.is_empty() && state.held.contains(extent))
     }
 
+    /// Whether the chunk is held with another content.
+    pub fn contradicts(&self, extent: Extent, digest: Digest) -> bool {
+        let state = self.state.lock().unwrap();
+        state.held.contains(extent) && state.digests.get(&extent.start).is_some_and(|held| *held != digest)
+    }
+
     /// Records a verified chunk. True for the one caller with whose chunk the object is complete.
     pub fn record(&self, extent: Extent, digest: Digest, sealed_bytes: Option<u64>) -> store::Result<bool> {
         let mut state = self.state.lock().unwrap();

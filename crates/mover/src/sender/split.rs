@@ -550,7 +550,8 @@ impl Split {
                 of_lane.map(|(start, chunk)| (*id, Extent::new(*start, start + chunk.length)))
             })
             .collect();
-        for (id, extent) in lost {
+        // Each goes in front of what was put there before.
+        for (id, extent) in lost.into_iter().rev() {
             self.take_back_extent(id, extent);
         }
     }

@@ -115,8 +115,13 @@ pub fn crash_states(arguments: &CrashArguments) -> Result<Tally> {
             let mut is_fired = false;
             for is_after in [false, true] {
                 let faults = DiskFaults { kill: Some((call, is_after)), ..DiskFaults::default() };
-                let seen =
-                    run_with(number, Mode::Liveness, &dir.path().join("one"), Some(vec![Fault::PowerLoss(faults)]), false)?;
+                let seen = run_with(
+                    number,
+                    Mode::Liveness,
+                    &dir.path().join("one"),
+                    Some(vec![Fault::PowerLoss(faults)]),
+                    false,
+                )?;
                 is_fired |= seen.fired.iter().any(|(_, _, is_fired)| *is_fired);
                 states += seen.states;
                 let outcome = match (seen.broken, is_fired) {
@@ -240,7 +245,19 @@ impl<'a> Run<'a> {
         let scenario = scenario::make(&mut random, dir, &reference)?;
         let root = dir.join("disk-0");
         let disk = SimulatedDisk::new(&root, scenario.is_journaled, DiskFaults::default())?;
-        Ok(Run { world, dir, random, scenario, reference, root, disk, boot: 0, seen: Seen::default(), number: Arc::default(), is_told: false })
+        Ok(Run {
+            world,
+            dir,
+            random,
+            scenario,
+            reference,
+            root,
+            disk,
+            boot: 0,
+            seen: Seen::default(),
+            number: Arc::default(),
+            is_told: false,
+        })
     }
 
     fn all(mut self, mode: Mode) -> Result<Seen> {
@@ -277,7 +294,11 @@ impl<'a> Run<'a> {
         self.number.store(0, Relaxed);
         if self.is_told {
             println!("{:?}", self.scenario.options);
-            println!("attempt {}: {fault:?}\n  {attempt:?}\n  receiver's calls so far: {}", self.seen.attempts, self.disk.calls());
+            println!(
+                "attempt {}: {fault:?}\n  {attempt:?}\n  receiver's calls so far: {}",
+                self.seen.attempts,
+                self.disk.calls()
+            );
         }
         let is_fired = match fault {
             Fault::None => false,
@@ -355,8 +376,8 @@ impl<'a> Run<'a> {
         if let Some(broken) = self.reference.broken() {
             return Ok(Some(broken));
         }
-        if attempt.is_overdue {
-            return Ok(Some(format!("I11: no end in sight; {}", self.world.stuck())));
+        if let Some(stuck) = &attempt.overdue {
+            return Ok(Some(format!("I11: no end in sight; {stuck}")));
         }
         for host in [&sides.sender, &sides.receiver] {
             if !self.world.is_empty(host) {

@@ -61,7 +61,8 @@ pub struct Attempt {
     /// Listed, done, skipped, failed at the sender.
     pub counts: [u64; 4],
     pub refused: Option<Refusal>,
-    pub is_overdue: bool,
+    /// Who waited for what when it took too long.
+    pub overdue: Option<String>,
 }
 
 /// The pipes of an attempt, broken when it ends.
@@ -127,8 +128,8 @@ pub fn attempt(world: &Arc<World>, sides: &Sides, reference: &Arc<Reference>, sp
         let faults = if lane == 0 { PipeFaults { delay, ..spec.network.stream.clone() } } else { plain.clone() };
         start_lane(world, sides, &shared, lane, faults);
     }
-    let is_overdue = watch(world, sides, &shared, (&to_receiver, &to_sender));
-    end(world, sides, &shared, is_overdue)
+    let overdue = watch(world, sides, &shared, (&to_receiver, &to_sender)).then(|| world.stuck());
+    end(world, sides, &shared, overdue)
 }
 
 fn start_receiver(
@@ -285,7 +286,7 @@ fn watch(world: &Arc<World>, sides: &Sides, shared: &Shared, control: (&Arc<Pipe
     }
 }
 
-fn end(world: &Arc<World>, sides: &Sides, shared: &Arc<Shared>, is_overdue: bool) -> Attempt {
+fn end(world: &Arc<World>, sides: &Sides, shared: &Arc<Shared>, overdue: Option<String>) -> Attempt {
     let send = shared.send.lock().unwrap().clone();
     let ending = send.as_ref().and_then(|job| job.end.get());
     let network_fired = shared.wires.pipes.lock().unwrap().iter().map(|pipe| pipe.fired()).sum();
@@ -316,6 +317,6 @@ fn end(world: &Arc<World>, sides: &Sides, shared: &Arc<Shared>, is_overdue: bool
         network_fired,
         counts: [counts.files_listed, counts.files_done, counts.files_skipped, counts.files_failed],
         refused,
-        is_overdue,
+        overdue,
     }
 }
