@@ -81,7 +81,7 @@ pub struct Arguments {
     #[arg(long)]
     first: Option<usize>,
     /// Seeds that simulation may take to notice one, in each mode
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, default_value_t = 20_000)]
     seeds: u64,
 }
 

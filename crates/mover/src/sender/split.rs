@@ -542,7 +542,7 @@ impl Split {
                 self.take_back_small(first + index as u64);
             }
         }
-        let lost: Vec<(u64, Extent)> = self
+        let mut lost: Vec<(u64, Extent)> = self
             .large
             .iter()
             .flat_map(|(id, large)| {
@@ -551,7 +551,10 @@ impl Split {
             })
             .collect();
         // Each goes in front of what was put there before.
-        for (id, extent) in lost.into_iter().rev() {
+        if !model::mutant::is_on("drop-the-seal-of-a-duplicate") {
+            lost.reverse();
+        }
+        for (id, extent) in lost {
             self.take_back_extent(id, extent);
         }
     }

@@ -24,7 +24,7 @@ use faults::DiskFaults;
 use mover::Ending;
 use os::simulation::World;
 use reference::Reference;
-use scenario::{Fault, Random, Scenario};
+use scenario::{Change, Fault, Random, Scenario};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         let is_fired = match fault {
             Fault::None => false,
             Fault::KillSender(_) => !sides.sender.is_alive(),
-            Fault::SourceChanges(_) => true,
+            Fault::SourceChanges(..) => true,
             Fault::Network(..) => attempt.network_fired > 0,
             Fault::SenderDisk(_) => sender_disk.is_some_and(|disk| disk.fired() > 0),
             _ => self.disk.fired() > 0,
@@ -350,8 +350,9 @@ impl<'a> Run<'a> {
                     world.kill(&host);
                 });
             }
-            Fault::SourceChanges(after) if !self.scenario.files.is_empty() => {
+            Fault::SourceChanges(after, change) if !self.scenario.files.is_empty() => {
                 let path = self.scenario.files[self.random.below(self.scenario.files.len() as u64) as usize].clone();
+                let change = *change;
                 let (after, source, reference) = (*after, self.dir.join("source"), self.reference.clone());
                 let mut random = Random(self.random.next());
                 let seconds = 2_000_000 + self.seen.attempts as i64;
@@ -362,7 +363,12 @@ impl<'a> Run<'a> {
                         return;
                     }
                     let at = source.join(std::ffi::OsStr::from_bytes(&path));
-                    if let Ok(version) = scenario::write(&mut random, &at, seconds) {
+                    let size = std::fs::metadata(&at).map_or(0, |status| status.len());
+                    let written = match change {
+                        Change::InPlace => scenario::write_sized(&mut random, &at, seconds, size),
+                        Change::Rewritten => scenario::write(&mut random, &at, seconds),
+                    };
+                    if let Ok(version) = written {
                         reference.source_has(&path, version);
                     }
                 });

@@ -14,7 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Small, so that a file of a few pages is a large object of several chunks.
-pub const CHUNK_BYTES: u64 = 4096;
+const CHUNK_BYTES: u64 = 4096;
+/// Now and then: an object that is one chunk and too long for a pack.
+const LONG_CHUNK_BYTES: u64 = 256 << 10;
+const LONG_FILE_BYTES: u64 = 70_000;
 const FILES_MAX: u64 = 9;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
@@ -52,7 +55,15 @@ pub enum Fault {
     ReceiverDisk(DiskFaults, &'static str, &'static [&'static str]),
     SenderDisk(DiskFaults),
     /// A file of the source is rewritten while it may be read.
-    SourceChanges(Duration),
+    SourceChanges(Duration, Change),
+}
+
+/// How a source changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    Rewritten,
+    /// Other bytes, as many as before.
+    InPlace,
 }
 
 impl Fault {
@@ -65,7 +76,7 @@ impl Fault {
             Fault::KillSender(_) => ("simulated kill of the sender", &["F087", "F102"]),
             Fault::Network(_, class, faults) | Fault::ReceiverDisk(_, class, faults) => (class, faults),
             Fault::SenderDisk(_) => ("simulated read error", &["F071"]),
-            Fault::SourceChanges(_) => ("simulated change of the source", &["F058"]),
+            Fault::SourceChanges(..) => ("simulated change of the source", &["F058"]),
         }
     }
 }
@@ -84,6 +95,7 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
     let (source, root) = (dir.join("source"), dir.join("disk-0"));
     std::fs::create_dir(&source)?;
     std::fs::create_dir_all(root.join("to"))?;
+    let chunk_bytes = if random.one_in(8) { LONG_CHUNK_BYTES } else { CHUNK_BYTES };
     let mut files = Vec::new();
     let directories: Vec<Vec<u8>> =
         [&b""[..], b"a", b"a/deeper", b"b"][..1 + random.below(4) as usize].iter().map(|name| name.to_vec()).collect();
@@ -106,7 +118,12 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
             reference.source_has(&path, Version::Link(b"somewhere/else".to_vec()));
             continue;
         }
-        let version = write(random, &join(&source, &path), 1_000_000 + number as i64)?;
+        let at = join(&source, &path);
+        let seconds = 1_000_000 + number as i64;
+        let version = match chunk_bytes {
+            LONG_CHUNK_BYTES if number < 2 => write_sized(random, &at, seconds, LONG_FILE_BYTES)?,
+            _ => write(random, &at, seconds)?,
+        };
         reference.source_has(&path, version);
         if random.one_in(3) {
             let at = join(&root.join("to"), &path);
@@ -119,7 +136,7 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
     note_directories(&root.join("to"), b"", reference)?;
     let faults = (0..1 + random.below(4)).map(|_| fault(random)).collect();
     Ok(Scenario {
-        options: options(random),
+        options: options(random, chunk_bytes),
         streams: 1 + random.below(3) as u32,
         is_journaled: random.one_in(2),
         faults,
@@ -152,6 +169,10 @@ fn note_directories(dir: &Path, path: &[u8], reference: &Reference) -> Result<()
 pub fn write(random: &mut Random, at: &Path, seconds: i64) -> Result<Version> {
     let sizes = [0, 1, 100, 3000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 5 * CHUNK_BYTES + 77];
     let size = sizes[random.below(sizes.len() as u64) as usize];
+    write_sized(random, at, seconds, size)
+}
+
+pub fn write_sized(random: &mut Random, at: &Path, seconds: i64, size: u64) -> Result<Version> {
     let bytes: Vec<u8> = (0..size).map(|_| random.below(255) as u8 + 1).collect();
     std::fs::write(at, &bytes)?;
     let modified = (seconds, random.below(1_000_000_000) as i64);
@@ -175,12 +196,12 @@ fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
     Ok(futimens(&file, &Timestamps { last_access: time, last_modification: time })?)
 }
 
-fn options(random: &mut Random) -> TransferOptions {
+fn options(random: &mut Random, chunk_bytes: u64) -> TransferOptions {
     TransferOptions {
         fsync: if random.one_in(5) { Fsync::File } else { Fsync::Batch },
         verify: if random.one_in(5) { Verify::Reread } else { Verify::Stream },
         digest: if random.one_in(4) { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme },
-        chunk_bytes: CHUNK_BYTES,
+        chunk_bytes,
         engine: Engine::Plain,
         ..TransferOptions::default()
     }
@@ -223,7 +244,12 @@ fn fault(random: &mut Random) -> Fault {
             let error = Some((1 + random.below(10), Kind::Read, Errno::IO));
             Fault::SenderDisk(DiskFaults { error, ..DiskFaults::default() })
         }
-        14 => Fault::SourceChanges(Duration::from_micros(random.below(100_000))),
+        14 => {
+            let change = if random.one_in(2) { Change::InPlace } else { Change::Rewritten };
+            // Without delay a transfer takes about a millisecond.
+            let latest_us = if random.one_in(4) { 100_000 } else { 1_500 };
+            Fault::SourceChanges(Duration::from_micros(random.below(latest_us)), change)
+        }
         _ => Fault::None,
     }
 }
