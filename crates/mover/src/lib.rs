@@ -14,6 +14,7 @@
 pub mod limits;
 pub mod memory;
 pub mod progress;
+mod stall;
 pub mod job;
 pub mod stream;
 pub mod sender;

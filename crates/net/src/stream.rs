@@ -301,6 +301,11 @@ impl Aborter {
         }
     }
 
+    /// Whether the stream is still held by its owner.
+    pub fn is_alive(&self) -> bool {
+        self.socket.strong_count() > 0
+    }
+
     /// What the kernel knows about the connection; `None` when it is gone.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         TcpInfo::sample(&self.socket.upgrade()?.tcp).ok()

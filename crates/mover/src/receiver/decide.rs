@@ -20,7 +20,7 @@ use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{ExtentRecord, FailureRecord, Finished, Want, runs_of};
-use wire::{CloseCode, Message};
+use wire::{CloseCode, Message, bounded};
 
 pub enum Event {
     Described(Vec<Described>),
@@ -81,6 +81,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
         drop(events);
         match event {
             Event::Described(batch) => decide.batch(batch),
+            // The control loop has looked at what was decided by then; what was described last is decided only now.
+            Event::Finish if !job.table.lock().unwrap().is_empty() => {
+                return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
+            }
             Event::Finish => return decide.finish(),
         }
     }
@@ -117,7 +121,9 @@ impl Decide<'_> {
             Described::BadName { id, .. } => id.0,
         };
         let mut answer = Answer::default();
+        let mut directories = 0;
         for described in batch {
+            directories += u64::from(is_directory(&described));
             let expected = match described {
                 Described::Entry { entry, is_open_ended } => self.entry(entry, is_open_ended, &mut answer),
                 Described::BadName { id, parent, name, why } => {
@@ -132,6 +138,8 @@ impl Decide<'_> {
         }
         self.check_room();
         self.send(first, answer);
+        // They are settled by being described, and leave room for others.
+        self.job.count_settled(directories);
     }
 
     fn send(&self, first: u64, mut answer: Answer) {
@@ -175,10 +183,21 @@ impl Decide<'_> {
                 return self.failed(entry, FailureKind::Duplicate, why.to_owned(), answer);
             }
         }
+        if entry.id.0 >= REPLACEMENT_FIRST {
+            self.void_predecessor(&entry);
+        }
         match self.decided(&entry, is_open_ended, answer) {
             Ok(Some(rule)) => Some(Expected { entry, rule }),
             Ok(None) => None,
             Err(e) => self.failed(entry, e.kind, e.message(), answer),
+        }
+    }
+
+    /// What is described again is void under its earlier id, also if the content that says so is lost with its stream.
+    fn void_predecessor(&self, entry: &Entry) {
+        let earlier = self.job.table.lock().unwrap().find_place(entry.parent, &entry.name);
+        if let Some(id) = earlier.filter(|id| *id != entry.id.0) {
+            self.job.void(id);
         }
     }
 
@@ -321,7 +340,7 @@ impl Decide<'_> {
             object: 0,
             path: failure.path,
             kind: failure.kind as u32,
-            text: failure.message,
+            text: bounded(&failure.message).to_owned(),
         };
         let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
         let finished = Finished {
@@ -337,6 +356,10 @@ impl Decide<'_> {
         job.port.send(Message::Finished(finished.clone()));
         job.end.set(Ending::Finished(finished));
     }
+}
+
+fn is_directory(described: &Described) -> bool {
+    matches!(described, Described::Entry { entry, .. } if entry.kind == Kind::Directory)
 }
 
 /// Where an object with an unusable name would have gone; its name is shown as far as it can be.

@@ -8,8 +8,8 @@ use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
 use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
-use crate::limits::{BLOCK_BYTES, LANE_BYTES};
-use crate::memory::Memory;
+use crate::limits::{BLOCK_BYTES, PERMIT_PATIENCE, RECEIVE_PERMIT_PATIENCE};
+use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
 use crate::sender::LaneEnd;
 use crate::stream::Stream;
@@ -20,7 +20,7 @@ use model::{ChunkHasher, Digest, Extent, FailureKind};
 use os::time::Instant;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
@@ -36,8 +36,8 @@ pub fn run_lane(
     memory: &Memory,
     refused: &mut dyn FnMut(Refusal),
 ) -> LaneEnd {
-    let clock = job.progress.lane(Stage::Memory);
-    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
+    let mut clock = job.progress.lane(Stage::Memory);
+    let Some(_permit) = permit(job, memory, &mut clock) else { return LaneEnd::NoMemory };
     let mut lane = match StreamLane::new(job, stream, clock) {
         Ok(lane) => lane,
         Err(e) => {
@@ -56,6 +56,27 @@ pub fn run_lane(
             refused(refusal);
             LaneEnd::Done
         }
+    }
+}
+
+/// Waits for a lane's memory. What the sender has put into this stream waits with it, so a lane gives up as long as others
+/// of its job can take that over; while there are none, the job waits for other jobs to end, and is not lost.
+fn permit(job: &ReceiveJob, memory: &Memory, clock: &mut LaneClock) -> Option<LanePermit> {
+    let lanes = &job.progress.lanes;
+    let _waiting = lanes.enter_waiting();
+    let deadline = Instant::now() + RECEIVE_PERMIT_PATIENCE;
+    loop {
+        if let Some(permit) = LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
+            return Some(permit);
+        }
+        if job.end.is_set() {
+            return None;
+        }
+        if lanes.running.load(Relaxed) > 0 && Instant::now() >= deadline {
+            job.progress.note("a stream was given up: no memory was left for it (--memory)".into());
+            return None;
+        }
+        clock.enter(Stage::Memory);
     }
 }
 
@@ -108,6 +129,8 @@ impl<'a, S: Stream> StreamLane<'a, S> {
                 continue;
             };
             check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
+            let job = self.job;
+            let _frame = job.progress.lanes.enter_frame();
             match frame_type {
                 FrameType::Pack => self.pack(header.body_bytes as usize)?,
                 FrameType::Chunk => self.chunk(header.body_bytes)?,
@@ -476,8 +499,7 @@ impl<'a> Writer<'a> {
         if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()
             && !mutant::is_on("forget-broken-chunk")
         {
-            let kind = FailureKind::ReadError;
-            self.job.ask_again(&listed, index, None, "the stream broke off", kind);
+            self.job.broke_off(listed.expected(index).entry.id.0);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
 use super::write::Large;
-use model::Entry;
+use model::{Entry, Name, ObjectId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::PublishRule;
@@ -119,6 +119,21 @@ impl Table {
             self.batches.remove(&first);
         }
         Some(Slot { large: self.large.remove(&id) })
+    }
+
+    /// Nothing is expected any more.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The open object of this place, if there is one: what is described again takes its place.
+    pub fn find_place(&self, parent: ObjectId, name: &Name) -> Option<u64> {
+        let open = self.batches.values().flat_map(|held| {
+            let states = held.states.iter().zip(&held.listed.objects);
+            states.filter(|(state, _)| **state != State::Settled).filter_map(|(_, object)| object.as_ref())
+        });
+        let mut found = open.filter(|expected| expected.entry.parent == parent && expected.entry.name == *name);
+        found.next().map(|expected| expected.entry.id.0)
     }
 
     pub fn large_objects(&self) -> Vec<Arc<Large>> {

@@ -6,8 +6,8 @@
 use super::SendJob;
 use super::read::ChunkReader;
 use super::split::{Batch, Work};
-use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, LANE_BYTES, PERMIT_PATIENCE};
-use crate::memory::Memory;
+use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
+use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
 use crate::stream::Stream;
 use model::progress::Stage;
@@ -39,13 +39,15 @@ pub enum LaneEnd {
 pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Memory) -> LaneEnd {
     let mut clock = job.progress.lane(Stage::Memory);
     // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
+    let waiting = job.progress.lanes.enter_waiting();
     let _permit = loop {
-        match memory.acquire(LANE_BYTES, PERMIT_PATIENCE) {
+        match LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
             Some(permit) => break permit,
             None if job.end.is_set() || job.is_complete() => return LaneEnd::NoMemory,
             None => clock.enter(Stage::Memory),
         }
     };
+    drop(waiting);
     let mut lane = Lane::new(job, lane, stream, clock);
     let mut end = Ok(());
     if crate::job::panics(|| end = lane.run()) {

@@ -166,6 +166,17 @@ impl Split {
         self.unanswered == 0 && (self.is_listing_complete || self.describable() == 0)
     }
 
+    /// Something described waits for the receiver's answer.
+    pub fn is_answer_owed(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// It is for the receiver to get on: with an answer, with what was sent, or because nothing is left to claim.
+    pub fn is_receiver_next(&self) -> bool {
+        let is_all_claimed = self.open > 0 && self.runs.is_empty() && self.claimable.is_empty();
+        self.is_answer_owed() || self.bytes.in_flight() > 0 || is_all_claimed
+    }
+
     /// Enters a batch that was described to the receiver. Directories are settled by being described.
     pub fn describe(&mut self, batch: Arc<Batch>) {
         self.entries.take(batch.objects.len() as u64);
