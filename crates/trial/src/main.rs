@@ -6,6 +6,19 @@
 //! Not part of the product: nothing of it is linked into `thalweg`.
 
 mod record;
+mod pool;
+mod sys;
+mod calls;
+mod process;
+mod relay;
+mod tree;
+mod job;
+mod check;
+mod kill;
+mod large;
+mod injections;
+mod errno;
+mod soak;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -23,12 +36,22 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// kill -9 of the real program at every durable call
+    Kill(kill::Args),
+    /// Every error of storage at every call, in the real program
+    Errno(errno::Args),
+    /// Copies all the time, and a fault now and then
+    Soak(soak::Args),
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (name, ran): (&str, anyhow::Result<Tally>) = match arguments.command {};
-    #[allow(unreachable_code)]
+    let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
+        Command::Kill(args) => ("kill", kill::run(args)),
+        Command::Errno(args) => ("errno", errno::run(args)),
+        Command::Soak(args) => ("soak", soak::run(args)),
+    };
     finish(name, ran, arguments.out.as_deref())
 }
 

@@ -8,7 +8,7 @@
 //! - A failed sync names no file: the whole group is dropped and sent again, never synced a second time (F072).
 
 use super::table::Listed;
-use super::write::Large;
+use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::job::End;
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
@@ -246,8 +246,26 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
 
 /// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
 fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+    restart(job, large, None, e);
+}
+
+/// A chunk could not be written or recorded. What would fail again at once, for want of room or of a right, fails the
+/// object.
+pub fn chunk_failed(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &Arc<dyn store::StagedFile>, e: &store::Error) {
+    match kind_of(e) {
+        FailureKind::WriteError => restart(job, large, Some(file), e),
+        kind => {
+            let (listed, index) = large.place().clone();
+            job.fail(&listed, index, kind, e.message());
+        }
+    }
+}
+
+fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: Option<&Arc<dyn store::StagedFile>>, e: &store::Error) {
+    if !large.restart(dead) {
+        return;
+    }
     let (listed, index) = large.place().clone();
-    large.restart();
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
     job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
 }

@@ -233,6 +233,8 @@ enum Target {
     /// An object of one chunk, in the lane's own staging.
     Small(Arc<Listed>, usize),
     Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+    /// A large object whose staging could not be opened.
+    Unopened(Arc<Large>),
 }
 
 impl<'a> Writer<'a> {
@@ -285,7 +287,7 @@ impl<'a> Writer<'a> {
         });
         match written {
             Ok(()) => self.seal_small(listed, index, digest, bytes.len() as u64, outcome),
-            Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+            Err(e) => self.small_failed(&listed, index, &e),
         }
     }
 
@@ -303,7 +305,7 @@ impl<'a> Writer<'a> {
         let sync = job.durability == Durability::File;
         let staged = match self.sink.seal(&expected.entry, sync) {
             Ok(staged) => staged,
-            Err(e) => return job.fail(&listed, index, kind_of(&e), e.message()),
+            Err(e) => return self.small_failed(&listed, index, &e),
         };
         if job.durability == Durability::Group {
             self.clock.enter(Stage::Sync);
@@ -320,6 +322,17 @@ impl<'a> Writer<'a> {
         match published {
             Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: false }),
             Err(e) => job.fail(&listed, index, e.kind, e.message()),
+        }
+    }
+
+    /// Storage did not take an object: it comes again, into a new file (F072). What would fail again at once, for want of
+    /// room or of a right, fails.
+    fn small_failed(&self, listed: &Arc<Listed>, index: usize, e: &store::Error) {
+        match kind_of(e) {
+            FailureKind::WriteError => {
+                self.job.ask_again(listed, index, None, &e.message(), FailureKind::WriteError);
+            }
+            kind => self.job.fail(listed, index, kind, e.message()),
         }
     }
 
@@ -370,8 +383,7 @@ impl<'a> Writer<'a> {
             Ok(None) => Target::Drop,
             Err(e) => {
                 *error = Some(e);
-                let (listed, index) = large.place().clone();
-                Target::Small(listed, index)
+                Target::Unopened(large)
             }
         }
     }
@@ -430,7 +442,7 @@ impl<'a> Writer<'a> {
         let Some(open) = &mut self.open else { return };
         if open.error.is_none() {
             open.error = match &open.target {
-                Target::Drop => None,
+                Target::Drop | Target::Unopened(_) => None,
                 Target::Small(..) => self.sink.write(block).err(),
                 Target::Large(_, file, _) => file.write_at(open.at, block).err(),
             };
@@ -477,7 +489,17 @@ impl<'a> Writer<'a> {
         match open.target {
             Target::Drop => Ok(()),
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
-            Target::Large(large, ..) => self.end_large(&open.header, trailer, large, verdict, open.error),
+            Target::Large(large, file, _) => {
+                self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
+            }
+            Target::Unopened(large) => {
+                let (listed, index) = large.place().clone();
+                match (verdict, open.error) {
+                    (Verdict::Void, _) | (_, None) => self.job.void(open.header.object.0),
+                    (_, Some(e)) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+                }
+                Ok(())
+            }
         }
     }
 
@@ -496,7 +518,7 @@ impl<'a> Writer<'a> {
             }
             (_, Some(e)) => {
                 self.sink.abandon();
-                self.job.fail(&listed, index, kind_of(&e), e.message());
+                self.small_failed(&listed, index, &e);
             }
             (Verdict::Mismatch, None) => {
                 self.sink.abandon();
@@ -515,9 +537,8 @@ impl<'a> Writer<'a> {
         &mut self,
         header: &ChunkHeader,
         trailer: &ChunkTrailer,
-        large: Arc<Large>,
-        verdict: Verdict,
-        error: Option<store::Error>,
+        (large, file): (Arc<Large>, Arc<dyn StagedFile>),
+        verdict: (Verdict, Option<store::Error>),
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
         let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
@@ -525,20 +546,23 @@ impl<'a> Writer<'a> {
         if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
             return Err(malformed("an object is sealed with a size that it does not have"));
         }
-        match (verdict, error) {
+        match verdict {
             (Verdict::Void, _) => self.job.void(header.object.0),
-            (_, Some(e)) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+            (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;
                 self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
             }
             (Verdict::Good(digest), None) => {
-                let recorded = large.record(header.extent, digest, sealed);
-                self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                let recorded = large.record(&file, header.extent, digest, sealed);
+                // What went into staging that died is not held: all of the object is asked for again.
+                if !matches!(recorded, Ok(None)) {
+                    self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                }
                 match recorded {
-                    Ok(true) => self.complete(large),
-                    Ok(false) => {}
-                    Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+                    Ok(Some(true)) => self.complete(large),
+                    Ok(_) => {}
+                    Err(e) => commit::chunk_failed(self.job, &large, &file, &e),
                 }
             }
         }
