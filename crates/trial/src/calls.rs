@@ -155,6 +155,11 @@ impl Seen {
         Some(Seen { call: name, kind, area, path, length, moment: stop.moment })
     }
 
+    /// Whether it takes in something of the source.
+    pub fn is_reading(&self) -> bool {
+        self.area == Area::Source
+    }
+
     /// Whether the order of such calls decides what a crash leaves behind.
     pub fn is_durable(&self) -> bool {
         matches!(self.kind, Change | Sync) && !matches!(self.area, Area::Source | Area::Other)

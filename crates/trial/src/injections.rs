@@ -78,7 +78,8 @@ const SCARCE: &[&str] = &["EMFILE", "ENFILE", "ENOMEM"];
 
 pub const ROWS: &[Row] = &[
     // The receiver's staging.
-    row((Receiver, "mkdirat", Staging), FULL, NO_SPACE, JOB, JOB),
+    // Looking for what an earlier attempt left may fail: the first file that is staged tries again.
+    row((Receiver, "mkdirat", Staging), FULL, NO_SPACE, KEEP_OR_JOB, JOB),
     row((Receiver, "mkdirat", Staging), REFUSED, REMOUNTED, FILE_OR_JOB, FILE_OR_JOB),
     row((Receiver, "mkdirat", Staging), &["EIO", "ENOMEM"], DEAD, ANY, FILE_OR_JOB),
     row((Receiver, "openat", Staging), SCARCE, EXHAUSTED, ANY, ANY),

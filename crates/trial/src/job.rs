@@ -98,10 +98,7 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
         || Ok::<_, anyhow::Error>(std::env::current_exe().context("find this program")?.with_file_name("thalweg"));
     let program = named.map_or_else(beside, |path| Ok(std::path::absolute(path)?))?;
     if !program.is_file() {
-        bail!(
-            "{} is not there; `cargo build --release` builds it, or name it with --program",
-            program.display()
-        );
+        bail!("{} is not there; `cargo build --release` builds it, or name it with --program", program.display());
     }
     Ok(program)
 }

@@ -4,10 +4,12 @@
 //! (I1, I5), starts what died again, gives the same command again, and checks everything (I6, I7, I20). A double kill
 //! dies again while it recovers.
 //!
+//! A sender changes next to nothing: its points are the calls that read the source as well.
+//!
 //! The order of calls differs from run to run, because threads do: a point is the n-th durable call, and a run that has
 //! fewer is inert.
 
-use crate::calls::{Seen, durable_numbers};
+use crate::calls::{CALLS, Seen, durable_numbers};
 use crate::check;
 use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::{Ended, Tracing};
@@ -267,7 +269,7 @@ fn killed(
     point: Option<Point>,
     watched: &Arc<Mutex<Watched>>,
 ) -> Result<Result<(), String>> {
-    let tracing = watch(bed, point, watched.clone());
+    let tracing = watch(bed, case, point, watched.clone());
     let (client, endpoint) = if case.is_endpoint() {
         let mut client = None;
         if bed.serve(Some(tracing))? && bed.enrol()?.is_ok() {
@@ -336,12 +338,14 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
     }))
 }
 
-fn watch(bed: &Bed<'_>, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> Tracing {
+/// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.
+fn watch(bed: &Bed<'_>, case: Case, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> Tracing {
+    let is_sender = matches!(case, Case::PushSender | Case::PullSender);
     let each = move |seen: &Seen| {
         if seen.moment != Moment::Before {
             return Answer::Kill;
         }
-        if !seen.is_durable() {
+        if !(seen.is_durable() || is_sender && seen.is_reading()) {
             return Answer::GoOn;
         }
         let mut watched = watched.lock().unwrap();
@@ -354,7 +358,8 @@ fn watch(bed: &Bed<'_>, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> T
             _ => Answer::GoOn,
         }
     };
-    Tracing { numbers: durable_numbers(), areas: bed.areas(), each: Box::new(each) }
+    let numbers = if is_sender { CALLS.iter().map(|call| call.number).collect() } else { durable_numbers() };
+    Tracing { numbers, areas: bed.areas(), each: Box::new(each) }
 }
 
 /// Bytes sent again (I10) and the time of recovery, by part and number of kills.

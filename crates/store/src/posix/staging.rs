@@ -151,7 +151,8 @@ impl Staging {
             (_, Some(stem)) => [stem, b".data"].concat(),
             (None, None) => return true,
         };
-        let other = Name::new(&other).expect("a name with another ending of its length or shorter");
+        // A name too long for its other half to be one is none of ours.
+        let Ok(other) = Name::new(&other) else { return true };
         !matches!(statat(&self.directory, other.as_c_str(), AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
     }
 
