@@ -123,9 +123,10 @@ pub const ROWS: &[Row] = &[
     row((Receiver, "mkdirat", Destination), FULL, NO_SPACE, FILE_OR_JOB, FILE_OR_JOB),
     row((Receiver, "mkdirat", Destination), REFUSED, REMOUNTED, FILE_OR_JOB, FILE_OR_JOB),
     row((Receiver, "mkdirat", Destination), &["EIO", "EMLINK", "ENOMEM"], DEAD, FILE_OR_JOB, FILE_OR_JOB),
-    row((Receiver, "openat", Destination), REFUSED, REMOUNTED, FILE_OR_JOB, FILE_OR_JOB),
-    row((Receiver, "openat", Destination), SCARCE, EXHAUSTED, FILE_OR_JOB, FILE_OR_JOB),
-    row((Receiver, "openat", Destination), &["EIO", "ESTALE", "ELOOP", "ENOENT"], STALE, FILE_OR_JOB, FILE_OR_JOB),
+    // Some of these opens only look for what an earlier attempt left.
+    row((Receiver, "openat", Destination), REFUSED, REMOUNTED, ANY, FILE_OR_JOB),
+    row((Receiver, "openat", Destination), SCARCE, EXHAUSTED, ANY, FILE_OR_JOB),
+    row((Receiver, "openat", Destination), &["EIO", "ESTALE", "ELOOP", "ENOENT"], STALE, ANY, FILE_OR_JOB),
     row((Receiver, "newfstatat", Destination), &["EIO", "EACCES", "ESTALE", "ENOMEM"], STALE, FILE_OR_JOB, FILE_OR_JOB),
     row((Receiver, "fstat", Destination), &["EIO", "ESTALE", "ENOMEM"], STALE, ANY, ANY),
     row((Receiver, "fstatfs", Destination), &["EIO", "ENOSYS"], STALE, ANY, ANY),

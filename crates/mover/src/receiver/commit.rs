@@ -15,7 +15,7 @@ use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
 use crate::progress::CommitClock;
 use model::options::Verify;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, FailureKind};
+use model::{ChunkHasher, Digest, Extent, FailureKind};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -258,6 +258,18 @@ pub fn chunk_failed(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &Arc<dyn st
             let (listed, index) = large.place().clone();
             job.fail(&listed, index, kind, e.message());
         }
+    }
+}
+
+/// Staging could not be opened for a chunk: the chunk comes again, unless that would fail again at once.
+pub fn unopened(job: &Arc<ReceiveJob>, large: &Arc<Large>, extent: Extent, e: &store::Error) {
+    let (listed, index) = large.place().clone();
+    match kind_of(e) {
+        kind @ FailureKind::WriteError => {
+            let extent = ExtentRecord { object: large.id, start: extent.start, end: extent.end };
+            job.ask_again(&listed, index, Some(extent), &e.message(), kind);
+        }
+        kind => job.fail(&listed, index, kind, e.message()),
     }
 }
 

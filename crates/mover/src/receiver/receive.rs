@@ -493,10 +493,9 @@ impl<'a> Writer<'a> {
                 self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
             }
             Target::Unopened(large) => {
-                let (listed, index) = large.place().clone();
                 match (verdict, open.error) {
                     (Verdict::Void, _) | (_, None) => self.job.void(open.header.object.0),
-                    (_, Some(e)) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+                    (_, Some(e)) => commit::unopened(self.job, &large, open.header.extent, &e),
                 }
                 Ok(())
             }

@@ -107,7 +107,7 @@ fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     let name = file_name(stem, "log");
     for _ in 0..3 {
         let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
-        match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+        match retry_on_intr(|| flock(&journal, FlockOperation::NonBlockingLockExclusive)) {
             // The attempt that held it may have removed it in between: then this descriptor is of a lost file.
             Ok(()) if fstat(&journal)?.st_nlink > 0 => return Ok(Some(File::from(journal))),
             Ok(()) => {}

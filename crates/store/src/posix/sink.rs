@@ -398,10 +398,8 @@ impl Sink for PosixSink {
     }
 
     fn close(&self) {
-        let lanes = std::mem::take(&mut *self.shared.lanes.write().unwrap());
-        for lane in lanes {
-            lane.staging.remove_lane(&lane.directory);
-        }
+        // What a lane still holds stays for the second call, when the last lane is gone.
+        self.shared.lanes.write().unwrap().retain(|lane| !lane.staging.remove_lane(&lane.directory));
         self.shared.link_lanes.lock().unwrap().clear();
         let mut stagings = self.shared.stagings.lock().unwrap();
         // A job that had nothing to stage removes what one that died has left (I20).
@@ -412,8 +410,7 @@ impl Sink for PosixSink {
         {
             stagings.insert(staging.device, Arc::new(staging));
         }
-        // Once: what has this name later is another job's.
-        for staging in std::mem::take(&mut *stagings).into_values() {
+        for staging in stagings.values() {
             staging.remove_if_empty();
         }
     }

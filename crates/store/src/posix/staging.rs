@@ -88,7 +88,7 @@ impl Staging {
                 Err(Errno::NOENT) => continue,
                 opened => opened.map_err(fail)?,
             };
-            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            match retry_on_intr(|| flock(&directory, FlockOperation::NonBlockingLockExclusive)) {
                 Err(Errno::WOULDBLOCK) => continue,
                 locked => locked.map_err(fail)?,
             }
@@ -99,9 +99,9 @@ impl Staging {
         Err(fail(Errno::BUSY))
     }
 
-    /// Removes a lane's directory if it is empty.
-    pub fn remove_lane(&self, lane: &LaneDirectory) {
-        let _ = unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR);
+    /// Removes a lane's directory if it is empty. False when it is not.
+    pub fn remove_lane(&self, lane: &LaneDirectory) -> bool {
+        matches!(unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT))
     }
 
     /// Removes the staging directory itself if nothing is in it and no one else uses it.
@@ -113,7 +113,10 @@ impl Staging {
         if fstat(&self.directory).is_ok_and(|status| status.st_nlink == 0) {
             return;
         }
-        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
+        if unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR).is_err() {
+            // Others may come in meanwhile; a later call tries again.
+            let _ = flock(&self.directory, FlockOperation::Unlock);
+        }
     }
 
     fn sweep(&self) {
