@@ -24,6 +24,14 @@ impl Error {
         Error { kind: kind_of(operation, &source), operation, subject: subject.into(), source }
     }
 
+    /// An operation on content that failed at an offset.
+    pub fn at(operation: &'static str, offset: u64, source: impl Into<io::Error>) -> Error {
+        let source = source.into();
+        let kind = kind_of(operation, &source);
+        let source = io::Error::new(source.kind(), format!("{} at byte {offset}", plain(&source)));
+        Error { kind, operation, subject: Vec::new(), source }
+    }
+
     pub fn of_kind(kind: FailureKind, operation: &'static str, subject: impl Into<Vec<u8>>, why: &str) -> Error {
         Error { kind, operation, subject: subject.into(), source: io::Error::other(why.to_owned()) }
     }

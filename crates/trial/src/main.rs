@@ -10,6 +10,19 @@ mod mutate;
 mod record;
 mod report;
 mod simulate;
+mod pool;
+mod sys;
+mod calls;
+mod process;
+mod relay;
+mod tree;
+mod job;
+mod check;
+mod kill;
+mod large;
+mod injections;
+mod errno;
+mod soak;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -38,6 +51,12 @@ enum Command {
     Mutate(mutate::Arguments),
     /// Fills docs/reliability.md from the counts of the other commands
     Report(report::Arguments),
+    /// kill -9 of the real program at every durable call
+    Kill(kill::Args),
+    /// Every error of storage at every call, in the real program
+    Errno(errno::Args),
+    /// Copies all the time, and a fault now and then
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +67,9 @@ fn main() -> ExitCode {
         Command::Museum(arguments) => ("museum", museum::run(arguments)),
         Command::Mutate(arguments) => ("mutate", mutate::run(arguments)),
         Command::Report(arguments) => ("report", report::run(arguments)),
+        Command::Kill(args) => ("kill", kill::run(args)),
+        Command::Errno(args) => ("errno", errno::run(args)),
+        Command::Soak(args) => ("soak", soak::run(args)),
     };
     finish(name, ran, arguments.out.as_deref())
 }

@@ -8,7 +8,7 @@
 //! - A failed sync names no file: the whole group is dropped and sent again, never synced a second time (F072).
 
 use super::table::Listed;
-use super::write::Large;
+use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::job::End;
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
@@ -16,7 +16,7 @@ use crate::progress::CommitClock;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, FailureKind};
+use model::{ChunkHasher, Digest, Extent, FailureKind};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::collections::VecDeque;
@@ -265,8 +265,38 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
 
 /// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
 pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+    restart(job, large, None, e);
+}
+
+/// A chunk could not be written or recorded. What would fail again at once, for want of room or of a right, fails the
+/// object.
+pub fn chunk_failed(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &Arc<dyn store::StagedFile>, e: &store::Error) {
+    match kind_of(e) {
+        FailureKind::WriteError => restart(job, large, Some(file), e),
+        kind => {
+            let (listed, index) = large.place().clone();
+            job.fail(&listed, index, kind, e.message());
+        }
+    }
+}
+
+/// Staging could not be opened for a chunk: the chunk comes again, unless that would fail again at once.
+pub fn unopened(job: &Arc<ReceiveJob>, large: &Arc<Large>, extent: Extent, e: &store::Error) {
     let (listed, index) = large.place().clone();
-    large.restart();
+    match kind_of(e) {
+        kind @ FailureKind::WriteError => {
+            let extent = ExtentRecord { object: large.id, start: extent.start, end: extent.end };
+            job.ask_again(&listed, index, Some(extent), &e.message(), kind);
+        }
+        kind => job.fail(&listed, index, kind, e.message()),
+    }
+}
+
+fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: Option<&Arc<dyn store::StagedFile>>, e: &store::Error) {
+    if !large.restart(dead) {
+        return;
+    }
+    let (listed, index) = large.place().clone();
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
     job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
 }

@@ -268,7 +268,9 @@ enum Target {
     Large(Arc<Large>, Arc<dyn StagedFile>, bool),
     /// A chunk that is held already, sent again because its sender had not heard so. Written to nowhere; what its trailer
     /// says of the whole object counts.
-    Held(Arc<Large>),
+    Held(Arc<Large>, Arc<dyn StagedFile>),
+    /// A large object whose staging could not be opened.
+    Unopened(Arc<Large>),
 }
 
 impl<'a> Writer<'a> {
@@ -321,7 +323,7 @@ impl<'a> Writer<'a> {
         });
         match written {
             Ok(()) => self.seal_small(listed, index, digest, bytes.len() as u64, outcome),
-            Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+            Err(e) => self.small_failed(&listed, index, &e),
         }
     }
 
@@ -339,7 +341,7 @@ impl<'a> Writer<'a> {
         let sync = job.durability == Durability::File;
         let staged = match self.sink.seal(&expected.entry, sync) {
             Ok(staged) => staged,
-            Err(e) => return job.fail(&listed, index, kind_of(&e), e.message()),
+            Err(e) => return self.small_failed(&listed, index, &e),
         };
         if job.durability == Durability::Group {
             self.clock.enter(Stage::Sync);
@@ -356,6 +358,17 @@ impl<'a> Writer<'a> {
         match published {
             Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: false }),
             Err(e) => job.fail(&listed, index, e.kind, e.message()),
+        }
+    }
+
+    /// Storage did not take an object: it comes again, into a new file (F072). What would fail again at once, for want of
+    /// room or of a right, fails.
+    fn small_failed(&self, listed: &Arc<Listed>, index: usize, e: &store::Error) {
+        match kind_of(e) {
+            FailureKind::WriteError => {
+                self.job.ask_again(listed, index, None, &e.message(), FailureKind::WriteError);
+            }
+            kind => self.job.fail(listed, index, kind, e.message()),
         }
     }
 
@@ -392,7 +405,10 @@ impl<'a> Writer<'a> {
 
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
         if large.holds(extent) {
-            return if mutant::is_on("drop-the-seal-of-a-duplicate") { Target::Drop } else { Target::Held(large) };
+            return match large.file(self.job) {
+                Ok(Some(file)) if !mutant::is_on("drop-the-seal-of-a-duplicate") => Target::Held(large, file),
+                _ => Target::Drop,
+            };
         }
         match large.file(self.job) {
             Ok(Some(file)) => {
@@ -406,8 +422,7 @@ impl<'a> Writer<'a> {
             Ok(None) => Target::Drop,
             Err(e) => {
                 *error = Some(e);
-                let (listed, index) = large.place().clone();
-                Target::Small(listed, index)
+                Target::Unopened(large)
             }
         }
     }
@@ -466,7 +481,7 @@ impl<'a> Writer<'a> {
         let Some(open) = &mut self.open else { return };
         if open.error.is_none() {
             open.error = match &open.target {
-                Target::Drop | Target::Held(_) => None,
+                Target::Drop | Target::Held(..) | Target::Unopened(_) => None,
                 Target::Small(..) => self.sink.write(block).err(),
                 Target::Large(_, file, _) => file.write_at(open.at, block).err(),
             };
@@ -514,9 +529,18 @@ impl<'a> Writer<'a> {
         match open.target {
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
-            Target::Held(large) => self.end_large(&open.header, trailer, large, verdict, None),
+            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file), (verdict, None)),
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
-            Target::Large(large, ..) => self.end_large(&open.header, trailer, large, verdict, open.error),
+            Target::Large(large, file, _) => {
+                self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
+            }
+            Target::Unopened(large) => {
+                match (verdict, open.error) {
+                    (Verdict::Void, _) | (_, None) => self.job.void(open.header.object.0),
+                    (_, Some(e)) => commit::unopened(self.job, &large, open.header.extent, &e),
+                }
+                Ok(())
+            }
         }
     }
 
@@ -535,7 +559,7 @@ impl<'a> Writer<'a> {
             }
             (_, Some(e)) => {
                 self.sink.abandon();
-                self.job.fail(&listed, index, kind_of(&e), e.message());
+                self.small_failed(&listed, index, &e);
             }
             (Verdict::Mismatch, None) => {
                 self.sink.abandon();
@@ -554,9 +578,8 @@ impl<'a> Writer<'a> {
         &mut self,
         header: &ChunkHeader,
         trailer: &ChunkTrailer,
-        large: Arc<Large>,
-        verdict: Verdict,
-        error: Option<store::Error>,
+        (large, file): (Arc<Large>, Arc<dyn StagedFile>),
+        verdict: (Verdict, Option<store::Error>),
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
         let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
@@ -564,9 +587,9 @@ impl<'a> Writer<'a> {
         if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
             return Err(malformed("an object is sealed with a size that it does not have"));
         }
-        match (verdict, error) {
+        match verdict {
             (Verdict::Void, _) => self.job.void(header.object.0),
-            (_, Some(e)) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+            (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;
                 self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
@@ -577,12 +600,15 @@ impl<'a> Writer<'a> {
                 commit::dead_staging(self.job, &large, &e);
             }
             (Verdict::Good(digest), None) => {
-                let recorded = large.record(header.extent, digest, sealed);
-                self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                let recorded = large.record(&file, header.extent, digest, sealed);
+                // What went into staging that died is not held: all of the object is asked for again.
+                if !matches!(recorded, Ok(None)) {
+                    self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                }
                 match recorded {
-                    Ok(true) => self.complete(large),
-                    Ok(false) => {}
-                    Err(e) => self.job.fail(&listed, index, kind_of(&e), e.message()),
+                    Ok(Some(true)) => self.complete(large),
+                    Ok(_) => {}
+                    Err(e) => commit::chunk_failed(self.job, &large, &file, &e),
                 }
             }
         }

@@ -150,11 +150,21 @@ impl Large {
         state.held.contains(extent) && state.digests.get(&extent.start).is_some_and(|held| *held != digest)
     }
 
-    /// Records a verified chunk. True for the one caller with whose chunk the object is complete.
-    pub fn record(&self, extent: Extent, digest: Digest, sealed_bytes: Option<u64>) -> store::Result<bool> {
+    /// Records a verified chunk that was written to `file`. True for the one caller with whose chunk the object is
+    /// complete; nothing when that staging died meanwhile: the chunk is not in the one that came after it.
+    pub fn record(
+        &self,
+        file: &Arc<dyn StagedFile>,
+        extent: Extent,
+        digest: Digest,
+        sealed_bytes: Option<u64>,
+    ) -> store::Result<Option<bool>> {
         let mut state = self.state.lock().unwrap();
         if state.is_discarded || state.is_complete {
-            return Ok(false);
+            return Ok(Some(false));
+        }
+        if !state.is_staged_in(file) {
+            return Ok(None);
         }
         if let Some(size) = sealed_bytes {
             state.sealed_bytes = Some(size);
@@ -176,7 +186,7 @@ impl Large {
             None => false,
         };
         state.is_complete = is_complete;
-        Ok(is_complete)
+        Ok(Some(is_complete))
     }
 
     /// The digest of the whole and its final size, once complete.
@@ -220,13 +230,24 @@ impl Large {
         }
     }
 
-    /// Starts over after a failed sync or a mismatch of the whole: fresh staging, nothing held.
-    pub fn restart(&self) {
+    /// Starts over after a failed write or sync or a mismatch of the whole: fresh staging, nothing held. False when
+    /// `dead` is given and is not the staging any more: another lane has started over already.
+    pub fn restart(&self, dead: Option<&Arc<dyn StagedFile>>) -> bool {
         let mut state = self.state.lock().unwrap();
+        if dead.is_some_and(|dead| !state.is_staged_in(dead)) {
+            return false;
+        }
         if let Some(file) = state.file.take() {
             file.discard();
         }
         *state = State { is_discarded: state.is_discarded, ..State::default() };
+        true
+    }
+}
+
+impl State {
+    fn is_staged_in(&self, file: &Arc<dyn StagedFile>) -> bool {
+        self.file.as_ref().is_some_and(|staged| std::ptr::addr_eq(Arc::as_ptr(staged), Arc::as_ptr(file)))
     }
 }
 
@@ -278,5 +299,70 @@ pub fn kind_of(error: &store::Error) -> FailureKind {
     match error.kind {
         FailureKind::Other => FailureKind::WriteError,
         kind => kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::DigestAlgorithm;
+    use std::os::fd::BorrowedFd;
+    use store::Result;
+
+    struct Nowhere;
+
+    impl StagedFile for Nowhere {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+        fn append_journal(&self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn truncate_journal(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn checkpoint(&self) -> Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
+            Ok(())
+        }
+        fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+            Ok(())
+        }
+        fn discard(&self) {}
+    }
+
+    #[test]
+    fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
+        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let state = State { file: Some(dead.clone()), ..State::default() };
+        let large = Large {
+            id: 1,
+            size_bytes: 16,
+            is_open_ended: false,
+            rule: PublishRule::Replace,
+            stem: String::new(),
+            path: Vec::new(),
+            listed: OnceLock::new(),
+            state: Mutex::new(state),
+        };
+        let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
+        let record = |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed).unwrap();
+        assert_eq!(record(&dead, 0, None), Some(false));
+        assert!(large.restart(Some(&dead)));
+        assert!(!large.restart(Some(&dead)));
+        large.state.lock().unwrap().file = Some(next.clone());
+        // A lane was in the middle of it when the staging died.
+        assert_eq!(record(&dead, 8, Some(16)), None);
+        assert_eq!(large.gaps(), None);
+        assert_eq!(record(&next, 0, None), Some(false));
+        assert_eq!(record(&next, 8, Some(16)), Some(true));
     }
 }

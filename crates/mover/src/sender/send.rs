@@ -286,24 +286,26 @@ pub(crate) fn send_chunk_payload(
     target.start(&header, extent.length() as usize + chunk_extra_bytes(algorithm))?;
     let mut hasher = ChunkHasher::new(algorithm, extent.start);
     let mut sent = Ok(());
+    // What was handed over before a read failed is in the frame already.
+    let mut given = 0;
     target.clock().enter(Stage::Read);
     let read = reader.read(file, extent, &mut |block| {
         target.clock().enter(Stage::Digest);
         hasher.update(block);
         sent = target.block(block);
+        given += block.len() as u64;
         job.progress.payload_moved(block.len() as u64);
         target.clock().enter(Stage::Read);
         sent.is_ok()
     });
     sent?;
-    let got = *read.as_ref().unwrap_or(&0);
-    if got < extent.length() {
-        fill(target, extent.length() - got)?;
+    if given < extent.length() {
+        fill(target, extent.length() - given)?;
     }
     let digest = hasher.finish(extent == Extent::new(0, size));
     let status = match read {
         Err(e) => {
-            job.source_failed(object, e.kind, format!("{} at byte {}", e.message(), extent.start));
+            job.source_failed(object, e.kind, e.message());
             Status::Failed
         }
         Ok(got) if got < extent.length() => changed(job, object),

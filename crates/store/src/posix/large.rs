@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The journal's lock is held while an attempt works on the pair; a second attempt gets a pair of its own.
+//! - A journal counts only beside the data it was written for: data that was made anew has nothing.
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
-//! - A journal counts only beside the data it was found with: each may be lost without the other.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
 use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 use model::{Entry, mutant};
 use os::fs::{fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,18 +46,7 @@ impl LargeFile {
             }
         };
         let data_name = file_name(&stem, "data");
-        let data = match open_staged(&staging, &data_name, OFlags::empty()) {
-            // A journal alone speaks of data that was published or removed just before its process died.
-            Err(e) if e.kind() == io::ErrorKind::NotFound && !mutant::is_on("trust-a-journal-alone") => {
-                journal.set_len(0).map_err(fail)?;
-                open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?
-            }
-            opened => opened.map_err(fail)?,
-        };
-        let data = File::from(data);
+        let data = File::from(open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?);
         let mut file = LargeFile {
             shared,
             staging,
@@ -66,14 +55,24 @@ impl LargeFile {
             data_name,
             journal_name: file_name(&stem, "log"),
         };
-        let held = file.read_journal().map_err(fail)?;
+        let held = file.read_journal(entry.size_bytes()).map_err(fail)?;
         file.reserve(entry.size_bytes()).map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
         Ok((file, held))
     }
 
-    fn read_journal(&mut self) -> io::Result<Vec<u8>> {
+    /// What the journal says of the data, which has its full size as long as the journal is its own.
+    fn read_journal(&mut self, size_bytes: u64) -> io::Result<Vec<u8>> {
         let journal = self.journal.get_mut().unwrap();
         let mut held = Vec::new();
+        if self.data.metadata()?.len() != size_bytes && !mutant::is_on("trust-a-journal-alone") {
+            // The data was published or dropped by an attempt that died before it removed the journal. What is claimed
+            // is not there; nothing may claim it once new data has its size.
+            if journal.metadata()?.len() > 0 {
+                journal.set_len(0)?;
+                journal.sync_data()?;
+            }
+            return Ok(held);
+        }
         if journal.metadata()?.len() <= JOURNAL_BYTES_MAX {
             journal.read_to_end(&mut held)?;
         }
@@ -87,7 +86,7 @@ impl LargeFile {
         }
         // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
         if !super::facts::is_memory_backed(self.data.as_fd()) {
-            match fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes) {
+            match retry_on_intr(|| fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes)) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(e) => {
@@ -96,7 +95,7 @@ impl LargeFile {
                 }
             }
         }
-        Ok(ftruncate(&self.data, size_bytes)?)
+        Ok(retry_on_intr(|| ftruncate(&self.data, size_bytes))?)
     }
 }
 
@@ -105,7 +104,7 @@ fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     let name = file_name(stem, "log");
     for _ in 0..3 {
         let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
-        match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+        match retry_on_intr(|| flock(&journal, FlockOperation::NonBlockingLockExclusive)) {
             // The attempt that held it may have removed it in between: then this descriptor is of a lost file.
             Ok(()) if fstat(&journal)?.st_nlink > 0 => return Ok(Some(File::from(journal))),
             Ok(()) => {}
@@ -169,7 +168,7 @@ impl StagedFile for LargeFile {
 
     fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
         let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
-        ftruncate(&self.data, entry.size_bytes()).map_err(fail)?;
+        retry_on_intr(|| ftruncate(&self.data, entry.size_bytes())).map_err(fail)?;
         fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
         if sync && !mutant::is_on("skip-large-sync") {
@@ -191,5 +190,51 @@ impl StagedFile for LargeFile {
         for name in [&self.data_name, &self.journal_name] {
             let _ = unlinkat(&self.staging.directory, name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::posix::{PosixSink, beneath};
+    use crate::sink::{PublishRule, Sink};
+    use model::{Entry, Generation, Kind, Name, ObjectId, Timestamp};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_journal_whose_data_was_published_claims_nothing_of_the_next_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let modified = Timestamp { seconds: 1, nanoseconds: 0 };
+        let entry = Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"large").unwrap(),
+            kind: Kind::File,
+            mode: 0o644,
+            generation: Generation { size_bytes: 5, modified, ..Generation::default() },
+        };
+        let open = || {
+            let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+            PosixSink::new(root.clone(), root, None)
+        };
+        let sink = open();
+        let (file, _) = sink.begin(&entry, "stem").unwrap();
+        file.write_at(0, b"whole").unwrap();
+        file.append_journal(b"all of it is there").unwrap();
+        let log = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path().join("stem.log");
+        let kept = log.with_file_name("kept");
+        std::fs::hard_link(&log, &kept).unwrap();
+        file.publish(&entry, PublishRule::Replace, false).unwrap();
+        // As a crash between the rename and the removal of the journal leaves it, and a removal of the file later on.
+        std::fs::rename(&kept, &log).unwrap();
+        std::fs::remove_file(dir.path().join("large")).unwrap();
+        drop((file, sink));
+        let sink = open();
+        // A sink that is open already has swept before.
+        let (other, _) = sink.begin(&entry, "other").unwrap();
+        std::fs::write(&log, "all of it is there").unwrap();
+        let (_, held) = sink.begin(&entry, "stem").unwrap();
+        assert_eq!(held, b"");
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
+        other.discard();
     }
 }

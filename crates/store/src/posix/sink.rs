@@ -22,7 +22,11 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
+
+/// The sticky bit of a directory that is not to have it in the end.
+const UNFINISHED: u32 = 0o1000;
 
 pub struct PosixSink {
     shared: Arc<Shared>,
@@ -35,6 +39,11 @@ pub(super) struct Shared {
     stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
     staging_parent: Arc<OwnedFd>,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
+    /// Where links are made before they get their names, by device number.
+    link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
+    /// Directories that an attempt which died has made and not given their final mode.
+    unfinished: Mutex<BTreeSet<u64>>,
+    is_closed: AtomicBool,
     /// Directories whose names changed since the last `sync_names`.
     changed_directories: Mutex<BTreeSet<u64>>,
     /// Held while names are being made durable, so that nobody takes them for done meanwhile. True after a failure, which
@@ -59,6 +68,9 @@ impl PosixSink {
             stagings: Mutex::default(),
             staging_parent: root,
             lanes: RwLock::default(),
+            link_lanes: Mutex::default(),
+            unfinished: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             changed_directories: Mutex::default(),
             names_failed: Mutex::default(),
             chmod,
@@ -98,6 +110,25 @@ impl Shared {
             (Some((mode, _)), _) => mode,
             (None, _) => entry.mode & 0o777 & !facts::umask(),
         }
+    }
+
+    /// The mode a directory is made with: writable for us until `finish_directory`, and never for more people than in the
+    /// end. One that is to change carries a mark, so that the next attempt knows it for an unfinished one.
+    fn first_mode_of(&self, entry: &Entry) -> u32 {
+        let mode = entry.mode & 0o777 | 0o700;
+        if mode & !facts::umask() == self.mode_of(entry) { mode } else { mode | UNFINISHED }
+    }
+
+    /// The lane for links on a file system: what it holds is swept like that of any lane.
+    fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
+        let mut link_lanes = self.link_lanes.lock().unwrap();
+        if let Some(lane) = link_lanes.get(&staging.device) {
+            return Ok(lane.clone());
+        }
+        let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
+        self.lanes.write().unwrap().push(lane.clone());
+        link_lanes.insert(staging.device, lane.clone());
+        Ok(lane)
     }
 
     /// Renames `name` in `from` to the entry's name in `directory`. Whoever calls it tells `changed` of it.
@@ -209,16 +240,23 @@ impl Sink for PosixSink {
 
     fn make_directory(&self, entry: &Entry) -> Result<()> {
         let parent = self.shared.open_directory(entry)?;
-        // Writable for us until `finish_directory`, and never for more people than in the end.
-        let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
-        let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), mode) {
+        let mode = self.shared.first_mode_of(entry);
+        let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there = beneath::open_child(parent.as_fd(), &entry.name);
-                there.map_err(|_| {
-                    let why = "a file or symbolic link stands where a directory is needed";
-                    Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), why)
+                let there = beneath::open_child(parent.as_fd(), &entry.name).map_err(|e| match e.raw_os_error() {
+                    Some(code) if [Errno::NOTDIR, Errno::LOOP].contains(&Errno::from_raw_os_error(code)) => {
+                        let why = "a file or symbolic link stands where a directory is needed";
+                        Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), why)
+                    }
+                    _ => self.error("open directory", entry, e),
                 })?;
+                let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
+                // The group bit may come from the directory above.
+                let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
+                if mode & UNFINISHED != 0 && is_ours && status.st_mode & 0o5777 == mode & !facts::umask() {
+                    self.shared.unfinished.lock().unwrap().insert(entry.id.0);
+                }
                 false
             }
             Err(e) => return Err(self.error("make directory", entry, e)),
@@ -241,15 +279,17 @@ impl Sink for PosixSink {
             return Ok(false);
         }
         let staging = self.shared.staging_for(&directory)?;
+        let lane = self.shared.link_lane(&staging)?;
+        let below = &lane.directory.directory;
         let name = std::ffi::CString::new(format!("link-{:016x}", super::staging::random())).expect("no NUL");
         let target = std::ffi::CString::new(&target[..]).map_err(|_| fail(Errno::INVAL))?;
-        symlinkat(&target, &staging.directory, &name).map_err(fail)?;
+        symlinkat(&target, below, &name).map_err(fail)?;
         let times = times_of(entry.generation.modified);
-        let _ = rustix::fs::utimensat(&staging.directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        let renamed = self.shared.rename(staging.directory.as_fd(), &name, directory.as_fd(), entry, rule);
+        let _ = rustix::fs::utimensat(below, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let renamed = self.shared.rename(below.as_fd(), &name, directory.as_fd(), entry, rule);
         match renamed {
             Ok(()) => self.shared.changed(entry.parent),
-            Err(_) => _ = unlinkat(&staging.directory, &name, AtFlags::empty()),
+            Err(_) => _ = unlinkat(below, &name, AtFlags::empty()),
         }
         renamed.map(|()| true)
     }
@@ -365,7 +405,8 @@ impl Sink for PosixSink {
     fn finish_directory(&self, entry: &Entry) -> Result<()> {
         let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
-        if self.shared.tree.is_fresh(entry.id.0) || self.shared.chmod.is_some() {
+        let is_unfinished = self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
+        if self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some() {
             fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         }
         self.shared.changed(entry.id);
@@ -376,14 +417,20 @@ impl Sink for PosixSink {
         if mutant::is_on("leave-staging") {
             return;
         }
-        let lanes = std::mem::take(&mut *self.shared.lanes.write().unwrap());
-        for lane in lanes {
-            lane.staging.remove_lane(&lane.directory);
+        // What a lane still holds stays for the second call, when the last lane is gone.
+        self.shared.lanes.write().unwrap().retain(|lane| !lane.staging.remove_lane(&lane.directory));
+        self.shared.link_lanes.lock().unwrap().clear();
+        let mut stagings = self.shared.stagings.lock().unwrap();
+        // A job that had nothing to stage removes what one that died has left (I20).
+        if !self.shared.is_closed.swap(true, Relaxed)
+            && stagings.is_empty()
+            && Staging::is_there(&self.shared.staging_parent)
+            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone())
+        {
+            stagings.insert(staging.device, Arc::new(staging));
         }
-        let stagings = self.shared.stagings.lock().unwrap();
-        stagings.values().for_each(|staging| staging.remove_if_empty());
-        if stagings.is_empty() {
-            Staging::sweep_left(&self.shared.staging_parent);
+        for staging in stagings.values() {
+            staging.remove_if_empty();
         }
     }
 

@@ -201,7 +201,7 @@ impl SourceLane for PosixSourceLane {
                 // because the generation is looked at afterwards.
                 Ok(n) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(fail(e)),
+                Err(e) => return Err(Error::at("read file", filled as u64, e)),
             }
         }
         let status = fstat(&file).map_err(fail)?;
@@ -227,7 +227,7 @@ impl SourceFile for PosixFile {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Error::new("read file", b"", e)),
+                Err(e) => return Err(Error::at("read file", offset + filled as u64, e)),
             }
         }
         Ok(filled)

@@ -9,15 +9,16 @@
 //! Invariants:
 //! - Staging is a real directory of this user with mode 0700; anything else of that name is refused (F044).
 //! - Names are created with O_EXCL; nothing of another attempt is written to unless its lock was won.
-//! - What no one has locked is removed: lanes at once, large objects `LARGE_KEPT_SECONDS` after their last change (I20).
+//! - What no one has locked is removed: lanes at once, and so one half of a large object's pair without the other; pairs
+//!   `LARGE_KEPT_SECONDS` after their last change (I20). A file's own time says nothing: it may be the source's already.
 
 use super::facts::STAGING_PREFIX;
 use super::{beneath, list};
 use crate::{Error, Result};
 use model::{FailureKind, Name, mutant};
 use os::fs::{mkdirat, openat, unlinkat};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
+use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,10 +40,16 @@ pub struct Staging {
 }
 
 impl Staging {
+    /// Whether an attempt, which may have died, has staging below `parent`.
+    pub fn is_there(parent: &OwnedFd) -> bool {
+        statat(parent, own_name().as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// Opens (or makes) the staging directory below `parent` and sweeps what dead attempts left.
     pub fn open(parent: Arc<OwnedFd>) -> Result<Staging> {
         let fail = |e: Errno| Error::new("make staging directory", STAGING_PREFIX, e);
-        let (user, name) = name_of_user();
+        let user = rustix::process::geteuid().as_raw();
+        let name = own_name();
         let (directory, status) = loop {
             match mkdirat(&parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -55,7 +62,7 @@ impl Staging {
             };
             // Users share the lock; the last one, which removes the directory, needs it alone. Whoever waited here
             // may hold a directory that is gone.
-            flock(&directory, FlockOperation::LockShared).map_err(fail)?;
+            retry_on_intr(|| flock(&directory, FlockOperation::LockShared)).map_err(fail)?;
             let status = fstat(&directory).map_err(fail)?;
             if status.st_nlink > 0 {
                 break (directory, status);
@@ -70,15 +77,6 @@ impl Staging {
         Ok(staging)
     }
 
-    /// Sweeps what dead attempts left below `parent`, for a job that had nothing to stage.
-    pub fn sweep_left(parent: &Arc<OwnedFd>) {
-        if beneath::open_child(parent.as_fd(), &name_of_user().1).is_ok()
-            && let Ok(staging) = Staging::open(parent.clone())
-        {
-            staging.remove_if_empty();
-        }
-    }
-
     /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.
     pub fn make_lane(&self) -> Result<LaneDirectory> {
         let fail = |e: Errno| Error::new("make staging directory", b"", e);
@@ -91,7 +89,7 @@ impl Staging {
                 Err(Errno::NOENT) => continue,
                 opened => opened.map_err(fail)?,
             };
-            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            match retry_on_intr(|| flock(&directory, FlockOperation::NonBlockingLockExclusive)) {
                 Err(Errno::WOULDBLOCK) => continue,
                 locked => locked.map_err(fail)?,
             }
@@ -102,9 +100,9 @@ impl Staging {
         Err(fail(Errno::BUSY))
     }
 
-    /// Removes a lane's directory if it is empty.
-    pub fn remove_lane(&self, lane: &LaneDirectory) {
-        let _ = unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR);
+    /// Removes a lane's directory if it is empty. False when it is not.
+    pub fn remove_lane(&self, lane: &LaneDirectory) -> bool {
+        matches!(unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT))
     }
 
     /// Removes the staging directory itself if nothing is in it and no one else uses it.
@@ -112,7 +110,14 @@ impl Staging {
         if flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;
         }
-        let _ = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR);
+        // One that is gone already has given its name to the staging of whoever came next.
+        if fstat(&self.directory).is_ok_and(|status| status.st_nlink == 0) {
+            return;
+        }
+        if unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR).is_err() {
+            // Others may come in meanwhile; a later call tries again.
+            let _ = flock(&self.directory, FlockOperation::Unlock);
+        }
     }
 
     fn sweep(&self) {
@@ -122,8 +127,8 @@ impl Staging {
                 let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
                 if is_directory && name.as_bytes().starts_with(b"lane-") {
                     self.sweep_lane(name);
-                } else if !is_directory && now - status.st_mtime > LARGE_KEPT_SECONDS && self.is_unlocked(name) {
-                    let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::empty());
+                } else if !is_directory && (now - status.st_ctime > LARGE_KEPT_SECONDS || !self.is_paired(name)) {
+                    self.remove_unlocked(name);
                 }
             }
             true
@@ -142,22 +147,37 @@ impl Staging {
         let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::REMOVEDIR);
     }
 
-    fn is_unlocked(&self, name: &Name) -> bool {
+    /// False for one half of a large object's pair that stands alone: a journal of what was published or dropped, or
+    /// data that nothing vouches for.
+    fn is_paired(&self, name: &Name) -> bool {
+        let other = match (name.as_bytes().strip_suffix(b".data"), name.as_bytes().strip_suffix(b".log")) {
+            (Some(stem), _) => [stem, b".log"].concat(),
+            (_, Some(stem)) => [stem, b".data"].concat(),
+            (None, None) => return true,
+        };
+        // A name too long for its other half to be one is none of ours.
+        let Ok(other) = Name::new(&other) else { return true };
+        !matches!(statat(&self.directory, other.as_c_str(), AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+    }
+
+    /// Removes a file of a large object unless an attempt works on it, which cannot begin meanwhile.
+    fn remove_unlocked(&self, name: &Name) {
         let log = match name.as_bytes().strip_suffix(b".data") {
             Some(stem) => Name::new(&[stem, b".log"].concat()).ok(),
             None => Some(name.clone()),
         };
-        log.and_then(|log| beneath::open_file(self.directory.as_fd(), &log).ok())
-            .is_none_or(|log| flock(&log, FlockOperation::NonBlockingLockExclusive).is_ok())
+        let lock = log.and_then(|log| beneath::open_file(self.directory.as_fd(), &log).ok());
+        if lock.as_ref().is_none_or(|log| flock(log, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+            let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::empty());
+        }
     }
 }
 
-/// This user, and the name of this user's staging.
-fn name_of_user() -> (u32, Name) {
-    let user = rustix::process::geteuid().as_raw();
+/// What this user's staging is called.
+fn own_name() -> Name {
     let mut name = STAGING_PREFIX.to_vec();
-    name.extend_from_slice(user.to_string().as_bytes());
-    (user, Name::new(&name).expect("prefix and digits are a name"))
+    name.extend_from_slice(rustix::process::geteuid().as_raw().to_string().as_bytes());
+    Name::new(&name).expect("prefix and digits are a name")
 }
 
 /// One lane's directory. Its files are numbered from 0.
@@ -222,6 +242,24 @@ mod tests {
         let second = open(dir.path()).unwrap();
         assert!(openat(&second.directory, &live_name, OFlags::DIRECTORY, Mode::empty()).is_ok());
         assert_eq!(openat(&second.directory, &dead_name, OFlags::DIRECTORY, Mode::empty()).err(), Some(Errno::NOENT));
+    }
+
+    #[test]
+    fn half_a_pair_is_swept_and_a_pair_is_not_however_old_its_source_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let staging = open(dir.path()).unwrap();
+        let make = |name: &std::ffi::CStr| {
+            let file =
+                openat(&staging.directory, name, OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
+            // As a sealed file is: with the time of a source of 1970.
+            let long_ago = crate::posix::sink::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
+            rustix::fs::futimens(&file, &long_ago).unwrap();
+        };
+        [c"a.data", c"a.log", c"b.data", c"c.log"].map(make);
+        let is_there = |name: &std::ffi::CStr| statat(&staging.directory, name, AtFlags::empty()).is_ok();
+        open(dir.path()).unwrap();
+        assert!(is_there(c"a.data") && is_there(c"a.log"));
+        assert!(!is_there(c"b.data") && !is_there(c"c.log"));
     }
 
     #[test]

@@ -1,0 +1,406 @@
+//! `trial kill`: `kill -9` of the real program before and after every call that changes storage, for every part it plays.
+//!
+//! A first run counts the durable calls of the victim. Then each trial kills it at one of them, checks what is visible
+//! (I1, I5), starts what died again, gives the same command again, and checks everything (I6, I7, I20). A double kill
+//! dies again while it recovers.
+//!
+//! A sender changes next to nothing: its points are the calls that read the source as well.
+//!
+//! The order of calls differs from run to run, because threads do: a point is the n-th durable call, and a run that has
+//! fewer is inert.
+
+use crate::calls::{CALLS, Seen, durable_numbers};
+use crate::check;
+use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::process::{Ended, Tracing};
+use crate::record::{Outcome, Tally};
+use crate::sys::{Answer, Moment};
+use crate::{large, pool, tree};
+use anyhow::Result;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    ground: GroundArgs,
+    /// Every point, before and after, of every part
+    #[arg(long)]
+    all: bool,
+    /// Every K-th point instead of random ones
+    #[arg(long, value_name = "K")]
+    every: Option<u64>,
+    /// Random points
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    trials: u64,
+    /// Trials with a second kill during recovery; every fourth of them has a third one
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    double: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Trials at the same time
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+    /// One trial: which part dies
+    #[arg(long, requires = "point")]
+    case: Option<Case>,
+    /// One trial: at which durable call; given again, the recovery dies there
+    #[arg(long, value_name = "N:before|N:after", requires = "case")]
+    point: Vec<Point>,
+    /// Instead, one copy of 2 GiB and 20,000 files, killed ten times on both sides
+    #[arg(long)]
+    large: bool,
+}
+
+/// Even a recovery that has nothing to do opens its state and looks at the destination.
+const POINTS_OF_A_RECOVERY_MIN: u64 = 8;
+
+/// Which program dies, and what it does in the copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Case {
+    /// The endpoint, while a client sends to it
+    PushReceiver,
+    /// The client that sends
+    PushSender,
+    /// The client that fetches
+    PullReceiver,
+    /// The endpoint, while a client fetches from it
+    PullSender,
+}
+
+pub const CASES: [Case; 4] = [Case::PushReceiver, Case::PushSender, Case::PullReceiver, Case::PullSender];
+
+impl Case {
+    pub fn direction(self) -> Direction {
+        match self {
+            Case::PushReceiver | Case::PushSender => Direction::Push,
+            Case::PullReceiver | Case::PullSender => Direction::Pull,
+        }
+    }
+
+    pub fn is_endpoint(self) -> bool {
+        matches!(self, Case::PushReceiver | Case::PullSender)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::PushReceiver => "push-receiver",
+            Case::PushSender => "push-sender",
+            Case::PullReceiver => "pull-receiver",
+            Case::PullSender => "pull-sender",
+        }
+    }
+}
+
+/// The n-th durable call, counted from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    n: u64,
+    is_after: bool,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.n, if self.is_after { "after" } else { "before" })
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Point, String> {
+        let wrong = || format!("{text:?} is not a point such as 17:before or 17:after");
+        let (n, moment) = text.split_once(':').ok_or_else(wrong)?;
+        let is_after = match moment {
+            "before" => false,
+            "after" => true,
+            _ => return Err(wrong()),
+        };
+        Ok(Point { n: n.parse().map_err(|_| wrong())?, is_after })
+    }
+}
+
+/// What the tracer saw of a victim.
+#[derive(Default)]
+pub struct Watched {
+    counted: u64,
+    /// The call at which it was killed.
+    hit: Option<String>,
+}
+
+struct Plan {
+    case: Case,
+    points: Vec<Point>,
+}
+
+/// What a trial measured.
+struct Measured {
+    bytes_passed: u64,
+    recovery_ms: u128,
+}
+
+pub fn run(args: &Args) -> Result<Tally> {
+    if args.large {
+        return large::run(&args.ground, args.seed);
+    }
+    let started = Instant::now();
+    let ground = Ground::new(&args.ground, "1MiB", tree::fill_source)?;
+    let mut tally = Tally::new("trial kill --all --double 1000");
+    let mut baselines = Vec::new();
+    for case in CASES.into_iter().filter(|case| args.case.is_none_or(|only| only == *case)) {
+        let (points, bytes_passed) = count(&ground, case)?;
+        tally.figures.insert(format!("durable calls of {}", case.name()), points.to_string());
+        baselines.push((case, points, bytes_passed));
+    }
+    let plans = plans(args, &baselines);
+    let results = Mutex::new((tally, Vec::new()));
+    pool::run(args.jobs, &plans, |plan| {
+        let trial = trial(&ground, plan);
+        let (tally, figures) = &mut *results.lock().unwrap();
+        let (outcome, measured) = match trial {
+            Ok(found) => found,
+            Err(e) => (Outcome::Violated(format!("the trial could not be carried out: {e:#}")), None),
+        };
+        let fault = if plan.points.len() > 1 { "F088" } else { "F087" };
+        tally.count(&class(plan), &[fault], &outcome, &replay(plan));
+        figures.extend(measured.map(|measured| (plan.case, plan.points.len(), measured)));
+    });
+    let (mut tally, figures) = results.into_inner().unwrap();
+    tell_figures(&mut tally, &figures, &baselines);
+    tally.seconds = started.elapsed().as_secs_f64();
+    Ok(tally)
+}
+
+fn class(plan: &Plan) -> String {
+    match plan.points.len() {
+        1 => format!("kill -9, {}", plan.case.name()),
+        n => format!("kill -9 {n} times, {}", plan.case.name()),
+    }
+}
+
+fn replay(plan: &Plan) -> String {
+    let points: Vec<_> = plan.points.iter().map(|point| format!("--point {point}")).collect();
+    format!("trial kill --case {} {}", plan.case.name(), points.join(" "))
+}
+
+/// The trials that were asked for.
+fn plans(args: &Args, counted: &[(Case, u64, u64)]) -> Vec<Plan> {
+    if let Some(case) = args.case {
+        return vec![Plan { case, points: args.point.clone() }];
+    }
+    let mut random = Random::new(args.seed);
+    let mut plans = Vec::new();
+    let step = if args.all { Some(1) } else { args.every };
+    if let Some(step) = step {
+        for (case, points, _) in counted {
+            let points = (1..=*points).step_by(step.max(1) as usize);
+            let both = points.flat_map(|n| [false, true].map(|is_after| Point { n, is_after }));
+            plans.extend(both.map(|point| Plan { case: *case, points: vec![point] }));
+        }
+    }
+    let singles = if step.is_some() { 0 } else { args.trials };
+    for i in 0..singles + args.double {
+        let (case, points, _) = counted[random.below(counted.len() as u64) as usize];
+        let first = point(&mut random, points);
+        let mut at = vec![first];
+        if i >= singles {
+            // A recovery has less to do, the less the later the first kill came.
+            let left = (points - first.n).max(POINTS_OF_A_RECOVERY_MIN);
+            at.push(point(&mut random, left));
+            if i % 4 == 0 {
+                at.push(point(&mut random, left));
+            }
+        }
+        plans.push(Plan { case, points: at });
+    }
+    plans
+}
+
+fn point(random: &mut Random, points: u64) -> Point {
+    Point { n: 1 + random.below(points), is_after: random.below(2) == 1 }
+}
+
+/// Counts the durable calls of a victim in a run without faults, and the bytes that it takes.
+fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
+    let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
+    let watched = Arc::new(Mutex::new(Watched::default()));
+    let mut held = killed(&mut bed, case, None, &watched)?;
+    if held.is_ok() {
+        // The second run of the same command skips everything; what it costs is a part of recovering.
+        held = recovered(&mut bed)?;
+    }
+    if let Err(why) = held {
+        anyhow::bail!("{} without any fault: {why}", case.name());
+    }
+    let counted = watched.lock().unwrap().counted;
+    let (up, down) = bed.relay.passed();
+    Ok((counted, up + down))
+}
+
+fn trial(ground: &Ground, plan: &Plan) -> Result<(Outcome, Option<Measured>)> {
+    let mut bed = Bed::new(ground, plan.case.direction(), tree::fill_older)?;
+    let mut hits = Vec::new();
+    for point in &plan.points {
+        let watched = Arc::new(Mutex::new(Watched::default()));
+        let held = killed(&mut bed, plan.case, Some(*point), &watched)?;
+        let hit = watched.lock().unwrap().hit.take();
+        let is_inert = hit.is_none();
+        hits.extend(hit);
+        if let Err(why) = held {
+            return Ok((Outcome::Violated(format!("{why}; killed at: {}", hits.join(", "))), None));
+        }
+        if is_inert {
+            return Ok((Outcome::Inert, None));
+        }
+    }
+    let started = Instant::now();
+    if let Err(why) = recovered(&mut bed)? {
+        return Ok((Outcome::Violated(format!("recovery: {why}; killed at: {}", hits.join(", "))), None));
+    }
+    let (up, down) = bed.relay.passed();
+    Ok((Outcome::Survived, Some(Measured { bytes_passed: up + down, recovery_ms: started.elapsed().as_millis() })))
+}
+
+/// One run in which the victim dies at the point, and what must hold right after it.
+fn killed(
+    bed: &mut Bed<'_>,
+    case: Case,
+    point: Option<Point>,
+    watched: &Arc<Mutex<Watched>>,
+) -> Result<Result<(), String>> {
+    let tracing = watch(bed, case, point, watched.clone());
+    let (client, endpoint) = if case.is_endpoint() {
+        let mut client = None;
+        if bed.serve(Some(tracing))? && bed.enrol()?.is_ok() {
+            client = Some(bed.copy(None)?.wait(PATIENCE)?);
+        }
+        // Ended in order, so that its last calls are points too.
+        (client, Some(bed.stop()?))
+    } else {
+        if bed.endpoint.is_none() {
+            if !bed.serve(None)? {
+                return Ok(Err("the endpoint did not start".to_owned()));
+            }
+            if let Err(why) = bed.enrol()? {
+                return Ok(Err(format!("the client could not enrol: {why}")));
+            }
+        }
+        (Some(bed.copy(Some(tracing))?.wait(PATIENCE)?), None)
+    };
+    Ok(judge(bed, client, endpoint))
+}
+
+/// What must hold at every instant, and what the programs may have said.
+fn judge(bed: &Bed<'_>, client: Option<Option<Ended>>, endpoint: Option<Option<Ended>>) -> Result<(), String> {
+    bed.check_half_done()?;
+    for ended in [&client, &endpoint].into_iter().flatten() {
+        match ended {
+            None => return Err(format!("hang: a program did not end within {} s", PATIENCE.as_secs())),
+            Some(ended) => check_words(&ended.errors)?,
+        }
+    }
+    let Some(Some(Ended { code: Some(code), output, .. })) = &client else { return Ok(()) };
+    // Nothing is printed by a copy that could not begin.
+    if !output.is_empty() {
+        check::done(output, *code, bed.ground.objects())?;
+    }
+    match code {
+        0 => bed.check_complete(),
+        _ => Ok(()),
+    }
+}
+
+/// Starts again what died, gives the same command again, and checks everything.
+fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
+    if bed.endpoint.is_none() && !bed.serve(None)? {
+        let said = bed.buried()?.map_or(String::new(), |ended| ended.errors);
+        return Ok(Err(format!("the endpoint did not start again: {said}")));
+    }
+    if let Err(why) = bed.enrol()? {
+        return Ok(Err(format!("the client could not enrol: {why}")));
+    }
+    let client = bed.copy(None)?.wait(PATIENCE)?;
+    let endpoint = bed.stop()?;
+    if let Some(Ended { code, errors, .. }) = &client
+        && *code != Some(0)
+    {
+        return Ok(Err(format!("the same command ended with {code:?}: {}", errors.trim())));
+    }
+    if let Some(Ended { code, errors, .. }) = &endpoint
+        && *code != Some(0)
+    {
+        return Ok(Err(format!("the endpoint ended with {code:?}: {}", errors.trim())));
+    }
+    Ok(judge(bed, Some(client), Some(endpoint)).and_then(|()| match bed.staged().first() {
+        Some(left) => Err(format!("I20: {} is left", left.strip_prefix(&bed.dir).unwrap_or(left).display())),
+        None => Ok(()),
+    }))
+}
+
+/// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.
+fn watch(bed: &Bed<'_>, case: Case, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> Tracing {
+    let is_sender = matches!(case, Case::PushSender | Case::PullSender);
+    let each = move |seen: &Seen| {
+        if seen.moment != Moment::Before {
+            return Answer::Kill;
+        }
+        if !(seen.is_durable() || is_sender && seen.is_reading()) {
+            return Answer::GoOn;
+        }
+        let mut watched = watched.lock().unwrap();
+        watched.counted += 1;
+        match point {
+            Some(point) if watched.counted == point.n => {
+                watched.hit = Some(format!("{} of {:?} {}", seen.call, seen.area, seen.path.display()));
+                if point.is_after { Answer::StopAfter } else { Answer::Kill }
+            }
+            _ => Answer::GoOn,
+        }
+    };
+    let numbers = if is_sender { CALLS.iter().map(|call| call.number).collect() } else { durable_numbers() };
+    Tracing { numbers, areas: bed.areas(), each: Box::new(each) }
+}
+
+/// Bytes sent again (I10) and the time of recovery, by part and number of kills.
+fn tell_figures(tally: &mut Tally, found: &[(Case, usize, Measured)], baselines: &[(Case, u64, u64)]) {
+    for (case, _, baseline) in baselines {
+        for (is_double, what) in [(false, "one kill"), (true, "two kills or more")] {
+            let of_case: Vec<_> = found.iter().filter(|(c, kills, _)| c == case && (*kills > 1) == is_double).collect();
+            if of_case.is_empty() {
+                continue;
+            }
+            let again = of_case.iter().map(|(_, _, m)| m.bytes_passed.saturating_sub(*baseline));
+            let recovery = of_case.iter().map(|(_, _, m)| m.recovery_ms as u64);
+            let name = case.name();
+            tally.figures.insert(format!("bytes sent again, {name}, {what}"), spread(again.collect()));
+            tally.figures.insert(format!("recovery in ms, {name}, {what}"), spread(recovery.collect()));
+        }
+    }
+}
+
+fn spread(mut values: Vec<u64>) -> String {
+    values.sort_unstable();
+    let mean = values.iter().sum::<u64>() / values.len() as u64;
+    let p99 = values[(values.len() * 99).div_ceil(100) - 1];
+    format!("mean {mean}, p99 {p99}, max {}, of {}", values[values.len() - 1], values.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_reads_back_as_it_is_shown() {
+        for text in ["17:before", "1:after"] {
+            assert_eq!(text.parse::<Point>().unwrap().to_string(), text);
+        }
+        assert!("17".parse::<Point>().is_err() && "x:after".parse::<Point>().is_err());
+    }
+
+    #[test]
+    fn the_spread_of_few_values_is_among_them() {
+        assert_eq!(spread(vec![5]), "mean 5, p99 5, max 5, of 1");
+        assert_eq!(spread((1..=200).rev().collect()), "mean 100, p99 198, max 200, of 200");
+    }
+}
