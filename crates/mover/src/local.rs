@@ -162,9 +162,8 @@ impl Lane<'_> {
         loop {
             self.target.clock.enter(Stage::Scan);
             let clock = &mut self.target.clock;
-            let work = self.sender.claim(self.number, &mut |is_credit| {
-                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
-            });
+            let mut on_wait = |is_credit| clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let work = self.sender.claim(self.number, &mut on_wait, &mut || false);
             let Some(work) = work else { return Ok(()) };
             match work {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,

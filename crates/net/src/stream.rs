@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use model::Pin;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -27,7 +27,7 @@ use crate::record::{
     ALERT_RECORD_BYTES, HEADER_BYTES, KEY_UPDATE_RECORD_BYTES, PLAINTEXT_BYTES_MAX, RecordError, RecordLayer,
     SEALED_BYTES_MAX,
 };
-use crate::socket::{TcpInfo, wait_until};
+use crate::socket::{TcpInfo, timespec, wait_until};
 use crate::tls::Connection;
 
 /// Records that leave in one system call: a block of 128 KiB and its header. Over loopback, 4, 5 and 16 cost the same
@@ -147,6 +147,15 @@ impl DataStream {
         self.write_outgoing(sealed)?;
         self.is_send_closed = true;
         self.socket.tcp.shutdown(Shutdown::Write)
+    }
+
+    /// Whether the connection ended or failed, as far as is known without waiting. Who only sends, and has nothing to send,
+    /// would not notice otherwise.
+    pub fn is_lost(&self) -> bool {
+        let lost = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut sockets = [PollFd::new(&self.socket.tcp, PollFlags::RDHUP)];
+        let now = timespec(Duration::ZERO);
+        rustix::event::poll(&mut sockets, Some(&now)).is_ok_and(|_| sockets[0].revents().intersects(lost))
     }
 
     /// A handle for other threads, with which they end this stream's waiting or sample its TCP_INFO.

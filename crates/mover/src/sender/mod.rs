@@ -126,7 +126,7 @@ impl SendJob {
                 let held_bytes = self.book.lock().unwrap().split.want(&want.runs, &want.extents)?;
                 count(&self.progress.counters.bytes_resumed, held_bytes);
             }
-            Message::Settled(settled) => self.settled(settled),
+            Message::Settled(settled) => self.settled(settled)?,
             Message::Held(held) => {
                 let mut book = self.book.lock().unwrap();
                 held.extents.iter().for_each(|record| book.split.held(record));
@@ -164,7 +164,8 @@ impl SendJob {
         self.work.notify_all();
     }
 
-    fn settled(&self, settled: Settled) {
+    fn settled(&self, settled: Settled) -> Result<(), Refusal> {
+        split::check_counts(settled.published.iter().chain(&settled.skipped))?;
         let counters = &self.progress.counters;
         let mut delivered = Vec::new();
         let mut failures = Vec::new();
@@ -201,6 +202,7 @@ impl SendJob {
             observer.delivered(&delivered);
         }
         self.finish_if_complete();
+        Ok(())
     }
 
     /// The digest of a delivered object from what its lanes read; where an earlier attempt moved a part, from the receiver.
@@ -307,9 +309,14 @@ impl SendJob {
         }
     }
 
-    /// The next unit of work, waiting for it; `None` when the job is over. `on_wait` hears whether the receiver has to
-    /// confirm something before there is work.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
+    /// The next unit of work, waiting for it; `None` when the job is over, or when `is_lost` says of a lane that waited for
+    /// long that it can do no more. `on_wait` hears whether the receiver has to confirm something before there is work.
+    pub(crate) fn claim(
+        &self,
+        lane: u32,
+        on_wait: &mut dyn FnMut(bool),
+        is_lost: &mut dyn FnMut() -> bool,
+    ) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
             if self.end.is_set() {
@@ -321,7 +328,12 @@ impl SendJob {
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
             }
-            book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
+            let (held, waited) = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap();
+            book = held;
+            // What the lane has sent may have been lost with its stream, and everyone may be waiting for just that.
+            if waited.timed_out() && is_lost() {
+                return None;
+            }
         }
     }
 

@@ -89,10 +89,15 @@ impl<'a> Lane<'a> {
     fn run(&mut self) -> io::Result<()> {
         loop {
             self.clock.enter(Stage::Scan);
-            let clock = &mut self.clock;
-            let work = self.job.claim(self.number, &mut |is_credit| {
-                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let (clock, stream, mut is_lost) = (&mut self.clock, &self.stream, false);
+            let mut on_wait = |is_credit| clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let work = self.job.claim(self.number, &mut on_wait, &mut || {
+                is_lost = stream.is_lost();
+                is_lost
             });
+            if is_lost {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
             match work {
                 Some(Work::Files { batch, range }) => self.send_files(&batch, range)?,
                 Some(Work::Chunk { batch, index, extent }) => self.send_chunk(&batch.objects[index], extent)?,
