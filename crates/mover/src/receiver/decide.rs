@@ -105,6 +105,8 @@ struct Answer {
     outcome: Outcome,
     /// Links that were made: settled without a digest.
     links: Vec<u64>,
+    /// Settled by being described.
+    directories: u64,
 }
 
 impl Decide<'_> {
@@ -143,6 +145,8 @@ impl Decide<'_> {
             let runs = runs_of(answer.wanted);
             job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
         }
+        // They used up credit like every entry, and nothing else gives it back.
+        job.count_settled(answer.directories);
         if !answer.links.is_empty() {
             count(&job.progress.counters.files_done, answer.links.len() as u64);
             job.count_settled(answer.links.len() as u64);
@@ -157,7 +161,10 @@ impl Decide<'_> {
     fn entry(&mut self, mut entry: Entry, is_open_ended: bool, answer: &mut Answer) -> Option<Expected> {
         let counters = &self.job.progress.counters;
         match entry.kind {
-            Kind::Directory => count(&counters.directories, 1),
+            Kind::Directory => {
+                answer.directories += 1;
+                count(&counters.directories, 1);
+            }
             _ => count(&counters.files_listed, 1),
         }
         count(&counters.bytes_listed, entry.size_bytes());
