@@ -5,6 +5,9 @@
 //!
 //! Not part of the product: nothing of it is linked into `thalweg`.
 
+mod flips;
+mod fuzz;
+mod paths;
 mod record;
 
 use clap::{Parser, Subcommand};
@@ -23,12 +26,22 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// Swap directories and names for links while storage calls run (F042-F045)
+    Paths(paths::Arguments),
+    /// Flip single bits at six stages between the source's digest and the final name (F075)
+    Flips(flips::Arguments),
+    /// Fuzz what comes from peers, disks and people
+    Fuzz(fuzz::Arguments),
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (name, ran): (&str, anyhow::Result<Tally>) = match arguments.command {};
-    #[allow(unreachable_code)]
+    let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
+        Command::Paths(arguments) => ("paths", paths::run(arguments)),
+        Command::Flips(arguments) => ("flips", flips::run(arguments)),
+        Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),
+    };
     finish(name, ran, arguments.out.as_deref())
 }
 
