@@ -10,7 +10,7 @@ use crate::record::{Outcome as Verdict, Tally};
 use anyhow::{Context, Result};
 use model::DigestAlgorithm;
 use net::DataStream;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
@@ -126,7 +126,7 @@ pub fn content(bed: &Bed, flips: u64, tally: &mut Tally) -> Result<()> {
         (Which::Payload, "bit flip a: sender's buffer after the digest"),
         (Which::PayloadAndDigest, "bit flip b: receiver's frame before verification"),
     ] {
-        let (mut done, mut round) = (0, 0);
+        let (mut done, mut round) = (0u64, 0u64);
         while done < flips {
             let algorithm = if round.is_multiple_of(2) { DigestAlgorithm::Crc64Nvme } else { DigestAlgorithm::Blake3 };
             let tap = Tap::new(which, algorithm, bed.seed.wrapping_add(round << 20));
@@ -156,22 +156,30 @@ struct Ends {
     finished: u64,
     refused: u64,
     stalled: u64,
+    /// What the errors said, each once.
+    said: BTreeSet<String>,
 }
 
 impl Ends {
     fn count(&mut self, end: &End) {
         match end {
             End::Finished => self.finished += 1,
-            End::Refused(_) => self.refused += 1,
+            End::Refused(why) => {
+                self.refused += 1;
+                self.said.insert(why.clone());
+            }
             End::Stalled | End::Cut => self.stalled += 1,
         }
     }
 
     fn text(&self) -> String {
         format!(
-            "{} jobs finished at once, {} ended with an error, {} waited until no progress was seen; each that did not \
+            "{} jobs finished at once, {} ended with an error (of {} kinds), {} waited until no progress was seen; each that did not \
              finish left nothing wrong and was whole after its next run",
-            self.finished, self.refused, self.stalled
+            self.finished,
+            self.refused,
+            self.said.len(),
+            self.stalled
         )
     }
 }

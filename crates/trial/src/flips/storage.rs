@@ -113,7 +113,7 @@ pub fn buffer_and_file(bed: &Bed, flips: u64, tally: &mut Tally) -> Result<()> {
         [(Stage::Buffer, "c: receiver's buffer after verification"), (Stage::File, "d: staged file on its storage")]
     {
         let class = format!("bit flip {name}, --verify reread");
-        let (mut done, mut round) = (0, 0);
+        let (mut done, mut round) = (0u64, 0u64);
         while done < flips {
             let seed = bed.seed.wrapping_add(round << 20);
             let (made, is_finished, found) = copy(bed, stage, Verify::Reread, seed)?;
