@@ -27,6 +27,25 @@ pub struct Endpoint {
     pub added: String,
 }
 
+impl Endpoint {
+    /// Reads the content of the file of this name.
+    pub fn parse(name: &str, content: &[u8]) -> Result<Endpoint> {
+        check_name(name)?;
+        parse(Path::new(name), content, name)
+    }
+
+    /// The content of its file.
+    pub fn to_text(&self) -> String {
+        let record = Record {
+            name: self.name.clone(),
+            addresses: self.addresses.clone(),
+            pin: self.pin.to_string(),
+            added: self.added.clone(),
+        };
+        toml::to_string(&record).expect("texts and a list of texts have a TOML form")
+    }
+}
+
 /// What to do when the name is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replace {
@@ -49,15 +68,9 @@ impl EndpointBook {
     pub fn add(&self, endpoint: &Endpoint, replace: Replace) -> Result<()> {
         self.may_add(&endpoint.name, endpoint.pin, replace)?;
         paths::make_private_directory(&self.directory)?;
-        let record = Record {
-            name: endpoint.name.clone(),
-            addresses: endpoint.addresses.clone(),
-            pin: endpoint.pin.to_string(),
-            added: endpoint.added.clone(),
-        };
-        let text = toml::to_string(&record).expect("texts and a list of texts have a TOML form");
         let path = self.path(&endpoint.name);
-        private_file::write(&path, text.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
+        private_file::write(&path, endpoint.to_text().as_bytes(), Existing::Replace)
+            .map_err(|e| Error::of_file("write", &path, e))
     }
 
     /// Whether `add` would be allowed, to know it before a ticket is redeemed.

@@ -271,8 +271,7 @@ impl ChunkHasher {
     pub fn finish(self, is_whole: bool) -> Digest {
         match self.0 {
             State::Crc(crc) => Digest::Crc64Nvme(crc.finalize()),
-            // Nothing is no subtree; a peer can claim it all the same.
-            // It has no offset either, which `finalize` would insist on.
+            // Nothing is no subtree, wherever it begins; a peer can claim it all the same.
             State::Blake3(hasher) if hasher.count() == 0 => Digest::Blake3(*blake3::hash(b"").as_bytes()),
             State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
             State::Blake3(hasher) => Digest::Blake3(hasher.finalize_non_root()),
@@ -284,6 +283,15 @@ impl ChunkHasher {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_chunk_has_a_digest_wherever_a_peer_says_it_begins() {
+        for algorithm in [DigestAlgorithm::Crc64Nvme, DigestAlgorithm::Blake3] {
+            for (start, is_whole) in [(0, true), (0, false), (1 << 20, false)] {
+                assert_eq!(ChunkHasher::new(algorithm, start).finish(is_whole), algorithm.of_object(b""));
+            }
+        }
+    }
 
     fn chunked(algorithm: DigestAlgorithm, bytes: &[u8], chunk_bytes: u64) -> Digest {
         let size = bytes.len() as u64;

@@ -75,6 +75,12 @@ impl ExtentSet {
         extent.is_empty() || self.extents.get(at).is_some_and(|e| e.start <= extent.start && extent.end <= e.end)
     }
 
+    /// True when any byte of the extent is there.
+    pub fn overlaps(&self, extent: Extent) -> bool {
+        let at = self.extents.partition_point(|e| e.end <= extent.start);
+        !extent.is_empty() && self.extents.get(at).is_some_and(|e| e.start < extent.end)
+    }
+
     pub fn length(&self) -> u64 {
         self.extents.iter().map(Extent::length).sum()
     }
@@ -126,6 +132,7 @@ mod tests {
                 let extent = Extent::from_length(start, length).unwrap();
                 let range = start as usize..(start + length) as usize;
                 let free = bits[range.clone()].iter().all(|b| !b);
+                prop_assert_eq!(set.overlaps(extent), !free);
                 prop_assert_eq!(set.insert(extent), free);
                 if free {
                     bits[range.clone()].fill(true);

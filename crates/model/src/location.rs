@@ -3,6 +3,7 @@
 //! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | - | gen:COUNTxSIZE | null:`. As in rsync and scp a colon before the first slash names another host;
 //! `./a:b` is a local file. Whether NAME is a configured endpoint is the caller's question.
 
+use crate::name::Escaped;
 use crate::synthetic::{self, Generated};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -34,7 +35,7 @@ pub enum Location {
 pub enum LocationError {
     #[error("a location must not be empty")]
     Empty,
-    #[error("{0}:// locations are not supported; use a path, NAME:PATH or tw://ADDR:PORT/PATH")]
+    #[error("{}:// locations are not supported; use a path, NAME:PATH or tw://ADDR:PORT/PATH", Escaped(.0.as_bytes()))]
     Scheme(String),
     #[error("the address in {0:?} is not ADDR:PORT")]
     Address(String),
@@ -119,12 +120,12 @@ fn is_port((host, port): (&str, &str)) -> bool {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = crate::name::Escaped(self.path());
+        let path = Escaped(self.path());
         match self {
             Location::Generated(generated) => write!(f, "{generated}"),
             Location::Pipe | Location::Null | Location::Local(_) => write!(f, "{path}"),
-            Location::Named { name, .. } => write!(f, "{name}:{path}"),
-            Location::Address { address, .. } => write!(f, "tw://{address}/{path}"),
+            Location::Named { name, .. } => write!(f, "{}:{path}", Escaped(name.as_bytes())),
+            Location::Address { address, .. } => write!(f, "tw://{}/{path}", Escaped(address.as_bytes())),
         }
     }
 }
@@ -150,6 +151,14 @@ mod tests {
         assert!(matches!(parse("gen:3"), Err(LocationError::Generated(_))));
         assert_eq!(parse("null:"), Ok(Location::Null));
         assert!(parse("far:null:").unwrap().is_synthetic() && !parse("./null:").unwrap().is_synthetic());
+    }
+
+    #[test]
+    fn what_is_shown_holds_no_control_characters() {
+        for text in ["a\x1b[2J:x", "tw://a\x07:1/x", "./a\nb", "\u{9b}s://x"] {
+            let shown = parse(text).map_or_else(|e| e.to_string(), |location| location.to_string());
+            assert!(shown.chars().all(|c| !c.is_control()), "{shown:?}");
+        }
     }
 
     #[test]

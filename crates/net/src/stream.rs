@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use model::Pin;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -27,7 +27,7 @@ use crate::record::{
     ALERT_RECORD_BYTES, HEADER_BYTES, KEY_UPDATE_RECORD_BYTES, PLAINTEXT_BYTES_MAX, RecordError, RecordLayer,
     SEALED_BYTES_MAX,
 };
-use crate::socket::{TcpInfo, wait_until};
+use crate::socket::{TcpInfo, timespec, wait_until};
 use crate::tls::Connection;
 
 /// Records that leave in one system call: a block of 128 KiB and its header. Over loopback, 4, 5 and 16 cost the same
@@ -156,7 +156,7 @@ impl DataStream {
         }
         let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut socket = [PollFd::new(&self.socket.tcp, PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let now = timespec(Duration::ZERO);
         rustix::event::poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().intersects(ended)
     }
 

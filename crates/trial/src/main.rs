@@ -7,6 +7,9 @@
 
 mod museum;
 mod mutate;
+mod flips;
+mod fuzz;
+mod paths;
 mod record;
 mod report;
 mod simulate;
@@ -57,6 +60,12 @@ enum Command {
     Errno(errno::Args),
     /// Copies all the time, and a fault now and then
     Soak(soak::Args),
+    /// Swap directories and names for links while storage calls run (F042-F045)
+    Paths(paths::Arguments),
+    /// Flip single bits at six stages between the source's digest and the final name (F075)
+    Flips(flips::Arguments),
+    /// Fuzz what comes from peers, disks and people
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +79,9 @@ fn main() -> ExitCode {
         Command::Kill(args) => ("kill", kill::run(args)),
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
+        Command::Paths(arguments) => ("paths", paths::run(arguments)),
+        Command::Flips(arguments) => ("flips", flips::run(arguments)),
+        Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),
     };
     finish(name, ran, arguments.out.as_deref())
 }

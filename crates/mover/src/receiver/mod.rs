@@ -57,8 +57,9 @@ pub struct ReceiveJob {
     decider: Decider,
     committer: Committer,
     pub write_engine: WriteEngine,
-    /// How often an object was asked for again.
-    tries: Mutex<HashMap<u64, u32>>,
+    /// How often an object, or the chunk of it that starts there, was asked for again: the chunks of a large object do not
+    /// use up one another's tries.
+    tries: Mutex<HashMap<(u64, u64), u32>>,
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
     granted_at: AtomicU64,
@@ -256,6 +257,7 @@ impl ReceiveJob {
         if let Some(large) = slot.large {
             large.discard();
         }
+        // Only what was open: a sender must not raise its own credit by giving up what it never described.
         self.count_settled(1);
     }
 
@@ -347,7 +349,7 @@ impl ReceiveJob {
         let id = listed.expected(index).entry.id.0;
         let tries = {
             let mut tries = self.tries.lock().unwrap();
-            let tries = tries.entry(id).or_default();
+            let tries = tries.entry((id, extent.map_or(0, |extent| extent.start))).or_default();
             *tries += 1;
             *tries
         };

@@ -27,6 +27,7 @@ pub struct Large {
     pub size_bytes: u64,
     pub is_open_ended: bool,
     pub rule: PublishRule,
+    chunk_bytes: u64,
     stem: String,
     path: Vec<u8>,
     listed: OnceLock<(Arc<Listed>, usize)>,
@@ -64,6 +65,7 @@ impl Large {
             size_bytes: entry.size_bytes(),
             is_open_ended,
             rule,
+            chunk_bytes: options.chunk_bytes,
             stem: resume::stem(&path, entry, options.digest, options.chunk_bytes),
             path,
             listed: OnceLock::new(),
@@ -139,9 +141,15 @@ impl Large {
         state.held = held;
     }
 
+    /// Whether a chunk is to be dropped: it is here, or the object needs no more. Of an open-ended object a peer may send
+    /// chunks of other lengths: what was verified first is not written over (F010).
     pub fn holds(&self, extent: Extent) -> bool {
         let state = self.state.lock().unwrap();
-        state.is_discarded || state.is_complete || (!extent.is_empty() && state.held.contains(extent))
+        let is_here = match self.is_open_ended {
+            true => state.held.overlaps(extent),
+            false => !extent.is_empty() && state.held.contains(extent),
+        };
+        state.is_discarded || state.is_complete || is_here
     }
 
     /// Whether the chunk is held with another content.
@@ -169,7 +177,8 @@ impl Large {
         if let Some(size) = sealed_bytes {
             state.sealed_bytes = Some(size);
         }
-        if state.held.insert(extent) && !(extent.is_empty() && extent.start > 0) {
+        let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
+        if state.held.insert(extent) && !says_nothing {
             state.digests.insert(extent.start, digest);
             let record = state.appender.as_mut().map(|appender| appender.extent(extent, &digest));
             match (record, &state.file) {
@@ -180,13 +189,22 @@ impl Large {
             }
             state.is_dirty = true;
         }
-        let is_complete = match state.sealed_bytes {
-            Some(_) if mutant::is_on("complete-with-the-seal") => true,
-            Some(size) => state.held.covers(size),
-            None => false,
-        };
-        state.is_complete = is_complete;
-        Ok(Some(is_complete))
+        let Some(size) = state.sealed_bytes else { return Ok(Some(false)) };
+        if mutant::is_on("complete-with-the-seal") {
+            state.is_complete = true;
+            return Ok(Some(true));
+        }
+        if !state.held.covers(size) {
+            return Ok(Some(false));
+        }
+        let chunks = size.div_ceil(self.chunk_bytes).max(1);
+        if state.held.length() != size || state.digests.len() as u64 != chunks {
+            // Only an open-ended object can be sealed so, and only by a peer that lies about its end.
+            let why = "its chunks do not make an object of the size it was sealed with";
+            return Err(store::Error::of_kind(FailureKind::DigestMismatch, "receive", self.path.clone(), why));
+        }
+        state.is_complete = true;
+        Ok(Some(true))
     }
 
     /// The digest of the whole and its final size, once complete.

@@ -130,7 +130,7 @@ impl SendJob {
                 let held_bytes = self.book.lock().unwrap().split.want(&want.runs, &want.extents)?;
                 count(&self.progress.counters.bytes_resumed, held_bytes);
             }
-            Message::Settled(settled) => self.settled(settled),
+            Message::Settled(settled) => self.settled(settled)?,
             Message::Held(held) => {
                 let mut book = self.book.lock().unwrap();
                 held.extents.iter().for_each(|record| book.split.held(record));
@@ -172,7 +172,8 @@ impl SendJob {
         self.work.notify_all();
     }
 
-    fn settled(&self, settled: Settled) {
+    fn settled(&self, settled: Settled) -> Result<(), Refusal> {
+        split::check_counts(settled.published.iter().chain(&settled.skipped))?;
         let counters = &self.progress.counters;
         let mut delivered = Vec::new();
         let mut failures = Vec::new();
@@ -209,6 +210,7 @@ impl SendJob {
             observer.delivered(&delivered);
         }
         self.finish_if_complete();
+        Ok(())
     }
 
     /// The digest of a delivered object from what its lanes read; where an earlier attempt moved a part, from the receiver.

@@ -196,11 +196,9 @@ impl Split {
     /// Enters the receiver's wish for whole objects and for parts of objects. Returns how many bytes of those parts'
     /// objects the receiver already has.
     pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<u64, Refusal> {
-        for run in runs {
-            self.check_count(run)?;
-            for id in run.ids() {
-                self.want_whole(id)?;
-            }
+        check_counts(runs)?;
+        for id in runs.iter().flat_map(IdRun::ids) {
+            self.want_whole(id)?;
         }
         let mut parts: BTreeMap<u64, VecDeque<Extent>> = BTreeMap::new();
         for record in extents {
@@ -215,13 +213,6 @@ impl Split {
             self.add_large(id, batch, index, gaps);
         }
         Ok(held_bytes)
-    }
-
-    fn check_count(&self, run: &IdRun) -> Result<(), Refusal> {
-        if run.count > ENTRIES_OPEN_MAX {
-            return Err(Refusal::new(CloseCode::Limit, "a run of more objects than were described"));
-        }
-        Ok(())
     }
 
     /// An extent that a peer names must be made of whole chunks of a described object.
@@ -315,8 +306,10 @@ impl Split {
         if let Some(id) = mine.or_else(free) {
             return self.claim_chunk(lane, id);
         }
-        if let Some(at) = self.choose_run(lane) {
-            return self.claim_files(lane, at);
+        while let Some(at) = self.choose_run(lane) {
+            if let Some(claim) = self.claim_files(lane, at) {
+                return claim;
+            }
         }
         let shared = self.claimable.iter().min_by_key(|(_, id)| self.large[id].owners).map(|(_, id)| *id);
         // An open-ended object is read in order by the lane that has it.
@@ -397,11 +390,21 @@ impl Split {
         Some(0)
     }
 
-    fn claim_files(&mut self, lane: u32, at: usize) -> Claim {
+    /// `None` when nothing of the run is wanted any more: a receiver may settle what it was not sent.
+    fn claim_files(&mut self, lane: u32, at: usize) -> Option<Claim> {
         let run = &mut self.runs[at];
+        let held = self.batches.get(&run.batch.first());
+        let is_wanted = |index: usize| held.is_some_and(|held| held.states[index] == State::Wanted);
+        while !run.range.is_empty() && !is_wanted(run.range.start) {
+            run.range.start += 1;
+        }
+        if run.range.is_empty() {
+            self.runs.remove(at);
+            return None;
+        }
         let mut bytes = 0;
         let mut end = run.range.start;
-        while end < run.range.end && end - run.range.start < CLAIM_FILES {
+        while end < run.range.end && end - run.range.start < CLAIM_FILES && is_wanted(end) {
             let size = run.batch.objects[end].entry.size_bytes();
             if bytes > 0 && (bytes + size > CLAIM_BYTES || !self.bytes.may_send(bytes + size)) {
                 break;
@@ -410,7 +413,7 @@ impl Split {
             end += 1;
         }
         if !self.bytes.may_send(bytes) {
-            return Claim::NoCredit;
+            return Some(Claim::NoCredit);
         }
         let directory = run.directory();
         let (batch, range) = (run.batch.clone(), run.range.start..end);
@@ -424,7 +427,7 @@ impl Split {
         self.batches.get_mut(&first).expect("its objects are open").states[range.clone()].fill(State::Sending);
         self.own_large(lane, None);
         self.note_claimed(lane, directory, first, range.clone());
-        Claim::Work(Work::Files { batch, range })
+        Some(Claim::Work(Work::Files { batch, range }))
     }
 
     fn note_claimed(&mut self, lane: u32, directory: DirectoryKey, first: u64, range: Range<usize>) {
@@ -483,7 +486,7 @@ impl Split {
             }
             None if before == State::Sending => self.bytes.acknowledged(batch.objects[index].entry.size_bytes()),
             // Wanted and in a run: that cannot be settled by the receiver before it was sent; a peer that says so
-            // loses the file, and the lane that sends it anyway is ignored.
+            // loses the file, and `claim_files` steps over it.
             None => {}
         }
         Some((batch, index))
@@ -491,11 +494,9 @@ impl Split {
 
     /// The receiver asks for small objects and chunks again.
     pub fn resend(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
-        for run in runs {
-            self.check_count(run)?;
-            for id in run.ids() {
-                self.take_back_small(id);
-            }
+        check_counts(runs)?;
+        for id in runs.iter().flat_map(IdRun::ids) {
+            self.take_back_small(id);
         }
         for record in extents {
             // A settled object may have been asked for before the settling arrived there.
@@ -569,6 +570,15 @@ impl Split {
             self.take_back_extent(id, extent);
         }
     }
+}
+
+/// A peer's runs name no more objects than may be open: ids are gone through one by one, under the book's lock.
+pub fn check_counts<'a>(runs: impl IntoIterator<Item = &'a IdRun>) -> Result<(), Refusal> {
+    let named = runs.into_iter().fold(0u64, |sum, run| sum.saturating_add(run.count));
+    if named > ENTRIES_OPEN_MAX {
+        return Err(Refusal::new(CloseCode::Limit, "runs of more objects than were described"));
+    }
+    Ok(())
 }
 
 impl Large {

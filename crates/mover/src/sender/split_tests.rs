@@ -114,6 +114,34 @@ fn hostile_wishes_are_refused() {
     }
 }
 
+#[test]
+fn what_a_receiver_settles_before_it_was_sent_is_stepped_over() {
+    let mut split = described(&[10; 6], |_| 0);
+    for id in [1, 2, 4, 6] {
+        assert!(split.settle(id).is_some());
+    }
+    assert_eq!(files_of(split.claim(0)), [3]);
+    assert_eq!(files_of(split.claim(0)), [5]);
+    assert!(split.settle(3).is_some() && split.settle(5).is_some());
+    assert!(split.is_complete() && split.bytes.in_flight() == 0);
+
+    let mut split = described(&[10; 3], |_| 0);
+    (1..=3).for_each(|id| assert!(split.settle(id).is_some()));
+    assert!(matches!(split.claim(0), Claim::Complete));
+    let mut split = described(&[10; 3], |_| 0);
+    split.is_listing_complete = false;
+    (1..=3).for_each(|id| assert!(split.settle(id).is_some()));
+    assert!(matches!(split.claim(0), Claim::NoWork));
+}
+
+#[test]
+fn runs_may_not_name_more_objects_than_can_be_open() {
+    let run = IdRun { first: 1, count: ENTRIES_OPEN_MAX };
+    assert!(check_counts(&[run]).is_ok());
+    assert!(check_counts(&[run, IdRun { first: 9, count: 1 }]).is_err());
+    assert!(check_counts(&[IdRun { first: 0, count: u64::MAX }, run]).is_err());
+}
+
 proptest! {
     /// Whatever lanes do, die of and are acknowledged, every byte of every object is claimed and every object settles.
     #[test]

@@ -18,6 +18,10 @@ use std::path::Path;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// A link with `..` in it is not resolved while anything on the machine is renamed, because the kernel cannot tell then
+/// whether it stayed below; the caller tries again (openat2(2)). The kernel's own test of this needs a few tries.
+const RESOLVE_TRIES_MAX: u32 = 128;
+
 /// Opens a directory that the user of this process named: links in the path are the user's own business.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, DIRECTORY, Mode::empty())?)
@@ -46,11 +50,15 @@ pub fn resolve_directory(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<Own
     if mutant::is_on("resolve-anywhere") {
         resolve = ResolveFlags::empty();
     }
-    match openat2(root, OsStr::from_bytes(&path), DIRECTORY, Mode::empty(), resolve) {
-        Err(Errno::NOSYS) => walk(root, names),
-        Err(Errno::XDEV) => Err(outside()),
-        found => Ok(found?),
+    for _ in 0..RESOLVE_TRIES_MAX {
+        match openat2(root, OsStr::from_bytes(&path), DIRECTORY, Mode::empty(), resolve) {
+            Err(Errno::NOSYS) => return walk(root, names),
+            Err(Errno::XDEV) => return Err(outside()),
+            Err(Errno::AGAIN) => {}
+            found => return Ok(found?),
+        }
     }
+    Err(Errno::AGAIN.into())
 }
 
 /// As `resolve_directory`, making what is missing with the mode 0777 less the umask.

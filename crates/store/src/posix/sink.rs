@@ -181,7 +181,7 @@ impl Shared {
         for staged in group {
             let lane = &lanes[staged.lane as usize];
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let name = FileNumber::new(staged.number);
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
                 file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;

@@ -29,8 +29,9 @@ use std::time::SystemTime;
 /// Seven days: DESIGN section 8.
 const LARGE_KEPT_SECONDS: i64 = 7 * 24 * 3600;
 
-/// How often a lane's directory may be swept before it is locked.
-const LANE_TRIES_MAX: u32 = 100;
+/// How often a lane's directory may be swept before it is locked, and how often staging itself may be removed before it
+/// is: whoever may write to the root could go on with that for ever.
+const TRIES_MAX: u32 = 100;
 
 pub struct Staging {
     pub directory: OwnedFd,
@@ -50,7 +51,12 @@ impl Staging {
         let fail = |e: Errno| Error::new("make staging directory", STAGING_PREFIX, e);
         let user = rustix::process::geteuid().as_raw();
         let name = own_name();
+        let mut tries = 0;
         let (directory, status) = loop {
+            tries += 1;
+            if tries > TRIES_MAX {
+                return Err(fail(Errno::BUSY));
+            }
             match mkdirat(&parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => return Err(fail(e)),
@@ -82,7 +88,7 @@ impl Staging {
         let fail = |e: Errno| Error::new("make staging directory", b"", e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Until it is locked the directory looks left over, and a transfer that starts at this moment may sweep it.
-        for _ in 0..LANE_TRIES_MAX {
+        for _ in 0..TRIES_MAX {
             let name = CString::new(format!("lane-{:016x}", random())).expect("no NUL");
             mkdirat(&self.directory, &name, Mode::from_raw_mode(0o700)).map_err(fail)?;
             let directory = match openat(&self.directory, &name, flags, Mode::empty()) {
@@ -216,10 +222,20 @@ pub fn random() -> u64 {
     time ^ u64::from(std::process::id()) << 40 ^ COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Opens a file of staging that was made with O_EXCL or whose lock is won afterwards; a link there is refused.
+/// Opens a file of staging, making it if it is missing. A symbolic link there is refused, and so is a file that has
+/// another name as well or another owner: what is written here must not appear elsewhere (F044).
 pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(&staging.directory, name, flags, Mode::from_raw_mode(0o600))?)
+    let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&staging.directory, name, flags, Mode::from_raw_mode(0o600))?;
+    let status = fstat(&file)?;
+    let is_ours = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+        && status.st_nlink <= 1
+        && status.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        let why = "a staged file has another name or owner; remove the staging directory and run the command again";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -273,6 +289,23 @@ mod tests {
         std::fs::remove_dir(&name).unwrap();
         symlink("/tmp", &name).unwrap();
         assert!(open(dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_staged_file_that_is_a_link_or_has_another_name_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let staging = open(dir.path()).unwrap();
+        let outside = dir.path().join("outside");
+        std::fs::write(&outside, b"theirs").unwrap();
+        let place = std::fs::read_dir(dir.path()).unwrap().map(|d| d.unwrap().path()).find(|p| p.is_dir()).unwrap();
+        std::os::unix::fs::symlink(&outside, place.join("soft.data")).unwrap();
+        std::fs::hard_link(&outside, place.join("hard.data")).unwrap();
+        for name in [c"soft.data", c"hard.data"] {
+            assert!(open_staged(&staging, name, OFlags::CREATE).is_err(), "{name:?}");
+        }
+        open_staged(&staging, c"own.data", OFlags::CREATE).unwrap();
+        open_staged(&staging, c"own.data", OFlags::CREATE).unwrap();
+        assert_eq!(std::fs::read(&outside).unwrap(), b"theirs");
     }
 
     #[test]

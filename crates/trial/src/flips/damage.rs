@@ -1,0 +1,108 @@
+//! The sets that are moved, the choice of bits, and the checker, which reads what was delivered by itself.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::Source;
+use store::posix::PosixSource;
+
+/// SplitMix64 (Steele, Lea, Flood 2014): every seed gives another sequence, and none is poor.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    /// Flips one bit; false where there is none.
+    pub fn flip(&mut self, bytes: &mut [u8]) -> bool {
+        if bytes.is_empty() {
+            return false;
+        }
+        let bit = self.below(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        true
+    }
+}
+
+/// A tree whose content is known.
+pub struct Set {
+    pub path: PathBuf,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// How what was delivered differs from the set.
+#[derive(Default, Debug)]
+pub struct Found {
+    pub equal: u64,
+    pub wrong: u64,
+    pub missing: u64,
+    pub strange: u64,
+}
+
+impl Found {
+    pub fn is_whole(&self) -> bool {
+        self.wrong + self.missing + self.strange == 0
+    }
+}
+
+impl Set {
+    /// A thousand packed files, a few of one chunk and one of several.
+    pub fn many_small(path: &Path) -> Result<Set> {
+        let mut sizes: Vec<usize> = (0..1000).map(|number| 1 + number * 3).collect();
+        sizes.extend([150_000, 200_001, 262_144, (2 << 20) + 77]);
+        Set::make(path, &sizes)
+    }
+
+    /// A file of six chunks.
+    pub fn one_large(path: &Path) -> Result<Set> {
+        Set::make(path, &[(6 << 20) - 1000])
+    }
+
+    fn make(path: &Path, sizes: &[usize]) -> Result<Set> {
+        std::fs::create_dir(path).with_context(|| format!("make {}", path.display()))?;
+        let mut files = BTreeMap::new();
+        for (number, size) in sizes.iter().enumerate() {
+            let mut random = Random(number as u64);
+            let content: Vec<u8> =
+                (0..size.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(*size).collect();
+            let name = format!("f{number:04}");
+            std::fs::write(path.join(&name), &content).with_context(|| format!("write {name}"))?;
+            files.insert(name, content);
+        }
+        Ok(Set { path: path.to_owned(), files })
+    }
+
+    pub fn source(&self) -> Result<Arc<dyn Source>> {
+        let mut source = PosixSource::new();
+        source.add_local(&[self.path.as_os_str().as_encoded_bytes(), b"/"].concat())?;
+        Ok(Arc::new(source))
+    }
+
+    /// Compares every byte below `path` with what it should be, by the standard library only.
+    pub fn compare(&self, path: &Path) -> Result<Found> {
+        let mut found = Found::default();
+        for (name, content) in &self.files {
+            match std::fs::read(path.join(name)) {
+                Ok(there) if there == *content => found.equal += 1,
+                Ok(_) => found.wrong += 1,
+                Err(_) => found.missing += 1,
+            }
+        }
+        for entry in std::fs::read_dir(path)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let is_staging = name.starts_with(".thalweg-staging-");
+            found.strange += u64::from(!is_staging && !self.files.contains_key(&name));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,44 @@
+//! The fuzz targets without libFuzzer: everything stored passes, and so do a few thousand mutations of it.
+
+use std::path::Path;
+use std::time::Duration;
+use trial::targets::{self, mutate};
+
+/// A run of the session makes a directory and a connection; the others take microseconds.
+const RUNS: u64 = 20_000;
+const SESSION_RUNS: u64 = 400;
+/// No target comes near it; a slow machine does less.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+fn passes(name: &str, runs: u64) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let target = targets::find(name).unwrap();
+    assert!(!mutate::stored(target, &folder).unwrap().is_empty(), "{name} has no corpus");
+    mutate::run(target, &folder, 1, TIME_MAX, runs).unwrap();
+}
+
+macro_rules! targets {
+    ($($name:ident $runs:expr),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            passes(stringify!($name), $runs);
+        })+
+
+        #[test]
+        fn every_target_is_tested() {
+            let tested = [$(stringify!($name)),+];
+            assert!(targets::TARGETS.iter().all(|target| tested.contains(&target.name)));
+        }
+    };
+}
+
+targets! {
+    frames RUNS,
+    session SESSION_RUNS,
+    ledger RUNS,
+    manifests RUNS,
+    locations RUNS,
+    configuration RUNS,
+    tickets RUNS,
+    options RUNS,
+}
