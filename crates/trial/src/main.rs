@@ -23,6 +23,9 @@ mod large;
 mod injections;
 mod errno;
 mod soak;
+mod outside;
+mod network;
+mod rivals;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -57,10 +60,15 @@ enum Command {
     Errno(errno::Args),
     /// Copies all the time, and a fault now and then
     Soak(soak::Args),
+    /// The real program over networks that fail: the profiles of profiles.toml
+    Network(network::Args),
+    /// The same outside faults on rsync, globus-url-copy, xrdcp, cp and thalweg: what each one leaves behind
+    Rivals(rivals::Args),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let out = arguments.out.as_deref();
     let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
         Command::Simulate(arguments) => ("simulate", simulate::run(arguments)),
         Command::CrashStates(arguments) => ("crash-states", simulate::crash_states(arguments)),
@@ -70,8 +78,10 @@ fn main() -> ExitCode {
         Command::Kill(args) => ("kill", kill::run(args)),
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
+        Command::Network(arguments) => ("network", network::run(arguments, out)),
+        Command::Rivals(arguments) => ("rivals", rivals::run(arguments, out)),
     };
-    finish(name, ran, arguments.out.as_deref())
+    finish(name, ran, out)
 }
 
 /// Prints and keeps the counts; fails when an invariant was broken or no fault fired.
