@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A client that is not over by then is stuck.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 /// What the surviving side gets to notice before it is killed too.
 const NOTICE: Duration = Duration::from_secs(10);
 
