@@ -26,6 +26,9 @@ mod large;
 mod injections;
 mod errno;
 mod soak;
+mod outside;
+mod network;
+mod rivals;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -66,10 +69,15 @@ enum Command {
     Flips(flips::Arguments),
     /// Fuzz what comes from peers, disks and people
     Fuzz(fuzz::Arguments),
+    /// The real program over networks that fail: the profiles of profiles.toml
+    Network(network::Args),
+    /// The same outside faults on rsync, globus-url-copy, xrdcp, cp and thalweg: what each one leaves behind
+    Rivals(rivals::Args),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let out = arguments.out.as_deref();
     let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
         Command::Simulate(arguments) => ("simulate", simulate::run(arguments)),
         Command::CrashStates(arguments) => ("crash-states", simulate::crash_states(arguments)),
@@ -82,8 +90,10 @@ fn main() -> ExitCode {
         Command::Paths(arguments) => ("paths", paths::run(arguments)),
         Command::Flips(arguments) => ("flips", flips::run(arguments)),
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),
+        Command::Network(arguments) => ("network", network::run(arguments, out)),
+        Command::Rivals(arguments) => ("rivals", rivals::run(arguments, out)),
     };
-    finish(name, ran, arguments.out.as_deref())
+    finish(name, ran, out)
 }
 
 /// Prints and keeps the counts; fails when an invariant was broken or no fault fired.

@@ -81,6 +81,8 @@ pub struct Ended {
     pub bytes: u64,
     /// Verified by an earlier run and not sent again.
     pub resumed_bytes: u64,
+    /// Moved by all attempts, what was sent again included.
+    pub sent_bytes: u64,
     pub seconds: f64,
     pub first_byte_seconds: Option<f64>,
     pub bottleneck: Bottleneck,
@@ -114,6 +116,7 @@ impl Ended {
             directories: 0,
             bytes: 0,
             resumed_bytes: 0,
+            sent_bytes: 0,
             seconds: 0.0,
             first_byte_seconds: None,
             bottleneck: nothing_moved(),
@@ -167,6 +170,8 @@ struct Sums {
     attempts: u32,
     files: u64,
     bytes: u64,
+    /// Of every attempt, those that failed included.
+    sent_bytes: u64,
     /// Of the first attempt: from a run before this one.
     resumed_bytes: Option<u64>,
     /// Of the attempt before.
@@ -223,6 +228,7 @@ impl Run<'_> {
             self.sums.first_byte_seconds.get_or_insert(before_seconds + first.as_secs_f64());
         }
         let counts = snapshot.counts;
+        self.sums.sent_bytes += counts.bytes_sent;
         let resumed_before = self.sums.resumed_bytes_last.replace(counts.bytes_resumed);
         (attempted, counts.files_done > 0 || resumed_before.is_some_and(|before| counts.bytes_resumed > before))
     }
@@ -284,6 +290,7 @@ impl Run<'_> {
             directories: counts.directories,
             bytes: counts.bytes_done + counts.bytes_skipped.min(self.sums.bytes),
             resumed_bytes: self.sums.resumed_bytes.unwrap_or(counts.bytes_resumed),
+            sent_bytes: self.sums.sent_bytes,
             seconds: self.started.elapsed().as_secs_f64(),
             first_byte_seconds: self.sums.first_byte_seconds,
             bottleneck,

@@ -44,6 +44,7 @@ fn assert_goes_on(bed: &Bed, args: &[&str]) {
     assert!(resumed >= CHUNKS_KEPT * CHUNK_BYTES, "{done}");
     assert_eq!(done["bytes"], LARGE_BYTES);
     assert_eq!(done["files"]["ok"], 1);
+    assert_eq!(done["sent_bytes"].as_u64().unwrap() + resumed, LARGE_BYTES, "{done}");
 }
 
 #[test]
