@@ -3,8 +3,9 @@
 //! Invariant: the sum of all permits never exceeds the limit. A permit travels inside what holds the memory. Never wait
 //! for one while holding a lock.
 
-use crate::limits::LANE_BYTES;
-use crate::progress::Progress;
+use crate::limits::{LANE_BYTES, PERMIT_PATIENCE, RECEIVE_PERMIT_PATIENCE};
+use crate::progress::{LaneClock, Progress};
+use model::progress::Stage;
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::sync::Arc;
@@ -88,6 +89,31 @@ impl LanePermit {
         let permit = memory.acquire_lane(is_first, patience)?;
         progress.lanes.running.fetch_add(1, Relaxed);
         Some(LanePermit { _permit: permit, progress: progress.clone() })
+    }
+
+    /// For a receiver's lane. What the sender has put into its stream waits with it, so a lane gives up as long as others of
+    /// its job can take that over; while there are none, the job waits for other jobs to end, and is not lost.
+    pub fn acquire_to_receive(
+        memory: &Memory,
+        progress: &Arc<Progress>,
+        clock: &mut LaneClock,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<LanePermit> {
+        let _waiting = progress.lanes.enter_waiting();
+        let deadline = Instant::now() + RECEIVE_PERMIT_PATIENCE;
+        loop {
+            if let Some(permit) = LanePermit::acquire(memory, progress, PERMIT_PATIENCE) {
+                return Some(permit);
+            }
+            if is_over() {
+                return None;
+            }
+            if progress.lanes.running.load(Relaxed) > 0 && Instant::now() >= deadline {
+                progress.note("a stream was given up: no memory was left for it (--memory)".into());
+                return None;
+            }
+            clock.enter(Stage::Memory);
+        }
     }
 }
 

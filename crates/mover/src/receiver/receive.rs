@@ -8,7 +8,7 @@ use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
 use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
-use crate::limits::{BLOCK_BYTES, PERMIT_PATIENCE, RECEIVE_PERMIT_PATIENCE};
+use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
 use crate::sender::LaneEnd;
@@ -20,7 +20,6 @@ use model::{ChunkHasher, Digest, Extent, FailureKind};
 use os::time::Instant;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
@@ -37,7 +36,9 @@ pub fn run_lane(
     refused: &mut dyn FnMut(Refusal),
 ) -> LaneEnd {
     let mut clock = job.progress.lane(Stage::Memory);
-    let Some(_permit) = permit(job, memory, &mut clock) else { return LaneEnd::NoMemory };
+    let Some(_permit) = LanePermit::acquire_to_receive(memory, &job.progress, &mut clock, &|| job.end.is_set()) else {
+        return LaneEnd::NoMemory;
+    };
     let mut lane = match StreamLane::new(job, stream, clock) {
         Ok(lane) => lane,
         Err(e) => {
@@ -56,27 +57,6 @@ pub fn run_lane(
             refused(refusal);
             LaneEnd::Done
         }
-    }
-}
-
-/// Waits for a lane's memory. What the sender has put into this stream waits with it, so a lane gives up as long as others
-/// of its job can take that over; while there are none, the job waits for other jobs to end, and is not lost.
-fn permit(job: &ReceiveJob, memory: &Memory, clock: &mut LaneClock) -> Option<LanePermit> {
-    let lanes = &job.progress.lanes;
-    let _waiting = lanes.enter_waiting();
-    let deadline = Instant::now() + RECEIVE_PERMIT_PATIENCE;
-    loop {
-        if let Some(permit) = LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
-            return Some(permit);
-        }
-        if job.end.is_set() {
-            return None;
-        }
-        if lanes.running.load(Relaxed) > 0 && Instant::now() >= deadline {
-            job.progress.note("a stream was given up: no memory was left for it (--memory)".into());
-            return None;
-        }
-        clock.enter(Stage::Memory);
     }
 }
 
