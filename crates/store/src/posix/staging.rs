@@ -259,7 +259,9 @@ mod tests {
             let long_ago = crate::posix::sink::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
             rustix::fs::futimens(&file, &long_ago).unwrap();
         };
-        [c"a.data", c"a.log", c"b.data", c"c.log", c"d-1.data", c"d-1.log"].map(make);
+        for name in [c"a.data", c"a.log", c"b.data", c"c.log", c"d-1.data", c"d-1.log"] {
+            make(name);
+        }
         let is_there = |name: &std::ffi::CStr| statat(&staging.directory, name, AtFlags::empty()).is_ok();
         open(dir.path()).unwrap();
         assert!(is_there(c"a.data") && is_there(c"a.log"));
