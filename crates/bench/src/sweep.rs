@@ -150,6 +150,8 @@ pub struct Options {
     pub ceiling_streams: Vec<usize>,
     /// Also measure the ceilings from the first byte on, for as long as a run is sized for: what short runs can reach.
     pub with_starts: bool,
+    /// Runs last many round trips at least, so that connection and slow start are a small part of them.
+    pub with_steady_runs: bool,
     /// Also run iperf3 with one stream in each condition, where it is installed.
     pub with_iperf: bool,
     /// Keep the rate over time of each run, from the counters of the sending host's interfaces, in `series`.
@@ -179,6 +181,7 @@ impl Default for Options {
             void_retries: 2,
             ceiling_streams: vec![1, 8],
             with_starts: false,
+            with_steady_runs: false,
             with_iperf: false,
             with_series: false,
             limit: Duration::from_secs(120),

@@ -6,12 +6,13 @@
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{cp, endpoint, serve, sum};
+use crate::commands::{cp, endpoint, serve, sum, ticket};
 use crate::exit::{Result, usage};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::OsStr;
+use std::time::Duration;
 
 /// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
 #[derive(Parser, Debug)]
@@ -31,6 +32,7 @@ pub struct Cli {
 pub enum Command {
     Serve(serve::Args),
     Endpoint(endpoint::Args),
+    Ticket(ticket::Args),
     Cp(Box<cp::Args>),
     Sum(sum::Args),
     #[cfg(feature = "bench")]
@@ -93,6 +95,22 @@ pub fn memory_bytes(text: &str) -> Result<usize, String> {
     Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
 }
 
+/// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.
+pub fn time_span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time span such as 12h, 7d or 2w");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(number * seconds))
+}
+
 /// Reads `HOST:PORT`; the port is 7740 where none is given.
 pub fn address(text: &str) -> Result<String, String> {
     const PORT: u16 = 7740;
@@ -152,6 +170,17 @@ mod tests {
             ("host:1", "host:1"),
         ] {
             assert_eq!(super::address(text).as_deref(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn time_spans_have_a_unit() {
+        let seconds = |text| time_span(text).map(|span| span.as_secs());
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        assert_eq!(seconds("2w"), Ok(1_209_600));
+        for wrong in ["", "7", "d", "0d", "-1d", "1y", "1.5h", "7\u{20ac}", "9999999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

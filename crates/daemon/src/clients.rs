@@ -1,21 +1,26 @@
-//! The clients that an endpoint knows, and how it comes to know one.
+//! The clients that an endpoint knows, how it comes to know one, and what each of them may.
 //!
-//! One file each, `clients/PIN.toml` below the state directory, read again for every session: removing a file shuts its
-//! client out from its next connection on.
+//! One file each, `clients/PIN.toml` below the state directory, read again for every session and every job, and every few
+//! seconds for those that run: removing a file shuts its client out.
 //!
 //! Invariants:
-//! - A key gets in by being enrolled, or by presenting the endpoint's credential, which enrols it.
+//! - A key gets in by being enrolled, or by presenting a credential that enrols it: the endpoint's own, which allows
+//!   everything, or that of a limited ticket.
+//! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
+//! - A ticket never takes rights away from a client that has them without limit.
 //! - A wrong, an empty and a missing credential get the same answer, and the comparison takes the same time.
 //! - The credential outlives restarts and is in no `Debug` output.
 
 use crate::error::{Error, Result, shown};
+use crate::limited::{Limited, LimitedBook};
 use crate::private_file::{self, Existing};
 use crate::{paths, time};
-use model::{Exit, Pin};
+use model::{Exit, Name, Pin};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 use tracing::{error, info};
 use wire::{CloseCode, Refusal};
@@ -23,6 +28,10 @@ use wire::{CloseCode, Refusal};
 pub const CREDENTIAL_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
 const CLIENTS_MAX: usize = 100_000;
+const NOT_ENROLLED: &str =
+    "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
+
+type Refused<T> = std::result::Result<T, Refusal>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,13 +42,35 @@ pub struct Enrolment {
     /// RFC 3339.
     pub enrolled: String,
     pub may_write: bool,
+    /// The limited ticket that it was enrolled with, and lives by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+}
+
+/// What a client may at this moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rights {
+    pub may_read: bool,
+    pub may_write: bool,
+    /// Names below the root that what it asks for must begin with.
+    pub scope: Vec<Name>,
+}
+
+/// What a credential opens.
+enum Admission {
+    Unlimited,
+    Limited(Limited),
 }
 
 pub struct ClientBook {
     directory: PathBuf,
+    credential_path: PathBuf,
     credential: [u8; CREDENTIAL_BYTES],
+    tickets: LimitedBook,
     /// Enrolled clients; may run behind when files are removed by hand.
     enrolled: AtomicUsize,
+    /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write.
+    enrolling: Mutex<()>,
 }
 
 impl ClientBook {
@@ -49,10 +80,18 @@ impl ClientBook {
         paths::make_private_directory(&directory)?;
         let listing = std::fs::read_dir(&directory).map_err(|e| Error::of_file("list", &directory, e))?;
         let enrolled = AtomicUsize::new(listing.take(CLIENTS_MAX).count());
-        Ok(ClientBook { credential: credential(&state_dir.join("credential"))?, directory, enrolled })
+        let credential_path = state_dir.join("credential");
+        Ok(ClientBook {
+            credential: credential(&credential_path)?,
+            credential_path,
+            directory,
+            tickets: LimitedBook::new(state_dir),
+            enrolled,
+            enrolling: Mutex::default(),
+        })
     }
 
-    /// What tickets carry. Secret.
+    /// What tickets without limits carry. Secret.
     pub fn credential(&self) -> [u8; CREDENTIAL_BYTES] {
         self.credential
     }
@@ -68,32 +107,92 @@ impl ClientBook {
         pin: Pin,
         credential: &[u8],
         name: impl FnOnce() -> String,
-    ) -> std::result::Result<Enrolment, Refusal> {
-        if let Some(known) = self.find(pin)? {
-            return Ok(known);
-        }
-        // Digests have one length, so that the time of the comparison says nothing of the credential's.
-        if !net::constant_time_eq(&net::sha256(credential), &net::sha256(&self.credential)) {
-            let text =
-                "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
-            return Err(Refusal::new(CloseCode::Authentication, text));
-        }
-        if self.enrolled.load(Relaxed) >= CLIENTS_MAX {
-            error!(clients = CLIENTS_MAX, "no more clients can be enrolled");
-            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it takes"));
-        }
-        self.enrol(pin, name())
+    ) -> Refused<(Enrolment, Rights)> {
+        let enrolment = match self.find(pin)? {
+            Some(known) if known.ticket.is_none() || credential.is_empty() => known,
+            Some(known) => self.renew(pin, known, credential)?,
+            None => {
+                let admission = self.admission(credential)?.ok_or_else(not_enrolled)?;
+                if self.enrolled.load(Relaxed) >= CLIENTS_MAX {
+                    error!(clients = CLIENTS_MAX, "no more clients can be enrolled");
+                    return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it takes"));
+                }
+                let newcomer = newcomer(pin, name(), &admission);
+                self.enrol(pin, newcomer, &admission, Existing::Keep)?
+            }
+        };
+        let rights = self.rights_of(&enrolment)?;
+        Ok((enrolment, rights))
     }
 
-    fn enrol(&self, pin: Pin, name: String) -> std::result::Result<Enrolment, Refusal> {
-        let enrolled = time::rfc3339(SystemTime::now());
-        let newcomer = Enrolment { pin: pin.to_string(), name, enrolled, may_write: true };
-        let text = toml::to_string(&newcomer).expect("texts and a truth value have a TOML form");
-        match private_file::write(&self.path(pin), text.as_bytes(), Existing::Keep) {
+    /// What a client may now: asked for every job, and again while it runs.
+    pub fn rights(&self, pin: Pin) -> Refused<Rights> {
+        let enrolment = self.find(pin)?.ok_or_else(|| {
+            let text = "this client is not enrolled here any more; what is verified is kept";
+            Refusal::new(CloseCode::Authentication, text)
+        })?;
+        self.rights_of(&enrolment)
+    }
+
+    fn rights_of(&self, enrolment: &Enrolment) -> Refused<Rights> {
+        let Some(id) = &enrolment.ticket else {
+            return Ok(Rights { may_read: true, may_write: enrolment.may_write, scope: Vec::new() });
+        };
+        let ticket = self.tickets.get(id).map_err(|e| unusable(&e))?;
+        let ticket = ticket.ok_or_else(|| {
+            let text = format!("ticket {id}, by which this client was let in, was revoked; what is verified is kept");
+            Refusal::new(CloseCode::Authentication, &text)
+        })?;
+        check_time(&ticket)?;
+        let limits = ticket.limits;
+        let may_write = limits.may_write && enrolment.may_write;
+        Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope })
+    }
+
+    /// A client with a limited ticket brings a credential: it lives by that ticket from here on. One that is no better than
+    /// none changes nothing as long as the client's own ticket holds.
+    fn renew(&self, pin: Pin, known: Enrolment, credential: &[u8]) -> Refused<Enrolment> {
+        let Some(admission) = self.admission(credential)? else { return Ok(known) };
+        let renewed = newcomer(pin, known.name.clone(), &admission);
+        if renewed.ticket == known.ticket {
+            return Ok(known);
+        }
+        let renewed = Enrolment { may_write: known.may_write, ..renewed };
+        match self.enrol(pin, renewed, &admission, Existing::Replace) {
+            Err(_) if self.rights_of(&known).is_ok() => Ok(known),
+            enrolled => enrolled,
+        }
+    }
+
+    /// What the credential opens; `None` for one that opens nothing.
+    fn admission(&self, credential: &[u8]) -> Refused<Option<Admission>> {
+        // Digests have one length, so that the time of the comparison says nothing of the credential's.
+        let is_own = net::constant_time_eq(&net::sha256(credential), &net::sha256(&self.credential));
+        if is_own {
+            // Its file may have been taken away meanwhile, to revoke what was handed out.
+            let on_file = private_file::read(&self.credential_path, CREDENTIAL_BYTES as u64, true);
+            let on_file = on_file.map_err(|e| unusable(&e))?;
+            return Ok(on_file.is_some_and(|bytes| bytes == self.credential).then_some(Admission::Unlimited));
+        }
+        let ticket = self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))?;
+        Ok(ticket.map(Admission::Limited))
+    }
+
+    fn enrol(&self, pin: Pin, enrolment: Enrolment, admission: &Admission, existing: Existing) -> Refused<Enrolment> {
+        let _one = self.enrolling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Admission::Limited(ticket) = admission {
+            check_time(ticket)?;
+            if !self.tickets.use_once(ticket, pin).map_err(|e| unusable(&e))? {
+                let text = format!("ticket {} has been used as often as it may be", ticket.id);
+                return Err(Refusal::new(CloseCode::Authentication, &text));
+            }
+        }
+        let text = toml::to_string(&enrolment).expect("texts and a truth value have a TOML form");
+        match private_file::write(&self.path(pin), text.as_bytes(), existing) {
             Ok(()) => {
-                self.enrolled.fetch_add(1, Relaxed);
-                info!(%pin, client = newcomer.name, "client enrolled");
-                Ok(newcomer)
+                self.enrolled.fetch_add(usize::from(existing == Existing::Keep), Relaxed);
+                info!(%pin, client = enrolment.name, ticket = enrolment.ticket, "client enrolled");
+                Ok(enrolment)
             }
             // Another connection of the same client was faster.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.find(pin)?.ok_or_else(unreadable),
@@ -104,7 +203,7 @@ impl ClientBook {
         }
     }
 
-    fn find(&self, pin: Pin) -> std::result::Result<Option<Enrolment>, Refusal> {
+    fn find(&self, pin: Pin) -> Refused<Option<Enrolment>> {
         let path = self.path(pin);
         private_file::read(&path, FILE_BYTES_MAX, false)
             .and_then(|bytes| bytes.map(|bytes| parse(&path, &bytes, pin)).transpose())
@@ -117,6 +216,67 @@ impl ClientBook {
     fn path(&self, pin: Pin) -> PathBuf {
         self.directory.join(format!("{pin}.toml"))
     }
+}
+
+/// The clients written down in a state directory, in order of their pins; a file that cannot be read is an error.
+pub fn list(state_dir: &Path) -> Result<Vec<Enrolment>> {
+    let directory = state_dir.join("clients");
+    let listing = match std::fs::read_dir(&directory) {
+        Ok(listing) => listing,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::of_file("list", &directory, e)),
+    };
+    let mut clients = Vec::new();
+    for entry in listing.take(CLIENTS_MAX) {
+        let path = entry.map_err(|e| Error::of_file("list", &directory, e))?.path();
+        let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
+        // What is being written has another name, and what was struck off meanwhile is no client.
+        if let Some(pin) = pin
+            && let Some(bytes) = private_file::read(&path, FILE_BYTES_MAX, false)?
+        {
+            clients.push(parse(&path, &bytes, pin)?);
+        }
+    }
+    clients.sort_by(|a, b| a.pin.cmp(&b.pin));
+    Ok(clients)
+}
+
+/// Strikes a client off. False when it is not there.
+pub fn strike(state_dir: &Path, pin: &str) -> Result<bool> {
+    let path = state_dir.join("clients").join(format!("{pin}.toml"));
+    match std::fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::of_file("remove", &path, e)),
+    }
+}
+
+fn newcomer(pin: Pin, name: String, admission: &Admission) -> Enrolment {
+    let ticket = match admission {
+        Admission::Unlimited => None,
+        Admission::Limited(ticket) => Some(ticket.id.clone()),
+    };
+    let enrolled = time::rfc3339(SystemTime::now());
+    Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket }
+}
+
+fn check_time(ticket: &Limited) -> Refused<()> {
+    match ticket.expires_text() {
+        Some(expires) if ticket.is_expired(SystemTime::now()) => {
+            let text = format!("ticket {} expired at {expires}; what is verified is kept", ticket.id);
+            Err(Refusal::new(CloseCode::Authentication, &text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_enrolled() -> Refusal {
+    Refusal::new(CloseCode::Authentication, NOT_ENROLLED)
+}
+
+fn unusable(e: &Error) -> Refusal {
+    error!(error = %e, "what is known of tickets cannot be used");
+    Refusal::new(CloseCode::Internal, "the endpoint cannot read its tickets; see its log")
 }
 
 fn unreadable() -> Refusal {
@@ -159,7 +319,15 @@ fn credential(path: &Path) -> Result<[u8; CREDENTIAL_BYTES]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limited::{Limits, scope_of};
     use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
+
+    const ALL: Rights = Rights { may_read: true, may_write: true, scope: Vec::new() };
+
+    fn limits() -> Limits {
+        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+    }
 
     fn book() -> (tempfile::TempDir, ClientBook) {
         let dir = tempfile::tempdir().unwrap();
@@ -172,10 +340,11 @@ mod tests {
         let (dir, book) = book();
         let pin = Pin([5; 32]);
         assert!(!book.knows(pin));
-        let newcomer = book.authorise(pin, &book.credential(), || "n".into()).unwrap();
+        let (newcomer, rights) = book.authorise(pin, &book.credential(), || "n".into()).unwrap();
         assert!(newcomer.may_write && book.knows(pin));
+        assert_eq!((rights, newcomer.ticket.as_ref()), (ALL, None));
         let again = ClientBook::open(dir.path()).unwrap();
-        assert_eq!(again.authorise(pin, b"", || unreachable!()).unwrap(), newcomer);
+        assert_eq!(again.authorise(pin, b"", || unreachable!()).unwrap(), (newcomer, ALL));
         assert_eq!(again.credential(), book.credential());
         for file in [dir.path().join("credential"), book.path(pin)] {
             assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o7777, 0o600);
@@ -220,7 +389,7 @@ mod tests {
             assert_eq!(refused.code, CloseCode::Internal);
         }
         std::fs::write(book.path(pin), text.replace("may_write = true", "may_write = false")).unwrap();
-        assert!(!book.authorise(pin, b"", || unreachable!()).unwrap().may_write);
+        assert!(!book.authorise(pin, b"", || unreachable!()).unwrap().1.may_write);
     }
 
     #[test]
@@ -230,5 +399,61 @@ mod tests {
         let error = ClientBook::open(dir.path()).err().unwrap();
         assert!(error.hint.is_some(), "{error}");
         assert_eq!(std::fs::read(dir.path().join("credential")).unwrap(), b"short");
+    }
+
+    #[test]
+    fn a_client_of_a_limited_ticket_may_what_the_ticket_says_now() {
+        let (dir, book) = book();
+        let tickets = LimitedBook::new(dir.path());
+        let scope = scope_of(b"in/box").unwrap();
+        let (ticket, credential) =
+            tickets.create(Limits { scope: scope.clone(), may_read: false, uses_max: Some(1), ..limits() }).unwrap();
+        let pin = Pin([1; 32]);
+        let (enrolment, rights) = book.authorise(pin, &credential, || "n".into()).unwrap();
+        assert_eq!(enrolment.ticket, Some(ticket.id.clone()));
+        let expected = Rights { may_read: false, may_write: true, scope };
+        assert_eq!((&rights, &book.rights(pin).unwrap()), (&expected, &expected));
+        // The same client again is no further use; another client is.
+        book.authorise(pin, &credential, || unreachable!()).unwrap();
+        let refused = book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap_err();
+        assert!(refused.text.contains("as often as it may be"), "{refused}");
+        assert!(!book.knows(Pin([2; 32])));
+        tickets.revoke(&ticket.id).unwrap();
+        let refused = book.rights(pin).unwrap_err();
+        assert_eq!(refused.code, CloseCode::Authentication);
+        assert!(refused.text.contains("was revoked"), "{refused}");
+        assert_eq!(book.authorise(pin, b"", || unreachable!()).unwrap_err(), refused);
+        assert_eq!(book.authorise(pin, &credential, || unreachable!()).unwrap_err(), refused);
+    }
+
+    #[test]
+    fn a_new_ticket_renews_a_limited_client_and_narrows_no_other() {
+        let (dir, book) = book();
+        let tickets = LimitedBook::new(dir.path());
+        let over = Some(SystemTime::now() - Duration::from_secs(1));
+        let (_, expired) = tickets.create(Limits { expires: over, ..limits() }).unwrap();
+        let (old, first) = tickets.create(Limits { may_write: false, ..limits() }).unwrap();
+        let (new, second) = tickets.create(Limits { scope: scope_of(b"x").unwrap(), ..limits() }).unwrap();
+        let pin = Pin([1; 32]);
+        let refused = book.authorise(pin, &expired, || "n".into()).unwrap_err();
+        assert!(refused.text.contains("expired at ") && !book.knows(pin), "{refused}");
+        let by = |credential: &[u8]| book.authorise(pin, credential, || "n".into()).unwrap().0.ticket;
+        assert_eq!(by(&first), Some(old.id.clone()));
+        assert_eq!(by(&expired), Some(old.id.clone()), "a ticket that does not hold changes nothing");
+        assert_eq!(by(&second), Some(new.id.clone()));
+        assert_eq!(by(b""), Some(new.id));
+        assert_eq!(by(&book.credential()), None);
+        assert_eq!(by(&first), None, "rights without limit stay");
+        assert_eq!(list(dir.path()).unwrap().len(), 1);
+        assert!(strike(dir.path(), &pin.to_string()).unwrap() && !book.knows(pin));
+    }
+
+    #[test]
+    fn a_credential_whose_file_was_taken_away_enrols_nobody() {
+        let (dir, book) = book();
+        book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
+        std::fs::remove_file(dir.path().join("credential")).unwrap();
+        assert!(book.authorise(Pin([2; 32]), &book.credential(), || unreachable!()).is_err());
+        book.authorise(Pin([1; 32]), b"", || unreachable!()).unwrap();
     }
 }

@@ -50,14 +50,27 @@ enum Event {
     Stop,
 }
 
+/// Opens a ledger for an identity; its own thread ends with the value.
+fn claim(path: &Path, identity: Pin) -> Result<Ledger> {
+    let ledger = Ledger::open(path).and_then(|ledger| ledger.claim(&identity.to_string()).map(|()| ledger));
+    ledger.map_err(|e| {
+        let error = Error::new(Exit::Failed, e.to_string());
+        Error { hint: e.kind.hint().map(str::to_owned), ..error }
+    })
+}
+
 impl History {
+    /// Whether `open` would succeed; no thread is left when this returns.
+    pub fn check(path: &Path, identity: Pin) -> Result<()> {
+        let ledger = claim(path, identity)?;
+        // Opened again at once: what closing has to say will be said then.
+        let _ = ledger.close();
+        Ok(())
+    }
+
     /// Opens the ledger of an endpoint. One of another identity or of a newer version is refused (F091).
     pub fn open(path: &Path, identity: Pin) -> Result<History> {
-        let ledger = Ledger::open(path).and_then(|ledger| ledger.claim(&identity.to_string()).map(|()| ledger));
-        let ledger = ledger.map_err(|e| {
-            let error = Error::new(Exit::Failed, e.to_string());
-            Error { hint: e.kind.hint().map(str::to_owned), ..error }
-        })?;
+        let ledger = claim(path, identity)?;
         let (events, queue) = sync_channel(QUEUE_EVENTS_MAX);
         let thread = std::thread::Builder::new().name("history".into()).spawn(move || record(&ledger, &queue));
         let thread = thread.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;

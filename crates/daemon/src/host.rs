@@ -3,17 +3,19 @@
 //! Invariants:
 //! - Everything a client names is reached from the descriptor of the root, opened once, and never outside it (F040-F043).
 //! - What a client is told names its own paths, never the server's.
+//! - Rights are looked at for every job, and again while it runs (I14): what a session was opened with decides nothing.
 //! - `null:` and `gen:COUNTxSIZE` reach no storage; whoever may write may also have what it sends forgotten.
 
 mod jobs;
 mod record;
+mod scope;
 
-use crate::clients::ClientBook;
+use crate::clients::{ClientBook, Rights};
 use crate::gate::Gate;
 use crate::history::History;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
-use model::name::{Name, NameError};
+use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
 use model::{FailureKind, JobId, Pin, TransferOptions};
 use mover::session::{Grant, Host, HostFacts, Opened};
@@ -21,6 +23,7 @@ use mover::{Ending, Observer, Progress};
 use record::JobRecord;
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
+use scope::Asked;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -66,21 +69,22 @@ impl EndpointHost {
         self.jobs.add((grant.pin, job, direction as u32), record)
     }
 
-    fn open_destination(&self, grant: &Grant, open: &Open) -> Result<Destination, Refusal> {
+    fn open_destination(&self, rights: &Rights, open: &Open) -> Result<Destination, Refusal> {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
         };
-        self.check_may_write(grant, path)?;
-        let names = names_of(path)?;
-        let (directory, rename_to) = match names.split_last() {
+        let asked = self.check(rights, Direction::ClientSends, path)?;
+        let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
+        let make = |names: &[Name]| beneath::make_directories(base.as_fd(), names).map_err(|e| refuse(path, &e));
+        let (directory, rename_to) = match asked.below.split_last() {
             Some((last, parents)) if open.is_single && !names_contents(path) => {
-                match beneath::resolve_directory(self.root.as_fd(), &names) {
+                match beneath::resolve_directory(base.as_fd(), &asked.below) {
                     Ok(directory) => (directory, None),
-                    Err(e) if is_no_directory(&e) => (self.make_directories(path, parents)?, Some(last.clone())),
+                    Err(e) if is_no_directory(&e) => (make(parents)?, Some(last.clone())),
                     Err(e) => return Err(refuse(path, &e)),
                 }
             }
-            _ => (self.make_directories(path, &names)?, None),
+            _ => (make(&asked.below)?, None),
         };
         may_write(&directory).map_err(|e| refuse(path, &io::Error::from(e)))?;
         let directory = Arc::new(directory);
@@ -89,23 +93,34 @@ impl EndpointHost {
         Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to })
     }
 
-    fn check_may_write(&self, grant: &Grant, path: &[u8]) -> Result<(), Refusal> {
-        match (self.is_read_only, grant.may_write) {
-            (true, _) => Err(forbidden(path, "this endpoint is read-only")),
-            (_, false) => Err(forbidden(path, "this client may only read here")),
+    /// Whether a path may be read or written by whoever has these rights; before anything of it is looked at.
+    fn check(&self, rights: &Rights, direction: Direction, path: &[u8]) -> Result<Asked, Refusal> {
+        self.check_way(rights, direction, path)?;
+        if synthetic::is_synthetic(path) {
+            return Ok(Asked::default());
+        }
+        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
+            let scope = Escaped(&name::join(&rights.scope)).to_string();
+            forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
+        })
+    }
+
+    fn check_way(&self, rights: &Rights, direction: Direction, path: &[u8]) -> Result<(), Refusal> {
+        match direction {
+            Direction::ServerSends if !rights.may_read => Err(forbidden(path, "this client may only write here")),
+            Direction::ClientSends if self.is_read_only => Err(forbidden(path, "this endpoint is read-only")),
+            Direction::ClientSends if !rights.may_write => Err(forbidden(path, "this client may only read here")),
             _ => Ok(()),
         }
     }
 
-    fn make_directories(&self, path: &[u8], names: &[Name]) -> Result<OwnedFd, Refusal> {
-        beneath::make_directories(self.root.as_fd(), names).map_err(|e| refuse(path, &e))
-    }
-
-    fn open_sources(&self, open: &Open) -> Result<PosixSource, Refusal> {
+    fn open_sources(&self, rights: &Rights, open: &Open) -> Result<PosixSource, Refusal> {
         let mut source = PosixSource::new();
         for path in &open.paths {
-            names_of(path)?;
-            source.add_beneath(self.root.as_fd(), path).map_err(|e| match e.kind {
+            let asked = self.check(rights, Direction::ServerSends, path)?;
+            let (base, below) =
+                asked.open_base(self.root.as_fd(), names_contents(path)).map_err(|e| refuse(path, &e))?;
+            source.add_beneath(base.as_fd(), &below).map_err(|e| match e.kind {
                 FailureKind::NotFound => {
                     Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory"))
                 }
@@ -132,9 +147,20 @@ impl Host for EndpointHost {
             let from = self.gate.address_of(peer).map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
             format!("{}@{from}", &peer.to_string()[..8])
         };
-        let client = self.clients.authorise(peer, credential, name)?;
+        let (client, rights) = self.clients.authorise(peer, credential, name)?;
         self.gate.admit(peer);
-        Ok(Grant { pin: peer, name: client.name, may_write: client.may_write && !self.is_read_only })
+        Ok(Grant { pin: peer, name: client.name, may_write: rights.may_write && !self.is_read_only })
+    }
+
+    fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
+        let rights = match self.clients.rights(grant.pin) {
+            Ok(rights) => rights,
+            // Files that cannot be read at this moment end nothing that runs; what is new is refused.
+            Err(refusal) if refusal.code == CloseCode::Internal => return Ok(()),
+            Err(refusal) => return Err(refusal),
+        };
+        let (direction, paths) = job.unwrap_or((Direction::ServerSends, &[]));
+        paths.iter().try_for_each(|path| self.check(&rights, direction, path).map(drop))
     }
 
     fn open(
@@ -145,15 +171,16 @@ impl Host for EndpointHost {
         open: &Open,
         options: &TransferOptions,
     ) -> Result<Opened, Refusal> {
+        let rights = self.clients.rights(grant.pin)?;
         match direction {
             Direction::ClientSends if open.paths.iter().any(|path| synthetic::is_null(path)) => {
-                self.check_may_write(grant, &open.paths[0])?;
+                self.check(&rights, direction, &open.paths[0])?;
                 let observer = Some(self.record(grant, job, direction, open, options));
                 let file_system = NULL_FILE_SYSTEM.to_owned();
                 Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system })
             }
             Direction::ClientSends => {
-                let destination = self.open_destination(grant, open)?;
+                let destination = self.open_destination(&rights, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
                 let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
                 let observer = self.record(grant, job, direction, open, options);
@@ -161,12 +188,13 @@ impl Host for EndpointHost {
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
             }
             Direction::ServerSends if open.paths.iter().any(|path| synthetic::is_synthetic(path)) => {
+                self.check_way(&rights, direction, &open.paths[0])?;
                 let source = Arc::new(generated(open)?);
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single: false, observer })
             }
             Direction::ServerSends => {
-                let source = self.open_sources(open)?;
+                let source = self.open_sources(&rights, open)?;
                 let is_single = source.is_single_object();
                 let observer = self.record(grant, job, direction, open, options);
                 Ok(Opened::Send { source: Arc::new(source), is_single, observer: Some(observer) })

@@ -1,7 +1,8 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `host` opens paths below the root, `transfer_log` and `history` record. The asking side: `endpoints` keeps
+//! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `sandbox` gives up the
+//! rest of the file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps
 //! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
 //!
 //! Invariants:
@@ -20,20 +21,25 @@ pub mod endpoints;
 mod connect;
 mod enrol;
 mod job_id;
-mod clients;
+pub mod clients;
+pub mod limited;
+pub mod issue;
 mod gate;
 mod refusals;
 mod advertise;
 mod transfer_log;
 mod history;
 mod host;
+mod sandbox;
 mod serve;
 
 pub use connect::{ConnectOptions, connect};
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
 pub use error::Error;
+pub use issue::Issue;
 pub use job_id::job_id;
 pub use paths::Paths;
+pub use sandbox::Landlock;
 pub use serve::{ServeOptions, Served};
 pub use ticket::{Ticket, TicketError};

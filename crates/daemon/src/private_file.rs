@@ -31,6 +31,11 @@ pub fn write(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<()> {
         Existing::Keep => std::fs::hard_link(&staging.0, path)?,
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_directory(directory)
+}
+
+/// Makes durable which names a directory has.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 

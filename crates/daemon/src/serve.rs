@@ -3,19 +3,23 @@
 //! Invariants:
 //! - At most one endpoint uses a state directory (F097); the lock ends with its process, however that ends.
 //! - The root holds none of the endpoint's own files, and they do not hold the root (F130).
-//! - The ticket is written when, and only when, the endpoint answers.
+//! - The ticket is written when, and only when, the endpoint listens and nothing is left that could keep it from answering
+//!   but a lack of threads.
+//! - A process that is to be confined is so before its first thread (`sandbox`).
 //!
 //! Not here: signals. The program sets the flag that `run_until` looks at.
 
 mod accept;
 mod lock;
+mod review;
 
 use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
 use crate::history::History;
 use crate::host::EndpointHost;
-use crate::private_file::{self, Existing};
+use crate::issue::{Announcement, write_ticket};
+use crate::sandbox::{self, Landlock};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
 use crate::{advertise, paths};
@@ -25,9 +29,11 @@ use model::{Exit, Pin};
 use mover::Memory;
 use mover::session::Server;
 use net::{Listener, ServerTls, Stopper};
+use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,6 +72,8 @@ pub struct ServeOptions {
     pub congestion: Option<String>,
     /// For the lanes of all jobs.
     pub memory_bytes: usize,
+    /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
+    pub confine: bool,
 }
 
 impl ServeOptions {
@@ -81,6 +89,7 @@ impl ServeOptions {
             transfer_log: None,
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            confine: false,
         }
     }
 }
@@ -93,6 +102,8 @@ pub struct Served {
     host: Arc<EndpointHost>,
     stopper: Stopper,
     accepting: Option<JoinHandle<Result<()>>>,
+    review: Review,
+    landlock: Landlock,
     _lock: StateLock,
 }
 
@@ -106,32 +117,46 @@ impl Served {
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
         let name = own_name(options.name.as_deref())?;
-        let host = Arc::new(EndpointHost {
-            name: name.clone(),
-            is_read_only: options.read_only,
-            root: Arc::new(root),
-            clients: ClientBook::open(&options.state_dir)?,
-            gate: Gate::new(connections_max()),
-            log: Arc::new(TransferLog::open(&log_path)?),
-            history: Arc::new(History::open(&options.state_dir.join("ledger.db"), identity.pin())?),
-            jobs: Default::default(),
-        });
+        let clients = ClientBook::open(&options.state_dir)?;
+        let log = Arc::new(TransferLog::open(&log_path)?);
+        let ledger = options.state_dir.join("ledger.db");
+        History::check(&ledger, identity.pin())?;
         let listener = listen(&options)?;
         let local_addr = listener.local_addr();
         let addresses = advertise::addresses(local_addr, &options.advertise)?;
-        let ticket = Ticket { addresses, pin: identity.pin(), credential: host.clients.credential(), name };
+        Announcement { name: name.clone(), addresses: addresses.clone() }.write(&options.state_dir)?;
+        let ticket = Ticket { addresses, pin: identity.pin(), credential: clients.credential(), name: name.clone() };
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
-        let server = Server::new(host.clone(), Memory::new(options.memory_bytes));
+        if let Some(path) = &options.ticket_file {
+            write_ticket(path, &ticket).map_err(|e| Error::of_file("write ticket", path, e))?;
+        }
+        let landlock = confine(&options, &root, &log_path);
+        let host = Arc::new(EndpointHost {
+            name,
+            is_read_only: options.read_only,
+            root: Arc::new(root),
+            clients,
+            gate: Gate::new(connections_max()),
+            log,
+            history: Arc::new(History::open(&ledger, identity.pin())?),
+            jobs: Default::default(),
+        });
+        let server = Server::new(host.clone(), Memory::of_endpoint(options.memory_bytes));
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
-        let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(&listener));
+        let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
         let accepting = accepting.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
-        let served = Served { local_addr, ticket, server, host, stopper, accepting: Some(accepting), _lock: lock };
-        if let Some(path) = &options.ticket_file {
-            served.write_ticket(path)?;
-        }
-        info!(%local_addr, pin = %identity.pin(), name = served.ticket.name, read_only = options.read_only, "serving");
+        let review = Review::start(server.clone())?;
+        let accepting = Some(accepting);
+        let served = Served { local_addr, ticket, server, host, stopper, accepting, review, landlock, _lock: lock };
+        let (name, read_only, landlock) = (served.name(), options.read_only, landlock.word());
+        info!(%local_addr, pin = %identity.pin(), name, read_only, landlock, "serving");
         Ok(served)
+    }
+
+    /// What the kernel keeps this process to.
+    pub fn landlock(&self) -> Landlock {
+        self.landlock
     }
 
     /// The address listened on, with the port that the kernel chose.
@@ -183,18 +208,13 @@ impl Served {
 
     fn stop_accepting(&mut self) -> Result<()> {
         self.stopper.stop();
+        self.review.stop();
         self.host.gate.close();
         match self.accepting.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
             Some(Err(_)) => Err(Error::new(Exit::Fatal, "the accepting thread failed")),
             None => Ok(()),
         }
-    }
-
-    fn write_ticket(&self, path: &Path) -> Result<()> {
-        let text = format!("{}\n", self.ticket.to_text());
-        private_file::write(path, text.as_bytes(), Existing::Replace)
-            .map_err(|e| Error::of_file("write ticket", path, e))
     }
 }
 
@@ -203,6 +223,19 @@ impl Drop for Served {
         let _ = self.stop_accepting();
         self.server.shut_down();
     }
+}
+
+/// An endpoint that cannot be confined serves nevertheless: paths are guarded without it.
+fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
+    if !options.confine {
+        return Landlock::Off;
+    }
+    let mut own = vec![options.state_dir.as_path()];
+    own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
+    sandbox::restrict(root.as_fd(), &own).unwrap_or_else(|e| {
+        warn!(error = %e, "landlock cannot be set up");
+        Landlock::Off
+    })
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

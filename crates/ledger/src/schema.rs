@@ -55,6 +55,8 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Connection, Cause
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    // An endpoint that is confined to its own directories has no other place for them.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     // The writer does it, and looks at the errors.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     bound_size(&connection, settings.file_bytes_max)?;

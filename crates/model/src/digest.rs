@@ -272,7 +272,9 @@ impl ChunkHasher {
         match self.0 {
             State::Crc(crc) => Digest::Crc64Nvme(crc.finalize()),
             // Nothing is no subtree; a peer can claim it all the same.
-            State::Blake3(hasher) if is_whole || hasher.count() == 0 => Digest::Blake3(*hasher.finalize().as_bytes()),
+            // It has no offset either, which `finalize` would insist on.
+            State::Blake3(hasher) if hasher.count() == 0 => Digest::Blake3(*blake3::hash(b"").as_bytes()),
+            State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
             State::Blake3(hasher) => Digest::Blake3(hasher.finalize_non_root()),
         }
     }
@@ -297,6 +299,15 @@ mod tests {
             start = extent.end.max(1);
         }
         algorithm.combine(&chunks, chunk_bytes, size)
+    }
+
+    #[test]
+    fn a_chunk_of_which_nothing_could_be_read_has_a_digest_too() {
+        for algorithm in [DigestAlgorithm::Crc64Nvme, DigestAlgorithm::Blake3] {
+            for start in [0, 4096] {
+                assert_eq!(ChunkHasher::new(algorithm, start).finish(false), algorithm.of_object(b""));
+            }
+        }
     }
 
     proptest! {

@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod manifest;
 pub mod progress;
 pub mod synthetic;
+pub mod mutant;
 
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
 pub use entry::{Entry, Generation, Kind, Timestamp};

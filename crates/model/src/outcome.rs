@@ -107,6 +107,8 @@ pub enum Exit {
     NoSpace = 44,
     Cancelled = 45,
     Interrupted = 130,
+    /// The reader of standard output went away.
+    BrokenPipe = 141,
     Terminated = 143,
 }
 

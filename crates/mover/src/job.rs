@@ -2,9 +2,10 @@
 
 use model::name::Escaped;
 use model::{Digest, Failure, TransferOptions};
+use os::sync::{Condvar, Mutex};
+use os::time::Instant;
 use std::fmt;
-use std::sync::{Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::message::Finished;
 use wire::{CloseCode, Message, Refusal};
 

@@ -14,7 +14,9 @@
 pub mod limits;
 pub mod memory;
 pub mod progress;
+mod stall;
 pub mod job;
+pub mod stream;
 pub mod sender;
 pub mod receiver;
 pub mod session;

@@ -41,8 +41,23 @@ pub const FAILURES_KEPT_MAX: usize = 100_000;
 pub const COMMIT_QUEUE_MAX: usize = 8192;
 /// Interval of checkpoints of large objects under way.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-/// A data stream without progress for this long ends; the lane's extents move to another.
-pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// A data stream on which something is sent and whose other end's kernel acknowledges nothing for this long, while the
+/// control stream is heard, ends; the lane's extents move to another. A stalled disk or program does not end it: its kernel
+/// answers.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
+/// A data stream on which nothing more is taken, while others of its job went on for this long, ends like a silent one: what
+/// holds it up is not the disk that all of them write to.
+pub const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Probes of a closed window that may stay without an answer: they come ever more rarely, so that time alone says nothing.
+pub const STREAM_PROBES_MAX: u8 = 4;
+/// A job in which nothing moved and nothing was settled for this long, although one side owes the other something and the
+/// control stream answers, is given up. Longer than storage may hang and come back (F078: 10 minutes).
+pub const NO_PROGRESS_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// What a peer's lanes may take after their job has ended in order, before they are broken off.
+pub const LANE_END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a receiver's lane waits for memory while other lanes of its job work: what its sender has put into its stream
+/// waits with it.
+pub const RECEIVE_PERMIT_PATIENCE: Duration = Duration::from_secs(1);
 /// A control stream that received nothing for this long is dead; pings go every `PING_INTERVAL`.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(40);
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -57,4 +72,6 @@ const _: () = assert!(INITIAL_ENTRIES <= ENTRIES_OPEN_MAX);
 const _: () = assert!(BATCH_ENTRIES as u64 * 4 <= INITIAL_ENTRIES);
 const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);
 const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
+const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
+const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);
 const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);

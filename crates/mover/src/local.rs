@@ -164,6 +164,7 @@ impl Lane<'_> {
             let clock = &mut self.target.clock;
             let work = self.sender.claim(self.number, &mut |is_credit| {
                 clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+                true
             });
             let Some(work) = work else { return Ok(()) };
             match work {

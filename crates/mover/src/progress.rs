@@ -3,11 +3,13 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use os::sync::Mutex;
+use os::time::Instant;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 macro_rules! counters {
     ($($name:ident),+) => {
@@ -41,8 +43,51 @@ pub fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Relaxed);
 }
 
+/// How the lanes of a job stand.
+#[derive(Default)]
+pub struct LaneCounts {
+    /// They have the memory they work in.
+    pub running: AtomicU32,
+    waiting: AtomicU32,
+    /// They are in the middle of a frame from their sender.
+    pub in_frame: AtomicU32,
+}
+
+impl LaneCounts {
+    /// Lanes are there, and none has memory.
+    pub fn wait_for_memory(&self) -> bool {
+        self.waiting.load(Relaxed) > 0 && self.running.load(Relaxed) == 0
+    }
+
+    /// Counts the calling lane among those that wait for memory.
+    pub fn enter_waiting(&self) -> Counted<'_> {
+        Counted::enter(&self.waiting)
+    }
+
+    pub fn enter_frame(&self) -> Counted<'_> {
+        Counted::enter(&self.in_frame)
+    }
+}
+
+/// One of a count, until it is dropped.
+pub struct Counted<'a>(&'a AtomicU32);
+
+impl Counted<'_> {
+    fn enter(count: &AtomicU32) -> Counted<'_> {
+        count.fetch_add(1, Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 pub struct Progress {
     pub counters: Counters,
+    pub lanes: LaneCounts,
     pub is_listing_complete: AtomicBool,
     started: Instant,
     /// Microseconds from the start to the first payload byte; 0 before it.
@@ -78,6 +123,7 @@ impl Progress {
     pub fn new() -> Arc<Progress> {
         Arc::new(Progress {
             counters: Counters::default(),
+            lanes: LaneCounts::default(),
             is_listing_complete: AtomicBool::new(false),
             started: Instant::now(),
             first_payload_us: AtomicU64::new(0),
@@ -102,6 +148,14 @@ impl Progress {
             there: self.there.lock().unwrap().clone(),
             stream_facts: *self.stream_facts.lock().unwrap(),
         }
+    }
+
+    /// Changes whenever something was listed, moved or settled.
+    pub fn mark(&self) -> u64 {
+        let counts = self.counters.counts();
+        let listed = counts.files_listed + counts.directories + counts.bytes_listed;
+        let settled = counts.files_done + counts.files_skipped + counts.files_failed;
+        listed.wrapping_add(settled).wrapping_add(counts.bytes_sent).wrapping_add(counts.bytes_resumed)
     }
 
     /// This side's lanes, added up.

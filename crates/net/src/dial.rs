@@ -93,9 +93,10 @@ pub fn dial_addrs(addrs: &[SocketAddr], options: &DialOptions) -> Result<Connect
 pub(crate) fn set_common_options(socket: &Socket) -> io::Result<()> {
     // Frames are written whole; waiting to fill a segment would only add latency.
     socket.set_tcp_nodelay(true)?;
-    // Finds a dead peer of an idle connection within two minutes, also where nothing else would.
+    // Finds a dead peer of an idle connection within 40 s, also where nothing else would, and keeps what forgets idle
+    // connections on the way from forgetting this one. The kernel answers: a peer that waits for its disk is not dead.
     let keepalive =
-        TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(20)).with_retries(3);
+        TcpKeepalive::new().with_time(Duration::from_secs(20)).with_interval(Duration::from_secs(5)).with_retries(4);
     socket.set_tcp_keepalive(&keepalive)
 }
 

@@ -20,7 +20,7 @@ use crate::socket::{set_congestion, timespec};
 /// Connections that the kernel completes and keeps until they are accepted. It caps this at net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 /// Pause after running out of descriptors or memory: short for a peer that waits, long for a processor that spins.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// What accept(2) reports of one connection that failed in the backlog; the next one may be fine.
 const CONNECTION_ERRORS: [i32; 12] = [
     libc::EINTR,
@@ -67,27 +67,44 @@ impl Listener {
     ///
     /// While descriptors or memory are short it tries again ten times a second, and connections wait in the backlog.
     pub fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>, Error> {
-        let failed = |e| Error::from_io("accept on", self.local_addr, e);
+        let failed = |e| self.failed(e);
         loop {
             if self.is_stopped(Duration::ZERO).map_err(failed)? {
                 return Ok(None);
             }
+            match self.accept_now()? {
+                Accepted::Connection(tcp, addr) => return Ok(Some((tcp, addr))),
+                Accepted::Nobody => self.wait().map_err(failed)?,
+                Accepted::Exhausted => _ = self.is_stopped(EXHAUSTED_PAUSE).map_err(failed)?,
+            }
+        }
+    }
+
+    /// Takes a connection from the backlog, without waiting for one.
+    pub(crate) fn accept_now(&self) -> Result<Accepted, Error> {
+        loop {
             let error = match self.socket.accept() {
                 Ok((socket, addr)) => match prepare(socket, &addr) {
-                    Some(accepted) => return Ok(Some(accepted)),
+                    Some((tcp, addr)) => return Ok(Accepted::Connection(tcp, addr)),
                     None => continue,
                 },
                 Err(error) => error,
             };
             match error.raw_os_error() {
-                Some(libc::EAGAIN) => self.wait().map_err(failed)?,
-                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    self.is_stopped(EXHAUSTED_PAUSE).map_err(failed)?;
-                }
+                Some(libc::EAGAIN) => return Ok(Accepted::Nobody),
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => return Ok(Accepted::Exhausted),
                 Some(code) if CONNECTION_ERRORS.contains(&code) => {}
-                _ => return Err(failed(error)),
+                _ => return Err(self.failed(error)),
             }
         }
+    }
+
+    pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {
+        self.stop.as_fd()
+    }
+
+    pub(crate) fn failed(&self, error: io::Error) -> Error {
+        Error::from_io("accept on", self.local_addr, error)
     }
 
     /// A handle for other threads, with which they end `accept`.
@@ -135,6 +152,15 @@ impl AsFd for Listener {
     }
 }
 
+/// What the backlog had.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Connection(TcpStream, SocketAddr),
+    Nobody,
+    /// Descriptors or memory are short; what waits in the backlog stays there.
+    Exhausted,
+}
+
 /// Ends a listener's `accept`, for good.
 #[derive(Clone, Debug)]
 pub struct Stopper {
@@ -156,7 +182,7 @@ fn prepare(socket: Socket, addr: &SockAddr) -> Option<(TcpStream, SocketAddr)> {
     Some((socket.into(), addr))
 }
 
-fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     match rustix::event::poll(fds, timeout.map(timespec).as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),

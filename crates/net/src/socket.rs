@@ -20,6 +20,10 @@ const TCP_INFO_BYTES_MAX: usize = 512;
 /// A sample of the kernel's TCP_INFO. A field that this kernel does not know is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// Timeouts since the last acknowledgement of something sent.
+    pub retransmits: u8,
+    /// Probes of a closed window, or of an idle connection, that nothing has answered so far.
+    pub probes: u8,
     pub rtt_us: u32,
     pub rtt_var_us: u32,
     /// The kernel's windowed minimum; 0 before the first sample.
@@ -33,6 +37,10 @@ pub struct TcpInfo {
     pub reordering_segments: u32,
     pub segments_sent: u32,
     pub segments_received: u32,
+    /// Since payload came last.
+    pub last_data_received_ms: u32,
+    /// Since an acknowledgement came last.
+    pub last_ack_received_ms: u32,
     pub delivery_rate_bytes_per_second: u64,
     /// All ones if pacing does not limit.
     pub pacing_rate_bytes_per_second: u64,
@@ -86,10 +94,14 @@ impl TcpInfo {
         let u32_at = |offset: usize| u32::from_ne_bytes(bytes[offset..offset + 4].try_into().expect("4 bytes"));
         let u64_at = |offset: usize| u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"));
         Self {
+            retransmits: bytes[2],
+            probes: bytes[3],
             is_application_limited: bytes[7] & 1 == 1,
             mss_bytes: u32_at(16),
             unacked_segments: u32_at(24),
             lost_segments: u32_at(32),
+            last_data_received_ms: u32_at(52),
+            last_ack_received_ms: u32_at(56),
             rtt_us: u32_at(68),
             rtt_var_us: u32_at(72),
             ssthresh_segments: u32_at(76),

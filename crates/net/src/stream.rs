@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use model::Pin;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -147,6 +147,17 @@ impl DataStream {
         self.write_outgoing(sealed)?;
         self.is_send_closed = true;
         self.socket.tcp.shutdown(Shutdown::Write)
+    }
+
+    /// Whether the connection has ended or failed, as far as the kernel knows now. What was handed to it may be lost.
+    pub fn is_broken(&self) -> bool {
+        if self.is_broken || self.socket.is_aborted.load(Ordering::Relaxed) {
+            return true;
+        }
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut socket = [PollFd::new(&self.socket.tcp, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut socket, Some(&now)).is_ok() && socket[0].revents().intersects(ended)
     }
 
     /// A handle for other threads, with which they end this stream's waiting or sample its TCP_INFO.
@@ -288,6 +299,11 @@ impl Aborter {
             // Fails only if the peer was faster.
             let _ = socket.tcp.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Whether the stream is still held by its owner.
+    pub fn is_alive(&self) -> bool {
+        self.socket.strong_count() > 0
     }
 
     /// What the kernel knows about the connection; `None` when it is gone.

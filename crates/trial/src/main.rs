@@ -5,7 +5,11 @@
 //!
 //! Not part of the product: nothing of it is linked into `thalweg`.
 
+mod museum;
+mod mutate;
 mod record;
+mod report;
+mod simulate;
 mod pool;
 mod sys;
 mod calls;
@@ -37,6 +41,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Production code between simulated hosts, by seed
+    Simulate(simulate::Arguments),
+    /// Power loss at every call to storage, every state that it may leave
+    CrashStates(simulate::CrashArguments),
+    /// Deliberate bugs, each of which something has to notice
+    Museum(museum::Arguments),
+    /// Machine-made mutants of commit and publish, against the simulation
+    Mutate(mutate::Arguments),
+    /// Fills docs/reliability.md from the counts of the other commands
+    Report(report::Arguments),
     /// kill -9 of the real program at every durable call
     Kill(kill::Args),
     /// Every error of storage at every call, in the real program
@@ -48,6 +62,11 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
+        Command::Simulate(arguments) => ("simulate", simulate::run(arguments)),
+        Command::CrashStates(arguments) => ("crash-states", simulate::crash_states(arguments)),
+        Command::Museum(arguments) => ("museum", museum::run(arguments)),
+        Command::Mutate(arguments) => ("mutate", mutate::run(arguments)),
+        Command::Report(arguments) => ("report", report::run(arguments)),
         Command::Kill(args) => ("kill", kill::run(args)),
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),

@@ -61,6 +61,15 @@ impl CloseCode {
     }
 }
 
+/// The beginning of a text, as far as one may be long on the wire and in what is kept of a peer's words.
+pub fn bounded(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// A close that this side decided on, or heard of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
@@ -70,11 +79,7 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(code: CloseCode, text: &str) -> Refusal {
-        let mut end = text.len().min(TEXT_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        Refusal { code, text: text[..end].to_owned() }
+        Refusal { code, text: bounded(text).to_owned() }
     }
 }
 
@@ -86,3 +91,16 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(bounded("why"), "why");
+        let long = format!("{}\u{20ac}", "x".repeat(TEXT_BYTES_MAX - 2));
+        assert_eq!(bounded(&long).len(), TEXT_BYTES_MAX - 2);
+        assert_eq!(Refusal::new(CloseCode::Internal, &"x".repeat(5000)).text.len(), TEXT_BYTES_MAX);
+    }
+}

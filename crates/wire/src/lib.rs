@@ -13,6 +13,6 @@ pub mod listing;
 pub mod data;
 pub mod credit;
 
-pub use close::{CloseCode, Refusal};
+pub use close::{CloseCode, Refusal, bounded};
 pub use frame::{FrameHeader, FrameReader, FrameType};
 pub use message::Message;

@@ -55,12 +55,24 @@ pub struct ListingCheck {
     /// Entries described so far, and how many may be.
     described: u64,
     granted: u64,
+    /// `ListEnd` has come: only replacements may follow.
+    is_ended: bool,
+    /// The session has the feature for objects whose end is not known.
+    may_be_open_ended: bool,
 }
 
 impl ListingCheck {
     pub fn new(granted: u64) -> ListingCheck {
         let directories = HashSet::from([ObjectId::ROOT.0]);
-        ListingCheck { next: 1, next_replacement: REPLACEMENT_FIRST, directories, described: 0, granted }
+        ListingCheck {
+            next: 1,
+            next_replacement: REPLACEMENT_FIRST,
+            directories,
+            described: 0,
+            granted,
+            is_ended: false,
+            may_be_open_ended: true,
+        }
     }
 
     pub fn grant(&mut self, total: u64) {
@@ -71,6 +83,24 @@ impl ListingCheck {
         self.described
     }
 
+    /// Refuses objects whose end is not known from here on: the session lacks the feature for them.
+    pub fn forbid_open_ended(&mut self) {
+        self.may_be_open_ended = false;
+    }
+
+    /// Checks that the listing ends where the sender says, once.
+    pub fn end(&mut self, entries: u64) -> Result<(), Refusal> {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return Err(Refusal::new(CloseCode::WrongState, "a listing that ends twice"));
+        }
+        let listed = self.next - 1;
+        if entries != listed {
+            let text = format!("a listing of {listed} entries that is said to have {entries}");
+            return Err(Refusal::new(CloseCode::Malformed, &text));
+        }
+        Ok(())
+    }
+
     /// Checks a batch and turns it into entries.
     pub fn check(&mut self, batch: Entries) -> Result<Vec<Described>, Refusal> {
         let count = batch.entries.len();
@@ -78,6 +108,9 @@ impl ListingCheck {
             return Err(Refusal::new(CloseCode::Limit, &format!("a listing frame of {count} entries")));
         }
         let is_replacement = batch.first >= REPLACEMENT_FIRST;
+        if self.is_ended && !is_replacement {
+            return Err(Refusal::new(CloseCode::WrongState, "a listing that goes on after its end"));
+        }
         let expected = if is_replacement { &mut self.next_replacement } else { &mut self.next };
         if batch.first != *expected {
             let text = format!("a listing continues at id {} instead of {expected}", batch.first);
@@ -116,6 +149,9 @@ impl ListingCheck {
             DIRECTORY => {
                 self.directories.insert(id.0);
                 Kind::Directory
+            }
+            OPEN_ENDED if !self.may_be_open_ended => {
+                return Err(malformed("its end is not known, and the session lacks the feature for that"));
             }
             FILE | OPEN_ENDED => Kind::File,
             SYMLINK if record.link.is_empty() || record.link.len() > LINK_BYTES_MAX || record.link.contains(&0) => {
@@ -182,6 +218,28 @@ mod tests {
         check.check(batch(1, vec![file(0, b"a")])).unwrap();
         // A file is no parent.
         assert_eq!(refused(&mut check, batch(2, vec![file(1, b"b")])), CloseCode::Malformed);
+    }
+
+    #[test]
+    fn a_listing_ends_once_where_it_says_and_goes_on_with_replacements_only() {
+        let code = |result: Result<(), Refusal>| result.unwrap_err().code;
+        assert_eq!(code(ListingCheck::new(9).end(1)), CloseCode::Malformed);
+        let mut check = ListingCheck::new(9);
+        check.check(batch(1, vec![file(0, b"a")])).unwrap();
+        check.end(1).unwrap();
+        assert_eq!(code(check.end(1)), CloseCode::WrongState);
+        check.check(batch(REPLACEMENT_FIRST, vec![file(0, b"a")])).unwrap();
+        assert_eq!(check.check(batch(2, vec![file(0, b"b")])).unwrap_err().code, CloseCode::WrongState);
+    }
+
+    #[test]
+    fn objects_without_a_known_end_need_their_feature() {
+        let pipe = EntryRecord { kind: OPEN_ENDED, ..file(0, b"p") };
+        ListingCheck::new(9).check(batch(1, vec![pipe.clone()])).unwrap();
+        let mut check = ListingCheck::new(9);
+        check.forbid_open_ended();
+        assert_eq!(check.check(batch(1, vec![pipe])).unwrap_err().code, CloseCode::Malformed);
+        check.check(batch(2, vec![file(0, b"f")])).unwrap();
     }
 
     #[test]

@@ -111,13 +111,26 @@ fn steps(members: &[&str]) -> Vec<Step> {
             Work::Cargo(words("clippy --release --locked --keep-going --workspace --all-targets -- -D warnings")),
         ),
         full("rustdoc", Work::Cargo(words("doc --release --locked --workspace --no-deps --document-private-items"))),
-        quick("tests", Work::Tests(checked("test --release --locked --no-fail-fast --workspace --exclude thalweg"))),
+        quick(
+            "tests",
+            Work::Tests(checked(
+                "test --release --locked --no-fail-fast --workspace --exclude thalweg --exclude trial",
+            )),
+        ),
         quick("tests of thalweg", Work::Tests(checked("test --release --locked --no-fail-fast -p thalweg --bins"))),
         full("edge build", Work::Product(words("build --release --locked -p thalweg --no-default-features"))),
         full("release build", Work::Product(words("build --release --locked -p thalweg"))),
         quick("tidy", Work::Tidy),
+        full("tests of trials", Work::Tests(words("test --release --locked --no-fail-fast -p trial"))),
+        full("simulation", Work::Cargo(trial("simulate --seeds 400"))),
+        full("crash states", Work::Cargo(trial("crash-states --scenarios 3"))),
+        full("museum", Work::Cargo(trial("museum --first 8"))),
         full("end to end", Work::Tests(words("test --release --locked --no-fail-fast -p thalweg --test *"))),
     ]
+}
+
+fn trial(command: &str) -> Vec<String> {
+    words(&format!("run --release --locked -p trial -- {command}"))
 }
 
 fn words(line: &str) -> Vec<String> {

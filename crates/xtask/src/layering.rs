@@ -14,17 +14,18 @@ const CLI: &str = "thalweg";
 /// Package, and the packages of this workspace it may depend on. Any other arrow is a violation.
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
-    ("store", &["model"]),
+    ("os", &[]),
+    ("store", &["model", "os"]),
     ("wire", &["model"]),
     ("net", &["model", "wire"]),
     ("plan", &["model"]),
     ("ledger", &["model"]),
-    ("mover", &["model", "store", "wire", "net", "plan", "ledger"]),
+    ("mover", &["model", "os", "store", "wire", "net", "plan", "ledger"]),
     ("daemon", &["model", "mover", "ledger", "net", "store", "wire", "plan"]),
     ("lab", &["model"]),
     ("bench", &["model", "lab", "store", "net"]),
     (CLI, &["model", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
-    ("trial", &["model", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
+    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
     ("xtask", &[]),
 ];
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
 
 use lab::Lab;
 use lab::record::reasons_to_void;
@@ -39,7 +40,9 @@ pub fn run_in(
     on_event: &mut (dyn FnMut(Event<'_>) + Send),
 ) -> Result<Outcome> {
     let address = SocketAddr::from((lab.address_v4(&hosts.server)?, PORT_DEFAULT)).to_string();
-    let server = lab.inside(&hosts.server, || Server::bind(&address, Limits::default()))??;
+    // Its only client is this call.
+    let limits = Limits { time_max: Duration::MAX, ..Limits::default() };
+    let server = lab.inside(&hosts.server, || Server::bind(&address, limits))??;
     let before = lab.snapshot();
     let mut outcome = thread::scope(|scope| {
         let _stop = StopOnDrop(server.stopper());

@@ -7,8 +7,9 @@
 //! clock even if its client never says another word.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,15 +37,30 @@ const SLICE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     pub sessions: u32,
+    /// Of one address.
+    pub sessions_of_peer: u32,
+    /// Of one session's load, what is left out of it included: nobody holds a place for longer, however little it sends.
+    pub time_max: Duration,
     /// Of all sessions, both directions counted.
     pub lanes: u32,
     /// Connections that have not said what they are, or are in their handshake.
     pub strangers: u32,
 }
 
+impl Limits {
+    /// For a server that strangers may use.
+    pub const FOR_STRANGERS: Limits = Limits {
+        sessions: 16,
+        sessions_of_peer: 8,
+        time_max: Duration::from_secs(2 * 3600),
+        lanes: 2 * STREAMS_MAX,
+        strangers: 64,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { sessions: 16, lanes: 2 * STREAMS_MAX, strangers: 64 }
+        Limits::FOR_STRANGERS
     }
 }
 
@@ -113,6 +129,7 @@ struct Shared {
 struct Book {
     strangers: u32,
     sessions: u32,
+    by_peer: HashMap<IpAddr, u32>,
     lanes: u32,
     expected: HashMap<Token, Expected>,
 }
@@ -145,6 +162,7 @@ impl Drop for Place<'_> {
 /// A session's part of the budget, given back on drop.
 struct Budget<'a> {
     shared: &'a Shared,
+    peer: IpAddr,
     lanes: u32,
     token: Option<Token>,
 }
@@ -153,6 +171,12 @@ impl Drop for Budget<'_> {
     fn drop(&mut self) {
         let mut book = self.shared.book();
         book.sessions -= 1;
+        if let Entry::Occupied(mut of_peer) = book.by_peer.entry(self.peer) {
+            *of_peer.get_mut() -= 1;
+            if *of_peer.get() == 0 {
+                of_peer.remove();
+            }
+        }
         book.lanes -= self.lanes;
         if let Some(token) = self.token {
             book.expected.remove(&token);
@@ -186,7 +210,7 @@ impl Shared {
             Some(Hello::Control) => {
                 drop(place);
                 let mut load = None;
-                let problem = self.session(tcp, &mut load).err().map_or(String::new(), |e| e.to_string());
+                let problem = self.session(tcp, peer.ip(), &mut load).err().map_or(String::new(), |e| e.to_string());
                 on_served(Served { peer, load, problem });
             }
             Some(Hello::Data { lane, token }) => self.join(tcp, lane, &token),
@@ -218,9 +242,9 @@ impl Shared {
         }
     }
 
-    fn session(&self, tcp: TcpStream, load_of: &mut Option<Load>) -> io::Result<()> {
+    fn session(&self, tcp: TcpStream, peer: IpAddr, load_of: &mut Option<Load>) -> io::Result<()> {
         let control = Control::new(tcp, &self.stop)?;
-        let Some(mut budget) = self.admit() else {
+        let Some(mut budget) = self.admit(peer) else {
             return io::Write::write_all(&mut control.socket(), &Greeting::Busy.encode());
         };
         io::Write::write_all(&mut control.socket(), &Greeting::Welcome.encode())?;
@@ -248,18 +272,23 @@ impl Shared {
         Ok(())
     }
 
-    fn admit(&self) -> Option<Budget<'_>> {
+    fn admit(&self, peer: IpAddr) -> Option<Budget<'_>> {
         let mut book = self.book();
-        if book.sessions >= self.limits.sessions {
+        let of_peer = book.by_peer.get(&peer).copied().unwrap_or(0);
+        if book.sessions >= self.limits.sessions || of_peer >= self.limits.sessions_of_peer {
             return None;
         }
         book.sessions += 1;
-        Some(Budget { shared: self, lanes: 0, token: None })
+        book.by_peer.insert(peer, of_peer + 1);
+        Some(Budget { shared: self, peer, lanes: 0, token: None })
     }
 
     /// Whether the load can be served; takes its lanes from the budget.
     fn examine(&self, control: &Control<'_>, load: &Load, budget: &mut Budget<'_>) -> Result<(), String> {
         load.check()?;
+        if load.total() > self.limits.time_max {
+            return Err(format!("a run lasts at most {} s here", self.limits.time_max.as_secs()));
+        }
         if let Some(name) = load.congestion.as_ref().filter(|_| sends(load)) {
             // Tried on this connection, which then shows what the sending ones use.
             net::socket::set_congestion(control.socket(), name).map_err(|e| e.to_string())?;

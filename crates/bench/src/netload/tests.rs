@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-const LIMITS: Limits = Limits { sessions: 16, lanes: 32, strangers: 4 };
+const LIMITS: Limits = Limits { sessions_of_peer: 4, lanes: 32, strangers: 4, ..Limits::FOR_STRANGERS };
 
 /// Serves while `work` runs with its address; what was served comes out.
 fn with_server(work: impl FnOnce(&str)) -> Vec<Served> {
@@ -80,6 +80,29 @@ fn a_server_refuses_what_it_cannot_serve_and_serves_the_next() {
         let error = go(address, &unknown).unwrap_err();
         assert!(error.kind == Kind::Usage && error.chain().contains("available"), "{}", error.chain());
         assert!(go(address, &short()).is_ok());
+    });
+}
+
+#[test]
+fn nobody_holds_more_than_its_share_of_the_places_or_holds_one_for_long() {
+    with_server(|address| {
+        let too_long = Load { duration: LIMITS.time_max + Duration::from_secs(1), ..Load::default() };
+        let error = go(address, &too_long).unwrap_err();
+        assert!(error.kind == Kind::Refused && error.chain().contains("at most 7200 s"), "{}", error.chain());
+        let greet = || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(&Hello::Control.encode()).unwrap();
+            let mut greeting = [0; GREETING_BYTES];
+            socket.read_exact(&mut greeting).unwrap();
+            (socket, Greeting::decode(&greeting))
+        };
+        let held: Vec<_> = (0..LIMITS.sessions_of_peer).map(|_| greet()).collect();
+        assert!(held.iter().all(|(_, greeting)| *greeting == Ok(Greeting::Welcome)));
+        assert_eq!(greet().1, Ok(Greeting::Busy));
+        drop(held);
+        while go(address, &short()).is_err() {
+            thread::yield_now();
+        }
     });
 }
 

@@ -24,6 +24,11 @@ const BITS_PER_SECOND_ASSUMED: f64 = 10e9;
 const SHARE_ASSUMED: f64 = 0.9;
 /// Inodes and directory entries are memory too.
 const FILES_MAX: u64 = 200_000;
+/// What is made and discarded in memory needs neither, and moves faster.
+const SYNTHETIC_FILES_PER_SECOND_ASSUMED: f64 = 60_000.0;
+/// A transfer over distance loses about 14 round trips to its start and end: with so many that is a tenth.
+const STEADY_ROUND_TRIPS: f64 = 140.0;
+const STEADY_SECONDS_MAX: f64 = 30.0;
 /// Shorter runs measure the start of a connection.
 const RUN_SECONDS_MIN: f64 = 1.0;
 /// Making a folder warm, starting and verifying, per run.
@@ -46,8 +51,10 @@ pub struct Plan {
     pub pairs: u32,
     pub ceiling_streams: Vec<usize>,
     pub ceiling_seconds: f64,
-    /// Of ceilings counted from their first byte on; none: not measured.
-    pub start_seconds: Option<f64>,
+    /// What the work is sized for, by condition.
+    pub run_seconds: Vec<f64>,
+    /// Ceilings are also counted from their first byte on, for as long as the work is sized for.
+    pub with_starts: bool,
     pub with_iperf: bool,
     pub seed: u64,
     /// Digests of our programs: figures of different builds are not continued.
@@ -128,9 +135,10 @@ impl Plan {
         lines
     }
 
-    fn condition_seconds(&self, condition: &Condition) -> f64 {
+    fn condition_seconds(&self, index: usize) -> f64 {
         const IPERF_SECONDS: f64 = 6.0;
-        let ceiling = self.ceiling_seconds + omitted(condition).as_secs_f64() + self.start_seconds.unwrap_or(0.0);
+        let start = if self.with_starts { self.run_seconds[index] } else { 0.0 };
+        let ceiling = self.ceiling_seconds + omitted(&self.conditions[index]).as_secs_f64() + start;
         let iperf = if self.with_iperf { IPERF_SECONDS } else { 0.0 };
         CONDITION_OVERHEAD_SECONDS + self.ceiling_streams.len() as f64 * ceiling + iperf
     }
@@ -159,6 +167,7 @@ struct Shape {
 impl Shape {
     fn plan(&self, options: &Options) -> Result<Plan> {
         let conditions = self.axes.conditions();
+        let run_seconds = conditions.iter().map(|condition| self.seconds_of_run(condition, options)).collect();
         let mut cells = Vec::new();
         for (index, condition) in conditions.iter().enumerate() {
             cells.extend(self.cells(index, condition, options)?);
@@ -173,14 +182,15 @@ impl Shape {
             pairs: options.pairs,
             ceiling_streams: options.ceiling_streams.clone(),
             ceiling_seconds: self.run_seconds.clamp(1.0, 4.0),
-            start_seconds: options.with_starts.then_some(self.run_seconds),
+            run_seconds,
+            with_starts: options.with_starts,
             with_iperf: options.with_iperf,
             seed: options.seed,
             programs: options.variants.iter().map(|variant| digest_of(&variant.program)).collect::<Result<_>>()?,
             seconds_estimated: 0.0,
             cut: self.cut.clone(),
         };
-        let of_conditions: f64 = plan.conditions.iter().map(|condition| plan.condition_seconds(condition)).sum();
+        let of_conditions: f64 = (0..plan.conditions.len()).map(|index| plan.condition_seconds(index)).sum();
         let of_cells: f64 = plan.cells.iter().map(|cell| plan.cell_seconds(cell, options.pauses.memory)).sum();
         plan.seconds_estimated = (of_conditions + of_cells).ceil();
         Ok(plan)
@@ -189,12 +199,21 @@ impl Shape {
     fn cells(&self, index: usize, condition: &Condition, options: &Options) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &size in &self.axes.sizes {
-            let bits = bits_per_second(condition, size);
-            let share = bits / 8.0 * self.run_seconds / f64::from(condition.clients);
-            let files = ((share / size.max(1) as f64).round() as u64).clamp(1, FILES_MAX);
-            let bytes = files * size;
+            let seconds_of_run = self.seconds_of_run(condition, options);
+            let sized = |bits: f64| {
+                let share = bits / 8.0 * seconds_of_run / f64::from(condition.clients);
+                ((share / size.max(1) as f64).round() as u64).max(1)
+            };
+            let mut bits = bits_per_second(condition, size, FILES_PER_SECOND_ASSUMED);
+            let is_too_large = sized(bits) * size > options.volume_bytes_max;
+            let is_too_many = options.with_steady_runs && sized(bits) > FILES_MAX;
             // Several clients with the same synthetic ends would be one job, of which the last run takes over.
-            let is_synthetic = bytes > options.volume_bytes_max && condition.clients == 1;
+            let is_synthetic = (is_too_large || is_too_many) && condition.clients == 1;
+            if is_synthetic {
+                bits = bits_per_second(condition, size, SYNTHETIC_FILES_PER_SECOND_ASSUMED);
+            }
+            let files = if is_synthetic { sized(bits) } else { sized(bits).min(FILES_MAX) };
+            let bytes = files * size;
             let prefix = if is_synthetic { SYNTHETIC_SOURCE } else { "" };
             let set = format!("{prefix}{files}x{}", shown_size(size));
             cells.push(Cell {
@@ -209,12 +228,17 @@ impl Shape {
             let spec = set.strip_prefix(SYNTHETIC_SOURCE).unwrap_or(set);
             let totals = dataset::Plan::parse(spec, dataset::PER_DIR_DEFAULT, options.seed)?.totals();
             let (files, bytes) = (totals.files, totals.bytes);
-            let bits = bits_per_second(condition, bytes / files.max(1));
+            let bits = bits_per_second(condition, bytes / files.max(1), FILES_PER_SECOND_ASSUMED);
             let seconds_estimated = seconds(condition, bytes * u64::from(condition.clients), bits);
             cells.push(Cell { condition: index, set: set.clone(), files, bytes, seconds_estimated });
         }
         cells.sort_by_key(|cell| cell.bytes / cell.files.max(1));
         Ok(cells)
+    }
+
+    fn seconds_of_run(&self, condition: &Condition, options: &Options) -> f64 {
+        let steady = (STEADY_ROUND_TRIPS * condition.round_trip().as_secs_f64()).min(STEADY_SECONDS_MAX);
+        if options.with_steady_runs { self.run_seconds.max(steady) } else { self.run_seconds }
     }
 
     /// Takes something away, by at least `factor` where that is possible; false when nothing is left to take.
@@ -260,9 +284,9 @@ pub fn shown_size(bytes: u64) -> String {
     unit.map_or(bytes.to_string(), |(name, power)| format!("{}{name}", bytes >> power))
 }
 
-fn bits_per_second(condition: &Condition, file_bytes: u64) -> f64 {
+fn bits_per_second(condition: &Condition, file_bytes: u64, files_per_second: f64) -> f64 {
     let link = condition.bits_per_second.map_or(BITS_PER_SECOND_ASSUMED, |bits| bits as f64);
-    (SHARE_ASSUMED * link).min(FILES_PER_SECOND_ASSUMED * 8.0 * file_bytes.max(1) as f64)
+    (SHARE_ASSUMED * link).min(files_per_second * 8.0 * file_bytes.max(1) as f64)
 }
 
 /// Of one run: the work, and round trips until the first and after the last byte.
@@ -351,6 +375,18 @@ mod tests {
         }
         let hopeless = Plan::of(&options(Some(1))).unwrap();
         assert!(hopeless.cut.last().unwrap().contains("even so"), "{:?}", hopeless.cut);
+    }
+
+    #[test]
+    fn steady_runs_last_many_round_trips_whatever_the_budget_and_far_ones_are_synthetic() {
+        let plan = Plan::of(&Options { with_steady_runs: true, ..options(Some(700)) }).unwrap();
+        for (index, condition) in plan.conditions.iter().enumerate() {
+            let round_trips = plan.run_seconds[index] / condition.round_trip().as_secs_f64();
+            assert!((round_trips - 140.0).abs() < 1.0 || plan.run_seconds[index] == 30.0, "{round_trips}");
+        }
+        let far = plan.cells.iter().filter(|cell| plan.conditions[cell.condition].rtt_us == 200_000);
+        assert!(far.clone().all(Cell::is_synthetic) && far.count() >= 3);
+        assert!(plan.cells.iter().any(|cell| !cell.is_synthetic()));
     }
 
     #[test]

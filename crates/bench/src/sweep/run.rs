@@ -306,7 +306,8 @@ impl Sweep<'_> {
     fn flow(&self, bed: &Bed, condition: &Condition, streams: usize, from_start: bool) -> Result<Sample> {
         let Some(lab) = bed.lab else { return Err(Error::new(Kind::Failed, "measure", CEILINGS, "no laboratory")) };
         let sites = &lab.scenario().sites;
-        let (seconds, omitted) = match self.plan.start_seconds {
+        let index = self.plan.conditions.iter().position(|known| known == condition);
+        let (seconds, omitted) = match index.map(|index| self.plan.run_seconds[index]) {
             Some(seconds) if from_start => (seconds, Duration::ZERO),
             _ => (self.plan.ceiling_seconds, omitted(condition)),
         };
@@ -431,7 +432,7 @@ fn ceilings(plan: &Plan) -> Vec<(String, Ceiling)> {
     let mut ceilings = Vec::new();
     for &streams in &plan.ceiling_streams {
         let name = flow_name(streams);
-        if plan.start_seconds.is_some() {
+        if plan.with_starts {
             let started = name.replacen("flow", FROM_START, 1);
             ceilings.push((started, Ceiling::Flow { streams, from_start: true }));
         }

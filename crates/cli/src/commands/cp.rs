@@ -119,6 +119,10 @@ pub fn run(args: Args) -> Result<Exit> {
     if let Some(file) = &args.report {
         human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
     }
+    if output::nobody_reads() {
+        // As `cat` ends when its reader has seen enough: that is no failure to talk about.
+        return Ok(Exit::BrokenPipe);
+    }
     if !args.json && !args.quiet {
         tell(&args, &ended);
     }

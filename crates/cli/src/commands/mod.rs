@@ -2,6 +2,7 @@
 
 pub mod serve;
 pub mod endpoint;
+pub mod ticket;
 pub mod cp;
 pub mod sum;
 #[cfg(feature = "bench")]
@@ -21,6 +22,7 @@ pub fn run(command: Command) -> Result<Exit> {
     match command {
         Command::Serve(args) => serve::run(args),
         Command::Endpoint(args) => endpoint::run(args),
+        Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sum(args) => sum::run(args),
         #[cfg(feature = "bench")]

@@ -19,7 +19,8 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Run an endpoint: let others send to and fetch from a directory of this host
 ///
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
-/// one line. Whoever has the ticket can add the endpoint; guard it like a password. The first Ctrl-C or SIGTERM
+/// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
+/// ticket new`. The first Ctrl-C or SIGTERM
 /// ends it in order, the second at once.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
@@ -52,10 +53,12 @@ pub struct Args {
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
+    /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
+    #[arg(long, env = "THALWEG_NO_LANDLOCK")]
+    no_landlock: bool,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let interrupt = Interrupt::watch()?;
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
@@ -64,9 +67,12 @@ pub fn run(args: Args) -> Result<Exit> {
         read_only: args.read_only,
         congestion: args.cc,
         memory_bytes: args.memory,
+        confine: !args.no_landlock,
         ..ServeOptions::new(args.listen, args.root, paths.state)
     };
+    // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;
+    let interrupt = Interrupt::watch()?;
     let mut ready = format!("ready on {}, identity {}", served.local_addr(), served.pin());
     match &args.ticket_file {
         Some(file) => ready.push_str(&format!(", ticket in {}", Escaped(file.as_os_str().as_bytes()))),

@@ -7,6 +7,8 @@ use crate::exit::{self, Error};
 use crate::output::progress::Sample;
 use crate::transfer::{Direction, Ended};
 use daemon::Endpoint;
+use daemon::clients::Enrolment;
+use daemon::limited::Limited;
 use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
@@ -267,6 +269,23 @@ pub fn endpoint(endpoint: &Endpoint) -> String {
     let (name, addresses, added) = (&endpoint.name, &endpoint.addresses, &endpoint.added);
     let line = Line { v: VERSION, name, addresses, identity: endpoint.pin.to_string(), added };
     serde_json::to_string(&line).expect("plain values have a JSON form")
+}
+
+/// A limited ticket, for `ticket ls --json`.
+pub fn ticket(ticket: &Limited, uses: u32) -> String {
+    let limits = &ticket.limits;
+    let line = serde_json::json!({"v": VERSION, "id": ticket.id, "path": ticket.path_text(), "read": limits.may_read,
+        "write": limits.may_write, "created": ticket.created, "expires": ticket.expires_text(),
+        "uses_max": limits.uses_max, "uses": uses});
+    line.to_string()
+}
+
+/// An enrolled client, for `ticket clients --json`.
+pub fn client(client: &Enrolment) -> String {
+    let name = Escaped(client.name.as_bytes()).to_string();
+    let line = serde_json::json!({"v": VERSION, "identity": client.pin, "ticket": client.ticket,
+        "enrolled": client.enrolled, "name": name, "write": client.may_write});
+    line.to_string()
 }
 
 fn id<S: serde::Serializer>(job: &JobId, serializer: S) -> Result<S::Ok, S::Error> {

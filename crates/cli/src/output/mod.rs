@@ -9,13 +9,43 @@ pub mod progress;
 use crate::exit::{self, Error};
 use model::name::Escaped;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A line of data. False when nobody reads any more.
 pub fn line(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Set when the reader of standard output has gone away.
+static NOBODY_READS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the reader of copied data has gone away, as `head` does when it has seen enough.
+pub fn nobody_reads() -> bool {
+    NOBODY_READS.load(Relaxed)
+}
+
+/// Standard output as the destination of a copy.
+pub struct Data;
+
+impl Write for Data {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        note_reader(std::io::stdout().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        note_reader(std::io::stdout().lock().flush())
+    }
+}
+
+fn note_reader<T>(written: io::Result<T>) -> io::Result<T> {
+    written.inspect_err(|e| {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            NOBODY_READS.store(true, Relaxed);
+        }
+    })
 }
 
 /// A line of talk.

@@ -7,6 +7,7 @@ use super::route::Route;
 use super::witness::Witness;
 use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
+use crate::output::nobody_reads;
 use daemon::{ConnectOptions, Endpoint};
 use model::synthetic::is_synthetic;
 use model::{Exit, JobId, Location};
@@ -65,7 +66,7 @@ impl Attempt<'_> {
             rename_to: destination.rename_to.clone(),
             is_sequential: destination.is_sequential,
         };
-        let interrupted = || self.interrupt.is_set();
+        let interrupted = || self.interrupt.is_set() || nobody_reads();
         let sink = destination.sink.clone();
         let pulled = client.pull(spec, sink, progress.clone(), self.observer(), &interrupted);
         client.close();
@@ -85,7 +86,7 @@ impl Attempt<'_> {
             is_sequential: destination.is_sequential,
             memory: Memory::new(self.request.memory_bytes),
         };
-        let interrupted = || self.interrupt.is_set();
+        let interrupted = || self.interrupt.is_set() || nobody_reads();
         let sink = destination.sink.clone();
         let copied = copy(spec, source, sink, progress.clone(), self.observer(), &interrupted);
         self.settle(copied, &destination)

@@ -6,7 +6,7 @@
 use super::of_store;
 use super::route::no_name;
 use crate::exit::{self, Result, error, usage};
-use crate::output::shown;
+use crate::output::{self, shown};
 use model::{Exit, Location, Name};
 use std::ffi::OsStr;
 use std::fs;
@@ -71,7 +71,7 @@ pub enum Shape {
 impl LocalSink {
     pub fn open(location: &Location, shape: Shape, is_stdin: bool, chmod: Option<(u32, u32)>) -> Result<LocalSink> {
         if *location == Location::Pipe {
-            let sink = Arc::new(PipeSink::new(Box::new(std::io::stdout())));
+            let sink = Arc::new(PipeSink::new(Box::new(output::Data)));
             return Ok(LocalSink { sink, rename_to: None, is_sequential: true, made: Vec::new() });
         }
         if *location == Location::Null {

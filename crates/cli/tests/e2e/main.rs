@@ -14,6 +14,8 @@ mod laboratories;
 mod streams;
 mod loads;
 mod endpoints;
+mod tickets;
+mod secrets;
 mod demonstrations;
 mod races;
 mod sweeps;

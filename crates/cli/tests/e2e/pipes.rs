@@ -78,3 +78,19 @@ fn a_pipeline_that_is_interrupted_publishes_nothing() {
     assert!(said.contains("error: stopped\nhint: a pipe cannot be continued: nothing was published"), "{said}");
     assert!(!bed.path("root/half").exists());
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_copy_as_it_ends_cat() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/large", &noise(64 << 20, 1));
+    bed.write("here", &noise(64 << 20, 1));
+    for from in ["lab:large", "here"] {
+        let mut command = bed.command("client", &["cp", from, "-"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0; 1000]).unwrap();
+        drop(output);
+        let ran = bed.wait(child);
+        assert_eq!((ran.code, &ran.stderr[..]), (Some(141), ""), "{from}");
+    }
+}

@@ -115,6 +115,12 @@ impl JobRecord {
             Ending::Cancelled { refusal, .. } if refusal.code == CloseCode::Cancelled => {
                 (Outcome::Ended(End::Cancelled), refusal.text.clone())
             }
+            // Rights that ended, or a path that did not get on: the same command continues when that is over.
+            Ending::Cancelled { refusal, .. }
+                if matches!(refusal.code, CloseCode::Authentication | CloseCode::NoProgress) =>
+            {
+                (Outcome::Paused, refusal.text.clone())
+            }
             Ending::Cancelled { refusal, .. } => (Outcome::Ended(End::Failed), refusal.text.clone()),
             Ending::Lost(why) => (Outcome::Paused, why.clone()),
         };

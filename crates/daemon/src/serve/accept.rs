@@ -5,14 +5,17 @@ use crate::gate::Pass;
 use crate::host::EndpointHost;
 use crate::refusals::{self, RefusalLog};
 use mover::session::Server;
-use net::{Listener, ServerTls, accept_tls};
+use net::{Listener, Lobby, ServerTls, accept_tls};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, error};
 use wire::CloseCode;
 
-/// From accept to the end of the TLS handshake.
+/// Connections that have not said anything: they cost a descriptor each.
+const SILENT_MAX: usize = 512;
+const SILENT_PATIENCE: Duration = Duration::from_secs(10);
+/// From the first byte to the end of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Acceptor {
@@ -35,9 +38,10 @@ impl Acceptor {
     ///
     /// # Errors
     /// When the listener is broken for good.
-    pub fn run(&self, listener: &Listener) -> Result<()> {
+    pub fn run(&self, listener: Listener) -> Result<()> {
+        let mut lobby = Lobby::new(listener, SILENT_MAX, SILENT_PATIENCE);
         loop {
-            match listener.accept() {
+            match lobby.next_speaking() {
                 Ok(Some((tcp, peer))) => self.welcome(tcp, peer),
                 Ok(None) => return Ok(()),
                 Err(e) => {

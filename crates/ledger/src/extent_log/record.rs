@@ -4,7 +4,7 @@
 
 use super::header::Header;
 use super::{Fields, Violation, checksum};
-use model::{Digest, DigestAlgorithm, Extent};
+use model::{Digest, DigestAlgorithm, Extent, mutant};
 
 /// Every record has this length.
 pub const RECORD_BYTES: usize = 64;
@@ -166,7 +166,8 @@ impl Record {
         link: u64,
         algorithm: DigestAlgorithm,
     ) -> Option<Result<Record, Violation>> {
-        if link_of(bytes) != checksum(&[&link.to_le_bytes(), &bytes[..BODY_BYTES]]) {
+        let is_right = link_of(bytes) == checksum(&[&link.to_le_bytes(), &bytes[..BODY_BYTES]]);
+        if !is_right && !mutant::is_on("accept-torn-records") {
             return None;
         }
         let mut fields = Fields(bytes);

@@ -6,7 +6,7 @@
 use super::header::{Header, start};
 use super::record::{Appender, Body, RECORD_BYTES, Record, link_of};
 use super::{Unusable, Violation};
-use model::{Digest, Extent};
+use model::{Digest, Extent, mutant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -74,7 +74,7 @@ pub fn restart(header: &Header, durable: &[(Extent, Digest)]) -> Result<(Vec<u8>
 impl Replayed {
     /// Decides what the running boot may rely on: everything in the boot that started the log, else what was durable.
     pub fn resume(&self, boot: &[u8; 16]) -> Resume<'_> {
-        if self.header.boot != *boot {
+        if self.header.boot != *boot && !mutant::is_on("ignore-reboot") {
             return Resume::Restart { extents: &self.extents[..self.durable_count] };
         }
         Resume::Continue { extents: &self.extents, keep_bytes: self.good_bytes, appender: self.end.clone() }

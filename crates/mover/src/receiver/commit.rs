@@ -13,18 +13,29 @@ use super::{Outcome, Published, ReceiveJob};
 use crate::job::End;
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
 use crate::progress::CommitClock;
+use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, Extent, FailureKind};
+use os::sync::{Condvar, Mutex};
+use os::time::Instant;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use store::Staged;
 use wire::message::ExtentRecord;
 
 pub enum Item {
-    Small { listed: Arc<Listed>, index: usize, staged: Staged, digest: Digest, size_bytes: u64 },
+    Small {
+        listed: Arc<Listed>,
+        index: usize,
+        staged: Staged,
+        digest: Digest,
+        size_bytes: u64,
+    },
     Large(Arc<Large>),
+    /// A symbolic link, already visible.
+    Link(u64),
 }
 
 #[derive(Default)]
@@ -109,10 +120,12 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
     }
     let mut small = group.iter().filter_map(|item| match item {
         Item::Small { staged, .. } => Some(*staged),
-        Item::Large(_) => None,
+        Item::Large(_) | Item::Link(_) => None,
     });
     let synced = job.sink.sync_group(&mut small);
+    let synced = if mutant::is_on("ignore-failed-sync") { Ok(synced.unwrap_or(false)) } else { synced };
     match &synced {
+        Ok(_) if mutant::is_on("settle-names-unsynced") => job.settle(named),
         Ok(true) => job.settle(named),
         Ok(false) => confirm(job, named),
         // A second wait might succeed without having kept what the first one lost.
@@ -127,12 +140,14 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
                     job.ask_again(&listed, index, None, &e.to_string(), FailureKind::WriteError);
                 }
                 Item::Large(large) => dead_staging(job, &large, &e),
+                Item::Link(id) => outcome.links.push(id),
             }
         }
         return outcome;
     }
     for item in group {
         match item {
+            Item::Link(id) => outcome.links.push(id),
             // Made durable by itself: most of it is waiting for storage.
             Item::Large(large) => {
                 clock.enter(Some(Stage::Sync));
@@ -146,6 +161,10 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
                 match job.sink.publish(&listed.expected(index).entry, staged) {
                     Ok(()) => {
                         let published = Published { listed, index, digest, size_bytes, is_chunked: false };
+                        if mutant::is_on("acknowledge-before-sync") {
+                            job.settle(Outcome { published: vec![published], ..Outcome::default() });
+                            continue;
+                        }
                         outcome.published.push(published);
                     }
                     Err(e) => job.fail(&listed, index, e.kind, e.message()),
@@ -157,7 +176,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
 }
 
 /// Makes names durable, and settles them.
-fn confirm(job: &Arc<ReceiveJob>, named: Outcome) {
+pub fn confirm(job: &Arc<ReceiveJob>, named: Outcome) {
     if named.is_empty() {
         return;
     }
@@ -176,7 +195,7 @@ pub fn survives_reread(
     staged: Staged,
     digest: Digest,
 ) -> bool {
-    if job.options.verify != Verify::Reread {
+    if job.options.verify != Verify::Reread || mutant::is_on("skip-reread") {
         return true;
     }
     let mut hasher = ChunkHasher::new(job.options.digest, 0);
@@ -245,7 +264,7 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
 }
 
 /// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
-fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     restart(job, large, None, e);
 }
 

@@ -4,20 +4,23 @@
 //! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
 //! as the listing grows.
 
+use super::commit::Item;
 use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;
 use crate::progress::count;
+use model::mutant;
 use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
+use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{ExtentRecord, FailureRecord, Finished, Want, runs_of};
-use wire::{CloseCode, Message};
+use wire::{CloseCode, Message, bounded};
 
 pub enum Event {
     Described(Vec<Described>),
@@ -78,6 +81,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
         drop(events);
         match event {
             Event::Described(batch) => decide.batch(batch),
+            // The control loop has looked at what was decided by then; what was described last is decided only now.
+            Event::Finish if !job.table.lock().unwrap().is_empty() => {
+                return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
+            }
             Event::Finish => return decide.finish(),
         }
     }
@@ -103,7 +110,7 @@ struct Answer {
     wanted: Vec<u64>,
     extents: Vec<ExtentRecord>,
     outcome: Outcome,
-    /// Links that were made: settled without a digest.
+    /// Links that were made: settled when their names are as durable as the user asked.
     links: Vec<u64>,
 }
 
@@ -114,7 +121,9 @@ impl Decide<'_> {
             Described::BadName { id, .. } => id.0,
         };
         let mut answer = Answer::default();
+        let mut directories = 0;
         for described in batch {
+            directories += u64::from(is_directory(&described));
             let expected = match described {
                 Described::Entry { entry, is_open_ended } => self.entry(entry, is_open_ended, &mut answer),
                 Described::BadName { id, parent, name, why } => {
@@ -129,9 +138,11 @@ impl Decide<'_> {
         }
         self.check_room();
         self.send(first, answer);
+        // They are settled by being described, and leave room for others.
+        self.job.count_settled(directories);
     }
 
-    fn send(&self, first: u64, answer: Answer) {
+    fn send(&self, first: u64, mut answer: Answer) {
         let job = self.job;
         // Large objects need to know the batch they are part of; it is complete only now.
         let listed = Arc::new(Listed { first, objects: answer.objects });
@@ -143,12 +154,10 @@ impl Decide<'_> {
             let runs = runs_of(answer.wanted);
             job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
         }
-        if !answer.links.is_empty() {
-            count(&job.progress.counters.files_done, answer.links.len() as u64);
-            job.count_settled(answer.links.len() as u64);
-            let published = runs_of(answer.links);
-            let settled = wire::message::Settled { job: job.number, published, ..Default::default() };
-            job.port.send(Message::Settled(settled));
+        match job.durability {
+            Durability::Group => answer.links.into_iter().for_each(|id| job.committer.push(Item::Link(id), &job.end)),
+            Durability::File => super::commit::confirm(job, Outcome { links: answer.links, ..Outcome::default() }),
+            Durability::None => answer.outcome.links = answer.links,
         }
         job.settle(answer.outcome);
     }
@@ -174,10 +183,21 @@ impl Decide<'_> {
                 return self.failed(entry, FailureKind::Duplicate, why.to_owned(), answer);
             }
         }
+        if entry.id.0 >= REPLACEMENT_FIRST {
+            self.void_predecessor(&entry);
+        }
         match self.decided(&entry, is_open_ended, answer) {
             Ok(Some(rule)) => Some(Expected { entry, rule }),
             Ok(None) => None,
             Err(e) => self.failed(entry, e.kind, e.message(), answer),
+        }
+    }
+
+    /// What is described again is void under its earlier id, also if the content that says so is lost with its stream.
+    fn void_predecessor(&self, entry: &Entry) {
+        let earlier = self.job.table.lock().unwrap().find_place(entry.parent, &entry.name);
+        if let Some(id) = earlier.filter(|id| *id != entry.id.0) {
+            self.job.void(id);
         }
     }
 
@@ -310,6 +330,7 @@ impl Decide<'_> {
             }
         }
         if job.durability != Durability::None
+            && !mutant::is_on("finish-without-name-sync")
             && let Err(e) = job.sink.sync_names()
         {
             return job.cancel(CloseCode::Internal, &e.to_string());
@@ -319,7 +340,7 @@ impl Decide<'_> {
             object: 0,
             path: failure.path,
             kind: failure.kind as u32,
-            text: failure.message,
+            text: bounded(&failure.message).to_owned(),
         };
         let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
         let finished = Finished {
@@ -335,6 +356,10 @@ impl Decide<'_> {
         job.port.send(Message::Finished(finished.clone()));
         job.end.set(Ending::Finished(finished));
     }
+}
+
+fn is_directory(described: &Described) -> bool {
+    matches!(described, Described::Entry { entry, .. } if entry.kind == Kind::Directory)
 }
 
 /// Where an object with an unusable name would have gone; its name is shown as far as it can be.

@@ -23,19 +23,24 @@ pub use write::WriteEngine;
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
 use crate::progress::{Progress, count};
+use crate::sender::bounded_path;
+use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::options::Fsync;
 use model::{Digest, Failure, FailureKind, JobId, Name, TransferOptions};
+use os::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use store::{Durability, Sink};
 use table::{Listed, Table};
 use wire::limits::ENTRIES_OPEN_MAX;
-use wire::listing::ListingCheck;
+use wire::listing::{Described, ListingCheck};
 use wire::message::{Cancel, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Resend, Settled, runs_of};
-use wire::{CloseCode, Message, Refusal};
+use wire::{CloseCode, Message, Refusal, bounded};
+
+const NOT_SETTLED: &str = "a job that is to be finished before everything in it is settled";
 
 pub struct ReceiveJob {
     /// Number of the job in its session.
@@ -57,6 +62,9 @@ pub struct ReceiveJob {
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
     granted_at: AtomicU64,
+    is_finish_heard: AtomicBool,
+    /// Objects are among the described whose end is not known.
+    has_open_ended: AtomicBool,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
     pub end: End,
@@ -103,6 +111,8 @@ impl ReceiveJob {
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
+            is_finish_heard: AtomicBool::new(false),
+            has_open_ended: AtomicBool::new(false),
             finished: OnceLock::new(),
             end: End::default(),
             sink,
@@ -127,7 +137,7 @@ impl ReceiveJob {
                 job.cancel(CloseCode::Internal, "a thread of this program failed; this is a bug");
             }
         };
-        std::thread::Builder::new().name(name.into()).spawn(guarded).expect("the system gives a thread");
+        os::thread::spawn(name, guarded);
     }
 
     /// What the result says of durability.
@@ -145,6 +155,8 @@ impl ReceiveJob {
         match message {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
+                let is_open = |d: &Described| matches!(d, Described::Entry { is_open_ended: true, .. });
+                self.has_open_ended.fetch_or(described.iter().any(is_open), Relaxed);
                 self.decider.push(Event::Described(described));
             }
             Message::SourceFailures(failures) => {
@@ -152,8 +164,11 @@ impl ReceiveJob {
                     self.source_failed(record);
                 }
             }
-            Message::ListEnd(_) => self.progress.is_listing_complete.store(true, Relaxed),
-            Message::Finish(_) => self.decider.push(Event::Finish),
+            Message::ListEnd(end) => {
+                self.listing.lock().unwrap().end(end.entries)?;
+                self.progress.is_listing_complete.store(true, Relaxed);
+            }
+            Message::Finish(_) => self.take_finish()?,
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
                 *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
@@ -167,6 +182,35 @@ impl ReceiveJob {
         Ok(())
     }
 
+    /// The sender says that everything is settled. It is believed once, after the whole listing, and when nothing of what was
+    /// decided is open; what was described and not decided yet is looked at by the decider, which takes things in order.
+    fn take_finish(&self) -> Result<(), Refusal> {
+        if !self.progress.is_listing_complete.load(Relaxed) || !self.table.lock().unwrap().is_empty() {
+            return Err(Refusal::new(CloseCode::WrongState, NOT_SETTLED));
+        }
+        if self.is_finish_heard.swap(true, Relaxed) {
+            return Err(Refusal::new(CloseCode::WrongState, "a job that is finished twice"));
+        }
+        self.decider.push(Event::Finish);
+        Ok(())
+    }
+
+    /// The session lacks the feature for objects whose end is not known.
+    pub(crate) fn forbid_open_ended(&self) {
+        self.listing.lock().unwrap().forbid_open_ended();
+    }
+
+    /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,
+    /// or with the last word. A pipe may rest as long as no frame of it has begun.
+    pub(crate) fn standing(&self) -> Standing {
+        let is_in_frame = self.progress.lanes.in_frame.load(Relaxed) > 0;
+        let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
+        let is_listed = self.progress.is_listing_complete.load(Relaxed);
+        let is_last_word_owed = is_listed && self.table.lock().unwrap().is_empty();
+        let is_owed = is_in_frame || is_wanted || is_last_word_owed;
+        Standing { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
+    }
+
     /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.
     pub fn stop(&self, ending: Ending) {
         let finished = self.finished.get().cloned().map(Ending::Finished);
@@ -178,7 +222,8 @@ impl ReceiveJob {
     /// Gives the job up and tells the sender.
     pub fn cancel(&self, code: CloseCode, text: &str) {
         if self.finished.get().is_none() && self.end.set(cancelled(code, text)) {
-            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: text.to_owned() }));
+            let text = bounded(text).to_owned();
+            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text }));
         }
         self.decider.wake();
         self.committer.wake();
@@ -194,8 +239,8 @@ impl ReceiveJob {
         let kind = FailureKind::from_number(record.kind);
         self.count_failure(kind);
         if let Some(observer) = &self.observer {
-            let message = model::name::Escaped(record.text.as_bytes()).to_string();
-            observer.failed(&Failure { path: record.path, kind, message });
+            let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();
+            observer.failed(&Failure { path: bounded_path(&record.path), kind, message });
         }
     }
 
@@ -205,10 +250,10 @@ impl ReceiveJob {
         count(counter, 1);
     }
 
-    /// Forgets an object that will not come (under this id).
+    /// Forgets an object that will not come (under this id). One that is settled already was counted then.
     fn void(&self, id: u64) {
-        let large = self.table.lock().unwrap().settle(id).and_then(|slot| slot.large);
-        if let Some(large) = large {
+        let Some(slot) = self.table.lock().unwrap().settle(id) else { return };
+        if let Some(large) = slot.large {
             large.discard();
         }
         self.count_settled(1);
@@ -220,7 +265,9 @@ impl ReceiveJob {
             return;
         }
         let counters = &self.progress.counters;
-        let total = (outcome.published.len() + outcome.skipped.len() + outcome.failed.len()) as u64;
+        let settled = [outcome.published.len(), outcome.links.len(), outcome.skipped.len(), outcome.failed.len()];
+        let total = settled.iter().sum::<usize>() as u64;
+        count(&counters.files_done, outcome.links.len() as u64);
         let mut message = Settled { job: self.number, ..Settled::default() };
         let mut delivered = Vec::new();
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
@@ -253,7 +300,7 @@ impl ReceiveJob {
                 digest: p.digest,
             }));
         }
-        message.published = runs_of(outcome.published.iter().map(|p| p.id()).collect());
+        message.published = runs_of(outcome.published.iter().map(|p| p.id()).chain(outcome.links).collect());
         message.skipped = runs_of(outcome.skipped.iter().map(|(id, _)| *id).collect());
         for (id, failure) in outcome.failed {
             self.count_failure(failure.kind);
@@ -264,7 +311,7 @@ impl ReceiveJob {
                 object: id,
                 path: Vec::new(),
                 kind: failure.kind as u32,
-                text: failure.message,
+                text: bounded(&failure.message).to_owned(),
             });
         }
         // The observer hears first: once the sender knows, the job may end before this call returns.
@@ -307,7 +354,7 @@ impl ReceiveJob {
         if tries >= TRIES_MAX {
             return self.fail(listed, index, kind, format!("{why}, {tries} times"));
         }
-        let mut message = Resend { job: self.number, why: why.to_owned(), ..Resend::default() };
+        let mut message = Resend { job: self.number, why: bounded(why).to_owned(), ..Resend::default() };
         match extent {
             Some(extent) => message.extents.push(extent),
             None => {
@@ -316,6 +363,14 @@ impl ReceiveJob {
             }
         }
         self.port.send(Message::Resend(message));
+    }
+
+    /// A stream ended in the middle of an object. That is no fault of the object's: however often streams break, it does not
+    /// fail by it. How often they may is decided where they are replaced.
+    fn broke_off(&self, id: u64) {
+        self.table.lock().unwrap().expect_again(id);
+        let why = "the stream broke off".to_owned();
+        self.port.send(Message::Resend(Resend { job: self.number, runs: runs_of(vec![id]), why, ..Resend::default() }));
     }
 
     fn count_settled(&self, entries: u64) {
@@ -352,6 +407,8 @@ impl Drop for ReceiveJob {
 #[derive(Default)]
 struct Outcome {
     published: Vec<Published>,
+    /// Symbolic links that were made: they have no content and no digest.
+    links: Vec<u64>,
     /// Ids and sizes.
     skipped: Vec<(u64, u64)>,
     failed: Vec<(u64, Failure)>,
@@ -374,6 +431,6 @@ impl Published {
 
 impl Outcome {
     fn is_empty(&self) -> bool {
-        self.published.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
+        self.published.is_empty() && self.links.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
     }
 }

@@ -8,17 +8,19 @@ use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
 use super::write::{Large, kind_of};
 use super::{Outcome, Published, ReceiveJob};
-use crate::limits::{BLOCK_BYTES, LANE_BYTES};
-use crate::memory::Memory;
+use crate::limits::{BLOCK_BYTES, PERMIT_PATIENCE, RECEIVE_PERMIT_PATIENCE};
+use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
 use crate::sender::LaneEnd;
+use crate::stream::Stream;
+use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, Extent, FailureKind};
-use net::DataStream;
+use os::time::Instant;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
@@ -30,12 +32,12 @@ use wire::{CloseCode, Message, Refusal};
 /// Runs one lane on the calling thread until its sender ends it. `refused` hears of a peer that broke the protocol.
 pub fn run_lane(
     job: &Arc<ReceiveJob>,
-    stream: DataStream,
+    stream: impl Stream,
     memory: &Memory,
     refused: &mut dyn FnMut(Refusal),
 ) -> LaneEnd {
-    let clock = job.progress.lane(Stage::Memory);
-    let Some(_permit) = memory.acquire(LANE_BYTES, Duration::from_secs(1)) else { return LaneEnd::NoMemory };
+    let mut clock = job.progress.lane(Stage::Memory);
+    let Some(_permit) = permit(job, memory, &mut clock) else { return LaneEnd::NoMemory };
     let mut lane = match StreamLane::new(job, stream, clock) {
         Ok(lane) => lane,
         Err(e) => {
@@ -57,6 +59,27 @@ pub fn run_lane(
     }
 }
 
+/// Waits for a lane's memory. What the sender has put into this stream waits with it, so a lane gives up as long as others
+/// of its job can take that over; while there are none, the job waits for other jobs to end, and is not lost.
+fn permit(job: &ReceiveJob, memory: &Memory, clock: &mut LaneClock) -> Option<LanePermit> {
+    let lanes = &job.progress.lanes;
+    let _waiting = lanes.enter_waiting();
+    let deadline = Instant::now() + RECEIVE_PERMIT_PATIENCE;
+    loop {
+        if let Some(permit) = LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
+            return Some(permit);
+        }
+        if job.end.is_set() {
+            return None;
+        }
+        if lanes.running.load(Relaxed) > 0 && Instant::now() >= deadline {
+            job.progress.note("a stream was given up: no memory was left for it (--memory)".into());
+            return None;
+        }
+        clock.enter(Stage::Memory);
+    }
+}
+
 enum LaneError {
     Stream(io::Error),
     Refused(Refusal),
@@ -74,17 +97,17 @@ impl From<Refusal> for LaneError {
     }
 }
 
-struct StreamLane<'a> {
+struct StreamLane<'a, S> {
     job: &'a Arc<ReceiveJob>,
-    stream: DataStream,
+    stream: S,
     writer: Writer<'a>,
     pack: Vec<u8>,
     rows: Vec<PackRow>,
     block: Vec<u8>,
 }
 
-impl<'a> StreamLane<'a> {
-    fn new(job: &'a Arc<ReceiveJob>, stream: DataStream, clock: LaneClock) -> store::Result<StreamLane<'a>> {
+impl<'a, S: Stream> StreamLane<'a, S> {
+    fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
         Ok(StreamLane {
             job,
             stream,
@@ -106,6 +129,8 @@ impl<'a> StreamLane<'a> {
                 continue;
             };
             check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
+            let job = self.job;
+            let _frame = job.progress.lanes.enter_frame();
             match frame_type {
                 FrameType::Pack => self.pack(header.body_bytes as usize)?,
                 FrameType::Chunk => self.chunk(header.body_bytes)?,
@@ -168,12 +193,20 @@ impl<'a> StreamLane<'a> {
             let part = left.min(block.len());
             let block = &mut block[..part];
             // The block lives in the writer's queue or in this lane: the clock is in the writer too, hence by value.
-            let before = self.stream.counters().recv_blocked_ns;
-            self.stream.recv_exact(block)?;
+            let before = self.stream.recv_blocked_ns();
+            if let Err(e) = self.stream.recv_exact(block) {
+                if !mutant::is_on("take-fin-for-the-end") {
+                    return Err(e.into());
+                }
+                let digest = hasher.finish(true);
+                let bound = digest.bind(header.object, header.extent);
+                let trailer = ChunkTrailer { status: Status::GoodLast, object_bytes: header.extent.end, bound };
+                return Ok(self.writer.end(&trailer, digest)?);
+            }
             let received = Instant::now();
             hasher.update(block);
             let digest_ns = received.elapsed().as_nanos() as u64;
-            let blocked_ns = self.stream.counters().recv_blocked_ns - before;
+            let blocked_ns = self.stream.recv_blocked_ns() - before;
             match self.writer.is_queued() {
                 true => self.writer.submit(part, blocked_ns, digest_ns),
                 false => {
@@ -196,12 +229,12 @@ impl<'a> StreamLane<'a> {
 }
 
 /// Receives, counting time in the socket as `Receive` and the rest as `Open`.
-fn recv_timed(stream: &mut DataStream, clock: &mut LaneClock, buffer: &mut [u8]) -> io::Result<()> {
+fn recv_timed(stream: &mut impl Stream, clock: &mut LaneClock, buffer: &mut [u8]) -> io::Result<()> {
     clock.enter(Stage::Open);
-    let before = stream.counters().recv_blocked_ns;
+    let before = stream.recv_blocked_ns();
     stream.recv_exact(buffer)?;
     clock.enter(Stage::Open);
-    clock.reassign(Stage::Open, Stage::Receive, stream.counters().recv_blocked_ns - before);
+    clock.reassign(Stage::Open, Stage::Receive, stream.recv_blocked_ns() - before);
     Ok(())
 }
 
@@ -233,6 +266,9 @@ enum Target {
     /// An object of one chunk, in the lane's own staging.
     Small(Arc<Listed>, usize),
     Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+    /// A chunk that is held already, sent again because its sender had not heard so. Written to nowhere; what its trailer
+    /// says of the whole object counts.
+    Held(Arc<Large>, Arc<dyn StagedFile>),
     /// A large object whose staging could not be opened.
     Unopened(Arc<Large>),
 }
@@ -369,7 +405,10 @@ impl<'a> Writer<'a> {
 
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
         if large.holds(extent) {
-            return Target::Drop;
+            return match large.file(self.job) {
+                Ok(Some(file)) if !mutant::is_on("drop-the-seal-of-a-duplicate") => Target::Held(large, file),
+                _ => Target::Drop,
+            };
         }
         match large.file(self.job) {
             Ok(Some(file)) => {
@@ -442,7 +481,7 @@ impl<'a> Writer<'a> {
         let Some(open) = &mut self.open else { return };
         if open.error.is_none() {
             open.error = match &open.target {
-                Target::Drop | Target::Unopened(_) => None,
+                Target::Drop | Target::Held(..) | Target::Unopened(_) => None,
                 Target::Small(..) => self.sink.write(block).err(),
                 Target::Large(_, file, _) => file.write_at(open.at, block).err(),
             };
@@ -472,9 +511,10 @@ impl<'a> Writer<'a> {
             let _ = queue.drain();
         }
         self.sink.abandon();
-        if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take() {
-            let kind = FailureKind::ReadError;
-            self.job.ask_again(&listed, index, None, "the stream broke off", kind);
+        if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()
+            && !mutant::is_on("forget-broken-chunk")
+        {
+            self.job.broke_off(listed.expected(index).entry.id.0);
         }
     }
 
@@ -488,6 +528,8 @@ impl<'a> Writer<'a> {
         let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
         match open.target {
             Target::Drop => Ok(()),
+            // Its bytes were compared with the trailer; those that are held were when they came.
+            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file), (verdict, None)),
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
             Target::Large(large, file, _) => {
                 self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
@@ -552,6 +594,11 @@ impl<'a> Writer<'a> {
                 let kind = FailureKind::DigestMismatch;
                 self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
             }
+            (Verdict::Good(digest), None) if large.contradicts(header.extent, digest) => {
+                let why = "a chunk came twice, with different content";
+                let e = store::Error::of_kind(FailureKind::DigestMismatch, "receive", b"", why);
+                commit::dead_staging(self.job, &large, &e);
+            }
             (Verdict::Good(digest), None) => {
                 let recorded = large.record(&file, header.extent, digest, sealed);
                 // What went into staging that died is not held: all of the object is asked for again.
@@ -575,7 +622,10 @@ impl<'a> Writer<'a> {
         }
         let mut outcome = Outcome::default();
         commit::publish_large(self.job, &large, self.job.durability == Durability::File, &mut outcome);
-        self.job.settle(outcome);
+        match self.job.durability {
+            Durability::File if !mutant::is_on("settle-large-names-unsynced") => commit::confirm(self.job, outcome),
+            _ => self.job.settle(outcome),
+        }
     }
 }
 

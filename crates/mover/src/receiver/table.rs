@@ -3,8 +3,8 @@
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
 use super::write::Large;
-use model::Entry;
-use std::collections::{BTreeMap, HashMap};
+use model::{Entry, Name, ObjectId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::PublishRule;
 
@@ -47,7 +47,7 @@ struct Held {
 #[derive(Default)]
 pub struct Table {
     batches: BTreeMap<u64, Held>,
-    large: HashMap<u64, Arc<Large>>,
+    large: BTreeMap<u64, Arc<Large>>,
 }
 
 /// What the table knows of an id that a lane came upon.
@@ -85,7 +85,10 @@ impl Table {
             return Found::Large(large.clone());
         }
         match self.find(id) {
-            Some((held, index)) if held.states[index] == State::Expected => {
+            Some((held, index))
+                if held.states[index] == State::Expected
+                    || model::mutant::is_on("take-twice") && held.states[index] == State::Receiving =>
+            {
                 held.states[index] = State::Receiving;
                 Found::Small(held.listed.clone(), index)
             }
@@ -105,7 +108,9 @@ impl Table {
     /// Marks an object settled; `None` when it was before.
     pub fn settle(&mut self, id: u64) -> Option<Slot> {
         let (held, index) = self.find(id)?;
-        if std::mem::replace(&mut held.states[index], State::Settled) == State::Settled {
+        if std::mem::replace(&mut held.states[index], State::Settled) == State::Settled
+            && !model::mutant::is_on("settle-twice")
+        {
             return None;
         }
         held.open -= 1;
@@ -114,6 +119,21 @@ impl Table {
             self.batches.remove(&first);
         }
         Some(Slot { large: self.large.remove(&id) })
+    }
+
+    /// Nothing is expected any more.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The open object of this place, if there is one: what is described again takes its place.
+    pub fn find_place(&self, parent: ObjectId, name: &Name) -> Option<u64> {
+        let open = self.batches.values().flat_map(|held| {
+            let states = held.states.iter().zip(&held.listed.objects);
+            states.filter(|(state, _)| **state != State::Settled).filter_map(|(_, object)| object.as_ref())
+        });
+        let mut found = open.filter(|expected| expected.entry.parent == parent && expected.entry.name == *name);
+        found.next().map(|expected| expected.entry.id.0)
     }
 
     pub fn large_objects(&self) -> Vec<Arc<Large>> {

@@ -19,17 +19,21 @@ pub use send::{LaneEnd, run_lane};
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::progress::{Progress, count};
+use crate::stall::Standing;
+use model::mutant;
 use model::progress::LaneTimes;
 use model::{Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use os::sync::{Condvar, Mutex};
 use split::{Batch, Claim, Split, Work};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
+use wire::limits::PATH_BYTES_MAX;
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
-use wire::{CloseCode, Message, Refusal};
+use wire::{CloseCode, Message, Refusal, bounded};
 
 /// How long a waiting lane sleeps before it looks whether the job still runs.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(500);
@@ -61,6 +65,8 @@ struct Book {
     /// What objects turned out to be long whose end was not known.
     final_bytes: HashMap<u64, u64>,
     next_replacement: u64,
+    /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
+    untold_failures: u32,
     is_finish_sent: bool,
 }
 
@@ -81,6 +87,7 @@ impl SendJob {
             tries: HashMap::new(),
             final_bytes: HashMap::new(),
             next_replacement: REPLACEMENT_FIRST,
+            untold_failures: 0,
             is_finish_sent: false,
         };
         Arc::new(SendJob {
@@ -105,14 +112,11 @@ impl SendJob {
     /// Starts the listing on a thread of its own.
     pub fn start(self: &Arc<SendJob>) {
         let job = self.clone();
-        std::thread::Builder::new()
-            .name("scan".into())
-            .spawn(move || {
-                if crate::job::panics(|| scan::run(&job)) {
-                    job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
-                }
-            })
-            .expect("the system gives a thread");
+        os::thread::spawn("scan", move || {
+            if crate::job::panics(|| scan::run(&job)) {
+                job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
+            }
+        });
     }
 
     pub fn is_sequential(&self) -> bool {
@@ -137,8 +141,11 @@ impl SendJob {
             }
             Message::Times(times) => self.progress.set_there(crate::report::times_from_wire(&times)),
             Message::Finished(finished) => {
+                if !self.book.lock().unwrap().is_finish_sent {
+                    return Err(Refusal::new(CloseCode::WrongState, "a job that is finished before it was asked to"));
+                }
                 self.finished(&finished);
-                self.stop(Ending::Finished(finished));
+                self.stop(Ending::Finished(kept(finished)));
             }
             Message::Cancel(cancel) => {
                 let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
@@ -159,7 +166,8 @@ impl SendJob {
     /// Gives the job up and tells the receiver.
     pub fn cancel(&self, code: CloseCode, text: &str) {
         if self.end.set(cancelled(code, text)) {
-            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: text.to_owned() }));
+            let text = bounded(text).to_owned();
+            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text }));
         }
         self.work.notify_all();
     }
@@ -219,7 +227,7 @@ impl SendJob {
         Failure {
             path: self.source.path(object),
             kind: FailureKind::from_number(record.kind),
-            message: model::name::Escaped(record.text.as_bytes()).to_string(),
+            message: model::name::Escaped(bounded(&record.text).as_bytes()).to_string(),
         }
     }
 
@@ -227,7 +235,8 @@ impl SendJob {
     fn finished(&self, finished: &wire::message::Finished) {
         for record in &finished.failures {
             let kind = FailureKind::from_number(record.kind);
-            self.failed(Failure { path: record.path.clone(), kind, message: record.text.clone() });
+            let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();
+            self.failed(Failure { path: bounded_path(&record.path), kind, message });
         }
     }
 
@@ -248,11 +257,14 @@ impl SendJob {
         let settled = {
             let mut book = self.book.lock().unwrap();
             book.files.remove(&id);
-            book.split.settle(id).is_some()
+            let settled = book.split.settle(id).is_some();
+            book.untold_failures += u32::from(settled);
+            settled
         };
         if settled {
             let failure = Failure { path: self.source.path(object), kind, message };
             self.tell_failures(vec![(id, failure)]);
+            self.book.lock().unwrap().untold_failures -= 1;
             self.finish_if_complete();
         }
     }
@@ -262,7 +274,7 @@ impl SendJob {
             object: *object,
             path: failure.path.clone(),
             kind: failure.kind as u32,
-            text: failure.message.clone(),
+            text: bounded(&failure.message).to_owned(),
         };
         let records = failures.iter().map(record).collect();
         self.port.send(Message::SourceFailures(SourceFailures { job: self.number, failures: records }));
@@ -307,19 +319,22 @@ impl SendJob {
         }
     }
 
-    /// The next unit of work, waiting for it; `None` when the job is over. `on_wait` hears whether the receiver has to
-    /// confirm something before there is work.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool)) -> Option<Work> {
+    /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
+    /// any more. It hears whether the receiver has to confirm something before there is work.
+    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool) -> bool) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
             if self.end.is_set() {
                 return None;
             }
-            match book.split.claim(lane) {
+            let is_fit = match book.split.claim(lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
+            };
+            if !is_fit {
+                return None;
             }
             book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
         }
@@ -370,7 +385,8 @@ impl SendJob {
 
     fn finish_if_complete(&self) {
         let mut book = self.book.lock().unwrap();
-        if book.split.is_complete() && !book.is_finish_sent {
+        let is_complete = book.split.is_complete() && book.untold_failures == 0;
+        if (is_complete || mutant::is_on("finish-early") && book.split.is_all_sent()) && !book.is_finish_sent {
             book.is_finish_sent = true;
             drop(book);
             self.port.send(Message::Finish(Finish { job: self.number }));
@@ -385,6 +401,15 @@ impl SendJob {
         self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
     }
 
+    /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a
+    /// pipe) may rest; the bytes that a lane has claimed of it are not with the receiver yet.
+    pub(crate) fn standing(&self) -> Standing {
+        let book = self.book.lock().unwrap();
+        let is_owed = book.is_finish_sent
+            || if self.source.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
+        Standing { mark: self.progress.mark(), is_owed }
+    }
+
     /// Nothing is left to send, as far as is known now.
     pub(crate) fn is_complete(&self) -> bool {
         self.book.lock().unwrap().split.is_complete()
@@ -392,5 +417,21 @@ impl SendJob {
 
     pub fn is_listing_complete(&self) -> bool {
         self.progress.is_listing_complete.load(Relaxed)
+    }
+}
+
+/// A path as a peer names it, as far as it is kept.
+pub(crate) fn bounded_path(path: &[u8]) -> Vec<u8> {
+    path[..path.len().min(PATH_BYTES_MAX)].to_vec()
+}
+
+/// What is kept of the receiver's last word: its failures are counted by now.
+fn kept(finished: wire::message::Finished) -> wire::message::Finished {
+    let short = |text: String| bounded(&text).to_owned();
+    wire::message::Finished {
+        durable: short(finished.durable),
+        engine: short(finished.engine),
+        failures: Vec::new(),
+        ..finished
     }
 }

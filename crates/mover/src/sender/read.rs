@@ -7,8 +7,9 @@ use crate::limits::BLOCK_BYTES;
 use crate::progress::Progress;
 use model::Extent;
 use model::options::Engine;
+use os::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::SourceFile;
 use store::posix::engine::{self, BlockReader, EngineKind, Shape};
 

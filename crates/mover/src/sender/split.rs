@@ -166,6 +166,17 @@ impl Split {
         self.unanswered == 0 && (self.is_listing_complete || self.describable() == 0)
     }
 
+    /// Something described waits for the receiver's answer.
+    pub fn is_answer_owed(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// It is for the receiver to get on: with an answer, with what was sent, or because nothing is left to claim.
+    pub fn is_receiver_next(&self) -> bool {
+        let is_all_claimed = self.open > 0 && self.runs.is_empty() && self.claimable.is_empty();
+        self.is_answer_owed() || self.bytes.in_flight() > 0 || is_all_claimed
+    }
+
     /// Enters a batch that was described to the receiver. Directories are settled by being described.
     pub fn describe(&mut self, batch: Arc<Batch>) {
         self.entries.take(batch.objects.len() as u64);
@@ -258,7 +269,7 @@ impl Split {
         let size = object.entry.size_bytes();
         if object.is_open_ended {
             self.add_large(id, batch, index, VecDeque::new());
-        } else if size > PACKED_FILE_BYTES_MAX {
+        } else if size > PACKED_FILE_BYTES_MAX.min(self.chunk_bytes) {
             self.add_large(id, batch, index, VecDeque::from([Extent::new(0, size)]));
         } else {
             self.add_small(batch, index);
@@ -542,7 +553,7 @@ impl Split {
                 self.take_back_small(first + index as u64);
             }
         }
-        let lost: Vec<(u64, Extent)> = self
+        let mut lost: Vec<(u64, Extent)> = self
             .large
             .iter()
             .flat_map(|(id, large)| {
@@ -550,6 +561,10 @@ impl Split {
                 of_lane.map(|(start, chunk)| (*id, Extent::new(*start, start + chunk.length)))
             })
             .collect();
+        // Each goes in front of what was put there before.
+        if !model::mutant::is_on("drop-the-seal-of-a-duplicate") {
+            lost.reverse();
+        }
         for (id, extent) in lost {
             self.take_back_extent(id, extent);
         }

@@ -3,11 +3,12 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::sample::sample;
 use super::{
     ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
 };
 use crate::job::{Ending, Observer, options_to_wire};
-use crate::limits::ANSWER_TIMEOUT;
+use crate::limits::{ANSWER_TIMEOUT, STREAM_TIMEOUT};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
@@ -15,7 +16,7 @@ use crate::report::Report;
 use crate::sender::{self, LaneEnd, SendJob};
 use model::{JobId, Name, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
-use plan::{Adaptation, StreamChoice, StreamInputs, StreamSample};
+use plan::{Adaptation, StreamChoice, StreamInputs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -115,7 +116,6 @@ struct State {
     /// The session is over, and why.
     ended: Option<Ending>,
     refused: Option<Refusal>,
-    accepted: Vec<u32>,
 }
 
 impl Client {
@@ -181,6 +181,11 @@ impl Client {
             };
             state = self.shared.changed.wait_timeout(state, left).unwrap().0;
         }
+    }
+
+    /// How long a job may stand still before it is given up, while the endpoint answers; 15 minutes by itself.
+    pub fn set_no_progress_timeout(&self, timeout: Duration) {
+        self.shared.session.set_no_progress_timeout(timeout);
     }
 
     /// Whether the endpoint knows the locations without storage, which another one would take for names of files.
@@ -335,9 +340,16 @@ impl Shared {
         match message {
             Message::Welcome(welcome) => {
                 check_welcome(&welcome)?;
+                if state.welcome.is_some() {
+                    return Err(Refusal::new(CloseCode::WrongState, "a second welcome"));
+                }
+                let features = welcome.features;
                 state.welcome = Some(welcome);
+                drop(state);
+                self.session.agree_on(features);
             }
-            Message::Accept(accept) => state.accepted.push(accept.job),
+            // Nothing waits for it: what an accepted job brings tells the same.
+            Message::Accept(_) => {}
             Message::Reject(reject) => {
                 drop(state);
                 let running = self.session.jobs.lock().unwrap().get(&reject.job).cloned();
@@ -458,7 +470,8 @@ impl Lanes {
             return;
         }
         let at_us = self.began.elapsed().as_micros() as u64;
-        if let Some(streams) = adaptation.step(&sample(&self.shared, &self.running, &self.state, at_us)) {
+        let congestion = self.state.congestion.lock().unwrap().clone();
+        if let Some(streams) = adaptation.step(&sample(&self.shared.session, &self.running, &congestion, at_us)) {
             self.choice.streams = streams;
         }
     }
@@ -501,39 +514,6 @@ impl Lanes {
         while self.state.alive.load(Relaxed) > 0 && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(1));
         }
-    }
-}
-
-/// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells
-/// every second; rate and round trip are those of its own sockets.
-fn sample(shared: &Shared, running: &Running, state: &LaneState, at_us: u64) -> StreamSample {
-    let (facts_here, flow) = running.watch.sample();
-    let is_sender = matches!(running.job, Job::Send(_));
-    let progress = match &running.job {
-        Job::Send(job) => &job.progress,
-        Job::Receive(job) => &job.progress,
-    };
-    let snapshot = progress.snapshot();
-    let facts = if is_sender { facts_here } else { snapshot.stream_facts };
-    let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
-    let counts = &snapshot.counts;
-    let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
-    // BBR paces by what it measured and does not yield to single losses; what a sending endpoint uses is not told.
-    let yields_to_loss = !is_sender || !state.congestion.lock().unwrap().starts_with("bbr");
-    StreamSample {
-        at_us,
-        streams: flow.streams_open.min(snapshot.streams),
-        delivered_bytes: flow.moved_bytes,
-        retransmits: facts.retransmits,
-        yields_to_loss,
-        busy_us: facts.busy_us,
-        window_limited_us: facts.receive_window_limited_us.saturating_add(facts.send_buffer_limited_us),
-        rtt_us_min: if facts.rtt_us_min > 0 { facts.rtt_us_min } else { shared.session.rtt_us() },
-        rtt_us: flow.rtt_us,
-        rtt_var_us: flow.rtt_var_us,
-        sender,
-        receiver,
-        left_bytes: snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes)),
     }
 }
 
@@ -584,7 +564,10 @@ impl LaneThread {
         if let Ok(name) = net::socket::congestion(&stream) {
             *self.state.congestion.lock().unwrap() = name;
         }
+        // A peer that takes not even this much is not waited for.
+        stream.set_io_timeout(Some(STREAM_TIMEOUT));
         stream.send(&[&join.encode()]).map_err(|e| e.to_string())?;
+        stream.set_io_timeout(None);
         Ok(match &self.running.job {
             Job::Send(job) => sender::run_lane(job, self.running.next_lane(), stream, &options.memory),
             Job::Receive(job) => {

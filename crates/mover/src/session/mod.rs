@@ -5,28 +5,34 @@
 //! Invariants:
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
 //! - When the control stream ends, every job of the session ends with it; what is verified is kept.
+//! - A stream, a lane and a job that do not get on end within a stated time, and which of the three diagnoses it was is
+//!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
 mod client;
 mod server;
+mod care;
+mod sample;
 mod watch;
 
 pub use client::{Client, ClientOptions, ConnectError, Interrupt, PullSpec, PushSpec, Tuning};
 pub use server::{Grant, Host, HostFacts, Opened, Server};
 
 use crate::job::{Ending, Port};
-use crate::limits::{CONTROL_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
+use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
+use crate::stall::{Stall, Standing};
 use model::{Pin, SessionId};
 use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use watch::StreamWatch;
+use wire::handshake::{Direction, feature};
 use wire::message::{self, Close, Ping, Pong};
-use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
+use wire::{CloseCode, FrameReader, FrameType, Message, Refusal, bounded};
 
 /// The program and its version, as the other side's log shows it.
 pub const AGENT: &str = concat!("thalweg/", env!("CARGO_PKG_VERSION"));
@@ -70,12 +76,52 @@ impl Job {
             Job::Receive(job) => job.end.is_set(),
         }
     }
+
+    fn standing(&self) -> Standing {
+        match self {
+            Job::Send(job) => job.standing(),
+            Job::Receive(job) => job.standing(),
+        }
+    }
+
+    fn waits_for_memory(&self) -> bool {
+        match self {
+            Job::Send(job) => job.progress.lanes.wait_for_memory(),
+            Job::Receive(job) => job.progress.lanes.wait_for_memory(),
+        }
+    }
+
+    /// Holds the job to the features that both sides have.
+    fn restrict(&self, features: u64) {
+        let has = |bit: u64| features & bit != 0;
+        match self {
+            Job::Send(job) if job.is_sequential() && !has(feature::OPEN_ENDED) => {
+                job.cancel(CloseCode::Version, "the other side takes no file whose end is not known (a pipe)");
+            }
+            Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
+            _ => {}
+        }
+        let digest = match self {
+            Job::Send(job) => job.options.digest,
+            Job::Receive(job) => job.options.digest,
+        };
+        if digest == model::DigestAlgorithm::Blake3 && !has(feature::BLAKE3) {
+            self.cancel(CloseCode::Version, NO_BLAKE3);
+        }
+    }
 }
+
+pub(crate) const NO_BLAKE3: &str =
+    "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
 
 pub(crate) struct Running {
     pub job: Job,
-    pub watch: StreamWatch,
+    pub watch: Arc<StreamWatch>,
     lanes: AtomicU32,
+    /// Touched once a second by the control loop.
+    stall: Mutex<Stall>,
+    /// What was asked for, at an endpoint: rights are looked at again while the job runs.
+    asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
 }
 
 impl Running {
@@ -95,12 +141,49 @@ pub(crate) struct Session {
     pub changed: Condvar,
     /// The control stream's connection, for its round trip time.
     connection: OnceLock<Aborter>,
+    /// What both sides can do; everything until the other side has told.
+    features: AtomicU64,
+    no_progress_ms: AtomicU64,
+    /// Who the peer is, at an endpoint.
+    grant: OnceLock<Grant>,
+    is_dismissed: AtomicBool,
 }
 
 impl Session {
     pub fn new(id: SessionId, peer: Pin, control: ControlSender, exporter: [u8; 32]) -> Arc<Session> {
-        let jobs = Mutex::default();
-        Arc::new(Session { id, peer, control, exporter, jobs, changed: Condvar::new(), connection: OnceLock::new() })
+        Arc::new(Session {
+            id,
+            peer,
+            control,
+            exporter,
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
+            connection: OnceLock::new(),
+            features: AtomicU64::new(feature::ALL),
+            no_progress_ms: AtomicU64::new(NO_PROGRESS_TIMEOUT.as_millis() as u64),
+            grant: OnceLock::new(),
+            is_dismissed: AtomicBool::new(false),
+        })
+    }
+
+    pub fn set_no_progress_timeout(&self, timeout: Duration) {
+        self.no_progress_ms.store(timeout.as_millis() as u64, Relaxed);
+    }
+
+    fn no_progress_timeout(&self) -> Duration {
+        Duration::from_millis(self.no_progress_ms.load(Relaxed))
+    }
+
+    /// Notes what both sides can do, and holds the jobs to it.
+    pub fn agree_on(&self, features: u64) {
+        self.features.store(features, Relaxed);
+        self.running().iter().for_each(|running| running.job.restrict(features));
+    }
+
+    /// How long ago the peer was heard on the control stream.
+    fn heard_ms(&self) -> u32 {
+        let info = self.connection.get().and_then(Aborter::tcp_info);
+        info.map_or(0, |info| info.last_data_received_ms)
     }
 
     pub fn watch_control(&self, aborter: Aborter) {
@@ -113,7 +196,14 @@ impl Session {
     }
 
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
-        let running = Arc::new(Running { job, watch: StreamWatch::default(), lanes: AtomicU32::new(0) });
+        job.restrict(self.features.load(Relaxed));
+        let running = Arc::new(Running {
+            job,
+            watch: Arc::default(),
+            lanes: AtomicU32::new(0),
+            stall: Mutex::default(),
+            asked: OnceLock::new(),
+        });
         self.jobs.lock().unwrap().insert(number, running.clone());
         self.changed.notify_all();
         running
@@ -137,9 +227,23 @@ impl Session {
     }
 
     pub fn close(&self, code: CloseCode, text: &str) {
-        let close = Close { code: code as u32, text: text.to_owned() };
+        let close = Close { code: code as u32, text: bounded(text).to_owned() };
         let _ = self.control.send(message::encode(close));
         self.control.close_after_flush();
+    }
+
+    /// Ends a session whose peer may not be here any more: its jobs at once, and the connection when it has heard why. A peer
+    /// that does not hear is cut off the second time.
+    pub fn dismiss(&self, refusal: &Refusal) {
+        if self.is_dismissed.swap(true, Relaxed) {
+            return self.control.abort();
+        }
+        let running = self.running();
+        for one in &running {
+            one.job.cancel(refusal.code, &refusal.text);
+        }
+        self.close(refusal.code, &refusal.text);
+        running.iter().for_each(|one| one.watch.abort());
     }
 
     /// Ends a session of which everything has been heard, without waiting for the peer to agree.
@@ -233,10 +337,12 @@ fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
         *last_ping = Instant::now();
         let _ = session.control.send(message::encode(Ping { number: 0 }));
     }
+    let heard_ms = session.heard_ms();
     for running in session.running() {
         if running.job.is_ended() {
             continue;
         }
+        care::look_after(session, &running, heard_ms);
         match &running.job {
             Job::Send(job) => {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();

@@ -3,30 +3,38 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::{
-    ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
+    ControlOutcome, ControlPort, Job, NO_BLAKE3, Running, Session, control_options, join_proof, run_control,
+    watch_stream,
 };
 use crate::job::{Ending, Observer, options_from_wire};
-use crate::limits::JOIN_TIMEOUT;
+use crate::limits::{JOIN_TIMEOUT, LANE_END_PATIENCE, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
-use model::{JobId, Name, Pin, SessionId, TransferOptions};
+use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::{Sink, Source};
 use wire::frame::{FrameHeader, HEADER_BYTES};
-use wire::handshake::{Direction, EXPORTER_LABEL, Join, negotiate};
+use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature, negotiate};
 use wire::limits::{HELLO_BODY_BYTES_MAX, JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX, STREAMS_MAX};
 use wire::message::{self, Accept, Hello, Open, Reject, Welcome};
 use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 
 /// From accept to the end of the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sessions at once.
+/// Sessions at once, of all peers and of one.
 const SESSIONS_MAX: usize = 256;
+const SESSIONS_OF_PEER_MAX: usize = 64;
+/// Jobs at once, of all peers and of one. A job takes up to four threads beside its lanes.
+const OPEN_JOBS_MAX: usize = 512;
+const OPEN_JOBS_OF_PEER_MAX: usize = 128;
+const BUSY_PEER: &str = "this client has as many sessions or jobs here as it may have; try again later";
 
 /// What an authenticated peer is and may.
 #[derive(Clone, Debug)]
@@ -67,6 +75,13 @@ pub trait Host: Send + Sync {
         options: &TransferOptions,
     ) -> Result<Opened, Refusal>;
 
+    /// Whether the peer, or one of its jobs, may go on: asked every few seconds, so that rights that end while a job runs
+    /// end the job too (F028, F029). What is verified is kept.
+    fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
+        let _ = (grant, job);
+        Ok(())
+    }
+
     /// A job of this host came to its end.
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending);
 }
@@ -78,6 +93,7 @@ pub struct Server {
     changed: Condvar,
     /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
     receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
+    no_progress_timeout: Mutex<Duration>,
 }
 
 struct Attempt {
@@ -96,7 +112,33 @@ impl Server {
             sessions: Mutex::default(),
             changed: Condvar::new(),
             receiving: Mutex::default(),
+            no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
         })
+    }
+
+    /// For sessions that open from here on: how long a job may stand still before it is given up.
+    pub fn set_no_progress_timeout(&self, timeout: Duration) {
+        *self.no_progress_timeout.lock().unwrap() = timeout;
+    }
+
+    /// Asks the host again whether those who are here may go on, and ends sessions and jobs that may not. A peer that was
+    /// told so by an earlier review and is still there is cut off.
+    pub fn review(&self) {
+        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
+        for session in sessions {
+            let Some(grant) = session.grant.get() else { continue };
+            if let Err(refusal) = self.host.may_go_on(grant, None) {
+                session.dismiss(&refusal);
+                continue;
+            }
+            for running in session.running() {
+                let Some((direction, paths)) = running.asked.get() else { continue };
+                if let Err(refusal) = self.host.may_go_on(grant, Some((*direction, paths))) {
+                    running.job.cancel(refusal.code, &refusal.text);
+                    running.watch.abort();
+                }
+            }
+        }
     }
 
     /// Sessions that are open.
@@ -155,6 +197,10 @@ impl Server {
         let internal = |e: std::io::Error| Refusal::new(CloseCode::Internal, &e.to_string());
         let (control, stream) = stream.into_control(control_options()).map_err(internal)?;
         let session = Session::new(id, peer, control, exporter);
+        session.watch_control(stream.aborter());
+        session.agree_on(features);
+        session.set_no_progress_timeout(*self.no_progress_timeout.lock().unwrap());
+        let _ = session.grant.set(grant.clone());
         let facts = self.host.facts();
         let welcome = Welcome {
             version,
@@ -166,8 +212,13 @@ impl Server {
             send_buffer_bytes_max: net::socket::granted_send_buffer_bytes_max().unwrap_or(0),
             is_read_only: facts.is_read_only || !grant.may_write,
         };
+        if let Err(refusal) = self.enter(id, &session) {
+            // Said where the client looks for it: as the answer to its hello. The loop is needed to say it.
+            session.close(refusal.code, &refusal.text);
+            stream.run(|_| ControlFlow::Continue(()));
+            return Err(refusal);
+        }
         let _ = session.control.send(message::encode(welcome));
-        self.sessions.lock().unwrap().insert(id, session.clone());
         self.changed.notify_all();
         let mut reader = FrameReader::new();
         reader.authenticated();
@@ -199,17 +250,32 @@ impl Server {
         let grant = self.host.authorise(peer, &hello.credential)?;
         let id = SessionId::from_slice(&hello.session)
             .ok_or_else(|| Refusal::new(CloseCode::Malformed, "a session id that is not 16 bytes long"))?;
-        let sessions = self.sessions.lock().unwrap();
+        Ok((id, grant, version, features))
+    }
+
+    /// Takes a place among the open sessions.
+    fn enter(&self, id: SessionId, session: &Arc<Session>) -> Result<(), Refusal> {
+        let mut sessions = self.sessions.lock().unwrap();
         if sessions.contains_key(&id) {
             return Err(Refusal::new(CloseCode::WrongState, "a session with this id is open"));
         }
         if sessions.len() >= SESSIONS_MAX {
-            return Err(Refusal::new(
-                CloseCode::Busy,
-                "the endpoint has as many sessions as it takes; try again later",
-            ));
+            let text = "the endpoint has as many sessions as it takes; try again later";
+            return Err(Refusal::new(CloseCode::Busy, text));
         }
-        Ok((id, grant, version, features))
+        if sessions.values().filter(|open| open.peer == session.peer).count() >= SESSIONS_OF_PEER_MAX {
+            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
+        }
+        sessions.insert(id, session.clone());
+        Ok(())
+    }
+
+    /// Jobs that are open: of everybody, and of one peer.
+    fn open_jobs(&self, peer: Pin) -> (usize, usize) {
+        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
+        let count = |session: &Arc<Session>| session.jobs.lock().unwrap().len();
+        let of_peer = sessions.iter().filter(|session| session.peer == peer).map(count).sum();
+        (sessions.iter().map(count).sum(), of_peer)
     }
 
     /// Opens a job, or tells the client why not.
@@ -218,7 +284,7 @@ impl Server {
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
             self.take_over(grant.pin, id);
             let opened = self.host.open(grant, id, direction, &open, &options)?;
-            self.start_job(session, grant, number, id, direction, options, opened)
+            self.start_job(session, grant, open, id, direction, options, opened)
         });
         let answer = match opened {
             Ok(accept) => message::encode(accept),
@@ -247,6 +313,16 @@ impl Server {
         let direction = Direction::from_number(open.direction).ok_or_else(|| malformed("an unknown direction"))?;
         let options = open.options.as_ref().ok_or_else(|| malformed("a job without options"))?;
         let options = options_from_wire(options)?;
+        if options.digest == DigestAlgorithm::Blake3 && session.features.load(Relaxed) & feature::BLAKE3 == 0 {
+            return Err(Refusal::new(CloseCode::Version, NO_BLAKE3));
+        }
+        let (of_all, of_peer) = self.open_jobs(session.peer);
+        if of_all >= OPEN_JOBS_MAX {
+            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it takes; try again later"));
+        }
+        if of_peer >= OPEN_JOBS_OF_PEER_MAX {
+            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
+        }
         if open.paths.is_empty()
             || open.paths.len() > OPEN_PATHS_MAX
             || open.paths.iter().any(|path| path.len() > PATH_BYTES_MAX)
@@ -266,12 +342,13 @@ impl Server {
         self: &Arc<Server>,
         session: &Arc<Session>,
         grant: &Grant,
-        number: u32,
+        open: Open,
         id: JobId,
         direction: Direction,
         options: TransferOptions,
         opened: Opened,
     ) -> Result<Accept, Refusal> {
+        let number = open.job;
         let port = Arc::new(ControlPort(session.control.clone()));
         let progress = Progress::new();
         let mut accept = Accept { job: number, ..Accept::default() };
@@ -291,6 +368,7 @@ impl Server {
             }
         };
         let running = session.add_job(number, job.clone());
+        let _ = running.asked.set((direction, open.paths));
         if let Job::Receive(job) = &job {
             let attempt = Attempt { running: Arc::downgrade(&running), job: Arc::downgrade(job) };
             let mut receiving = self.receiving.lock().unwrap();
@@ -312,11 +390,15 @@ impl Server {
                 }
             };
             session.remove_job(number);
+            let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {
-                running.watch.abort();
+                streams.abort();
             }
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
+            // A client in order ends its streams now; whoever does not would keep lanes, and their memory, for ever.
+            streams.wait_for_end(LANE_END_PATIENCE);
+            streams.abort();
         };
         std::thread::Builder::new().name("job".into()).spawn(watch).expect("the system gives a thread");
         Ok(accept)
@@ -335,6 +417,10 @@ impl Server {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
         watch_stream(&running, stream.aborter());
+        // Whoever ends the job from here on finds this stream; who did before has not.
+        if running.job.is_ended() {
+            return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));
+        }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
                 sender::run_lane(job, running.next_lane(), stream, &self.memory);

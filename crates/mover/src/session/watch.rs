@@ -1,8 +1,16 @@
 //! The data streams of one job: to break them off, and to read what the kernel counted on them.
+//!
+//! A silent stream is told from a stalled one by who answers: behind a full receive window there is a kernel that
+//! acknowledges probes, however long its program waits for a disk; behind a blocked path there is nobody.
 
+use crate::limits::{STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT};
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How often a wait for the end of streams looks.
+const END_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub struct StreamWatch {
@@ -17,6 +25,11 @@ struct Watched {
     /// Samples with data under way, and those in which all that the send buffer may hold was, with windows to spare.
     samples: u64,
     short_samples: u64,
+    /// As care saw them last, and when that was more than before.
+    progressed_bytes: u64,
+    progressed_at: Instant,
+    /// Since when something waits and nothing is taken.
+    stands_since: Instant,
 }
 
 /// What all streams together have moved, and how long packets take on those that are open.
@@ -31,7 +44,25 @@ pub struct Flow {
     pub rtt_var_us: u64,
 }
 
+/// Whether the others went on for long after a stream stood still.
+fn is_straggler(stands_since: Instant, others_last: Instant) -> bool {
+    others_last.saturating_duration_since(stands_since) >= STRAGGLER_TIMEOUT
+}
+
 impl Watched {
+    /// Looks whether anything moved on the stream; one that has nothing to move does not stand still.
+    fn note_progress(&mut self, now: Instant) -> Option<TcpInfo> {
+        let info = self.aborter.tcp_info()?;
+        let progressed_bytes = info.bytes_acked + info.bytes_received;
+        if progressed_bytes != self.progressed_bytes {
+            (self.progressed_bytes, self.progressed_at) = (progressed_bytes, now);
+            self.stands_since = now;
+        } else if !is_waiting(&info) {
+            self.stands_since = now;
+        }
+        Some(info)
+    }
+
     fn sample(&mut self, info: &TcpInfo) {
         if info.unacked_segments > 0 {
             self.samples += 1;
@@ -58,20 +89,61 @@ fn has_sent_all(info: &TcpInfo) -> bool {
     info.not_sent_bytes == 0 && has_room
 }
 
+/// Something was handed to the kernel that the other end has not acknowledged.
+fn is_waiting(info: &TcpInfo) -> bool {
+    info.unacked_segments > 0 || info.not_sent_bytes > 0
+}
+
+/// Whether nobody acknowledges what is sent on a stream. `heard_ms` is how long ago the same peer was heard on its control
+/// stream: a network that is gone for both is judged there.
+fn is_silent(info: &TcpInfo, heard_ms: u32) -> bool {
+    let timeout_ms = heard_ms.saturating_add(STREAM_TIMEOUT.as_millis() as u32);
+    // While the window is closed, probes are sent, and answered, ever more rarely.
+    let is_unanswered = match info.unacked_segments {
+        0 => info.probes >= STREAM_PROBES_MAX,
+        _ => info.retransmits > 0 || info.probes >= STREAM_PROBES_MAX,
+    };
+    is_waiting(info) && is_unanswered && info.last_ack_received_ms > timeout_ms
+}
+
 impl StreamWatch {
+    /// Breaks off the streams on which nobody answers, and those that are stuck while others go on; returns how many.
+    pub fn end_stuck(&self, heard_ms: u32, now: Instant) -> usize {
+        let mut streams = self.streams.lock().unwrap();
+        let infos: Vec<_> = streams.iter_mut().map(|stream| stream.note_progress(now)).collect();
+        let last = streams.iter().map(|stream| stream.progressed_at).max().unwrap_or(now);
+        let stuck = streams.iter().zip(infos).filter(|(stream, info)| {
+            let is_stuck = |info: &TcpInfo| is_waiting(info) && is_straggler(stream.stands_since, last);
+            info.is_some_and(|info| is_silent(&info, heard_ms) || is_stuck(&info))
+        });
+        stuck.inspect(|(stream, _)| stream.aborter.abort()).count()
+    }
+
     pub fn add(&self, aborter: Aborter) {
+        let now = Instant::now();
         self.streams.lock().unwrap().push(Watched {
             aborter,
             facts: StreamFacts::default(),
             moved_bytes: 0,
             samples: 0,
             short_samples: 0,
+            progressed_bytes: 0,
+            progressed_at: now,
+            stands_since: now,
         });
     }
 
     /// Streams that are still there.
     pub fn count(&self) -> usize {
         self.streams.lock().unwrap().iter().filter(|stream| stream.aborter.tcp_info().is_some()).count()
+    }
+
+    /// Waits until every stream has ended, at most for `patience`.
+    pub fn wait_for_end(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while self.streams.lock().unwrap().iter().any(|stream| stream.aborter.is_alive()) && Instant::now() < deadline {
+            std::thread::park_timeout(END_INTERVAL);
+        }
     }
 
     pub fn abort(&self) {
@@ -110,5 +182,44 @@ impl StreamWatch {
         let open = u64::from(flow.streams_open.max(1));
         (flow.rtt_us, flow.rtt_var_us) = (flow.rtt_us / open, flow.rtt_var_us / open);
         (sum, flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Something is sent, and the last word came that long ago.
+    fn waiting(last_ack_received_ms: u32) -> TcpInfo {
+        TcpInfo { unacked_segments: 5, retransmits: 6, last_ack_received_ms, ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn a_stream_is_silent_when_it_alone_is_not_answered() {
+        assert!(is_silent(&waiting(21_000), 500));
+        assert!(!is_silent(&waiting(19_000), 500));
+        // The whole network is gone: the control stream judges.
+        assert!(!is_silent(&waiting(21_000), 20_000));
+        // Nothing is sent: nobody has to answer.
+        assert!(!is_silent(&TcpInfo { last_ack_received_ms: 900_000, ..TcpInfo::default() }, 0));
+        // Acknowledged only late, but nothing had to be sent again.
+        assert!(!is_silent(&TcpInfo { retransmits: 0, ..waiting(21_000) }, 0));
+    }
+
+    #[test]
+    fn a_closed_window_whose_probes_are_answered_is_a_stall_and_no_silence() {
+        let stalled =
+            TcpInfo { not_sent_bytes: 4 << 20, probes: 1, last_ack_received_ms: 110_000, ..TcpInfo::default() };
+        assert!(!is_silent(&stalled, 0));
+        assert!(is_silent(&TcpInfo { probes: STREAM_PROBES_MAX, ..stalled }, 0));
+    }
+
+    #[test]
+    fn a_stream_that_stands_still_is_a_straggler_only_while_others_go_on() {
+        let start = Instant::now();
+        assert!(is_straggler(start, start + STRAGGLER_TIMEOUT));
+        // All stopped within a minute of each other: that is the disk.
+        assert!(!is_straggler(start, start + STRAGGLER_TIMEOUT / 2));
+        assert!(!is_straggler(start + STRAGGLER_TIMEOUT, start));
     }
 }

@@ -15,7 +15,7 @@ use wire::message::Open;
 use wire::{CloseCode, Refusal};
 
 pub struct OpenHost {
-    root: PathBuf,
+    pub root: PathBuf,
 }
 
 impl Host for OpenHost {
@@ -64,10 +64,14 @@ pub struct Endpoint {
 
 /// Starts an endpoint that lives as long as the test process.
 pub fn endpoint(root: &Path) -> Endpoint {
+    serve(Server::new(Arc::new(OpenHost { root: root.to_owned() }), Memory::default()))
+}
+
+/// Listens for a server, and accepts as long as the test process lives.
+pub fn serve(server: Arc<Server>) -> Endpoint {
     let identity = Identity::generate().unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().to_string();
-    let server = Server::new(Arc::new(OpenHost { root: root.to_owned() }), Memory::default());
     let tls = ServerTls::new(&identity).unwrap();
     std::thread::spawn(move || {
         while let Ok(Some((tcp, _))) = listener.accept() {

@@ -6,8 +6,9 @@
 //!
 //! Not here: what a name may be (see `model::Name`).
 
-use model::Name;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use model::{Name, mutant};
+use os::fs::{mkdirat, openat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -24,7 +25,8 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 
 /// Opens a subdirectory by one name; a symbolic link there is refused, never followed.
 pub fn open_child(parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
-    Ok(openat(parent, name.as_c_str(), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?)
+    let refused = if mutant::is_on("follow-links") { OFlags::empty() } else { OFlags::NOFOLLOW };
+    Ok(openat(parent, name.as_c_str(), DIRECTORY | refused, Mode::empty())?)
 }
 
 /// Opens a file by one name for reading. Never blocks on a FIFO, never follows a link.
@@ -40,7 +42,10 @@ pub fn resolve_directory(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<Own
         return Ok(openat(root, c".", DIRECTORY, Mode::empty())?);
     }
     let path = model::name::join(names);
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if mutant::is_on("resolve-anywhere") {
+        resolve = ResolveFlags::empty();
+    }
     match openat2(root, OsStr::from_bytes(&path), DIRECTORY, Mode::empty(), resolve) {
         Err(Errno::NOSYS) => walk(root, names),
         Err(Errno::XDEV) => Err(outside()),

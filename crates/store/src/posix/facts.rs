@@ -1,7 +1,8 @@
 //! What a file system is and has: kind, free room, the process's umask.
 
 use crate::{Error, Result, SinkFacts};
-use rustix::fs::{fstatfs, fstatvfs};
+use os::fs::fstatfs;
+use rustix::fs::fstatvfs;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
@@ -61,15 +62,4 @@ pub fn umask() -> u32 {
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
         line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
     })
-}
-
-/// Tells one boot of this host from another: what was written but not synced survives a killed process, not a reboot.
-pub fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut id = [0; 16];
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
-        *byte = std::str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok()).unwrap_or(0);
-    }
-    id
 }

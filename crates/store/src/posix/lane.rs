@@ -9,8 +9,9 @@ use super::sink::{Lane, Shared, times_of, write_all};
 use super::staging::FileNumber;
 use crate::sink::{PublishRule, SinkLane, Staged};
 use crate::{Error, Result};
-use model::{Entry, FailureKind, ObjectId};
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fsync, futimens, linkat, openat, unlinkat};
+use model::{Entry, FailureKind, ObjectId, mutant};
+use os::fs::{fchmod, fsync, ftruncate, futimens, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -131,9 +132,12 @@ impl SinkLane for PosixSinkLane {
         let mode = Mode::from_raw_mode(entry.mode & 0o777);
         self.file = self.create_unnamed(mode, rule);
         if self.file.is_none() {
-            self.next_number += 1;
+            self.next_number += u64::from(!mutant::is_on("reuse-staging-name") || self.next_number == UNNAMED);
             let name = FileNumber::new(self.next_number);
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if mutant::is_on("reuse-staging-name") {
+                flags.remove(OFlags::EXCL);
+            }
             let created = openat(&self.place().lane.directory.directory, name.as_c_str(), flags, mode);
             let file = created.map_err(|e| Error::new("create file", self.path(entry), e))?;
             self.file = Some(Open { file, number: self.next_number, rule });
@@ -151,7 +155,7 @@ impl SinkLane for PosixSinkLane {
 
     fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
         let open = self.file.as_ref()?;
-        rustix::fs::ftruncate(&open.file, expected_bytes).ok()?;
+        ftruncate(&open.file, expected_bytes).ok()?;
         Some(open.file.as_fd())
     }
 
@@ -163,7 +167,7 @@ impl SinkLane for PosixSinkLane {
                 fchmod(file, Mode::from_raw_mode(mode))?;
             }
             futimens(file, &times_of(entry.generation.modified))?;
-            if sync { fsync(file) } else { Ok(()) }
+            if sync && !mutant::is_on("skip-file-sync") { fsync(file) } else { Ok(()) }
         })();
         if let Err(e) = sealed {
             self.abandon();
@@ -206,7 +210,7 @@ impl SinkLane for PosixSinkLane {
         let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
         if published.is_err() {
             let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
-        } else if !place.is_memory_backed {
+        } else if !place.is_memory_backed && !mutant::is_on("forget-changed-directory") {
             // Each time: a sync meanwhile covers only the names before it.
             self.shared.changed(entry.parent);
         }

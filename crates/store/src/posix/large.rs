@@ -6,21 +6,18 @@
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
-use super::sink::{Shared, read_back, times_of};
+use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
 use super::staging::{Staging, open_staged, random};
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result};
-use model::Entry;
-use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, fchmod, fdatasync, flock, fstat, fsync,
-    ftruncate, futimens, unlinkat,
-};
+use model::{Entry, mutant};
+use os::fs::{fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -67,7 +64,7 @@ impl LargeFile {
     fn read_journal(&mut self, size_bytes: u64) -> io::Result<Vec<u8>> {
         let journal = self.journal.get_mut().unwrap();
         let mut held = Vec::new();
-        if self.data.metadata()?.len() != size_bytes {
+        if self.data.metadata()?.len() != size_bytes && !mutant::is_on("trust-a-journal-alone") {
             // The data was published or dropped by an attempt that died before it removed the journal. What is claimed
             // is not there; nothing may claim it once new data has its size.
             if journal.metadata()?.len() > 0 {
@@ -130,7 +127,7 @@ fn file_name(stem: &str, suffix: &str) -> CString {
 
 impl StagedFile for LargeFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.data.write_all_at(bytes, offset).map_err(|e| Error::new("write file", b"", e))
+        write_all_at(self.data.as_fd(), bytes, offset).map_err(|e| Error::new("write file", b"", e))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -140,10 +137,10 @@ impl StagedFile for LargeFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.data.read_at(&mut buffer[filled..], offset + filled as u64) {
+            match os::fs::pread(&self.data, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::new("read staged file", b"", e)),
             }
         }
@@ -151,11 +148,11 @@ impl StagedFile for LargeFile {
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {
-        self.journal.lock().unwrap().write_all(bytes).map_err(|e| Error::new("write journal", b"", e))
+        write_all(self.journal.lock().unwrap().as_fd(), bytes).map_err(|e| Error::new("write journal", b"", e))
     }
 
     fn truncate_journal(&self, length: u64) -> Result<()> {
-        self.journal.lock().unwrap().set_len(length).map_err(|e| Error::new("write journal", b"", e))
+        ftruncate(&*self.journal.lock().unwrap(), length).map_err(|e| Error::new("write journal", b"", e))
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -174,7 +171,7 @@ impl StagedFile for LargeFile {
         retry_on_intr(|| ftruncate(&self.data, entry.size_bytes())).map_err(fail)?;
         fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
-        if sync {
+        if sync && !mutant::is_on("skip-large-sync") {
             fsync(&self.data).map_err(|e| {
                 self.discard();
                 Error::new("write to storage (fsync)", b"", e)
@@ -182,7 +179,9 @@ impl StagedFile for LargeFile {
         }
         let directory = self.shared.open_directory(entry)?;
         self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
-        self.shared.changed(entry.parent);
+        if !mutant::is_on("forget-large-name") {
+            self.shared.changed(entry.parent);
+        }
         let _ = unlinkat(&self.staging.directory, &self.journal_name, AtFlags::empty());
         Ok(())
     }

@@ -14,13 +14,12 @@ use super::tree::Tree;
 use super::{beneath, facts, list};
 use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 use crate::{Error, Result};
+use model::mutant;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fchmod, fstat, fsync, futimens, mkdirat,
-    openat, renameat_with, statat, symlinkat, syncfs, unlinkat,
-};
+use os::fs::{fchmod, fsync, futimens, mkdirat, openat, renameat_with, symlinkat, syncfs, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,16 +36,16 @@ pub struct PosixSink {
 pub(super) struct Shared {
     pub tree: Tree,
     /// Staging by device number.
-    stagings: Mutex<HashMap<u64, Arc<Staging>>>,
+    stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
     staging_parent: Arc<OwnedFd>,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Where links are made before they get their names, by device number.
-    link_lanes: Mutex<HashMap<u64, Arc<Lane>>>,
+    link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
     /// Directories that an attempt which died has made and not given their final mode.
-    unfinished: Mutex<HashSet<u64>>,
+    unfinished: Mutex<BTreeSet<u64>>,
     is_closed: AtomicBool,
     /// Directories whose names changed since the last `sync_names`.
-    changed_directories: Mutex<HashSet<u64>>,
+    changed_directories: Mutex<BTreeSet<u64>>,
     /// Held while names are being made durable, so that nobody takes them for done meanwhile. True after a failure, which
     /// no later success makes good (F072).
     names_failed: Mutex<bool>,
@@ -141,7 +140,11 @@ impl Shared {
         entry: &Entry,
         rule: PublishRule,
     ) -> Result<()> {
+        if mutant::is_on("remove-before-replacing") {
+            let _ = unlinkat(directory, entry.name.as_c_str(), AtFlags::empty());
+        }
         let flags = match rule {
+            PublishRule::NoReplace if mutant::is_on("replace-what-appeared") => RenameFlags::empty(),
             PublishRule::NoReplace => RenameFlags::NOREPLACE,
             PublishRule::Replace => RenameFlags::empty(),
         };
@@ -172,6 +175,9 @@ impl Shared {
     fn sync_contents(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<HashSet<u64>> {
         let lanes = self.lanes.read().unwrap();
         let mut synced: HashSet<u64> = HashSet::new();
+        if mutant::is_on("publish-before-sync") {
+            return Ok(synced);
+        }
         for staged in group {
             let lane = &lanes[staged.lane as usize];
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
@@ -189,6 +195,9 @@ impl Shared {
     /// Makes the names in all changed directories durable.
     fn sync_changed(&self) -> Result<()> {
         let changed = std::mem::take(&mut *self.changed_directories.lock().unwrap());
+        if mutant::is_on("drop-directory-sync") {
+            return Ok(());
+        }
         let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
         let mut synced = HashSet::new();
         for key in changed {
@@ -253,7 +262,9 @@ impl Sink for PosixSink {
             Err(e) => return Err(self.error("make directory", entry, e)),
         };
         self.shared.tree.insert(entry.id.0, entry.parent.0, entry.name.clone(), is_fresh);
-        self.shared.changed(entry.parent);
+        if !mutant::is_on("forget-new-directories") {
+            self.shared.changed(entry.parent);
+        }
         Ok(())
     }
 
@@ -263,6 +274,8 @@ impl Sink for PosixSink {
         let directory = self.shared.open_directory(entry)?;
         let there = rustix::fs::readlinkat(&directory, entry.name.as_c_str(), Vec::new());
         if there.is_ok_and(|t| t.as_bytes() == &target[..]) {
+            // An attempt that was cut off may have left a name that is not durable yet.
+            self.shared.changed(entry.parent);
             return Ok(false);
         }
         let staging = self.shared.staging_for(&directory)?;
@@ -300,7 +313,7 @@ impl Sink for PosixSink {
                         && there.modified == entry.generation.modified
                         && entry.kind == Kind::File;
                     let size_bytes = there.size_bytes;
-                    if is_same {
+                    if is_same && !mutant::is_on("trust-names-that-are-there") {
                         // An attempt that was cut off may have left a name that is not durable yet.
                         self.shared.changed(entry.parent);
                     }
@@ -330,7 +343,10 @@ impl Sink for PosixSink {
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
         let mut names_failed = self.shared.names_failed.lock().unwrap();
         let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
-        let synced = self.shared.sync_contents(group);
+        let mut synced = self.shared.sync_contents(group);
+        if mutant::is_on("retry-failed-sync") && synced.is_err() {
+            synced = Ok(HashSet::new());
+        }
         // What a file system's own sync did not cover is left to `sync_names`.
         let is_covered = |key: &u64| {
             let directory = self.shared.tree.open(*key);
@@ -377,7 +393,7 @@ impl Sink for PosixSink {
 
     fn sync_names(&self) -> Result<()> {
         let mut names_failed = self.shared.names_failed.lock().unwrap();
-        if *names_failed {
+        if *names_failed && !mutant::is_on("retry-failed-name-sync") {
             let why = "an earlier wait for names failed";
             return Err(Error::of_kind(FailureKind::WriteError, "write directory to storage", b"", why));
         }
@@ -398,6 +414,9 @@ impl Sink for PosixSink {
     }
 
     fn close(&self) {
+        if mutant::is_on("leave-staging") {
+            return;
+        }
         // What a lane still holds stays for the second call, when the last lane is gone.
         self.shared.lanes.write().unwrap().retain(|lane| !lane.staging.remove_lane(&lane.directory));
         self.shared.link_lanes.lock().unwrap().clear();
@@ -428,9 +447,24 @@ pub(super) fn times_of(modified: Timestamp) -> Timestamps {
 
 pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
     while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
+        match os::fs::write(file, bytes) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> std::result::Result<(), Errno> {
+    while !bytes.is_empty() {
+        match os::fs::pwrite(file, bytes, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
             Err(Errno::INTR) => {}
             Err(e) => return Err(e),
         }
@@ -441,12 +475,12 @@ pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::
 /// Reads a file from its storage: what the page cache holds is written out and dropped first, where the file system
 /// does such a thing.
 pub(super) fn read_back(file: BorrowedFd<'_>, check: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-    rustix::fs::fdatasync(file)?;
+    os::fs::fdatasync(file)?;
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     let mut buffer = vec![0; 1 << 18];
     let mut offset = 0;
     loop {
-        match rustix::io::pread(file, &mut buffer, offset) {
+        match os::fs::pread(file, &mut buffer[..], offset) {
             Ok(0) => return Ok(()),
             Ok(n) => {
                 check(&buffer[..n]);

@@ -13,7 +13,6 @@ use rustix::fs::{AtFlags, fstat, statat};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -196,7 +195,7 @@ impl SourceLane for PosixSourceLane {
         let fail = |e: rustix::io::Errno| Error::new("read file", b"", e);
         let mut filled = 0;
         while filled < buffer.len() {
-            match rustix::io::read(&file, &mut buffer[filled..]) {
+            match os::fs::read(&file, &mut buffer[filled..]) {
                 Ok(0) => break,
                 // The size is known: a read that returns all of it need not be followed by one that returns nothing,
                 // because the generation is looked at afterwards.
@@ -224,10 +223,10 @@ impl SourceFile for PosixFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            match os::fs::pread(&self.file, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Error::at("read file", offset + filled as u64, e)),
             }
         }

@@ -15,8 +15,9 @@
 use super::facts::STAGING_PREFIX;
 use super::{beneath, list};
 use crate::{Error, Result};
-use model::{FailureKind, Name};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, statat, unlinkat};
+use model::{FailureKind, Name, mutant};
+use os::fs::{mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::io;
@@ -67,7 +68,7 @@ impl Staging {
                 break (directory, status);
             }
         };
-        if status.st_uid != user || status.st_mode & 0o077 != 0 {
+        if (status.st_uid != user || status.st_mode & 0o077 != 0) && !mutant::is_on("share-staging") {
             let why = "it belongs to another user or others may enter it; remove it and run the command again";
             return Err(Error::of_kind(FailureKind::Permission, "use staging directory", name.as_bytes(), why));
         }
@@ -140,7 +141,7 @@ impl Staging {
 
     fn sweep_lane(&self, name: &Name) {
         let Ok(lane) = beneath::open_child(self.directory.as_fd(), name) else { return };
-        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() && !mutant::is_on("sweep-what-is-used") {
             return;
         }
         let _ = list::read_directory(lane.as_fd(), &mut |file, _| {
@@ -212,9 +213,8 @@ impl FileNumber {
 /// kernel gives no random bytes.
 pub fn random() -> u64 {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let mut bytes = [0u8; 8];
-    if let Ok(8) = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
-        return u64::from_le_bytes(bytes);
+    if let Some(number) = os::random() {
+        return number;
     }
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     time ^ u64::from(std::process::id()) << 40 ^ COUNTER.fetch_add(1, Ordering::Relaxed)

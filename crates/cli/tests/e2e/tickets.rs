@@ -1,0 +1,139 @@
+//! Limited tickets with the program itself, and what the kernel keeps an endpoint to.
+
+use crate::bed::{Bed, Ran, noise, until};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+/// A command on the endpoint's host.
+fn at_endpoint(bed: &Bed, args: &[&str]) -> Ran {
+    bed.finish(bed.command("server", args))
+}
+
+#[test]
+fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
+    let bed = Bed::new();
+    let early = at_endpoint(&bed, &["ticket", "new", "--ticket-file", "guest"]);
+    assert_eq!(early.code, Some(1));
+    assert!(early.error().contains("start `thalweg serve` with this --state-dir first"), "{}", early.stderr);
+    let _server = bed.serve(&[]);
+    bed.write("root/results/a", b"a");
+    bed.write("root/resultsx/b", b"b");
+    let made = at_endpoint(
+        &bed,
+        &[
+            "ticket",
+            "new",
+            "--path",
+            "results",
+            "--read-only",
+            "--expires",
+            "7d",
+            "--uses",
+            "1",
+            "--ticket-file",
+            "guest",
+        ],
+    )
+    .succeeded();
+    assert!(made.stdout.is_empty() && made.stderr.starts_with("ticket "), "{}", made.stderr);
+    assert!(made.stderr.contains(": read results, until 20"), "{}", made.stderr);
+    assert_eq!(fs::metadata(bed.path("guest")).unwrap().permissions().mode() & 0o777, 0o600);
+    let added = bed.run(&["endpoint", "add", "lab", "--ticket-file", "guest"]).succeeded();
+    assert!(added.stderr.contains("read only"), "{}", added.stderr);
+    bed.run(&["cp", "lab:results/", "got"]).succeeded();
+    let refused = bed.run(&["cp", "lab:resultsx", "got"]);
+    assert_eq!(
+        (refused.code, &refused.error()[..]),
+        (
+            Some(6),
+            "error: lab: resultsx: this client may reach results and what is below it, nothing else\n\
+             hint: its configuration or its file system does not allow this; ask whoever runs the endpoint"
+        )
+    );
+    assert_eq!(bed.run(&["cp", "got/a", "lab:results/new"]).code, Some(6));
+    let second = bed.finish(bed.command("second", &["endpoint", "add", "lab", "--ticket-file", "guest"]));
+    assert_eq!(second.code, Some(41), "{}", second.stderr);
+
+    let listed = at_endpoint(&bed, &["ticket", "ls", "--json"]).succeeded().events();
+    let id = listed[0]["id"].as_str().unwrap();
+    assert_eq!(
+        (&listed[0]["path"], &listed[0]["uses"], &listed[0]["write"]),
+        (&"results".into(), &1.into(), &false.into())
+    );
+    let text = String::from_utf8(at_endpoint(&bed, &["ticket", "ls"]).succeeded().stdout).unwrap();
+    assert!(text.starts_with(&format!("{id}\tread\tresults\tuntil 20")) && text.ends_with("1/1 uses\n"), "{text}");
+    let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();
+    assert_eq!((clients.len(), &clients[0]["ticket"]), (1, &id.into()));
+    let revoked = at_endpoint(&bed, &["ticket", "revoke", id]).succeeded();
+    assert_eq!(revoked.stderr, format!("revoked {id}: 1 client struck off\n"));
+    let refused = bed.run(&["cp", "lab:results/", "again"]);
+    assert_eq!(refused.code, Some(41), "{}", refused.stderr);
+    assert!(refused.error().ends_with("hint: ask for a ticket of this endpoint and run `thalweg endpoint add`"));
+    assert_eq!(at_endpoint(&bed, &["ticket", "revoke", id]).code, Some(2));
+}
+
+#[test]
+fn a_copy_under_way_ends_when_its_ticket_is_revoked() {
+    let bed = Bed::new();
+    let _server = bed.serve(&[]);
+    at_endpoint(&bed, &["ticket", "new", "--path", "in", "--write-only", "--ticket-file", "guest"]).succeeded();
+    bed.run(&["endpoint", "add", "lab", "--ticket-file", "guest"]).succeeded();
+    let mut command = bed.command("client", &["cp", "-", "lab:in/piped"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&noise(9 << 20, 1)).unwrap();
+    until("the open job", || bed.path("root/in").exists());
+    let id = at_endpoint(&bed, &["ticket", "ls", "--json"]).succeeded().events()[0]["id"].as_str().unwrap().to_owned();
+    at_endpoint(&bed, &["ticket", "revoke", &id]).succeeded();
+    until("its end", || child.try_wait().unwrap().is_some());
+    drop(input);
+    let ran = bed.wait(child);
+    assert_eq!(ran.code, Some(41), "{}", ran.stderr);
+    assert!(!bed.path("root/in/piped").exists());
+}
+
+#[test]
+fn tickets_that_make_no_sense_are_usage_errors() {
+    let bed = Bed::new();
+    let _server = bed.serve(&[]);
+    for args in [
+        &["--path", "../x"][..],
+        &["--path", "/x"],
+        &["--uses", "0"],
+        &["--expires", "soon"],
+        &["--read-only", "--write-only"],
+    ] {
+        let ran = at_endpoint(&bed, &[&["ticket", "new", "--ticket-file", "guest"], args].concat());
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(!bed.path("guest").exists());
+    }
+    let piped = at_endpoint(&bed, &["ticket", "new", "--ticket-file", "-"]).succeeded();
+    assert!(piped.stdout.starts_with(b"twt1:"));
+}
+
+#[test]
+fn an_endpoint_says_whether_the_kernel_confines_it_and_works_either_way() {
+    for (more, words) in
+        [(&[][..], ["landlock=\"on\"", "landlock=\"partly\""]), (&["--no-landlock"], ["landlock=\"off\""; 2])]
+    {
+        let bed = Bed::new();
+        let server = bed.serve(more);
+        bed.enrol();
+        bed.write("t/sub/small", b"small");
+        bed.write("t/large", &noise(20 << 20, 1));
+        std::os::unix::fs::symlink("sub/small", bed.path("t/link")).unwrap();
+        for fsync in ["batch", "file", "never"] {
+            let to = format!("lab:in-{fsync}");
+            bed.run(&["cp", "--fsync", fsync, "--verify", "reread", "--engine", "uring", "t", &to]).succeeded();
+            bed.run(&["cp", &format!("{to}/t"), &format!("back-{fsync}")]).succeeded();
+        }
+        let (code, log) = server.stop();
+        assert_eq!(code, Some(0));
+        let serving = log.lines().find(|line| line.contains("serving")).unwrap();
+        let is_without = !more.is_empty() || serving.contains("landlock=\"off\"");
+        assert!(words.iter().any(|word| serving.contains(word)) || is_without, "{serving}");
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    }
+}

@@ -1,0 +1,112 @@
+//! What a client asks for, below the path that its ticket is limited to.
+//!
+//! Invariants:
+//! - Paths are compared name by name (F033): `foo` does not cover `foobar`.
+//! - The limiting path is walked without following a link, and everything below is resolved beneath its end: a client
+//!   that may write there cannot make a link through which it leaves (links within the whole root would let it).
+
+use model::name::{self, Name};
+use rustix::fs::{Mode, mkdirat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use store::posix::beneath;
+
+/// A path that may be reached.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The limiting path; empty where the whole root may be reached.
+    scope: Vec<Name>,
+    /// Below it.
+    pub below: Vec<Name>,
+}
+
+impl Asked {
+    /// `None` when the names do not begin with those of `scope`.
+    pub fn within(scope: &[Name], names: Vec<Name>) -> Option<Asked> {
+        let below = names.strip_prefix(scope)?.to_vec();
+        Some(Asked { scope: scope.to_vec(), below })
+    }
+
+    /// Opens the end of the limiting path to write below it, making what is missing.
+    pub fn make_base(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let mut at = beneath::resolve_directory(root, &[])?;
+        for name in &self.scope {
+            at = match beneath::open_child(at.as_fd(), name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(e) => return Err(e.into()),
+                    }
+                    beneath::open_child(at.as_fd(), name)?
+                }
+                opened => opened?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Where to read from, and the path below that. What the ticket is limited to may itself be a file.
+    pub fn open_base(&self, root: BorrowedFd<'_>, names_contents: bool) -> io::Result<(OwnedFd, Vec<u8>)> {
+        let (walked, below) = match self.scope.split_last() {
+            Some((last, parents)) if self.below.is_empty() && !names_contents => (parents, std::slice::from_ref(last)),
+            _ => (&self.scope[..], &self.below[..]),
+        };
+        let mut at = beneath::resolve_directory(root, &[])?;
+        for name in walked {
+            at = beneath::open_child(at.as_fd(), name)?;
+        }
+        let mut path = name::join(below);
+        if names_contents {
+            // Also where nothing is left: `./` is the contents of the base.
+            path.extend_from_slice(if path.is_empty() { b"./" } else { b"/" });
+        }
+        Ok((at, path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn names(path: &[u8]) -> Vec<Name> {
+        name::relative_path(path).unwrap()
+    }
+
+    #[test]
+    fn paths_are_compared_name_by_name() {
+        let within =
+            |scope: &[u8], path: &[u8]| Asked::within(&names(scope), names(path)).map(|asked| name::join(&asked.below));
+        assert_eq!(within(b"foo", b"foo/bar"), Some(b"bar".to_vec()));
+        assert_eq!(within(b"foo", b"./foo//"), Some(Vec::new()));
+        assert_eq!(within(b"", b"any/thing"), Some(b"any/thing".to_vec()));
+        for path in [&b"foobar"[..], b"fo", b"", b".", b"bar/foo", b"Foo"] {
+            assert_eq!(within(b"foo", path), None, "{path:?}");
+        }
+        assert_eq!(within(b"a/b", b"a"), None);
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_limiting_path() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("box/in")).unwrap();
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        symlink("../other", dir.path().join("box/out")).unwrap();
+        symlink("other", dir.path().join("alias")).unwrap();
+        let root = beneath::open_directory(dir.path()).unwrap();
+        let asked = |scope: &[u8], path: &[u8]| Asked::within(&names(scope), names(path)).unwrap();
+        let inside = asked(b"box", b"box/in");
+        let base = inside.make_base(root.as_fd()).unwrap();
+        beneath::resolve_directory(base.as_fd(), &inside.below).unwrap();
+        assert!(beneath::resolve_directory(base.as_fd(), &names(b"out")).is_err());
+        assert!(asked(b"alias", b"alias").make_base(root.as_fd()).is_err());
+        assert!(asked(b"alias", b"alias/x").open_base(root.as_fd(), false).is_err());
+        asked(b"new/deep", b"new/deep").make_base(root.as_fd()).unwrap();
+        assert!(dir.path().join("new/deep").is_dir());
+        // The limiting path itself: as one object from its parent, or its contents.
+        assert_eq!(asked(b"box", b"box").open_base(root.as_fd(), false).unwrap().1, b"box");
+        assert_eq!(asked(b"box", b"box/").open_base(root.as_fd(), true).unwrap().1, b"./");
+        assert_eq!(asked(b"", b"").open_base(root.as_fd(), false).unwrap().1, b"");
+    }
+}

@@ -1,0 +1,196 @@
+//! Making, listing and revoking tickets of an endpoint, beside it or while it does not run.
+//!
+//! All of it happens in files of the state directory; a running endpoint reads them again within `REVIEW_INTERVAL`, and
+//! for whatever is asked of it at once.
+//!
+//! Not here: what tickets allow (`limited`), who is let in (`clients`).
+
+use crate::clients::{self, Enrolment};
+use crate::error::{Error, Result, shown};
+use crate::limited::{Limited, LimitedBook, Limits, USES_MAX};
+use crate::paths;
+use crate::private_file::{self, Existing};
+use crate::ticket::{self, Ticket};
+use model::{Exit, Pin};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What stands for the ticket that `serve` writes, which has no limits.
+pub const SERVE_TICKET: &str = "serve";
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Writes a ticket's text form to a file that only this user can read.
+pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
+    private_file::write(path, format!("{}\n", ticket.to_text()).as_bytes(), Existing::Replace)
+}
+
+/// What an endpoint says of itself in tickets. Not secret.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Announcement {
+    pub name: String,
+    pub addresses: Vec<String>,
+}
+
+impl Announcement {
+    pub fn write(&self, state_dir: &Path) -> Result<()> {
+        let path = path_of(state_dir);
+        let text = toml::to_string(self).map_err(|e| Error::new(Exit::Fatal, format!("write endpoint.toml: {e}")))?;
+        private_file::write(&path, text.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
+    }
+
+    fn read(state_dir: &Path) -> Result<Announcement> {
+        let path = path_of(state_dir);
+        let bytes = private_file::read(&path, FILE_BYTES_MAX, false)?.ok_or_else(|| {
+            Error::new(Exit::Failed, format!("no endpoint has run with the state directory {}", shown(state_dir)))
+                .hint("start `thalweg serve` with this --state-dir first: it makes the identity and knows its address")
+        })?;
+        let announced = std::str::from_utf8(&bytes).ok().and_then(|text| toml::from_str::<Announcement>(text).ok());
+        let is_usable = |a: &Announcement| {
+            (1..=ticket::ADDRESSES_MAX).contains(&a.addresses.len())
+                && a.addresses.iter().all(|address| ticket::is_address(address))
+                && a.name.len() <= 255
+        };
+        announced.filter(is_usable).ok_or_else(|| {
+            Error::new(Exit::Failed, format!("{} is damaged", shown(&path))).hint("start `thalweg serve` again")
+        })
+    }
+}
+
+/// The tickets of one state directory.
+pub struct Issue {
+    state_dir: PathBuf,
+    book: LimitedBook,
+}
+
+/// A ticket and what came of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Issued {
+    pub ticket: Limited,
+    /// How often it was used; of tickets for any number of clients, how many clients live by it.
+    pub uses: u32,
+}
+
+impl Issue {
+    pub fn new(state_dir: impl Into<PathBuf>) -> Issue {
+        let state_dir = state_dir.into();
+        Issue { book: LimitedBook::new(&state_dir), state_dir }
+    }
+
+    /// Makes a ticket; its text form is the only place where the credential is.
+    pub fn create(&self, limits: Limits) -> Result<(Limited, Ticket)> {
+        if !limits.may_read && !limits.may_write {
+            return Err(Error::new(Exit::Usage, "a ticket must allow reading or writing"));
+        }
+        if limits.uses_max.is_some_and(|uses| !(1..=USES_MAX).contains(&uses)) {
+            let hint = "leave --uses away for any number of clients";
+            return Err(Error::new(Exit::Usage, format!("a ticket has 1 to {USES_MAX} uses")).hint(hint));
+        }
+        let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;
+        let pin = paths::identity(&self.state_dir)?.pin();
+        let (limited, credential) = self.book.create(limits)?;
+        Ok((limited, Ticket { addresses, pin, credential, name }))
+    }
+
+    pub fn list(&self) -> Result<Vec<Issued>> {
+        let clients = self.clients()?;
+        let tickets = self.book.list()?.into_iter().map(|ticket| {
+            let living = clients.iter().filter(|client| client.ticket.as_deref() == Some(&ticket.id)).count() as u32;
+            let uses = if ticket.limits.uses_max.is_some() { self.book.uses(&ticket.id)? } else { living };
+            Ok(Issued { ticket, uses })
+        });
+        tickets.collect()
+    }
+
+    pub fn clients(&self) -> Result<Vec<Enrolment>> {
+        clients::list(&self.state_dir)
+    }
+
+    /// Revokes a ticket and strikes off the clients enrolled with it, or one client by its pin. Returns how many clients.
+    pub fn revoke(&self, what: &str) -> Result<usize> {
+        if Pin::from_hex(what).is_some() {
+            return match clients::strike(&self.state_dir, &what.to_ascii_lowercase())? {
+                true => Ok(1),
+                false => Err(unknown(what)),
+            };
+        }
+        let ticket = (what != SERVE_TICKET).then_some(what);
+        let was_there = match ticket {
+            Some(id) => self.book.revoke(id)?,
+            None => self.remove_credential()?,
+        };
+        // Also those that an interrupted revocation left.
+        let mut struck = 0;
+        for client in self.clients()?.iter().filter(|client| client.ticket.as_deref() == ticket) {
+            struck += usize::from(clients::strike(&self.state_dir, &client.pin)?);
+        }
+        if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
+    }
+
+    /// The endpoint makes another one when it starts next.
+    fn remove_credential(&self) -> Result<bool> {
+        let path = self.state_dir.join("credential");
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::of_file("remove", &path, e)),
+        }
+    }
+}
+
+fn path_of(state_dir: &Path) -> PathBuf {
+    state_dir.join("endpoint.toml")
+}
+
+fn unknown(what: &str) -> Error {
+    let what = model::name::Escaped(what.as_bytes());
+    Error::new(Exit::Usage, format!("there is no ticket and no client {what}"))
+        .hint("`thalweg ticket ls` and `thalweg ticket clients` list them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::ClientBook;
+
+    fn limits() -> Limits {
+        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+    }
+
+    #[test]
+    fn tickets_are_made_beside_the_endpoint_and_revoked_with_their_clients() {
+        let dir = tempfile::tempdir().unwrap();
+        let issue = Issue::new(dir.path());
+        assert!(issue.create(limits()).unwrap_err().hint.is_some());
+        let addresses = vec!["192.0.2.1:7740".to_owned()];
+        Announcement { name: "lab".into(), addresses: addresses.clone() }.write(dir.path()).unwrap();
+        let (limited, ticket) = issue.create(limits()).unwrap();
+        assert_eq!((&ticket.addresses, &ticket.name[..]), (&addresses, "lab"));
+        assert_eq!(ticket.pin, paths::identity(dir.path()).unwrap().pin());
+        let book = ClientBook::open(dir.path()).unwrap();
+        for (pin, credential) in [(1, ticket.credential), (2, ticket.credential), (3, book.credential())] {
+            book.authorise(Pin([pin; 32]), &credential, || "n".into()).unwrap();
+        }
+        assert_eq!(issue.list().unwrap(), [Issued { ticket: limited.clone(), uses: 2 }]);
+        assert_eq!(issue.revoke(&limited.id).unwrap(), 2);
+        assert_eq!((issue.list().unwrap().len(), issue.clients().unwrap().len()), (0, 1));
+        assert!(!book.knows(Pin([1; 32])) && book.knows(Pin([3; 32])));
+        for unknown in [&limited.id[..], "nosuch", "../credential"] {
+            assert_eq!(issue.revoke(unknown).unwrap_err().exit, Exit::Usage);
+        }
+        assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap(), 1);
+        assert_eq!(issue.revoke(SERVE_TICKET).unwrap(), 0);
+        assert!(book.authorise(Pin([4; 32]), &book.credential(), || "n".into()).is_err());
+    }
+
+    #[test]
+    fn tickets_that_allow_nothing_are_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let issue = Issue::new(dir.path());
+        let nothing = Limits { may_read: false, may_write: false, ..limits() };
+        for wrong in [nothing, Limits { uses_max: Some(0), ..limits() }] {
+            assert_eq!(issue.create(wrong).unwrap_err().exit, Exit::Usage);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Limited tickets: credentials that hold for a path, for reading or writing, for a time, for a number of clients.
+//!
+//! One file each below the state directory: `tickets/ID.toml` says what the ticket allows, `tickets/ID.uses` which clients
+//! redeemed it, one pin a line. Whoever may write there makes and revokes tickets, also beside a running endpoint, which
+//! reads them again whenever it has to know: nothing is cached.
+//!
+//! Invariants:
+//! - A file holds the credential's digest only: nobody can make a ticket from it. The id is the beginning of that digest.
+//! - What a client may is what its ticket says now. A ticket that was revoked or has expired allows nothing.
+//! - A use is on disk before the client is enrolled: a crash can lose a use, and never gives one away.
+//!
+//! Not here: who is enrolled with which ticket (`clients`), paths below a root (`host`).
+
+use crate::error::{Error, Result, shown};
+use crate::private_file::{self, Existing};
+use crate::{paths, time};
+use data_encoding::HEXLOWER;
+use model::name::{self, Name};
+use model::{Exit, Pin};
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const ID_BYTES: usize = 5;
+const FILE_BYTES_MAX: u64 = 16 << 10;
+const USE_LINE_BYTES: u64 = 65;
+/// Uses that a ticket may have; more clients than this are what an unlimited ticket is for.
+pub const USES_MAX: u32 = 10_000;
+/// Tickets that are listed.
+const TICKETS_MAX: usize = 100_000;
+
+/// What a ticket allows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Names below the root; empty for all of it. What is asked for must begin with them, name by name.
+    pub scope: Vec<Name>,
+    pub may_read: bool,
+    pub may_write: bool,
+    pub expires: Option<SystemTime>,
+    /// Clients that it may enrol.
+    pub uses_max: Option<u32>,
+}
+
+/// A ticket as it is kept: without its secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limited {
+    pub id: String,
+    pub limits: Limits,
+    /// RFC 3339.
+    pub created: String,
+    credential_sha256: [u8; 32],
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    credential_sha256: String,
+    path: String,
+    may_read: bool,
+    may_write: bool,
+    created: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_unix_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uses_max: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct LimitedBook {
+    directory: PathBuf,
+}
+
+impl LimitedBook {
+    pub fn new(state_dir: &Path) -> LimitedBook {
+        LimitedBook { directory: state_dir.join("tickets") }
+    }
+
+    /// Writes a new ticket down; returns it with its credential, which is kept nowhere.
+    pub fn create(&self, limits: Limits) -> Result<(Limited, [u8; 32])> {
+        paths::make_private_directory(&self.directory)?;
+        let credential: [u8; 32] = net::random_bytes();
+        let created = time::rfc3339(SystemTime::now());
+        let credential_sha256 = net::sha256(&credential);
+        let ticket = Limited { id: id_of(&credential_sha256), limits, created, credential_sha256 };
+        let path = self.path(&ticket.id);
+        private_file::write(&path, ticket.to_toml()?.as_bytes(), Existing::Keep)
+            .map_err(|e| Error::of_file("write", &path, e))?;
+        Ok((ticket, credential))
+    }
+
+    /// The ticket of a credential that a peer brings; one file is looked at, and the comparison takes the same time.
+    pub fn find_by_credential(&self, credential: &[u8]) -> Result<Option<Limited>> {
+        let digest = net::sha256(credential);
+        let found = self.get(&id_of(&digest))?;
+        Ok(found.filter(|ticket| net::constant_time_eq(&ticket.credential_sha256, &digest)))
+    }
+
+    /// `None` when there is no such ticket, or not any more.
+    pub fn get(&self, id: &str) -> Result<Option<Limited>> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let path = self.path(id);
+        let bytes = private_file::read(&path, FILE_BYTES_MAX, true)?;
+        bytes.map(|bytes| parse(&path, id, &bytes)).transpose()
+    }
+
+    /// All tickets in order of their ids.
+    pub fn list(&self) -> Result<Vec<Limited>> {
+        let listing = match std::fs::read_dir(&self.directory) {
+            Ok(listing) => listing,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::of_file("list", &self.directory, e)),
+        };
+        let mut tickets = Vec::new();
+        for entry in listing.take(2 * TICKETS_MAX) {
+            let name = entry.map_err(|e| Error::of_file("list", &self.directory, e))?.file_name();
+            if let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".toml")) {
+                tickets.extend(self.get(id)?);
+            }
+        }
+        tickets.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(tickets)
+    }
+
+    /// Forgets a ticket; from then on it allows nothing. False when there is none of this id.
+    pub fn revoke(&self, id: &str) -> Result<bool> {
+        if !is_id(id) {
+            return Ok(false);
+        }
+        let path = self.path(id);
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(Error::of_file("remove", &path, e)),
+        }
+        // What is left of it allows nothing without the file above.
+        let _ = std::fs::remove_file(self.uses_path(id));
+        private_file::sync_directory(&self.directory).map_err(|e| Error::of_file("sync", &self.directory, e))?;
+        Ok(true)
+    }
+
+    /// Clients that have redeemed the ticket.
+    pub fn uses(&self, id: &str) -> Result<u32> {
+        Ok(self.users(id)?.len() as u32)
+    }
+
+    /// Notes that a client redeems the ticket; false when it has been used as often as it may be. The same client again is
+    /// no further use. The caller sees to it that nobody else does this meanwhile.
+    pub fn use_once(&self, ticket: &Limited, pin: Pin) -> Result<bool> {
+        let Some(uses_max) = ticket.limits.uses_max else { return Ok(true) };
+        let users = self.users(&ticket.id)?;
+        if users.contains(&pin.to_string()) {
+            return Ok(true);
+        }
+        if users.len() >= uses_max as usize {
+            return Ok(false);
+        }
+        let path = self.uses_path(&ticket.id);
+        let failed = |e| Error::of_file("write", &path, e);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
+        file.write_all(format!("{pin}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        private_file::sync_directory(&self.directory).map_err(failed)?;
+        Ok(true)
+    }
+
+    /// A line that a crash cut short counts as a use of somebody.
+    fn users(&self, id: &str) -> Result<Vec<String>> {
+        let bytes_max = u64::from(USES_MAX + 1) * USE_LINE_BYTES;
+        let bytes = private_file::read(&self.uses_path(id), bytes_max, false)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.toml"))
+    }
+
+    fn uses_path(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.uses"))
+    }
+}
+
+impl Limited {
+    pub fn is_expired(&self, now: SystemTime) -> bool {
+        self.limits.expires.is_some_and(|expires| now >= expires)
+    }
+
+    /// The path as text, escaped, `.` for the whole root.
+    pub fn path_text(&self) -> String {
+        path_text(&self.limits.scope)
+    }
+
+    /// RFC 3339.
+    pub fn expires_text(&self) -> Option<String> {
+        self.limits.expires.map(time::rfc3339)
+    }
+
+    fn to_toml(&self) -> Result<String> {
+        let record = Record {
+            credential_sha256: HEXLOWER.encode(&self.credential_sha256),
+            path: self.path_text(),
+            may_read: self.limits.may_read,
+            may_write: self.limits.may_write,
+            created: self.created.clone(),
+            expires_unix_seconds: self.limits.expires.map(unix_seconds),
+            uses_max: self.limits.uses_max,
+        };
+        toml::to_string(&record).map_err(|e| Error::new(Exit::Fatal, format!("write down a ticket: {e}")))
+    }
+}
+
+/// Reads the path of a ticket: relative, without `..`.
+pub fn scope_of(path: &[u8]) -> Result<Vec<Name>> {
+    name::relative_path(path).map_err(|e| {
+        Error::new(Exit::Usage, format!("{} cannot be the path of a ticket: {e}", name::Escaped(path)))
+            .hint("name a path below the endpoint's root, such as results/2026")
+    })
+}
+
+fn path_text(scope: &[Name]) -> String {
+    if scope.is_empty() { ".".to_owned() } else { name::Escaped(&name::join(scope)).to_string() }
+}
+
+fn parse(path: &Path, id: &str, bytes: &[u8]) -> Result<Limited> {
+    let wrong = |what: &str| Error::new(Exit::Failed, format!("{}: {}", shown(path), what.trim_end()));
+    let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
+    let record: Record = toml::from_str(text).map_err(|e| wrong(e.message()))?;
+    let digest = HEXLOWER.decode(record.credential_sha256.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+    let credential_sha256: [u8; 32] = digest.ok_or_else(|| wrong("no digest of a credential"))?;
+    if id_of(&credential_sha256) != id {
+        return Err(wrong("the digest in the file is not that of its id"));
+    }
+    let expires = record.expires_unix_seconds.map(|seconds| {
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or_else(|| wrong("expires beyond all time"))
+    });
+    let unescaped = name::unescape(record.path.as_bytes()).ok_or_else(|| wrong("an unreadable path"))?;
+    let limits = Limits {
+        scope: name::relative_path(&unescaped).map_err(|e| wrong(&e.to_string()))?,
+        may_read: record.may_read,
+        may_write: record.may_write,
+        expires: expires.transpose()?,
+        uses_max: record.uses_max,
+    };
+    Ok(Limited { id: id.to_owned(), limits, created: record.created, credential_sha256 })
+}
+
+fn id_of(digest: &[u8; 32]) -> String {
+    HEXLOWER.encode(&digest[..ID_BYTES])
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 2 * ID_BYTES && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+    }
+
+    fn book() -> (tempfile::TempDir, LimitedBook) {
+        let dir = tempfile::tempdir().unwrap();
+        let book = LimitedBook::new(dir.path());
+        (dir, book)
+    }
+
+    #[test]
+    fn a_ticket_is_found_by_its_credential_alone_and_its_file_holds_no_secret() {
+        let (dir, book) = book();
+        assert_eq!(book.list().unwrap(), []);
+        let expires = Some(UNIX_EPOCH + Duration::from_secs(4_000_000_000));
+        let wanted =
+            Limits { scope: scope_of(b"a/b\xff").unwrap(), may_write: false, expires, uses_max: Some(2), ..limits() };
+        let (ticket, credential) = book.create(wanted.clone()).unwrap();
+        assert_eq!(book.find_by_credential(&credential).unwrap(), Some(ticket.clone()));
+        assert_eq!((book.list().unwrap(), ticket.limits.clone()), (vec![ticket.clone()], wanted));
+        assert_eq!(ticket.expires_text().unwrap(), "2096-10-02T07:06:40Z");
+        let mut nearly = credential;
+        nearly[31] ^= 1;
+        for wrong in [&nearly[..], b"", &credential[..31], &[0; 4000]] {
+            assert_eq!(book.find_by_credential(wrong).unwrap(), None);
+        }
+        let file = std::fs::read(dir.path().join(format!("tickets/{}.toml", ticket.id))).unwrap();
+        let hex = HEXLOWER.encode(&credential);
+        assert!(!String::from_utf8(file).unwrap().contains(&hex[..16]));
+        assert!(book.revoke(&ticket.id).unwrap() && !book.revoke(&ticket.id).unwrap());
+        assert_eq!(book.find_by_credential(&credential).unwrap(), None);
+    }
+
+    #[test]
+    fn uses_are_counted_once_for_each_client_and_outlive_the_process() {
+        let (dir, book) = book();
+        let (ticket, _) = book.create(Limits { uses_max: Some(2), ..limits() }).unwrap();
+        for (pin, may) in [(1, true), (1, true), (2, true), (3, false), (2, true)] {
+            let again = LimitedBook::new(dir.path());
+            assert_eq!(again.use_once(&ticket, Pin([pin; 32])).unwrap(), may, "{pin}");
+        }
+        assert_eq!(book.uses(&ticket.id).unwrap(), 2);
+        let (free, _) = book.create(limits()).unwrap();
+        assert!((0..9).all(|pin| book.use_once(&free, Pin([pin; 32])).unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_id_and_what_is_no_ticket_is_refused() {
+        let (dir, book) = book();
+        let (ticket, _) = book.create(limits()).unwrap();
+        for id in ["", "../identity", "0123456789a", "ABCDEF0123", "zzzzzzzzzz"] {
+            assert_eq!((book.get(id).unwrap(), book.revoke(id).unwrap()), (None, false), "{id}");
+        }
+        let path = dir.path().join(format!("tickets/{}.toml", ticket.id));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let other = text.replace(&text[text.find('"').unwrap() + 1..][..4], "0000");
+        for change in [format!("{text}quota = 1\n"), other, text.replace("path = \".\"", "path = \"../x\"")] {
+            std::fs::write(&path, change).unwrap();
+            assert!(book.get(&ticket.id).is_err());
+        }
+        for path in [&b"/x"[..], b"a/../b", b"..", b"a\0b"] {
+            assert_eq!(scope_of(path).unwrap_err().exit, Exit::Usage, "{path:?}");
+        }
+        assert_eq!(scope_of(b"./a//b/").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn tickets_expire_at_their_second() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let (_dir, book) = book();
+        let (ticket, _) = book.create(Limits { expires: Some(at(1000)), ..limits() }).unwrap();
+        assert!(!ticket.is_expired(at(999)) && ticket.is_expired(at(1000)));
+    }
+}

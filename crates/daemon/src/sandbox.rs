@@ -1,0 +1,118 @@
+//! Landlock: a process that serves gives up what it does not need of the file system, before it has a second thread.
+//!
+//! Allowed are the root, the endpoint's own files, and what the kernel says of this process and its network. Files that
+//! are open already (standard output, the log) stay so. Best effort: a kernel without it, or before 5.19, which would
+//! forbid every rename between directories, leaves things as they are, and the log says so. It is a second wall: paths
+//! are kept below the root by `openat2` (`store::posix::beneath`).
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus,
+};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// The newest set of rights that is asked for; an older kernel applies those it knows.
+const NEWEST: ABI = ABI::V5;
+/// What is read while serving: this process's own accounts, limits of sockets, the boot's id, limits of processors.
+const READ: [&str; 4] = ["/proc/self", "/proc/sys/net", "/proc/sys/kernel/random", "/sys/fs/cgroup"];
+
+/// What came of it, in the log's words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Landlock {
+    On,
+    /// The kernel knows some of the rights only.
+    Partly,
+    /// The kernel has none, or none that allows renames between directories.
+    Off,
+}
+
+impl Landlock {
+    pub fn word(self) -> &'static str {
+        match self {
+            Landlock::On => "on",
+            Landlock::Partly => "partly",
+            Landlock::Off => "off",
+        }
+    }
+}
+
+/// Confines the calling thread, and all threads it starts from here on, for good.
+pub fn restrict(root: BorrowedFd<'_>, own: &[&Path]) -> Result<Landlock, RulesetError> {
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::SoftRequirement)
+        .handle_access(AccessFs::Refer)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?;
+    let mut ruleset = ruleset.create()?.add_rule(PathBeneath::new(root, files()))?;
+    for path in own {
+        if let Ok(directory) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(directory, files()))?;
+        }
+    }
+    for path in READ {
+        // What is not there is not read either.
+        if let Ok(directory) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(directory, AccessFs::ReadFile | AccessFs::ReadDir))?;
+        }
+    }
+    Ok(match ruleset.restrict_self()?.ruleset {
+        RulesetStatus::FullyEnforced => Landlock::On,
+        RulesetStatus::PartiallyEnforced => Landlock::Partly,
+        RulesetStatus::NotEnforced => Landlock::Off,
+    })
+}
+
+/// Everything that is done with files and directories; nothing is executed, and no device, socket or FIFO is made.
+fn files() -> BitFlags<AccessFs> {
+    let foreign = AccessFs::Execute
+        | AccessFs::MakeChar
+        | AccessFs::MakeBlock
+        | AccessFs::MakeSock
+        | AccessFs::MakeFifo
+        | AccessFs::IoctlDev;
+    AccessFs::from_all(NEWEST) & !foreign
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_confined_thread_reaches_root_and_state_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let [root, state, other] = ["root", "state", "other"].map(|name| dir.path().join(name));
+        for directory in [&root, &state, &other] {
+            fs::create_dir_all(directory.join("a/b")).unwrap();
+            fs::write(directory.join("a/file"), "x").unwrap();
+        }
+        // A thread of its own: it does not get out again.
+        let confined = std::thread::spawn(move || {
+            let opened = store::posix::beneath::open_directory(&root).unwrap();
+            let landlock = restrict(opened.as_fd(), &[state.as_path()]).unwrap();
+            if landlock == Landlock::Off {
+                return;
+            }
+            for directory in [&root, &state] {
+                assert_eq!(fs::read(directory.join("a/file")).unwrap(), b"x");
+                fs::write(directory.join("a/new"), "y").unwrap();
+                fs::rename(directory.join("a/new"), directory.join("a/b/moved")).unwrap();
+                fs::hard_link(directory.join("a/b/moved"), directory.join("linked")).unwrap();
+                fs::remove_file(directory.join("a/b/moved")).unwrap();
+            }
+            fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            fs::read_to_string("/proc/self/status").unwrap();
+            net::socket::granted_send_buffer_bytes_max().unwrap();
+            let denied = |result: std::io::Result<()>| {
+                assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+            };
+            denied(fs::read(other.join("a/file")).map(drop));
+            denied(fs::write(other.join("new"), "z"));
+            denied(fs::read("/etc/passwd").map(drop));
+            denied(fs::remove_file(other.join("a/file")));
+        });
+        confined.join().unwrap();
+    }
+}

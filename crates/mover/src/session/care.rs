@@ -1,0 +1,46 @@
+//! What the control loop does once a second for each job, besides telling times: ends silent streams and stuck jobs.
+//!
+//! Not here: the two judgements (`watch`, `crate::stall`); replacing lanes, which is the client's (`client`).
+
+use super::{Running, Session};
+use crate::limits::LANE_BYTES;
+use std::time::{Duration, Instant};
+use wire::CloseCode;
+
+pub fn look_after(session: &Session, running: &Running, heard_ms: u32) {
+    let now = Instant::now();
+    // The lanes of ended streams fail, and what they had in flight moves to others.
+    running.watch.end_stuck(heard_ms, now);
+    let stuck = running.stall.lock().unwrap().stuck_for(running.job.standing(), now);
+    if stuck >= session.no_progress_timeout() {
+        running.job.cancel(CloseCode::NoProgress, &why(stuck, running.job.waits_for_memory()));
+        running.watch.abort();
+    }
+}
+
+fn why(stuck: Duration, is_memory_short: bool) -> String {
+    let seconds = stuck.as_secs();
+    let time = if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds / 60) };
+    match is_memory_short {
+        true => format!(
+            "nothing moved for {time}: no stream got the {} of memory it takes (--memory of `serve` or `cp`)",
+            model::quantity::ByteCount(LANE_BYTES as u64)
+        ),
+        false => format!(
+            "nothing moved for {time}, although both sides answer: storage that hangs, or a program that does not get on"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_how_long_and_what_to_look_at() {
+        assert!(
+            why(Duration::from_secs(900), false).starts_with("nothing moved for 15 min, although both sides answer")
+        );
+        assert!(why(Duration::from_secs(3), true).contains("--memory"));
+    }
+}

@@ -1,0 +1,403 @@
+//! Peers that break the rules or do not get on, at both ends: what they are told, and that what they hold is freed.
+
+mod endpoint;
+
+use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tree, serve};
+use model::options::Fsync;
+use model::{DigestAlgorithm, Extent, JobId, ObjectId, SessionId, TransferOptions};
+use mover::job::{Port, options_to_wire};
+use mover::limits::LANE_BYTES;
+use mover::sender::SendJob;
+use mover::session::{PushSpec, Server};
+use mover::{Ending, Memory, Progress};
+use net::{DataStream, DialOptions, Identity, Listener, ServerTls};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use store::posix::PosixSource;
+use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
+use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
+use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature};
+use wire::message::{self, Cancel, Entries, EntryRecord, Finish, Hello, ListEnd, Open, Welcome};
+use wire::{CloseCode, Message, Refusal};
+
+/// Longer than anything takes that comes at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// An endpoint with room for one lane, and little patience.
+fn endpoint_with_one_lane(root: &Path, no_progress_timeout: Duration) -> Endpoint {
+    let server = Server::new(Arc::new(OpenHost { root: root.to_owned() }), Memory::of_endpoint(LANE_BYTES));
+    server.set_no_progress_timeout(no_progress_timeout);
+    serve(server)
+}
+
+/// A client that says what it likes.
+struct Raw {
+    control: DataStream,
+    session: SessionId,
+    endpoint: DialOptions,
+    address: String,
+}
+
+impl Raw {
+    fn hello(endpoint: &Endpoint, features: u64) -> Raw {
+        let dial = DialOptions::new(&Identity::generate().unwrap(), endpoint.pin).unwrap();
+        let control = net::dial(&endpoint.address, &dial).unwrap().into_data();
+        let session = SessionId(net::random_bytes());
+        let mut raw = Raw { control, session, endpoint: dial, address: endpoint.address.clone() };
+        raw.control.set_deadline(Some(Instant::now() + PATIENCE));
+        let session = session.0.to_vec();
+        raw.say(Hello { version_min: 1, version_max: 1, features, session, ..Hello::default() });
+        assert!(matches!(raw.hear(), Message::Welcome(_)));
+        raw
+    }
+
+    fn say(&mut self, message: impl Into<Message>) {
+        self.control.send(&[&message::encode(message)]).unwrap();
+    }
+
+    fn hear(&mut self) -> Message {
+        let mut head = [0; HEADER_BYTES];
+        self.control.recv_exact(&mut head).unwrap();
+        let mut body = vec![0; FrameHeader::decode(&head).unwrap().body_bytes as usize];
+        self.control.recv_exact(&mut body).unwrap();
+        message::decode(&body).unwrap().unwrap()
+    }
+
+    /// The next message that is wanted; times, pings and credit are nobody's business here.
+    fn hear_until<T>(&mut self, mut wanted: impl FnMut(Message) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = wanted(self.hear()) {
+                return found;
+            }
+        }
+    }
+
+    /// Why the session or its job was ended.
+    fn hear_refusal(&mut self) -> Refusal {
+        self.hear_until(|message| match message {
+            Message::Close(close) => Some(Refusal::new(CloseCode::from_number(close.code), &close.text)),
+            Message::Cancel(cancel) => Some(Refusal::new(CloseCode::from_number(cancel.code), &cancel.text)),
+            Message::Reject(reject) => Some(Refusal::new(CloseCode::from_number(reject.code), &reject.text)),
+            _ => None,
+        })
+    }
+
+    fn open(&mut self, options: &TransferOptions) {
+        self.say(Open {
+            job: 1,
+            job_id: vec![7; 16],
+            direction: Direction::ClientSends as u32,
+            paths: vec![b"in".to_vec()],
+            options: Some(options_to_wire(options)),
+            ..Open::default()
+        });
+    }
+
+    fn join(&self) -> DataStream {
+        let mut stream = net::dial(&self.address, &self.endpoint).unwrap().into_data();
+        let direction = Direction::ClientSends;
+        let mut join = Join { session: self.session, job: 1, stream: 0, direction, proof: [0; 32] };
+        let exporters = [&self.control, &stream].map(|s| s.export(EXPORTER_LABEL, &self.session.0));
+        join.proof = net::hmac_sha256(&exporters[0], &[&join.authenticated(), &exporters[1]]);
+        stream.send(&[&join.encode()]).unwrap();
+        stream.set_deadline(Some(Instant::now() + PATIENCE));
+        stream
+    }
+}
+
+fn entries(first: u64, kind: u32, count: u64) -> Entries {
+    let record = |id: u64| EntryRecord {
+        name: format!("{id}").into_bytes(),
+        kind,
+        mode: 0o755,
+        size_bytes: if kind == 2 { 5 } else { 0 },
+        ..EntryRecord::default()
+    };
+    Entries { job: 1, first, entries: (first..first + count).map(record).collect() }
+}
+
+const DIRECTORY: u32 = 1;
+const FILE: u32 = 2;
+const PIPE: u32 = 4;
+
+fn push(endpoint: &Endpoint, from: &Path) -> Ending {
+    let mut source = PosixSource::new();
+    source.add_local(format!("{}/", from.display()).as_bytes()).unwrap();
+    let spec = PushSpec {
+        id: JobId([1; 16]),
+        path: b"pushed".to_vec(),
+        is_single: false,
+        options: TransferOptions::default(),
+    };
+    let client = client(endpoint, Some(2));
+    client.set_no_progress_timeout(Duration::from_secs(1));
+    let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
+    report.ending
+}
+
+#[test]
+fn a_job_is_not_finished_before_everything_listed_is_settled() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    type Say = fn(&mut Raw);
+    let early: [Say; 4] = [
+        |raw| raw.say(Finish { job: 1 }),
+        |raw| {
+            raw.say(entries(1, DIRECTORY, 1));
+            raw.say(Finish { job: 1 });
+        },
+        |raw| {
+            raw.say(entries(1, FILE, 3));
+            raw.say(ListEnd { job: 1, entries: 3, bytes: 15 });
+            raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+            raw.say(Finish { job: 1 });
+        },
+        // Before the receiver can have decided anything.
+        |raw| {
+            raw.say(entries(1, FILE, 3));
+            raw.say(ListEnd { job: 1, entries: 3, bytes: 15 });
+            raw.say(Finish { job: 1 });
+        },
+    ];
+    for say in early {
+        let mut raw = Raw::hello(&endpoint, feature::ALL);
+        raw.open(&options);
+        say(&mut raw);
+        let refusal = raw.hear_refusal();
+        assert_eq!(refusal.code, CloseCode::WrongState, "{refusal}");
+        assert!(refusal.text.contains("before everything in it is settled"), "{refusal}");
+    }
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&options);
+    raw.say(entries(1, DIRECTORY, 2));
+    raw.say(ListEnd { job: 1, entries: 2, bytes: 0 });
+    raw.say(Finish { job: 1 });
+    raw.hear_until(|message| matches!(message, Message::Finished(_)).then_some(()));
+    assert!(dir.path().join("in/2").is_dir());
+}
+
+#[test]
+fn a_listing_that_lies_about_its_length_or_goes_on_after_its_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    for (said, more, code) in [(3, false, CloseCode::Malformed), (2, true, CloseCode::WrongState)] {
+        let mut raw = Raw::hello(&endpoint, feature::ALL);
+        raw.open(&TransferOptions::default());
+        raw.say(entries(1, DIRECTORY, 2));
+        raw.say(ListEnd { job: 1, entries: said, bytes: 0 });
+        if more {
+            raw.say(entries(3, DIRECTORY, 1));
+        }
+        assert_eq!(raw.hear_refusal().code, code);
+    }
+}
+
+#[test]
+fn directories_leave_room_for_others_in_the_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() });
+    let credit = |message| match message {
+        Message::Credit(credit) => Some(credit.entries),
+        Message::Close(close) => panic!("{}", close.text),
+        _ => None,
+    };
+    let first = raw.hear_until(credit);
+    for batch in 0..9 {
+        raw.say(entries(1 + batch * 1000, DIRECTORY, 1000));
+    }
+    let next = raw.hear_until(credit);
+    assert!(next >= first + 8192, "{first} {next}");
+}
+
+#[test]
+fn what_was_not_negotiated_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let mut raw = Raw::hello(&endpoint, feature::NEEDED);
+    raw.open(&TransferOptions { digest: DigestAlgorithm::Blake3, ..TransferOptions::default() });
+    let refusal = raw.hear_refusal();
+    assert!(refusal.code == CloseCode::Version && refusal.text.contains("--digest"), "{refusal}");
+    raw.open(&TransferOptions::default());
+    raw.say(entries(1, PIPE, 1));
+    let refusal = raw.hear_refusal();
+    assert!(refusal.code == CloseCode::Malformed && refusal.text.contains("feature"), "{refusal}");
+
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions { digest: DigestAlgorithm::Blake3, ..TransferOptions::default() });
+    raw.hear_until(|message| matches!(message, Message::Accept(_)).then_some(()));
+}
+
+#[test]
+fn a_sender_that_begins_a_frame_and_stops_is_freed_and_the_memory_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, from) = (dir.path().join("root"), dir.path().join("from"));
+    std::fs::create_dir(&root).unwrap();
+    make_tree(&from);
+    // One lane has room: the honest client's jobs wait for it.
+    let endpoint = endpoint_with_one_lane(&root, Duration::from_secs(2));
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions::default());
+    raw.say(entries(1, FILE, 1));
+    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+    let mut stream = raw.join();
+    stream.send(&[&FrameHeader::new(FrameType::Pack, 100).encode(), &[1; 10]]).unwrap();
+    let refusal = raw.hear_refusal();
+    assert_eq!(refusal.code, CloseCode::NoProgress, "{refusal}");
+    assert!(refusal.text.starts_with("nothing moved for "), "{refusal}");
+    assert!(stream.recv(&mut [0; 10]).is_err(), "its stream is broken off");
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    let spec = PushSpec { id: JobId([1; 16]), path: b"x".to_vec(), is_single: false, options };
+    let mut source = PosixSource::new();
+    source.add_local(format!("{}/", from.display()).as_bytes()).unwrap();
+    let client = client(&endpoint, Some(3));
+    let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
+    assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
+    assert_eq!(describe(&from), describe(&root.join("x")));
+}
+
+#[test]
+fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, from) = (dir.path().join("root"), dir.path().join("from"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("f"), content(1, 3 << 20)).unwrap();
+    let endpoint = endpoint_with_one_lane(&root, FOR_EVER);
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions::default());
+    let held = raw.join();
+    raw.hear_until(|message| match message {
+        // The lane runs once its stage is no more the wait for memory.
+        Message::Times(times) => (times.lanes > 0).then_some(()),
+        _ => None,
+    });
+    let mut source = PosixSource::new();
+    source.add_local(format!("{}/", from.display()).as_bytes()).unwrap();
+    let spec = PushSpec { id: JobId([1; 16]), path: b"x".to_vec(), is_single: false, options: Default::default() };
+    let client = client(&endpoint, Some(2));
+    let progress = Progress::new();
+    std::thread::scope(|scope| {
+        let pushing = scope.spawn(|| client.push(spec, Arc::new(source), progress.clone(), None, &|| false));
+        // It has waited for longer than a lane of a job that has others would.
+        let deadline = Instant::now() + PATIENCE;
+        let memory_ns = || progress.snapshot().there.stage_ns[model::progress::Stage::Memory as usize];
+        while memory_ns() < 2_000_000_000 {
+            assert!(Instant::now() < deadline && !pushing.is_finished(), "{:?}", progress.snapshot().there);
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        drop((held, raw));
+        let report = pushing.join().unwrap();
+        assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
+    });
+}
+
+#[test]
+fn an_object_whose_streams_keep_breaking_does_not_fail_by_that() {
+    const BYTES: u64 = 200 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&options);
+    let mut listed = entries(1, FILE, 1);
+    listed.entries[0].size_bytes = BYTES;
+    raw.say(listed);
+    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+    let content = content(1, BYTES as usize);
+    let extent = Extent::new(0, BYTES);
+    let frame = FrameHeader::new(FrameType::Chunk, content.len() + chunk_extra_bytes(options.digest)).encode();
+    let header = ChunkHeader { object: ObjectId(1), extent }.encode();
+    for _ in 0..6 {
+        let mut stream = raw.join();
+        stream.send(&[&frame, &header, &content[..1000]]).unwrap();
+        drop(stream);
+        let again = raw.hear_until(|message| match message {
+            Message::Resend(again) => Some(again.runs[0].ids()),
+            Message::Settled(settled) => panic!("{settled:?}"),
+            _ => None,
+        });
+        assert_eq!(again, 1..2);
+    }
+    let bound = options.digest.of_object(&content).bind(ObjectId(1), extent);
+    let mut trailer = Vec::new();
+    ChunkTrailer { status: Status::GoodLast, object_bytes: BYTES, bound }.put(&mut trailer);
+    let mut stream = raw.join();
+    stream.send(&[&frame, &header, &content, &trailer]).unwrap();
+    let published = raw.hear_until(|message| match message {
+        Message::Settled(settled) => Some(settled.published[0].ids()),
+        _ => None,
+    });
+    assert_eq!(published, 1..2);
+    assert!(std::fs::read(dir.path().join("in/1")).unwrap() == content);
+}
+
+/// An endpoint that takes everything and says nothing more than that it is there.
+fn mute() -> Endpoint {
+    let identity = Identity::generate().unwrap();
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().to_string();
+    let tls = ServerTls::new(&identity).unwrap();
+    let attend = |mut stream: DataStream| {
+        let mut head = [0; HEADER_BYTES];
+        if stream.recv_exact(&mut head).is_err() {
+            return;
+        }
+        if head[0] == FrameType::Message as u8 {
+            let welcome = Welcome { version: 1, features: feature::ALL, streams_max: 8, ..Welcome::default() };
+            let _ = stream.send(&[&message::encode(welcome)]);
+        }
+        let mut sink = vec![0; 1 << 16];
+        while stream.recv(&mut sink).is_ok_and(|bytes| bytes > 0) {}
+    };
+    std::thread::spawn(move || {
+        while let Ok(Some((tcp, _))) = listener.accept() {
+            let tls = tls.clone();
+            std::thread::spawn(move || {
+                net::accept_tls(tcp, &tls, Instant::now() + PATIENCE).map(|connection| attend(connection.into_data()))
+            });
+        }
+    });
+    Endpoint { address, pin: identity.pin() }
+}
+
+#[test]
+fn an_endpoint_that_answers_and_never_gets_on_is_no_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(dir.path());
+    let ending = push(&mute(), dir.path());
+    let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
+    assert_eq!(refusal.code, CloseCode::NoProgress);
+    assert!(refusal.text.contains("although both sides answer"), "{refusal}");
+}
+
+/// Keeps what a job would say.
+#[derive(Default)]
+struct Heard(Mutex<Vec<Message>>);
+
+impl Port for Heard {
+    fn send(&self, message: Message) {
+        self.0.lock().unwrap().push(message);
+    }
+}
+
+#[test]
+fn texts_are_short_when_they_are_said_and_when_they_are_heard() {
+    let port = Arc::new(Heard::default());
+    let job = || {
+        SendJob::new(1, TransferOptions::default(), Arc::new(PosixSource::new()), port.clone(), Progress::new(), None)
+    };
+    let long = "\u{20ac}".repeat(100_000);
+    job().cancel(CloseCode::Internal, &long);
+    let said = port.0.lock().unwrap().pop();
+    let Some(Message::Cancel(Cancel { text, .. })) = said else { panic!("{said:?}") };
+    assert_eq!(text.len(), 1023);
+    let heard = job();
+    heard.handle(Cancel { job: 1, code: 10, text: long }.into()).unwrap();
+    let Some(Ending::Cancelled { refusal, .. }) = heard.end.get() else { panic!() };
+    assert_eq!(refusal.text.len(), 1023);
+}

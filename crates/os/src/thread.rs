@@ -1,0 +1,17 @@
+//! Threads.
+
+#[cfg(feature = "simulation")]
+pub use crate::simulation::scheduler::JoinHandle;
+#[cfg(not(feature = "simulation"))]
+pub use std::thread::JoinHandle;
+
+/// Starts a thread.
+///
+/// # Panics
+/// When the system gives no thread.
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    #[cfg(feature = "simulation")]
+    return crate::simulation::scheduler::spawn(name, run);
+    #[cfg(not(feature = "simulation"))]
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("the system gives a thread")
+}

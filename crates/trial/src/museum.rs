@@ -1,0 +1,206 @@
+//! The museum of deliberate bugs: each is switched on by name in a build that has them, and something has to notice.
+//!
+//! The list was fixed before the trials were written against it (`reliability.md` section 5.3 of the design names the
+//! first ones). A mutant that nothing catches is a hole in the trials, and is printed as one.
+
+use crate::record::{Outcome, Tally};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+/// Who has to notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layer {
+    /// `trial simulate`, within so many seeds.
+    Simulation,
+    /// The named test of the named package.
+    Test(&'static str, &'static str),
+}
+use Layer::{Simulation, Test};
+
+/// Name of the switch, the bug in words, and the layer that catches it.
+pub const MUTANTS: &[(&str, &str, Layer)] = &[
+    ("drop-directory-sync", "names are never made durable", Simulation),
+    ("publish-before-sync", "a group is renamed before its content is durable", Simulation),
+    ("skip-file-sync", "with --fsync file, a small file is renamed unsynced", Simulation),
+    ("skip-large-sync", "a large file is renamed unsynced", Simulation),
+    ("acknowledge-before-sync", "a small file is acknowledged when it is renamed", Simulation),
+    ("settle-names-unsynced", "a group is settled before its names are durable", Simulation),
+    ("finish-without-name-sync", "a job is finished without a last wait for names", Simulation),
+    ("forget-changed-directory", "a lane does not say which directory it changed", Simulation),
+    ("forget-new-directories", "the parent of a new directory is not synced", Simulation),
+    ("forget-large-name", "the directory of a large file is not synced", Simulation),
+    (
+        "settle-large-names-unsynced",
+        "with --fsync file, a large file is settled before its name is durable",
+        Simulation,
+    ),
+    ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation),
+    ("ignore-failed-sync", "an error of the group's sync is dropped", Simulation),
+    ("retry-failed-sync", "a failed sync is taken for good at the second try", Simulation),
+    ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation),
+    ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation),
+    ("reuse-staging-name", "a lane stages every file under one name", Simulation),
+    ("leave-staging", "the end of a job leaves its staging", Simulation),
+    ("commit-before-verify", "a digest that differs is accepted", Simulation),
+    ("publish-what-was-taken-back", "what the sender took back is published", Simulation),
+    ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation),
+    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation),
+    ("take-twice", "two lanes may write one small object", Test("mover", "receiver::table")),
+    ("settle-twice", "an object can be settled twice", Test("mover", "receiver::table")),
+    ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation),
+    ("forget-dead-lane", "what a dead lane had in flight is not sent again", Simulation),
+    ("wait-on-a-broken-stream", "a lane that waits for work does not see that its stream broke", Simulation),
+    ("drop-the-seal-of-a-duplicate", "the last word on an object is lost when its chunk came twice", Simulation),
+    ("finish-early", "the sender says that it is done before everything is settled", Simulation),
+    ("ignore-changed-file", "a small file that changed while it was read is sent as good", Simulation),
+    ("ignore-changed-chunks", "a large file that changed while it was read is sealed", Simulation),
+    (
+        "resume-another-version",
+        "staging of another version of the source is continued",
+        Test("mover", "receiver::resume"),
+    ),
+    ("trust-log-after-reboot", "unsynced chunks count after a power loss, unread", Simulation),
+    ("ignore-reboot", "a power loss is taken for a killed process", Simulation),
+    ("trust-a-journal-alone", "a log whose data is gone is continued", Simulation),
+    ("accept-torn-records", "a record of the extent log is taken without its checksum", Test("ledger", "extent_log")),
+    ("skip-reread", "--verify reread reads nothing", Test("mover", "reread")),
+    ("replace-what-appeared", "a name that another writer made meanwhile is replaced", Test("store", "")),
+    ("follow-links", "a directory that became a link is followed", Test("store", "")),
+    ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
+    ("share-staging", "staging that others may enter is used", Test("store", "staging")),
+    ("sweep-what-is-used", "staging in use is swept", Test("store", "staging")),
+];
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Only these
+    names: Vec<String>,
+    /// The first so many that simulation catches; for CI
+    #[arg(long)]
+    first: Option<usize>,
+    /// Seeds that simulation may take to notice one, in each mode
+    #[arg(long, default_value_t = 20_000)]
+    seeds: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Tally> {
+    let began = Instant::now();
+    let mut tally = Tally::new("trial museum");
+    let unknown = arguments.names.iter().find(|name| MUTANTS.iter().all(|(known, ..)| known != name));
+    if let Some(name) = unknown {
+        bail!("no mutant is called {name}; `trial museum --help` and docs/reliability.md list them");
+    }
+    let is_wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
+    let chosen: Vec<_> = match arguments.first {
+        Some(first) => MUTANTS.iter().filter(|(_, _, layer)| *layer == Simulation).take(first).collect(),
+        None => MUTANTS.iter().filter(|(name, ..)| is_wanted(name)).collect(),
+    };
+    check_healthy(&chosen)?;
+    let mut caught = 0;
+    for (name, bug, layer) in chosen.iter().copied() {
+        let evidence = catch(name, *layer, arguments.seeds)?;
+        caught += usize::from(evidence.is_some());
+        println!(
+            "{} {name}: {bug}; {}",
+            if evidence.is_some() { "caught" } else { "MISSED" },
+            shown(*layer, &evidence)
+        );
+        let outcome = match evidence {
+            Some(_) => Outcome::Survived,
+            None => Outcome::Violated(format!("nothing notices {name}")),
+        };
+        tally.count("mutants caught", &[], &outcome, &format!("cargo run --release -p trial -- museum {name}"));
+    }
+    tally.figures.insert("mutants caught".into(), format!("{caught} of {}", chosen.len()));
+    tally.seconds = began.elapsed().as_secs_f64();
+    Ok(tally)
+}
+
+fn shown(layer: Layer, evidence: &Option<String>) -> String {
+    let layer = match layer {
+        Simulation => "simulation".to_owned(),
+        Test(package, filter) => format!("tests of {package} {filter}").trim_end().to_owned(),
+    };
+    evidence.as_ref().map_or(layer.clone(), |evidence| format!("{layer}: {evidence}"))
+}
+
+/// A suite that fails anyway catches nothing.
+fn check_healthy(chosen: &[&(&str, &str, Layer)]) -> Result<()> {
+    let mut layers: Vec<Layer> = chosen.iter().map(|(_, _, layer)| *layer).collect();
+    layers.dedup();
+    for layer in layers {
+        if let Some(evidence) = catch("none", layer, 50)? {
+            bail!("without any mutant {}", shown(layer, &Some(evidence)));
+        }
+    }
+    Ok(())
+}
+
+/// What noticed the mutant; none when nothing did.
+fn catch(name: &str, layer: Layer, seeds: u64) -> Result<Option<String>> {
+    match layer {
+        Simulation => {
+            let program = std::env::current_exe().context("find this program")?;
+            let arguments = ["simulate", "--stop", "--seeds", &seeds.to_string()];
+            let output = output(Command::new(program).args(arguments).env("THALWEG_MUTANT", name))?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let violation = text.lines().find_map(|line| line.strip_prefix("VIOLATED "));
+            Ok(violation.map(|line| line.split("; again").next().unwrap_or(line).chars().take(160).collect()))
+        }
+        Test(package, filter) => {
+            let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            command.args(["test", "--release", "--locked", "--features", "model/mutants"]);
+            for package in ["model", "ledger", "store", "mover"] {
+                command.args(["-p", package]);
+            }
+            let output = output(command.arg(filter).env("THALWEG_MUTANT", name))?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let failed = text.lines().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
+            match (output.status.success(), failed) {
+                (true, _) => Ok(None),
+                (false, Some(line)) => Ok(Some(line.trim_end_matches(" ... FAILED").to_owned())),
+                (false, None) => {
+                    bail!("the tests of {package} did not run: {}", String::from_utf8_lossy(&output.stderr))
+                }
+            }
+        }
+    }
+}
+
+fn output(command: &mut Command) -> Result<Output> {
+    command.output().with_context(|| format!("run {}", command.get_program().to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names in the code and names in the list are the same.
+    #[test]
+    fn every_switch_in_the_code_is_in_the_list_once() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut switches = std::collections::BTreeSet::new();
+        for name in ["ledger", "model", "mover", "store", "wire", "net", "daemon"] {
+            gather(&crates.join(name).join("src"), &mut switches);
+        }
+        let listed: std::collections::BTreeSet<_> = MUTANTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        assert_eq!(listed.len(), MUTANTS.len(), "a mutant is listed twice");
+        assert_eq!(switches, listed);
+        assert!(MUTANTS.len() >= 40);
+    }
+
+    fn gather(dir: &std::path::Path, switches: &mut std::collections::BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gather(&path, switches);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let found = text.split("is_on(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                switches.extend(found.map(str::to_owned));
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What one seed means: a small source, what stands at the destination, the options, and the faults of each attempt.
+
+use super::faults::{DiskFaults, Kind};
+use super::network::PipeFaults;
+use super::reference::{Reference, Version};
+use super::transfer::NetworkFaults;
+use anyhow::Result;
+use model::options::{Engine, Fsync, Verify};
+use model::{DigestAlgorithm, TransferOptions};
+use rustix::fs::{Timespec, Timestamps, futimens};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Small, so that a file of a few pages is a large object of several chunks.
+const CHUNK_BYTES: u64 = 4096;
+/// Now and then: an object that is one chunk and too long for a pack.
+const LONG_CHUNK_BYTES: u64 = 256 << 10;
+const LONG_FILE_BYTES: u64 = 70_000;
+const FILES_MAX: u64 = 9;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A fault of one attempt, with the class it is counted in.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    None,
+    /// The receiver's process, at a call to its disk.
+    KillReceiver(DiskFaults),
+    /// The same, and what was not synced is lost.
+    PowerLoss(DiskFaults),
+    KillSender(Duration),
+    Network(NetworkFaults, &'static str, &'static [&'static str]),
+    ReceiverDisk(DiskFaults, &'static str, &'static [&'static str]),
+    SenderDisk(DiskFaults),
+    /// A file of the source is rewritten while it may be read.
+    SourceChanges(Duration, Change),
+}
+
+/// How a source changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    Rewritten,
+    /// Other bytes, as many as before.
+    InPlace,
+}
+
+impl Fault {
+    /// Class and faults of the table.
+    pub fn class(&self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Fault::None => ("none", &[]),
+            Fault::KillReceiver(_) => ("simulated kill of the receiver", &["F087"]),
+            Fault::PowerLoss(_) => ("simulated power loss", &["F074", "F089"]),
+            Fault::KillSender(_) => ("simulated kill of the sender", &["F087", "F102"]),
+            Fault::Network(_, class, faults) | Fault::ReceiverDisk(_, class, faults) => (class, faults),
+            Fault::SenderDisk(_) => ("simulated read error", &["F071"]),
+            Fault::SourceChanges(..) => ("simulated change of the source", &["F058"]),
+        }
+    }
+}
+
+pub struct Scenario {
+    pub options: TransferOptions,
+    pub streams: u32,
+    pub is_journaled: bool,
+    pub faults: Vec<Fault>,
+    /// Files of the source, by path.
+    pub files: Vec<Vec<u8>>,
+}
+
+/// Makes source and destination below `dir`, and tells the reference of them.
+pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Scenario> {
+    let (source, root) = (dir.join("source"), dir.join("disk-0"));
+    std::fs::create_dir(&source)?;
+    std::fs::create_dir_all(root.join("to"))?;
+    let chunk_bytes = if random.one_in(8) { LONG_CHUNK_BYTES } else { CHUNK_BYTES };
+    let mut files = Vec::new();
+    let directories: Vec<Vec<u8>> =
+        [&b""[..], b"a", b"a/deeper", b"b"][..1 + random.below(4) as usize].iter().map(|name| name.to_vec()).collect();
+    for directory in directories.iter().filter(|directory| !directory.is_empty()) {
+        std::fs::create_dir(join(&source, directory))?;
+        reference.source_has(directory, Version::Directory);
+        if random.one_in(3) {
+            std::fs::create_dir_all(join(&root.join("to"), directory))?;
+        }
+    }
+    for number in 0..1 + random.below(FILES_MAX) {
+        let directory = &directories[random.below(directories.len() as u64) as usize];
+        let mut path = directory.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(format!("file-{number}").as_bytes());
+        if random.one_in(10) {
+            std::os::unix::fs::symlink("somewhere/else", join(&source, &path))?;
+            reference.source_has(&path, Version::Link(b"somewhere/else".to_vec()));
+            continue;
+        }
+        let at = join(&source, &path);
+        let seconds = 1_000_000 + number as i64;
+        let version = match chunk_bytes {
+            LONG_CHUNK_BYTES if number < 2 => write_sized(random, &at, seconds, LONG_FILE_BYTES)?,
+            _ => write(random, &at, seconds)?,
+        };
+        reference.source_has(&path, version);
+        if random.one_in(3) {
+            let at = join(&root.join("to"), &path);
+            std::fs::create_dir_all(at.parent().unwrap_or(&root))?;
+            let before = if random.one_in(3) { copy(&join(&source, &path), &at)? } else { write(random, &at, 500)? };
+            reference.destination_had(&path, before);
+        }
+        files.push(path);
+    }
+    note_directories(&root.join("to"), b"", reference)?;
+    let faults = (0..1 + random.below(4)).map(|_| fault(random)).collect();
+    Ok(Scenario {
+        options: options(random, chunk_bytes),
+        streams: 1 + random.below(3) as u32,
+        is_journaled: random.one_in(2),
+        faults,
+        files,
+    })
+}
+
+fn join(dir: &Path, path: &[u8]) -> PathBuf {
+    dir.join(std::ffi::OsStr::from_bytes(path))
+}
+
+/// Directories that stand at the destination before.
+fn note_directories(dir: &Path, path: &[u8], reference: &Reference) -> Result<()> {
+    for child in std::fs::read_dir(dir)? {
+        let child = child?;
+        if child.file_type()?.is_dir() {
+            let path = if path.is_empty() {
+                child.file_name().as_bytes().to_vec()
+            } else {
+                [path, b"/", child.file_name().as_bytes()].concat()
+            };
+            reference.destination_had(&path, Version::Directory);
+            note_directories(&child.path(), &path, reference)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file of a size at which something may go wrong (F056). Never all zeros: those are what a loss leaves.
+pub fn write(random: &mut Random, at: &Path, seconds: i64) -> Result<Version> {
+    let sizes = [0, 1, 100, 3000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 5 * CHUNK_BYTES + 77];
+    let size = sizes[random.below(sizes.len() as u64) as usize];
+    write_sized(random, at, seconds, size)
+}
+
+pub fn write_sized(random: &mut Random, at: &Path, seconds: i64, size: u64) -> Result<Version> {
+    let bytes: Vec<u8> = (0..size).map(|_| random.below(255) as u8 + 1).collect();
+    std::fs::write(at, &bytes)?;
+    let modified = (seconds, random.below(1_000_000_000) as i64);
+    set_time(at, modified)?;
+    Ok(Version::File { bytes, modified })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<Version> {
+    use std::os::unix::fs::MetadataExt;
+    let bytes = std::fs::read(from)?;
+    let status = std::fs::metadata(from)?;
+    std::fs::write(to, &bytes)?;
+    let modified = (status.mtime(), status.mtime_nsec());
+    set_time(to, modified)?;
+    Ok(Version::File { bytes, modified })
+}
+
+fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
+    let time = Timespec { tv_sec, tv_nsec };
+    let file = std::fs::File::open(at)?;
+    Ok(futimens(&file, &Timestamps { last_access: time, last_modification: time })?)
+}
+
+fn options(random: &mut Random, chunk_bytes: u64) -> TransferOptions {
+    TransferOptions {
+        fsync: if random.one_in(5) { Fsync::File } else { Fsync::Batch },
+        verify: if random.one_in(5) { Verify::Reread } else { Verify::Stream },
+        digest: if random.one_in(4) { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme },
+        chunk_bytes,
+        engine: Engine::Plain,
+        ..TransferOptions::default()
+    }
+}
+
+fn fault(random: &mut Random) -> Fault {
+    let kill = |random: &mut Random| DiskFaults {
+        kill: Some((1 + random.below(90), random.one_in(2))),
+        ..DiskFaults::default()
+    };
+    let delay = Duration::from_micros([0, 100, 40_000][random.below(3) as usize]);
+    let stream = |stream| NetworkFaults { delay, stream, ..NetworkFaults::default() };
+    let at = random.below(30_000);
+    match random.below(16) {
+        0 | 1 => Fault::KillReceiver(kill(random)),
+        2..=5 => Fault::PowerLoss(kill(random)),
+        6 => Fault::KillSender(Duration::from_micros(random.below(200_000))),
+        7 => Fault::Network(
+            stream(PipeFaults { cut_at: Some(at), ..PipeFaults::default() }),
+            "simulated cut of a stream",
+            &["F004", "F025", "F099"],
+        ),
+        8 => Fault::Network(
+            NetworkFaults { delay, control_cut_at: Some(random.below(600)), ..NetworkFaults::default() },
+            "simulated cut of the session",
+            &["F100"],
+        ),
+        9 => Fault::Network(
+            stream(PipeFaults { flip_at: Some(at), ..PipeFaults::default() }),
+            "simulated bit flip behind the stream",
+            &["F075"],
+        ),
+        10 | 11 => disk_error(random),
+        12 => Fault::ReceiverDisk(
+            DiskFaults { short_bytes: Some(1 + random.below(700) as usize), ..DiskFaults::default() },
+            "simulated short and interrupted writes",
+            &["F073"],
+        ),
+        13 => {
+            let error = Some((1 + random.below(10), Kind::Read, Errno::IO));
+            Fault::SenderDisk(DiskFaults { error, ..DiskFaults::default() })
+        }
+        14 => {
+            let change = if random.one_in(2) { Change::InPlace } else { Change::Rewritten };
+            // Without delay a transfer takes about a millisecond.
+            let latest_us = if random.one_in(4) { 100_000 } else { 1_500 };
+            Fault::SourceChanges(Duration::from_micros(random.below(latest_us)), change)
+        }
+        _ => Fault::None,
+    }
+}
+
+fn disk_error(random: &mut Random) -> Fault {
+    let (kind, errnos): (Kind, &[Errno]) = match random.below(5) {
+        0 | 1 => (Kind::Sync, &[Errno::IO, Errno::NOSPC, Errno::DQUOT]),
+        2 => (Kind::Write, &[Errno::IO, Errno::NOSPC, Errno::DQUOT]),
+        3 => (Kind::Rename, &[Errno::IO, Errno::NOSPC, Errno::ROFS]),
+        _ => (Kind::Open, &[Errno::NOSPC, Errno::MFILE, Errno::ROFS, Errno::ACCESS]),
+    };
+    let errno = errnos[random.below(errnos.len() as u64) as usize];
+    let error = Some((1 + random.below(80), kind, errno));
+    Fault::ReceiverDisk(
+        DiskFaults { error, ..DiskFaults::default() },
+        "simulated disk error",
+        &["F070", "F072", "F081"],
+    )
+}
