@@ -80,7 +80,7 @@ pub const ROWS: &[Row] = &[
     // The receiver's staging.
     // Looking for what an earlier attempt left may fail: the first file that is staged tries again.
     row((Receiver, "mkdirat", Staging), FULL, NO_SPACE, KEEP_OR_JOB, JOB),
-    row((Receiver, "mkdirat", Staging), REFUSED, REMOUNTED, FILE_OR_JOB, FILE_OR_JOB),
+    row((Receiver, "mkdirat", Staging), REFUSED, REMOUNTED, ANY, FILE_OR_JOB),
     row((Receiver, "mkdirat", Staging), &["EIO", "ENOMEM"], DEAD, ANY, FILE_OR_JOB),
     row((Receiver, "openat", Staging), SCARCE, EXHAUSTED, ANY, ANY),
     row((Receiver, "openat", Staging), &["EIO", "ESTALE", "ELOOP"], STALE, ANY, ANY),

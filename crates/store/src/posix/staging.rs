@@ -133,8 +133,12 @@ impl Staging {
                 let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
                 if is_directory && name.as_bytes().starts_with(b"lane-") {
                     self.sweep_lane(name);
-                } else if !is_directory && (now - status.st_ctime > LARGE_KEPT_SECONDS || !self.is_paired(name)) {
-                    self.remove_unlocked(name);
+                } else if !is_directory {
+                    // A stem with a random part was one attempt's own: no other will look for it.
+                    let is_own = name.as_bytes().contains(&b'-');
+                    if is_own || now - status.st_ctime > LARGE_KEPT_SECONDS || !self.is_paired(name) {
+                        self.remove_unlocked(name);
+                    }
                 }
             }
             true
@@ -271,11 +275,13 @@ mod tests {
             let long_ago = crate::posix::sink::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
             rustix::fs::futimens(&file, &long_ago).unwrap();
         };
-        [c"a.data", c"a.log", c"b.data", c"c.log"].map(make);
+        for name in [c"a.data", c"a.log", c"b.data", c"c.log", c"d-1.data", c"d-1.log"] {
+            make(name);
+        }
         let is_there = |name: &std::ffi::CStr| statat(&staging.directory, name, AtFlags::empty()).is_ok();
         open(dir.path()).unwrap();
         assert!(is_there(c"a.data") && is_there(c"a.log"));
-        assert!(!is_there(c"b.data") && !is_there(c"c.log"));
+        assert!(!is_there(c"b.data") && !is_there(c"c.log") && !is_there(c"d-1.data") && !is_there(c"d-1.log"));
     }
 
     #[test]
