@@ -365,6 +365,7 @@ mod tests {
             id: 1,
             size_bytes: 16,
             is_open_ended: false,
+            chunk_bytes: 8,
             rule: PublishRule::Replace,
             stem: String::new(),
             path: Vec::new(),
