@@ -104,7 +104,7 @@ fn program(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn workplace(named: Option<&Path>, program: &Path) -> Result<PathBuf> {
-    let is_memory = |dir: &Path| rustix::fs::statfs(dir).is_ok_and(|facts| facts.f_type as i64 == TMPFS_MAGIC);
+    let is_memory = |dir: &Path| rustix::fs::statfs(dir).is_ok_and(|facts| facts.f_type == TMPFS_MAGIC);
     if let Some(dir) = named {
         if is_memory(dir) {
             bail!("{} is memory, where nothing is made durable; name a directory on a disk", dir.display());

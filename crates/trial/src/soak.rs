@@ -246,9 +246,9 @@ fn sample(bed: &Bed<'_>, started: Instant) -> Option<(f64, f64, f64)> {
 
 fn tell_slopes(tally: &mut Tally, samples: &Samples) {
     let settled = samples.get(SAMPLES_SKIPPED..).unwrap_or_default();
-    let parts: [(&str, fn(&(f64, f64, f64)) -> f64); 2] = [("memory, KiB", |s| s.1), ("descriptors", |s| s.2)];
-    for (what, value) in parts {
-        let points: Vec<_> = settled.iter().map(|sample| (sample.0, value(sample))).collect();
+    let memory: Vec<(f64, f64)> = settled.iter().map(|sample| (sample.0, sample.1)).collect();
+    let descriptors: Vec<(f64, f64)> = settled.iter().map(|sample| (sample.0, sample.2)).collect();
+    for (what, points) in [("memory, KiB", memory), ("descriptors", descriptors)] {
         let Some(slope) = slope(&points) else { continue };
         let (first, last) = (points[0], points[points.len() - 1]);
         let most = points.iter().map(|point| point.1).fold(0.0, f64::max);

@@ -125,6 +125,11 @@ fn steps(members: &[&str]) -> Vec<Step> {
         full("simulation", Work::Cargo(trial("simulate --seeds 400"))),
         full("crash states", Work::Cargo(trial("crash-states --scenarios 3"))),
         full("museum", Work::Cargo(trial("museum --first 8"))),
+        full("kill points", Work::Cargo(trial("kill"))),
+        full("errors of storage", Work::Cargo(trial("errno"))),
+        full("path attacks", Work::Cargo(trial("paths --rounds 2000"))),
+        full("bit flips", Work::Cargo(trial("flips --flips 600"))),
+        full("networks", Work::Cargo(trial("network"))),
         full("end to end", Work::Tests(words("test --release --locked --no-fail-fast -p thalweg --test *"))),
     ]
 }

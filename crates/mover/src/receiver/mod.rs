@@ -11,14 +11,15 @@
 mod table;
 mod decide;
 mod receive;
+mod writer;
 mod verify;
 mod write;
 mod commit;
 mod resume;
 
-pub(crate) use receive::LocalLane;
 pub use receive::run_lane;
 pub use write::WriteEngine;
+pub(crate) use writer::LocalLane;
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};

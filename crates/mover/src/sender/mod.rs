@@ -8,6 +8,7 @@
 
 mod scan;
 pub mod split;
+mod large;
 mod read;
 mod send;
 

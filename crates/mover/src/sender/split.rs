@@ -10,6 +10,7 @@
 //! - Entries and bytes in flight never exceed the credit.
 //! - Memory is bounded by the entries' credit.
 
+use super::large::{InFlight, Large};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, RUNS_LOOKED_AT};
 use model::{Extent, Kind};
 use std::cmp::Reverse;
@@ -79,24 +80,6 @@ impl Run {
     fn directory(&self) -> DirectoryKey {
         self.batch.objects[self.range.start].directory
     }
-}
-
-struct Large {
-    batch: Arc<Batch>,
-    index: usize,
-    size_bytes: u64,
-    /// Not yet claimed, in order.
-    gaps: VecDeque<Extent>,
-    in_flight: BTreeMap<u64, InFlight>,
-    owners: u32,
-    /// Where an open-ended object goes on; `None` for others and after its end.
-    next_start: Option<u64>,
-}
-
-struct InFlight {
-    lane: u32,
-    length: u64,
-    is_read: bool,
 }
 
 #[derive(Default)]
@@ -579,28 +562,6 @@ pub fn check_counts<'a>(runs: impl IntoIterator<Item = &'a IdRun>) -> Result<(),
         return Err(Refusal::new(CloseCode::Limit, "runs of more objects than were described"));
     }
     Ok(())
-}
-
-impl Large {
-    fn is_claimable(&self) -> bool {
-        !self.gaps.is_empty() || self.next_start.is_some()
-    }
-
-    fn next_extent(&self, chunk_bytes: u64) -> Extent {
-        match (self.gaps.front(), self.next_start) {
-            (Some(gap), _) => Extent::new(gap.start, gap.end.min(gap.start / chunk_bytes * chunk_bytes + chunk_bytes)),
-            (None, Some(start)) => Extent::new(start, start + chunk_bytes),
-            (None, None) => panic!("claimed from an object without gaps"),
-        }
-    }
-
-    fn take(&mut self, extent: Extent) {
-        match self.gaps.front_mut() {
-            Some(gap) if gap.end == extent.end => _ = self.gaps.pop_front(),
-            Some(gap) => gap.start = extent.end,
-            None => self.next_start = Some(extent.end),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Storage {
         self.after_loss(&mut |_, change| {
             let is_kept = random() % 256 < share;
             match change {
-                Change::Write { bytes, .. } if bytes.len() > SECTOR_BYTES && random() % 8 == 0 => {
+                Change::Write { bytes, .. } if bytes.len() > SECTOR_BYTES && random().is_multiple_of(8) => {
                     Kept::Sectors((random() % (bytes.len() / SECTOR_BYTES) as u64) as usize)
                 }
                 _ => Kept::from(is_kept),

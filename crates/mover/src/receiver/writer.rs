@@ -1,0 +1,418 @@
+//! What a receiver's lane does with content: verifies it, stages it, publishes it or hands it to the next group.
+//!
+//! Invariants: a chunk's bytes may reach staging before its digest is judged, a final name only after. What is sent twice
+//! or was taken back is read and dropped; what its trailer says of the whole object counts all the same.
+//!
+//! Not here: frames and streams (`receive`).
+
+use super::commit::{self, Item};
+use super::table::{Expected, Found, Listed};
+use super::verify::{self, Verdict};
+use super::write::{Large, kind_of};
+use super::{Outcome, Published, ReceiveJob};
+use crate::progress::LaneClock;
+use model::mutant;
+use model::options::Verify;
+use model::progress::Stage;
+use model::{Digest, Extent, FailureKind};
+use std::sync::Arc;
+use store::posix::engine::BlockWriter;
+use store::{Durability, SinkLane, StagedFile};
+use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
+use wire::message::{ExtentRecord, Held};
+use wire::{CloseCode, Message, Refusal};
+
+/// What a lane does with content, wherever it comes from.
+pub(crate) struct Writer<'a> {
+    job: &'a Arc<ReceiveJob>,
+    sink: Box<dyn SinkLane>,
+    pub clock: LaneClock,
+    queue: Option<Box<dyn BlockWriter>>,
+    open: Option<OpenChunk>,
+}
+
+/// In a process that has both halves, the receiving one is the writer without a stream.
+pub(crate) type LocalLane<'a> = Writer<'a>;
+
+/// A file of a pack and its bytes.
+type PackedFile<'a> = (&'a PackRow, &'a [u8]);
+
+struct OpenChunk {
+    header: ChunkHeader,
+    target: Target,
+    at: u64,
+    error: Option<store::Error>,
+}
+
+enum Target {
+    /// Written to nowhere.
+    Drop,
+    /// An object of one chunk, in the lane's own staging.
+    Small(Arc<Listed>, usize),
+    Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+    /// A chunk that is held already, sent again because its sender had not heard so. Written to nowhere; what its trailer
+    /// says of the whole object counts.
+    Held(Arc<Large>, Arc<dyn StagedFile>),
+    /// A large object whose staging could not be opened.
+    Unopened(Arc<Large>),
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock) -> store::Result<Writer<'a>> {
+        // What is read back is looked for by name.
+        let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
+        Ok(Writer { job, sink: job.sink.lane(is_published_at_once)?, clock, queue: None, open: None })
+    }
+
+    /// Verifies, stages and publishes the files of a pack.
+    pub fn packed(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
+        let mut found = Vec::with_capacity(files.len());
+        {
+            let mut table = self.job.table.lock().unwrap();
+            found.extend(files.iter().map(|(row, _)| table.take(row.object.0)));
+        }
+        let mut outcome = Outcome::default();
+        for ((row, bytes), found) in files.iter().zip(found) {
+            match found {
+                Found::NotNow => continue,
+                Found::Large(_) => return Err(malformed("a large object came in a pack")),
+                Found::Small(listed, index) => {
+                    let expected_bytes = listed.expected(index).entry.size_bytes();
+                    self.clock.enter(Stage::Digest);
+                    match verify::packed_file(row, bytes, self.job.options.digest) {
+                        Verdict::Void => self.job.void(row.object.0),
+                        Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
+                            return Err(malformed("a packed file is not as long as it was described"));
+                        }
+                        Verdict::Good(digest) => self.store_small(listed, index, bytes, digest, &mut outcome),
+                        Verdict::Mismatch => {
+                            self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
+                        }
+                    }
+                }
+            }
+        }
+        self.clock.enter(Stage::Publish);
+        self.job.settle(outcome);
+        self.clock.enter(Stage::Receive);
+        Ok(())
+    }
+
+    fn store_small(&mut self, listed: Arc<Listed>, index: usize, bytes: &[u8], digest: Digest, outcome: &mut Outcome) {
+        let Expected { entry, rule } = listed.expected(index);
+        self.clock.enter(Stage::Create);
+        let written = self.sink.create(entry, *rule).and_then(|()| {
+            self.clock.enter(Stage::Write);
+            self.sink.write(bytes)
+        });
+        match written {
+            Ok(()) => self.seal_small(listed, index, digest, bytes.len() as u64, outcome),
+            Err(e) => self.small_failed(&listed, index, &e),
+        }
+    }
+
+    /// Completes what the lane has staged last, and publishes it or hands it to the next group.
+    fn seal_small(
+        &mut self,
+        listed: Arc<Listed>,
+        index: usize,
+        digest: Digest,
+        size_bytes: u64,
+        outcome: &mut Outcome,
+    ) {
+        let job = self.job;
+        let expected = listed.expected(index);
+        let sync = job.durability == Durability::File;
+        let staged = match self.sink.seal(&expected.entry, sync) {
+            Ok(staged) => staged,
+            Err(e) => return self.small_failed(&listed, index, &e),
+        };
+        if job.durability == Durability::Group {
+            self.clock.enter(Stage::Sync);
+            return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes }, &job.end);
+        }
+        self.clock.enter(Stage::Publish);
+        if !commit::survives_reread(job, &listed, index, staged, digest) {
+            return;
+        }
+        let published = self.sink.publish(&expected.entry, staged).and_then(|()| match sync {
+            true => job.sink.sync_names(),
+            false => Ok(()),
+        });
+        match published {
+            Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: false }),
+            Err(e) => job.fail(&listed, index, e.kind, e.message()),
+        }
+    }
+
+    /// Storage did not take an object: it comes again, into a new file (F072). What would fail again at once, for want of
+    /// room or of a right, fails.
+    fn small_failed(&self, listed: &Arc<Listed>, index: usize, e: &store::Error) {
+        match kind_of(e) {
+            FailureKind::WriteError => {
+                self.job.ask_again(listed, index, None, &e.message(), FailureKind::WriteError);
+            }
+            kind => self.job.fail(listed, index, kind, e.message()),
+        }
+    }
+
+    /// Opens the target of a chunk.
+    pub fn start(&mut self, header: &ChunkHeader) -> Result<(), Refusal> {
+        let found = self.job.table.lock().unwrap().take(header.object.0);
+        let mut error = None;
+        let target = match found {
+            Found::NotNow => Target::Drop,
+            Found::Small(listed, index) => {
+                if header.extent != Extent::new(0, listed.expected(index).entry.size_bytes()) {
+                    return Err(malformed("a chunk is not the whole of an object that is one chunk long"));
+                }
+                self.clock.enter(Stage::Create);
+                let Expected { entry, rule } = listed.expected(index);
+                error = self.sink.create(entry, *rule).err();
+                Target::Small(listed, index)
+            }
+            Found::Large(large) => {
+                let end = header.extent.end;
+                let is_inside = end <= large.size_bytes
+                    && (end == large.size_bytes || header.extent.length() == self.job.options.chunk_bytes);
+                if !large.is_open_ended && !is_inside {
+                    return Err(malformed("a chunk is not a part of its object"));
+                }
+                self.clock.enter(Stage::Create);
+                self.open_large(large, header.extent, &mut error)
+            }
+        };
+        self.clock.enter(Stage::Open);
+        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, error });
+        Ok(())
+    }
+
+    fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
+        if large.holds(extent) {
+            return match large.file(self.job) {
+                Ok(Some(file)) if !mutant::is_on("drop-the-seal-of-a-duplicate") => Target::Held(large, file),
+                _ => Target::Drop,
+            };
+        }
+        match large.file(self.job) {
+            Ok(Some(file)) => {
+                if self.queue.is_none() {
+                    self.queue = self.job.write_engine.queue(self.job);
+                }
+                // A queue works on descriptors, and its blocks start at the chunk's start.
+                let is_queued = self.queue.is_some() && file.descriptor().is_some();
+                Target::Large(large, file, is_queued)
+            }
+            Ok(None) => Target::Drop,
+            Err(e) => {
+                *error = Some(e);
+                Target::Unopened(large)
+            }
+        }
+    }
+
+    /// Whether blocks of the open chunk go through the queue.
+    pub fn is_queued(&self) -> bool {
+        matches!(&self.open, Some(OpenChunk { target: Target::Large(_, _, true), error: None, .. }))
+    }
+
+    /// The queue's next buffer, if the open chunk is written by one.
+    pub fn queue_buffer(&mut self) -> Option<&mut [u8]> {
+        if !self.is_queued() {
+            return None;
+        }
+        self.clock.enter(Stage::Write);
+        // A failed write is reported by `drain` at the end of the chunk; until then the bytes need a place.
+        if self.queue.as_mut().is_some_and(|queue| queue.buffer().is_err()) {
+            self.note_queue_error();
+            return None;
+        }
+        self.clock.enter(Stage::Open);
+        self.queue.as_mut().and_then(|queue| queue.buffer().ok())
+    }
+
+    fn note_queue_error(&mut self) {
+        let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
+        if let Err(e) = queue.drain() {
+            open.error.get_or_insert(store::Error::new("write file", b"", e));
+        }
+    }
+
+    /// Time in the socket and of the digest is not time of opening.
+    pub fn received(&mut self, blocked_ns: u64, digest_ns: u64) {
+        self.clock.enter(Stage::Write);
+        self.clock.reassign(Stage::Open, Stage::Receive, blocked_ns);
+        self.clock.reassign(Stage::Open, Stage::Digest, digest_ns);
+    }
+
+    /// Hands the queue's buffer in.
+    pub fn submit(&mut self, length: usize, blocked_ns: u64, digest_ns: u64) {
+        self.received(blocked_ns, digest_ns);
+        let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
+        if let Target::Large(_, file, _) = &open.target
+            && let Some(descriptor) = file.descriptor()
+            && let Err(e) = queue.write(descriptor, open.at, length)
+        {
+            open.error.get_or_insert(store::Error::new("write file", b"", e));
+        }
+        open.at += length as u64;
+        self.clock.enter(Stage::Open);
+    }
+
+    /// Writes a block of the open chunk. An error is kept for the end of the chunk; the rest is dropped.
+    pub fn write(&mut self, block: &[u8]) {
+        self.clock.enter(Stage::Write);
+        let Some(open) = &mut self.open else { return };
+        if open.error.is_none() {
+            open.error = match &open.target {
+                Target::Drop | Target::Held(..) | Target::Unopened(_) => None,
+                Target::Small(..) => self.sink.write(block).err(),
+                Target::Large(_, file, _) => file.write_at(open.at, block).err(),
+            };
+        }
+        open.at += block.len() as u64;
+        self.clock.enter(Stage::Open);
+    }
+
+    /// Writes a block that lies elsewhere, through the queue if the open chunk is written by one.
+    pub fn write_block(&mut self, block: &[u8]) {
+        let mut rest = block;
+        while self.is_queued() && !rest.is_empty() {
+            let Some(buffer) = self.queue_buffer() else { break };
+            let part = rest.len().min(buffer.len());
+            buffer[..part].copy_from_slice(&rest[..part]);
+            self.submit(part, 0, 0);
+            rest = &rest[part..];
+        }
+        if !rest.is_empty() {
+            self.write(rest);
+        }
+    }
+
+    /// The chunk broke off: what it was part of will come again.
+    pub fn give_back(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            let _ = queue.drain();
+        }
+        self.sink.abandon();
+        if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()
+            && !mutant::is_on("forget-broken-chunk")
+        {
+            self.job.broke_off(listed.expected(index).entry.id.0);
+        }
+    }
+
+    /// Judges the open chunk and does with it what is to be done.
+    pub fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> Result<(), Refusal> {
+        if self.is_queued() {
+            self.clock.enter(Stage::Write);
+            self.note_queue_error();
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
+        match open.target {
+            Target::Drop => Ok(()),
+            // Its bytes were compared with the trailer; those that are held were when they came.
+            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file), (verdict, None)),
+            Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
+            Target::Large(large, file, _) => {
+                self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
+            }
+            Target::Unopened(large) => {
+                match (verdict, open.error) {
+                    (Verdict::Void, _) | (_, None) => self.job.void(open.header.object.0),
+                    (_, Some(e)) => commit::unopened(self.job, &large, open.header.extent, &e),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn end_small(
+        &mut self,
+        header: &ChunkHeader,
+        listed: Arc<Listed>,
+        index: usize,
+        verdict: Verdict,
+        error: Option<store::Error>,
+    ) -> Result<(), Refusal> {
+        match (verdict, error) {
+            (Verdict::Void, _) => {
+                self.sink.abandon();
+                self.job.void(header.object.0);
+            }
+            (_, Some(e)) => {
+                self.sink.abandon();
+                self.small_failed(&listed, index, &e);
+            }
+            (Verdict::Mismatch, None) => {
+                self.sink.abandon();
+                self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
+            }
+            (Verdict::Good(digest), None) => {
+                let mut outcome = Outcome::default();
+                self.seal_small(listed, index, digest, header.extent.length(), &mut outcome);
+                self.job.settle(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_large(
+        &mut self,
+        header: &ChunkHeader,
+        trailer: &ChunkTrailer,
+        (large, file): (Arc<Large>, Arc<dyn StagedFile>),
+        verdict: (Verdict, Option<store::Error>),
+    ) -> Result<(), Refusal> {
+        let (listed, index) = large.place().clone();
+        let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
+        let sealed = (trailer.status == Status::GoodLast).then_some(trailer.object_bytes);
+        if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
+            return Err(malformed("an object is sealed with a size that it does not have"));
+        }
+        match verdict {
+            (Verdict::Void, _) => self.job.void(header.object.0),
+            (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
+            (Verdict::Mismatch, None) => {
+                let kind = FailureKind::DigestMismatch;
+                self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
+            }
+            (Verdict::Good(digest), None) if large.contradicts(header.extent, digest) => {
+                let why = "a chunk came twice, with different content";
+                let e = store::Error::of_kind(FailureKind::DigestMismatch, "receive", b"", why);
+                commit::dead_staging(self.job, &large, &e);
+            }
+            (Verdict::Good(digest), None) => {
+                let recorded = large.record(&file, header.extent, digest, sealed);
+                // What went into staging that died is not held: all of the object is asked for again.
+                if !matches!(recorded, Ok(None)) {
+                    self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+                }
+                match recorded {
+                    Ok(Some(true)) => self.complete(large),
+                    Ok(_) => {}
+                    Err(e) => commit::chunk_failed(self.job, &large, &file, &e),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, large: Arc<Large>) {
+        self.clock.enter(Stage::Publish);
+        if self.job.durability == Durability::Group {
+            return self.job.committer.push(Item::Large(large), &self.job.end);
+        }
+        let mut outcome = Outcome::default();
+        commit::publish_large(self.job, &large, self.job.durability == Durability::File, &mut outcome);
+        match self.job.durability {
+            Durability::File if !mutant::is_on("settle-large-names-unsynced") => commit::confirm(self.job, outcome),
+            _ => self.job.settle(outcome),
+        }
+    }
+}
+
+fn malformed(what: &str) -> Refusal {
+    Refusal::new(CloseCode::Malformed, what)
+}
