@@ -17,7 +17,7 @@ mod scenario;
 mod transfer;
 
 use crate::record::{Outcome, Tally};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use disk::{SimulatedDisk, Storage};
 use faults::DiskFaults;
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// What is looked for
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Folder for the simulated disks; memory-backed ones are faster
+    /// Folder for the simulated disks, on a tmpfs
     #[arg(long, default_value = "/dev/shm")]
     work_dir: PathBuf,
     /// Ends at the first violation
@@ -67,7 +67,7 @@ pub struct CrashArguments {
     /// The number of the first
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// Folder for the simulated disks; memory-backed ones are faster
+    /// Folder for the simulated disks, on a tmpfs
     #[arg(long, default_value = "/dev/shm")]
     work_dir: PathBuf,
 }
@@ -143,7 +143,12 @@ pub fn crash_states(arguments: &CrashArguments) -> Result<Tally> {
     Ok(tally)
 }
 
+/// A folder for disks. The model knows files by their inodes, which other file systems give to new files again.
 fn folder(work_dir: &Path) -> Result<tempfile::TempDir> {
+    const MAGIC_TMPFS: i64 = 0x0102_1994;
+    if !rustix::fs::statfs(work_dir).is_ok_and(|facts| facts.f_type == MAGIC_TMPFS) {
+        bail!("{} is not on a tmpfs; name a folder that is by --work-dir", work_dir.display());
+    }
     let dir = tempfile::Builder::new().prefix("thalweg-trial-").tempdir_in(work_dir);
     dir.with_context(|| format!("make a folder in {}; name another by --work-dir", work_dir.display()))
 }
@@ -449,7 +454,7 @@ mod tests {
     use super::*;
 
     fn arguments(seeds: u64) -> Arguments {
-        Arguments { seeds, first: 1, mode: None, work_dir: std::env::temp_dir(), stop: false, verbose: false }
+        Arguments { seeds, first: 1, mode: None, work_dir: "/dev/shm".into(), stop: false, verbose: false }
     }
 
     #[test]

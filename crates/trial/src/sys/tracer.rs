@@ -62,7 +62,8 @@ fn follow(leader: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) -> io::Result<i3
         | libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
-        | libc::PTRACE_O_TRACEVFORK;
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACEEXEC;
     // SAFETY: the thread is stopped and ours; the options are passed by value.
     checked(unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, leader, 0, options) })?;
     go_on(leader, libc::PTRACE_CONT, 0);
