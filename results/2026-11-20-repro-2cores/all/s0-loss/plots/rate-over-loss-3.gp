@@ -1,0 +1,18 @@
+# Run as: gnuplot rate-over-loss-3.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'rate-over-loss-3.gnuplot.svg'
+set title 'Rate over loss'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Medians; bars are the least and the most.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'loss'
+set xrange [0:0.1]
+set xtics ('0' 0, '0.01' 0.01, '0.02' 0.02, '0.03' 0.03, '0.04' 0.04, '0.05' 0.05, '0.06' 0.06, '0.07' 0.07, '0.08' 0.08, '0.09' 0.09, '0.1' 0.1)
+set ylabel 'Gbit/s'
+set yrange [0:0.9]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001, '0.8' 0.8, '0.9' 0.9)
+plot \
+  'rate-over-loss-3.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg, 2x64MiB, rate=1Gbit rtt=20ms cc=bbr streams=8', \
+  'rate-over-loss-3.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg, 2x64MiB, rate=1Gbit rtt=148ms cc=bbr streams=8'

@@ -1,0 +1,19 @@
+# Run as: gnuplot over-time.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'over-time.gnuplot.svg'
+set title 'One stream, 75 ms'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Bytes that left the sending host''s interface, headers and retransmissions included.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'seconds'
+set xrange [0:45]
+set xtics ('0' 0, '5' 5, '10' 10, '15' 15, '20' 20, '25' 25, '30' 30, '35' 35, '40' 40, '45' 45)
+set ylabel 'Gbit/s'
+set yrange [0:1.1]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001, '0.8' 0.8, '0.9' 0.9, '1' 1, '1.1' 1.1)
+plot \
+  'over-time.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'over-time.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 1.4 pt 7 title 'rsync', \
+  'over-time.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 1.4 pt 9 title 'scp'

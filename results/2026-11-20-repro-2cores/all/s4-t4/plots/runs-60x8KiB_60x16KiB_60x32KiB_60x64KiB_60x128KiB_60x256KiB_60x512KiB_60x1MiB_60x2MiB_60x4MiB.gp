@@ -1,0 +1,17 @@
+# Run as: gnuplot runs-60x8KiB_60x16KiB_60x32KiB_60x64KiB_60x128KiB_60x256KiB_60x512KiB_60x1MiB_60x2MiB_60x4MiB.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'runs-60x8KiB_60x16KiB_60x32KiB_60x64KiB_60x128KiB_60x256KiB_60x512KiB_60x1MiB_60x2MiB_60x4MiB.gnuplot.svg'
+set title '60x8KiB,60x16KiB,60x32KiB,60x64KiB,60x128KiB,60x256KiB,60x512KiB,60x1MiB,60x2MiB,60x4MiB: every run'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'One mark for each counted run; tools alternated within a round.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'round'
+set xrange [0:3]
+set xtics ('0' 0, '0.5' 0.5, '1' 1, '1.5' 1.5, '2' 2, '2.5' 2.5, '3' 3)
+set ylabel 'Gbit/s'
+set yrange [0:1]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001, '0.8' 0.8, '0.9' 0.9, '1' 1)
+plot \
+  'runs-60x8KiB_60x16KiB_60x32KiB_60x64KiB_60x128KiB_60x256KiB_60x512KiB_60x1MiB_60x2MiB_60x4MiB.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg'
