@@ -98,7 +98,10 @@ fn main() -> ExitCode {
 
 /// Prints and keeps the counts; fails when an invariant was broken or no fault fired.
 fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>) -> ExitCode {
-    let written = ran.and_then(|tally| {
+    let written = ran.and_then(|mut tally| {
+        if !matches!(name, "report") {
+            tally.command = as_called();
+        }
         print!("{}", tally.text());
         out.map_or(Ok(()), |dir| tally.write(dir, name))?;
         Ok(tally.violated() == 0 && tally.fired() > 0)
@@ -111,4 +114,18 @@ fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>)
             ExitCode::from(2)
         }
     }
+}
+
+/// The command line without the folder for the counts: it makes the same counts again.
+fn as_called() -> String {
+    let mut words = vec!["trial".to_owned()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--out" => _ = arguments.next(),
+            _ if argument.starts_with("--out=") => {}
+            _ => words.push(argument),
+        }
+    }
+    words.join(" ")
 }
