@@ -316,8 +316,5 @@ fn clean(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
         other => return Ok(Err(format!("the same command without the fault: {}", other.text()))),
     }
     let Some(endpoint) = bed.stop()? else { return Ok(Err("hang: the endpoint did not end".to_owned())) };
-    Ok(check_words(&endpoint.errors).and_then(|()| bed.check_complete()).and_then(|()| match bed.staged().first() {
-        Some(left) => Err(format!("I20: {} is left", left.strip_prefix(&bed.dir).unwrap_or(left).display())),
-        None => Ok(()),
-    }))
+    Ok(check_words(&endpoint.errors).and_then(|()| bed.check_complete()).and_then(|()| bed.check_swept()))
 }

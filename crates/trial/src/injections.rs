@@ -127,7 +127,8 @@ pub const ROWS: &[Row] = &[
     row((Receiver, "openat", Destination), REFUSED, REMOUNTED, ANY, FILE_OR_JOB),
     row((Receiver, "openat", Destination), SCARCE, EXHAUSTED, ANY, FILE_OR_JOB),
     row((Receiver, "openat", Destination), &["EIO", "ESTALE", "ELOOP", "ENOENT"], STALE, ANY, FILE_OR_JOB),
-    row((Receiver, "newfstatat", Destination), &["EIO", "EACCES", "ESTALE", "ENOMEM"], STALE, FILE_OR_JOB, FILE_OR_JOB),
+    // The first only looks for staging that an earlier attempt left.
+    row((Receiver, "newfstatat", Destination), &["EIO", "EACCES", "ESTALE", "ENOMEM"], STALE, ANY, FILE_OR_JOB),
     row((Receiver, "fstat", Destination), &["EIO", "ESTALE", "ENOMEM"], STALE, ANY, ANY),
     row((Receiver, "fstatfs", Destination), &["EIO", "ENOSYS"], STALE, ANY, ANY),
     row((Receiver, "readlinkat", Destination), &["EIO", "EACCES"], STALE, ANY, ANY),

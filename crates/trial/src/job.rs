@@ -263,9 +263,14 @@ impl<'a> Bed<'a> {
         }
     }
 
-    /// What is left in staging below the root.
-    pub fn staged(&self) -> Vec<PathBuf> {
-        check::staged(&self.dir.join("root"))
+    /// I20: nothing is left in staging below the root.
+    ///
+    /// # Errors
+    /// Says what is.
+    pub fn check_swept(&self) -> Result<(), String> {
+        let left = check::staged(&self.dir.join("root"));
+        let shown: Vec<_> = left.iter().map(|path| path.strip_prefix(&self.dir).unwrap_or(path).display()).collect();
+        if shown.is_empty() { Ok(()) } else { Err(format!("I20: left: {shown:?}")) }
     }
 
     /// The program with a home of its own and none of the caller's settings.

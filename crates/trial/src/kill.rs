@@ -332,10 +332,7 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
     {
         return Ok(Err(format!("the endpoint ended with {code:?}: {}", errors.trim())));
     }
-    Ok(judge(bed, Some(client), Some(endpoint)).and_then(|()| match bed.staged().first() {
-        Some(left) => Err(format!("I20: {} is left", left.strip_prefix(&bed.dir).unwrap_or(left).display())),
-        None => Ok(()),
-    }))
+    Ok(judge(bed, Some(client), Some(endpoint)).and_then(|()| bed.check_swept()))
 }
 
 /// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.

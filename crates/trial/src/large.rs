@@ -103,8 +103,5 @@ fn finish(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
     if differs {
         return Ok(Err("diff -r found a difference".to_owned()));
     }
-    Ok(bed.check_complete().and_then(|()| match bed.staged().first() {
-        Some(left) => Err(format!("I20: {} is left", left.display())),
-        None => Ok(()),
-    }))
+    Ok(bed.check_complete().and_then(|()| bed.check_swept()))
 }

@@ -227,10 +227,9 @@ fn serve(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
 fn nothing_is_left(bed: &Bed<'_>) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match bed.staged().first() {
-            None => return Ok(()),
-            Some(left) if Instant::now() > deadline => return Err(format!("I20: {} is left", left.display())),
-            Some(_) => std::thread::park_timeout(LOOK_INTERVAL),
+        match bed.check_swept() {
+            Err(_) if Instant::now() < deadline => std::thread::park_timeout(LOOK_INTERVAL),
+            swept => return swept,
         }
     }
 }

@@ -33,7 +33,7 @@ use model::{Digest, Failure, FailureKind, JobId, Name, TransferOptions};
 use os::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Sink};
 use table::{Listed, Table};
 use wire::limits::ENTRIES_OPEN_MAX;
@@ -70,6 +70,8 @@ pub struct ReceiveJob {
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
     pub end: End,
+    /// Declared last, so dropped last: whoever sees it gone knows that staging is closed and its locks are free.
+    presence: Arc<()>,
 }
 
 /// What a job receives under: who asked, and what its one object is to be called when its destination is a new name.
@@ -117,9 +119,15 @@ impl ReceiveJob {
             has_open_ended: AtomicBool::new(false),
             finished: OnceLock::new(),
             end: End::default(),
+            presence: Arc::default(),
             sink,
         });
         Ok(job)
+    }
+
+    /// Gone once the job holds nothing of its destination any more.
+    pub fn presence(&self) -> Weak<()> {
+        Arc::downgrade(&self.presence)
     }
 
     /// Starts the threads that answer the listing and that commit groups, and grants the first credit.

@@ -74,7 +74,10 @@ impl<'a> Writer<'a> {
         let mut outcome = Outcome::default();
         for ((row, bytes), found) in files.iter().zip(found) {
             match found {
-                Found::NotNow => continue,
+                Found::NotNow => match verify::packed_file(row, bytes, self.job.options.digest) {
+                    Verdict::Mismatch => return Err(malformed(NOT_ITS_OWN)),
+                    _ => continue,
+                },
                 Found::Large(_) => return Err(malformed("a large object came in a pack")),
                 Found::Small(listed, index) => {
                     let expected_bytes = listed.expected(index).entry.size_bytes();
@@ -311,6 +314,7 @@ impl<'a> Writer<'a> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
         match open.target {
+            Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
             Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file), (verdict, None)),
@@ -412,6 +416,10 @@ impl<'a> Writer<'a> {
         }
     }
 }
+
+/// What is dropped as sent twice has a digest that fits. Else its number was damaged, and the object it belongs to would be
+/// waited for in vain.
+const NOT_ITS_OWN: &str = "content that does not belong to the object it is sent for";
 
 fn malformed(what: &str) -> Refusal {
     Refusal::new(CloseCode::Malformed, what)

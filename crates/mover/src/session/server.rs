@@ -98,7 +98,7 @@ pub struct Server {
 
 struct Attempt {
     running: Weak<Running>,
-    job: Weak<ReceiveJob>,
+    presence: Weak<()>,
 }
 
 /// How long a newer attempt waits for the older one to let its staging go.
@@ -302,7 +302,7 @@ impl Server {
             running.watch.abort();
         }
         let deadline = Instant::now() + TAKE_OVER_PATIENCE;
-        while older.job.strong_count() > 0 && Instant::now() < deadline {
+        while older.presence.strong_count() > 0 && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
@@ -370,9 +370,9 @@ impl Server {
         let running = session.add_job(number, job.clone());
         let _ = running.asked.set((direction, open.paths));
         if let Job::Receive(job) = &job {
-            let attempt = Attempt { running: Arc::downgrade(&running), job: Arc::downgrade(job) };
+            let attempt = Attempt { running: Arc::downgrade(&running), presence: job.presence() };
             let mut receiving = self.receiving.lock().unwrap();
-            receiving.retain(|_, held| held.job.strong_count() > 0);
+            receiving.retain(|_, held| held.presence.strong_count() > 0);
             receiving.insert((grant.pin, id), attempt);
         }
         if let Job::Send(job) = &job {
