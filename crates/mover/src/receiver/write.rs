@@ -387,6 +387,7 @@ mod tests {
     use super::*;
     use model::DigestAlgorithm;
     use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use store::Result;
 
     struct Nowhere;
@@ -419,22 +420,47 @@ mod tests {
         fn discard(&self) {}
     }
 
-    #[test]
-    fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
-        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
-        let state = State { file: Some(dead.clone()), ..State::default() };
-        let large = Large {
+    fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
+        Arc::new(Large {
             id: 1,
-            size_bytes: 16,
+            size_bytes,
             is_open_ended: false,
             chunk_bytes: 8,
             rule: PublishRule::Replace,
             stem: String::new(),
             path: Vec::new(),
             listed: OnceLock::new(),
-            state: Mutex::new(state),
+            state: Mutex::new(State { file: Some(file), ..State::default() }),
             turn_ended: Condvar::new(),
-        };
+        })
+    }
+
+    #[test]
+    fn one_lane_at_a_time_writes_a_chunk_and_the_one_that_waits_for_its_stream_is_broken_off() {
+        let file: Arc<dyn StagedFile> = Arc::new(Nowhere);
+        let large = large(16, file.clone());
+        let (broken, end) = (Arc::new(AtomicBool::new(false)), Arc::new(End::default()));
+        let told = broken.clone();
+        let breaker: Breaker = Arc::new(move || told.store(true, Relaxed));
+        let quiet: Breaker = Arc::new(|| {});
+        let chunk = Extent::new(0, 8);
+        let first = large.turn(chunk, &breaker, &end).unwrap();
+        assert!(large.turn(Extent::new(8, 16), &quiet, &end).is_some(), "other chunks are free");
+        let (second, second_end) = (large.clone(), end.clone());
+        let waiting = std::thread::spawn(move || second.turn(chunk, &quiet, &second_end).is_some());
+        while !broken.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        // It was all there: the chunk is held when its turn ends, and nobody writes it again.
+        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None).unwrap();
+        drop(first);
+        assert!(!waiting.join().unwrap());
+    }
+
+    #[test]
+    fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
+        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let large = large(16, dead.clone());
         let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
         let record = |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed).unwrap();
         assert_eq!(record(&dead, 0, None), Some(false));
