@@ -68,7 +68,7 @@ pub struct Issue {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issued {
     pub ticket: Limited,
-    /// How often it was used; of tickets for any number of clients, how many clients live by it.
+    /// How often it was used; of tickets without a number of uses, how many clients live by it.
     pub uses: u32,
 }
 
@@ -84,7 +84,7 @@ impl Issue {
             return Err(Error::new(Exit::Usage, "a ticket must allow reading or writing"));
         }
         if limits.uses_max.is_some_and(|uses| !(1..=USES_MAX).contains(&uses)) {
-            let hint = "leave --uses away for any number of clients";
+            let hint = "leave --uses away for 1,024 clients at one time";
             return Err(Error::new(Exit::Usage, format!("a ticket has 1 to {USES_MAX} uses")).hint(hint));
         }
         let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;

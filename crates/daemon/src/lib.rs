@@ -1,8 +1,9 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `sandbox` gives up the
-//! rest of the file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps
+//! enrolled, `census` how many they are, `limited` what tickets allow, and `issue` makes and
+//! revokes tickets; `host` opens paths below the root, `sandbox` gives up the rest of the file system, `transfer_log` and
+//! `history` record. The asking side: `endpoints` keeps
 //! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
 //!
 //! Invariants:
@@ -22,6 +23,7 @@ mod connect;
 mod enrol;
 mod job_id;
 pub mod clients;
+mod census;
 pub mod limited;
 pub mod issue;
 mod gate;

@@ -54,7 +54,7 @@ struct New {
     /// Allow it for this long from now, such as 12h, 7d or 2w [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = time_span, env = "THALWEG_EXPIRES")]
     expires: Option<Duration>,
-    /// Clients that may enrol with it [default: any number]
+    /// Clients that may enrol with it [default: 1,024 at one time]
     #[arg(long, value_name = "N", env = "THALWEG_USES")]
     uses: Option<u32>,
 }
