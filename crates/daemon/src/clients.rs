@@ -8,14 +8,16 @@
 //!   everything, or that of a limited ticket.
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
 //! - A ticket never takes rights away from a client that has them without limit.
+//! - A client that was struck off by its identity is enrolled by no ticket that was there at that time.
 //! - A wrong, an empty and a missing credential get the same answer, and the comparison takes the same time.
 //! - The credential outlives restarts and is in no `Debug` output.
 
 use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
 use crate::error::{Error, Result, shown};
 use crate::issue::SERVE_TICKET;
-use crate::limited::{Limited, LimitedBook};
+use crate::limited::{Limited, LimitedBook, id_of_credential};
 use crate::private_file::{self, Existing};
+use crate::struck::StruckBook;
 use crate::{paths, time};
 use model::{Exit, Name, Pin};
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,7 @@ const FILE_BYTES_MAX: u64 = 4096;
 pub(crate) const CLIENTS_MAX: usize = 100_000;
 const NOT_ENROLLED: &str =
     "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
+const STRUCK: &str = "this client was struck off here; only a ticket that was made after that lets it in again";
 
 type Refused<T> = std::result::Result<T, Refusal>;
 
@@ -68,6 +71,7 @@ pub struct ClientBook {
     credential_path: PathBuf,
     credential: [u8; CREDENTIAL_BYTES],
     tickets: LimitedBook,
+    struck: StruckBook,
     /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write,
     /// or, now and then, all files of clients to read.
     census: Mutex<Census>,
@@ -84,6 +88,7 @@ impl ClientBook {
             credential_path,
             directory,
             tickets: LimitedBook::new(state_dir),
+            struck: StruckBook::new(state_dir),
             census: Mutex::default(),
         })
     }
@@ -176,6 +181,7 @@ impl ClientBook {
         if let Admission::Limited(ticket) = admission {
             check_time(ticket)?;
         }
+        self.check_struck(pin, admission)?;
         self.check_room(&mut census, admission)?;
         if let Admission::Limited(ticket) = admission
             && !self.tickets.use_once(ticket, pin).map_err(|e| unusable(&e))?
@@ -187,6 +193,8 @@ impl ClientBook {
         match private_file::write(&self.path(pin), text.as_bytes(), existing) {
             Ok(()) => {
                 census.add(&enrolment.ticket, existing == Existing::Keep);
+                // Whoever strikes off makes the mark first and removes the file then: one of the two is seen.
+                self.check_struck(pin, admission).inspect_err(|_| self.remove(pin))?;
                 info!(%pin, client = enrolment.name, ticket = enrolment.ticket, "client enrolled");
                 Ok(enrolment)
             }
@@ -196,6 +204,27 @@ impl ClientBook {
                 error!(%pin, error = %e, "a client cannot be enrolled");
                 Err(Refusal::new(CloseCode::Internal, "the endpoint cannot write this client down; see its log"))
             }
+        }
+    }
+
+    fn check_struck(&self, pin: Pin, admission: &Admission) -> Refused<()> {
+        let ticket = match admission {
+            Admission::Unlimited => id_of_credential(&self.credential),
+            Admission::Limited(ticket) => ticket.id.clone(),
+        };
+        match self.struck.forbids(pin, &ticket) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Refusal::new(CloseCode::Authentication, STRUCK)),
+            Err(e) => Err(unusable(&e)),
+        }
+    }
+
+    fn remove(&self, pin: Pin) {
+        match std::fs::remove_file(self.path(pin)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                error!(%pin, error = %e, "a client that was struck off cannot be removed");
+            }
+            _ => {}
         }
     }
 
@@ -276,6 +305,10 @@ fn visit(directory: &Path, see: &mut dyn FnMut(Result<Enrolment>) -> Result<()>)
         }
     }
     Ok(())
+}
+
+pub(crate) fn is_enrolled(state_dir: &Path, pin: Pin) -> bool {
+    state_dir.join("clients").join(format!("{pin}.toml")).exists()
 }
 
 /// Strikes a client off. False when it is not there.
@@ -412,6 +445,21 @@ mod tests {
         let refused = book.authorise(Pin([2; 32]), &book.credential(), || unreachable!()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Busy);
         assert!(book.authorise(Pin([1; 32]), b"", || unreachable!()).is_ok());
+    }
+
+    #[test]
+    fn a_mark_keeps_a_client_out_once_its_file_is_gone() {
+        let (dir, book) = book();
+        let (ticket, credential) = LimitedBook::new(dir.path()).create(limits()).unwrap();
+        let pin = Pin([1; 32]);
+        book.authorise(pin, &credential, || "n".into()).unwrap();
+        StruckBook::new(dir.path()).mark(pin, &[ticket.id]).unwrap();
+        // Its file is still there: as an interrupted revocation leaves it.
+        assert!(book.authorise(pin, b"", || unreachable!()).is_ok());
+        book.remove(pin);
+        let refused = book.authorise(pin, &credential, || "n".into()).unwrap_err();
+        assert!(refused.text.contains("struck off") && !book.knows(pin), "{refused}");
+        book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap();
     }
 
     #[test]

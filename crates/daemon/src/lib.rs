@@ -1,7 +1,7 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `census` how many they are, `limited` what tickets allow, and `issue` makes and
+//! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
 //! revokes tickets; `host` opens paths below the root, `sandbox` gives up the rest of the file system, `transfer_log` and
 //! `history` record. The asking side: `endpoints` keeps
 //! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
@@ -25,6 +25,7 @@ mod job_id;
 pub mod clients;
 mod census;
 pub mod limited;
+mod struck;
 pub mod issue;
 mod gate;
 mod refusals;
