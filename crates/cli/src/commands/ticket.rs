@@ -152,7 +152,7 @@ fn create(new: New) -> Result<Exit> {
     if let Err(e) = is_written {
         // A ticket that nobody has is none.
         issue.revoke(&limited.id)?;
-        return Err(exit::of_file("write ticket", &new.ticket_file, &e));
+        return Err(exit::of_written("write ticket", &new.ticket_file, &e));
     }
     let until = limited.expires_text().map_or_else(|| "until it is revoked".into(), |text| format!("until {text}"));
     output::note(&format!("ticket {}: {} {}, {until}", limited.id, ways(&limited.limits), limited.path_text()));
