@@ -41,7 +41,9 @@ pub fn of_written(operation: &str, path: impl AsRef<OsStr>, cause: &std::io::Err
     let failed = of_file(operation, path, cause);
     match cause.kind() {
         NotFound => Error { exit: Exit::Failed, ..failed }.hint("make its directory first, or name a file elsewhere"),
-        StorageFull | QuotaExceeded => Error { exit: Exit::Failed, ..failed }.hint("make room there, or name a file elsewhere"),
+        StorageFull | QuotaExceeded => {
+            Error { exit: Exit::Failed, ..failed }.hint("make room there, or name a file elsewhere")
+        }
         _ => failed,
     }
 }

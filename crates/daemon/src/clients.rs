@@ -470,7 +470,8 @@ mod tests {
             for n in 0..CLIENTS_OF_TICKET_MAX as u32 {
                 let mut pin = [9; 32];
                 pin[..4].copy_from_slice(&n.to_be_bytes());
-                let text = format!("pin = \"{0}\"\nname = \"n\"\nenrolled = \"e\"\nmay_write = true\n{ticket}", Pin(pin));
+                let text =
+                    format!("pin = \"{0}\"\nname = \"n\"\nenrolled = \"e\"\nmay_write = true\n{ticket}", Pin(pin));
                 std::fs::write(book.path(Pin(pin)), text).unwrap();
             }
         };

@@ -137,7 +137,8 @@ impl Places {
             *by_origin.entry(origin(stranger.address)).or_default() += 1;
         }
         let most = by_origin.values().max().copied();
-        let oldest = self.strangers.iter().find(|(_, stranger)| by_origin.get(&origin(stranger.address)).copied() == most);
+        let oldest =
+            self.strangers.iter().find(|(_, stranger)| by_origin.get(&origin(stranger.address)).copied() == most);
         if let Some(number) = oldest.map(|(number, _)| *number) {
             self.strangers.remove(&number).into_iter().for_each(Stranger::end);
         }

@@ -128,7 +128,9 @@ impl LimitedBook {
         let mut ids = Vec::new();
         for entry in listing.take(2 * TICKETS_MAX) {
             let name = entry.map_err(|e| Error::of_file("list", &self.directory, e))?.file_name();
-            ids.extend(name.to_str().and_then(|name| name.strip_suffix(".toml")).filter(|id| is_id(id)).map(str::to_owned));
+            ids.extend(
+                name.to_str().and_then(|name| name.strip_suffix(".toml")).filter(|id| is_id(id)).map(str::to_owned),
+            );
         }
         Ok(ids)
     }

@@ -82,7 +82,8 @@ impl Operation {
             Operation::Failures { attempt, failures } => put_failures(connection, attempt, failures, context)?,
             Operation::Unlisted { attempt, failures } => {
                 open_state(connection, attempt)?;
-                let add = "UPDATE jobs SET failures_unlisted = failures_unlisted + ?2, updated_unix_ms = ?3 WHERE job = ?1";
+                let add =
+                    "UPDATE jobs SET failures_unlisted = failures_unlisted + ?2, updated_unix_ms = ?3 WHERE job = ?1";
                 connection.prepare_cached(add)?.execute(params![attempt.job, sql_int(*failures), now])?;
             }
             Operation::Sweep(before) => return sweep(connection, before),

@@ -109,7 +109,8 @@ pub fn run(args: Args) -> Result<Exit> {
     let events = args.json.then(|| Arc::new(Events::default()));
     let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
     // A report that cannot be written is better known now than after hours.
-    let created = args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
+    let created =
+        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
     let is_created = created.is_ok();
     let run = || transfer::run(&request, started, &Interrupt::watch()?, events.clone());
     let mut ended = match created.and_then(|()| run()) {

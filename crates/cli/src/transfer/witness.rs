@@ -46,7 +46,8 @@ impl Witness {
     pub fn new(manifest: Option<&Path>, digest: DigestAlgorithm, events: Option<Arc<Events>>) -> Result<Witness> {
         let manifest = match manifest {
             Some(path) => {
-                let manifest = Manifest::create(path, digest).map_err(|e| exit::of_written("write manifest", path, &e))?;
+                let manifest =
+                    Manifest::create(path, digest).map_err(|e| exit::of_written("write manifest", path, &e))?;
                 Some(Mutex::new(manifest))
             }
             None => None,
