@@ -442,7 +442,7 @@ mod tests {
         let (_dir, book) = book();
         book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
         *book.census.lock().unwrap() = Census::full_at(Instant::now());
-        let refused = book.authorise(Pin([2; 32]), &book.credential(), || unreachable!()).unwrap_err();
+        let refused = book.authorise(Pin([2; 32]), &book.credential(), || "n".into()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Busy);
         assert!(book.authorise(Pin([1; 32]), b"", || unreachable!()).is_ok());
     }
