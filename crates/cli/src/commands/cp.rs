@@ -106,18 +106,21 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
     let request = request(&args)?;
-    if let Some(file) = &args.report {
-        // A report that cannot be written is better known now than after hours.
-        File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
-    }
-    let interrupt = Interrupt::watch()?;
     let events = args.json.then(|| Arc::new(Events::default()));
-    let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
+    let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
+    // A report that cannot be written is better known now than after hours.
+    let created =
+        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
+    let is_created = created.is_ok();
+    let run = || transfer::run(&request, started, &Interrupt::watch()?, events.clone());
+    let mut ended = match created.and_then(|()| run()) {
         Ok(ended) => ended,
         Err(error) => Ended::before_the_start(&request, error),
     };
-    if let Some(file) = &args.report {
-        human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
+    if let Some(file) = args.report.as_ref().filter(|_| is_created)
+        && let Err(e) = human::write_report(file, &ended)
+    {
+        ended.add_error(report_error(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.

@@ -13,15 +13,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long clients get to hear that the endpoint goes away.
+/// How long sessions that were told to end, and the record of their jobs, are waited for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run an endpoint: let others send to and fetch from a directory of this host
 ///
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
 /// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
-/// ticket new`. The first Ctrl-C or SIGTERM
-/// ends it in order, the second at once.
+/// ticket new`. The first Ctrl-C or SIGTERM tells the clients and ends their sessions, which they open again and continue
+/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]

@@ -128,6 +128,17 @@ impl Ended {
         }
     }
 
+    /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.
+    pub fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            None => {
+                self.exit = error.exit;
+                self.error = Some(error);
+            }
+        }
+    }
+
     pub fn rate(&self) -> Rate {
         Rate::over(self.bytes.saturating_sub(self.resumed_bytes), self.seconds)
     }
@@ -152,7 +163,7 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
     let mut run = Run { request, direction: route.direction(), attempt, events, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
-    run.conclude(report, failed)
+    Ok(run.conclude(report, failed))
 }
 
 struct Run<'a> {
@@ -266,8 +277,8 @@ impl Run<'_> {
         output::note(&format!("{}; {again}", error.message));
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Result<Ended> {
-        let witnessed = self.attempt.witness.finish()?;
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        let witnessed = self.attempt.witness.finish();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
         let exit = match &failed {
             Some(error) => error.exit,
@@ -279,7 +290,7 @@ impl Run<'_> {
             None => nothing_moved(),
         };
         let here_before = counts.files_skipped.min(self.sums.files);
-        Ok(Ended {
+        let mut ended = Ended {
             direction: self.direction,
             options: self.request.options.clone(),
             destination: self.request.destination.to_string(),
@@ -300,7 +311,9 @@ impl Run<'_> {
             error,
             exit,
             report,
-        })
+        };
+        witnessed.manifest_error.into_iter().for_each(|error| ended.add_error(error));
+        ended
     }
 }
 

@@ -16,3 +16,4 @@ pub mod engine;
 pub use list::read_directory;
 pub use sink::PosixSink;
 pub use source::PosixSource;
+pub use tree::directories_max;
