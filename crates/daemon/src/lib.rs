@@ -2,7 +2,8 @@
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
 //! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `sandbox` gives up the
-//! rest of the file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps
+//! rest of the file system, `transfer_log` and `history` record. `ssh` is both sides
+//! of an endpoint for one session. The asking side: `endpoints` keeps
 //! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
 //!
 //! Invariants:
@@ -32,6 +33,7 @@ mod history;
 mod host;
 mod sandbox;
 mod serve;
+pub mod ssh;
 
 pub use connect::{ConnectOptions, connect};
 pub use endpoints::{Endpoint, EndpointBook};
