@@ -148,7 +148,7 @@ fn send_to(
 ) -> Result<Exit> {
     let CopyRequest { sources, destination, name, flags, .. } = request;
     let (address, is_relayed) = link.way_to(&peer, &identity)?;
-    if is_relayed {
+    if is_relayed && !flags.iter().any(|flag| flag == "--quiet") {
         let note = format!("{} cannot be reached from the host that sends: copying through this one", shown(&name));
         output::note(&note);
     }

@@ -119,7 +119,11 @@ impl SshHost {
         if !held.as_mut().is_some_and(Reached::is_alive) {
             // The old one first: what it may still hold there is what the new one continues.
             *held = None;
-            *held = Some(self.start(wish)?);
+            let reached = held.insert(self.start(wish)?);
+            if reached.is_tunnelled && !self.ssh.options.is_tunnel_only && !self.ssh.is_quiet {
+                let name = &self.target.name;
+                output::note(&format!("no port of {name} can be reached: copying through the ssh connection itself"));
+            }
         }
         let reached = held.as_ref().expect("it was started");
         let mut options = wish.options.clone();

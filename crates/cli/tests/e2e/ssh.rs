@@ -1,11 +1,12 @@
 //! Copies over ssh, with a program in the place of ssh that runs the command on this host, in a home of its own for each
 //! host. What ssh itself does is tried in `sshd`.
 
-use crate::bed::{Bed, Ran, contents, is_root, noise, program};
+use crate::bed::{Bed, Ran, contents, is_root, journal_bytes, noise, program, signal, until};
+use crate::resumption::{assert_same, make_large};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Markers in a host's home: thalweg is not in its search path; no address of it can be reached.
 const WITHOUT_PROGRAM: &str = ".without-program";
@@ -90,7 +91,7 @@ fn can_block() -> bool {
     tried
 }
 
-const NO_PORT: &str = "no port of far can be reached: copying through the ssh connection itself\n";
+const NO_PORT: &str = "no port of me@far can be reached: copying through the ssh connection itself\n";
 
 #[test]
 fn a_tree_goes_to_a_host_and_comes_back_and_nothing_else_stays_there() {
@@ -276,17 +277,13 @@ fn what_keeps_a_copy_from_starting_has_its_code_and_a_way_out() {
              hint: check the path; a relative one begins in the home directory there",
         ),
         (
-            &["cp", "f", "-oProxyCommand=x:y"],
+            &["cp", "f", "me@-oProxyCommand=x:y"],
             2,
-            "error: \"-oProxyCommand=x\" cannot name a host\n\
+            "error: \"me@-oProxyCommand=x\" cannot name a host\n\
              hint: a host is HOST or USER@HOST; a local file with a colon is ./FILE",
         ),
     ] {
-        let args: Vec<&str> = match args.last() {
-            Some(last) if last.starts_with('-') => [&["cp", "--"], &args[1..]].concat(),
-            _ => args.to_vec(),
-        };
-        let ran = hosts.run(&args);
+        let ran = hosts.run(args);
         assert_eq!((ran.code, &ran.error()[..]), (Some(code), error), "{args:?} {}", ran.stderr);
     }
     assert!(!hosts.bed.path("x").exists());
@@ -353,6 +350,23 @@ fn hosts_that_cannot_reach_each_other_copy_through_this_one_and_say_so() {
         assert!(ran.stderr.contains(note), "{}", ran.stderr);
         assert_eq!(contents(&hosts.home("one").join("tree")), contents(&hosts.home("two").join(to)));
     }
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_verified_over_ssh_too() {
+    let hosts = Hosts::new(&["far"]);
+    make_large(&hosts.bed, "large");
+    let args = ["cp", "--json", "--tunnel", "large", "me@far:dir/"];
+    let child = hosts.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let staged = hosts.home("far").join("dir");
+    until("verified chunks", || journal_bytes(&staged) >= 16 * 64);
+    signal(&child, rustix::process::Signal::INT);
+    let ran = hosts.bed.wait(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert!(ran.error().starts_with("error: stopped; what was verified is kept\n"), "{}", ran.stderr);
+    let done = hosts.run(&args).succeeded().done();
+    assert!(done["resumed_bytes"].as_u64().unwrap() > 0, "{done}");
+    assert_same(hosts.bed.path("large"), staged.join("large"));
 }
 
 #[test]

@@ -71,7 +71,14 @@ impl SshOptions {
         let is_openssh = words[0].rsplit('/').next() == Some("ssh");
         if is_openssh {
             // As scp does: what the configuration asks for in interactive sessions would be in the way.
-            command.args(["-x", "-T", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes", "-oRemoteCommand=none"]);
+            command.args([
+                "-x",
+                "-a",
+                "-T",
+                "-oPermitLocalCommand=no",
+                "-oClearAllForwardings=yes",
+                "-oRemoteCommand=none",
+            ]);
             command.arg("--");
         }
         command.arg(&target.destination).arg(format!("sh -c '{}'", self.script(upload)?));

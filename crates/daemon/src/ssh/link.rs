@@ -25,7 +25,10 @@ const DATA_BYTES_MAX: usize = 64 << 10;
 /// As much as OpenSSH itself lets one channel have under way.
 const WINDOW_BYTES: usize = 2 << 20;
 const CREDIT_STEP_BYTES: usize = WINDOW_BYTES / 8;
-const CHANNELS_MAX: usize = 128;
+/// Channels that the side which opens them has at once: as many streams as a user may ask for, and room to spare.
+const OPENED_MAX: usize = 96;
+/// What the other side bears: it may learn late that one has ended.
+const CHANNELS_MAX: usize = 256;
 const MESSAGES_MAX: usize = 256;
 const HEADER_BYTES: usize = 12;
 
@@ -105,7 +108,7 @@ impl Link {
     /// Carries a connection to the other side, which connects it as its `accept` says.
     pub fn carry(&self, socket: TcpStream) -> io::Result<()> {
         let number = self.shared.next_channel.fetch_add(1, Relaxed);
-        let channel = self.add_channel(number)?;
+        let channel = self.add_channel(number, OPENED_MAX)?;
         if let Err(e) = self.send(Kind::Open, number, &[]) {
             self.remove_channel(number);
             return Err(e);
@@ -146,7 +149,7 @@ impl Link {
         if self.shared.accept.is_none() {
             return Err(invalid("a channel that nobody expects"));
         }
-        let channel = self.add_channel(number)?;
+        let channel = self.add_channel(number, CHANNELS_MAX)?;
         let link = self.clone();
         self.run_channel(channel, move || match &link.shared.accept {
             Some(accept) => accept(),
@@ -154,12 +157,12 @@ impl Link {
         })
     }
 
-    fn add_channel(&self, number: u32) -> io::Result<Arc<Channel>> {
+    fn add_channel(&self, number: u32, channels_max: usize) -> io::Result<Arc<Channel>> {
         let mut channels = lock(&self.shared.channels);
         if channels.is_closed {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        if channels.by_number.len() >= CHANNELS_MAX || channels.by_number.contains_key(&number) {
+        if channels.by_number.len() >= channels_max || channels.by_number.contains_key(&number) {
             return Err(invalid("too many channels, or two with one number"));
         }
         let channel = Arc::new(Channel::new(number));

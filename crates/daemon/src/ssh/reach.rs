@@ -68,9 +68,6 @@ pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
         false => probe(&addresses, &dial_options(wanted, pin)?, wanted.interrupted)?,
     };
     let is_tunnelled = direct.is_none();
-    if is_tunnelled && !wanted.options.is_tunnel_only {
-        (wanted.tell)(&format!("no port of {name} can be reached: copying through the ssh connection itself"));
-    }
     let address = match direct {
         Some(address) => address,
         None => relay(remote.link())?,
@@ -146,11 +143,11 @@ pub(super) fn relay(link: &Link) -> Result<String> {
     let accept = move || {
         for socket in listener.incoming() {
             match socket {
-                Ok(socket) => {
-                    if link.carry(socket).is_err() {
-                        return;
-                    }
-                }
+                // Anybody on this host may connect; who finds no room is not carried, and the others go on.
+                Ok(socket) => match link.carry(socket) {
+                    Err(e) if e.kind() == io::ErrorKind::NotConnected => return,
+                    _ => {}
+                },
                 // Out of descriptors, most likely: the connection waits.
                 Err(_) => std::thread::park_timeout(ACCEPT_PAUSE),
             }
