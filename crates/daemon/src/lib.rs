@@ -2,10 +2,9 @@
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
 //! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `privileges` gives up
-//! root's powers and `sandbox` the rest of the file system, `transfer_log` and `history` record. `ssh` is both sides of an endpoint
-//! for one session. The asking side:
+//! root's powers and `sandbox` the rest of the file system, `transfer_log` and `history` record. The asking side:
 //! `endpoints` keeps the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`,
-//! `job_id`.
+//! `job_id`. `ssh` has both sides of an endpoint that lasts for one session.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).

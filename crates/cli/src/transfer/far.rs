@@ -31,7 +31,7 @@ pub struct Ssh {
 
 pub enum Far {
     Endpoint(Endpoint),
-    Ssh(SshHost),
+    Ssh(Box<SshHost>),
 }
 
 /// A host that ssh reaches, and the endpoint there once it was started.
@@ -61,7 +61,7 @@ impl Far {
                 format!("no endpoint {} is known, and --no-ssh forbids to take it for a host", shown(name)),
                 format!("add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; {FILE_HINT}"),
             )),
-            Location::Named { name, path } => SshHost::new(name, path, ssh).map(Far::Ssh),
+            Location::Named { name, path } => SshHost::new(name, path, ssh).map(|host| Far::Ssh(Box::new(host))),
             Location::Address { address, .. } => book.find_by_address(address).map(Far::Endpoint),
             _ => unreachable!("only remote locations are looked up"),
         }
