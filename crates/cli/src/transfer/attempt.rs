@@ -3,7 +3,7 @@
 use super::Request;
 use super::ends::{LocalSink, LocalSource, Shape, check_apart, open_source};
 use super::far::{Far, Use};
-use super::of_store;
+use super::{of_store, stopped};
 use super::route::Route;
 use super::witness::Witness;
 use crate::exit::{Error, Result, error};
@@ -124,12 +124,8 @@ impl Attempt<'_> {
             memory_bytes: self.request.memory_bytes,
             interrupt: self.interrupt,
         });
-        connected.map_err(|mut e| {
-            if self.interrupt.is_set() && e.exit == Exit::Interrupted {
-                e.exit = self.interrupt.exit();
-            }
-            e
-        })
+        // Ctrl-C ends ssh too, which then gives a reason of its own.
+        connected.map_err(|e| if self.interrupt.is_set() { stopped(self.interrupt) } else { e })
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {

@@ -5,7 +5,7 @@
 
 use super::far::{Far, far_path, tell};
 use super::route::{Route, book};
-use super::{Ended, Request, Way, command_line, run_on};
+use super::{Ended, Request, Way, run_on, stopped};
 use crate::args;
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
@@ -108,8 +108,7 @@ impl TwoHosts {
             line: &output::line,
         });
         if interrupt.is_set() {
-            let hint = format!("to go on, give the same command again: {}", command_line());
-            return Err(error(interrupt.exit(), "stopped; what was verified is kept", hint));
+            return Err(stopped(&interrupt));
         }
         ended
     }

@@ -265,8 +265,7 @@ impl Run<'_> {
             let why = if self.attempt.route.has_pipe(self.request) {
                 error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
             } else {
-                let hint = format!("to go on, give the same command again: {}", command_line());
-                error(self.attempt.interrupt.exit(), "stopped; what was verified is kept", hint)
+                stopped(self.attempt.interrupt)
             };
             return Some(why);
         }
@@ -362,8 +361,14 @@ fn pause(failures: u32) -> Duration {
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
 }
 
+/// The user asked to stop, and can go on later.
+pub fn stopped(interrupt: &Interrupt) -> Error {
+    let hint = format!("to go on, give the same command again: {}", command_line());
+    error(interrupt.exit(), "stopped; what was verified is kept", hint)
+}
+
 /// The command as the user gave it, quoted for a shell.
-pub fn command_line() -> String {
+fn command_line() -> String {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=,@%+[]".contains(b);
     let quoted = std::env::args_os().map(|word| {
         let word = output::shown(word);

@@ -117,14 +117,15 @@ fn server_config(bed: &Bed, port: u16) -> String {
 /// The server, which as root wants a directory below /run that the machine may not have: then it gets a /run of its own.
 fn isolated(server: &str, bed: &Bed) -> Command {
     let config = bed.path("sshd_config");
+    // It ends with the test's thread, also when that is killed.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
     if !crate::bed::is_root() || Path::new("/run/sshd").is_dir() {
-        let mut command = Command::new(server);
-        command.args(["-D", "-f"]).arg(config);
+        command.arg(server).args(["-D", "-f"]).arg(config);
         return command;
     }
     let script = "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec \"$1\" -D -f \"$2\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script, "sh", server]).arg(config);
+    command.args(["unshare", "-m", "sh", "-c", script, "sh", server]).arg(config);
     command
 }
 

@@ -274,7 +274,7 @@ impl Words {
             let mut errors = BufReader::new(errors);
             let mut line = Vec::new();
             while (&mut errors).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).unwrap_or(0) > 0 {
-                let shown = Escaped(line.trim_ascii_end()).to_string();
+                let shown = harmless(&String::from_utf8_lossy(line.trim_ascii_end()));
                 line.clear();
                 tell(&shown);
                 let mut kept = for_thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,6 +298,14 @@ impl Words {
     fn kept(&self) -> Vec<String> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Another host's words so that they cannot control a terminal.
+pub fn harmless(text: &str) -> String {
+    let is_bidi_mark =
+        |c: char| matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: char| if c != '\t' && (c.is_control() || is_bidi_mark(c)) { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(harmless).collect()
 }
 
 /// An ssh process that ended without a greeting, by its code and what it said.
@@ -418,6 +426,12 @@ mod tests {
         let error = Remote::start(&options, &target, None, Arc::new(|_: &str| {}), &|| false).err().unwrap();
         assert_eq!(error.exit, Exit::Usage);
         assert!(started("exit 127").err().unwrap().message.contains("there is no thalweg on far"));
+    }
+
+    #[test]
+    fn what_the_other_host_says_cannot_control_a_terminal() {
+        assert_eq!(harmless("a\tb\\ \u{e9}"), "a\tb\\ \u{e9}");
+        assert_eq!(harmless("\u{1b}[2J\u{202e}x\u{9b}"), "\u{fffd}[2J\u{fffd}x\u{fffd}");
     }
 
     #[test]

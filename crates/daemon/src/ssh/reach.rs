@@ -7,7 +7,7 @@
 //! carried is encrypted from end to end all the same.
 
 use super::command::{SshOptions, Target};
-use super::launch::{Remote, Tell};
+use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
 use crate::endpoints::Endpoint;
@@ -194,7 +194,7 @@ pub fn copy_between(between: Between<'_>) -> Result<Exit> {
     sender.say(&Peer { addresses, pin: PinText(pin) })?;
     loop {
         match sender.hear(to.interrupted)? {
-            Some(News::Line(text)) if !line(&text) => return Ok(Exit::BrokenPipe),
+            Some(News::Line(text)) if !line(&harmless(&text)) => return Ok(Exit::BrokenPipe),
             Some(News::Line(_)) => {}
             Some(News::Ended(exit)) => return Ok(exit_of(exit)),
             None => {
