@@ -4,7 +4,8 @@
 //! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
 //! revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers and `sandbox` the rest of the
 //! file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps the known endpoints, `connect`
-//! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
+//! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
+//! lasts for one session.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -36,6 +37,7 @@ mod host;
 mod privileges;
 mod sandbox;
 mod serve;
+pub mod ssh;
 
 pub use connect::{ConnectOptions, connect};
 pub use endpoints::{Endpoint, EndpointBook};

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod serve;
+mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;

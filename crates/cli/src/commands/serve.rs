@@ -2,6 +2,7 @@
 //!
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
+use super::stdio;
 use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
@@ -30,8 +31,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
     /// The directory that clients see; nothing outside it can be reached
-    #[arg(long, value_name = "DIR", env = "THALWEG_ROOT")]
-    root: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "stdio", env = "THALWEG_ROOT")]
+    root: Option<PathBuf>,
     /// What the endpoint calls itself [default: the host's name]
     #[arg(long, env = "THALWEG_NAME")]
     name: Option<String>,
@@ -59,9 +60,13 @@ pub struct Args {
     /// As root, read and write what any user owns; without it, root may do here what an ordinary user may
     #[arg(long = "super", env = "THALWEG_SUPER")]
     is_super: bool,
+    /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag
+    #[arg(long, hide = true, env = "THALWEG_STDIO")]
+    pub stdio: bool,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    let Some(root) = args.root.filter(|_| !args.stdio) else { return stdio::run() };
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
@@ -72,7 +77,7 @@ pub fn run(args: Args) -> Result<Exit> {
         memory_bytes: args.memory,
         confine: !args.no_landlock,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
-        ..ServeOptions::new(args.listen, args.root, paths.state)
+        ..ServeOptions::new(args.listen, root, paths.state)
     };
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;

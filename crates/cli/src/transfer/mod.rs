@@ -1,11 +1,14 @@
 //! Carries out one copy, whatever its ends: finds the way, opens the ends, tries again when the connection is lost,
 //! and tells what came of it.
 //!
-//! `route` decides which way bytes go, `ends` opens what is on this host, `attempt` runs the mover once, `witness` keeps
+//! `route` decides which way bytes go, `far` reaches the other side, `between` has two far hosts copy, `ends` opens what is
+//! on this host, `attempt` runs the mover once, `witness` keeps
 //! what failed and what was delivered.
 //! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
 
 mod route;
+mod far;
+pub mod between;
 mod ends;
 mod attempt;
 mod witness;
@@ -16,10 +19,12 @@ use crate::output::json::{Events, Start};
 use crate::output::progress::{self, Mode};
 use crate::output::{self, duration};
 use attempt::Attempt;
+pub use far::Ssh;
 use model::progress::Bottleneck;
 use model::quantity::Rate;
-use model::{Exit, Failure, Location, TransferOptions};
+use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::{Ending, Progress, Report};
+use net::Identity;
 use route::Route;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -45,6 +50,7 @@ pub struct Request {
     pub retries: u32,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
+    pub ssh: Ssh,
 }
 
 impl Request {
@@ -153,6 +159,25 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
         _ => Some(paths?.identity()?),
     };
     let job = route.job_id(request, identity.as_ref());
+    run_on(Way { route, identity, job }, request, started, interrupt, events)
+}
+
+/// Which way a request takes, as whom, and what the job is called.
+pub struct Way {
+    route: Route,
+    identity: Option<Identity>,
+    job: JobId,
+}
+
+/// Runs the request on a way that was found already.
+pub fn run_on(
+    way: Way,
+    request: &Request,
+    started: Instant,
+    interrupt: &Interrupt,
+    events: Option<Arc<Events>>,
+) -> Result<Ended> {
+    let Way { route, identity, job } = way;
     let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
     if let Some(events) = &events {
         let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
@@ -251,8 +276,7 @@ impl Run<'_> {
             let why = if self.attempt.route.has_pipe(self.request) {
                 error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
             } else {
-                let hint = format!("to go on, give the same command again: {}", command_line());
-                error(self.attempt.interrupt.exit(), "stopped; what was verified is kept", hint)
+                stopped(self.attempt.interrupt)
             };
             return Some(why);
         }
@@ -348,6 +372,12 @@ fn pause(failures: u32) -> Duration {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+/// The user asked to stop, and can go on later.
+pub fn stopped(interrupt: &Interrupt) -> Error {
+    let hint = format!("to go on, give the same command again: {}", command_line());
+    error(interrupt.exit(), "stopped; what was verified is kept", hint)
 }
 
 /// The command as the user gave it, quoted for a shell.

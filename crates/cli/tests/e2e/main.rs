@@ -14,6 +14,8 @@ mod laboratories;
 mod streams;
 mod loads;
 mod endpoints;
+mod ssh;
+mod sshd;
 mod tickets;
 mod secrets;
 mod demonstrations;
