@@ -5,6 +5,8 @@
 //! - `file`: one delivered file of 64 MiB or more: `path`, `bytes`, `digest` (`ALGORITHM:HEX`).
 //! - `failure`: one file that was not delivered: `path`, `kind`, `message`.
 //! - `job`: the end: `outcome`, `reason`, `files`, `skipped`, `failed`, `bytes`, `seconds`.
+//! - `change`: directories made, objects removed or renamed by command, without `job` and `direction`: `action`, `paths`
+//!   (how many), `first` (one of them), `files`, `directories`, `failed`, `refused`.
 //! - `lost`: `lines` that could not be written before this one.
 //!
 //! Paths are escaped as in `model::name::Escaped`.

@@ -108,7 +108,8 @@ impl Route {
     }
 }
 
-fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
+/// The endpoint that a remote location names.
+pub fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
     let book = EndpointBook::new(paths.map_err(Clone::clone)?.endpoints());
     match location {
         Location::Named { name, .. } if book.has(name) => book.get(name),
