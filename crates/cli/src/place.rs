@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
+/// PATH_MAX, and what the protocol allows.
+const PATH_BYTES_MAX: usize = 4096;
 /// Their bytes.
 const PATH_BYTES_AT_ONCE: usize = 128 << 10;
 
@@ -86,6 +88,9 @@ impl Places {
             return Err(usage(format!("{location} has no files"), "name a path, or NAME:PATH at an endpoint"));
         }
         let path = location.path().to_vec();
+        if path.len() > PATH_BYTES_MAX {
+            return Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"));
+        }
         if !location.is_remote() {
             return Ok(Place { side: Side::Here, path, prefix: String::new() });
         }

@@ -13,6 +13,8 @@ use model::quantity::{ByteCount, Rate};
 use serde_json::json;
 use std::cmp::Ordering;
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
@@ -21,7 +23,7 @@ const AHEAD_MAX: usize = 4096;
 
 /// Compare two files or trees, wherever they are: names, sizes and digests
 ///
-/// A and B are compared with each other, whatever they are called; a slash behind them means nothing. Both sides read and
+/// A and B are compared with each other, whatever they are called, with or without a slash behind them. Both sides read and
 /// digest their own files at the same time. Prints a line for each path that is missing in B, extra in B, or differs. The exit
 /// code is 0 if nothing does, 1 if something does, 23 if something could not be read.
 #[derive(clap::Args, Debug)]
@@ -60,7 +62,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
     let places = Places::new()?;
-    let sides = [places.open(&args.first)?, places.open(&args.second)?].map(bare);
+    let sides = [places.open(&args.first)?, places.open(&args.second)?];
     let digest = (!args.size_only).then_some(args.digest);
     let question = |place: &Place| Question::List { paths: place.paths(), levels: ALL_LEVELS, digest };
     let mut comparison = Comparison::new(&args, &sides);
@@ -70,9 +72,14 @@ pub fn run(args: Args) -> Result<Exit> {
             let (sender, receiver) = sync_channel(AHEAD_MAX);
             let (places, question) = (&places, question(place));
             streams.push(receiver);
-            threads.push(
-                scope.spawn(move || place.ask(&question, &places.interrupt, &mut |record| sender.send(record).is_ok())),
-            );
+            let is_broken = comparison.is_broken.clone();
+            threads.push(scope.spawn(move || {
+                let answer = place.ask(&question, &places.interrupt, &mut |record| sender.send(record).is_ok());
+                let answered = answer.and_then(|answer| answer.finished());
+                // Said before the list ends, so that its end is not taken for that of the tree.
+                is_broken.fetch_or(answered.is_err(), Relaxed);
+                answered
+            }));
         }
         let second = streams.pop().expect("one for each side");
         let first = streams.pop().expect("one for each side");
@@ -82,19 +89,12 @@ pub fn run(args: Args) -> Result<Exit> {
     comparison.lines.flush();
     let mut stopped = Ok(());
     for answer in asked {
-        stopped = stopped.and(answer.and_then(|answer| answer.finished().map(drop)));
+        stopped = stopped.and(answer.map(drop));
     }
     let seconds = started.elapsed().as_secs_f64();
     let ended = stopped.and_then(|()| comparison.verdict());
     comparison.tell(&args, seconds, &ended);
     ended
-}
-
-/// Without slashes behind it, unless there is nothing else: the location itself is compared.
-fn bare(place: Place) -> Place {
-    let follows = place.path.ends_with(b"/");
-    // A link is compared with what it is compared with; `LINK/` with the directory behind it.
-    if follows { place } else { place.at(crate::place::without_slashes(&place.path).to_vec()) }
 }
 
 /// One side's list, as far as it was read.
@@ -110,6 +110,8 @@ struct Comparison<'a> {
     places: &'a [Place; 2],
     lines: Lines,
     failures: Failures,
+    /// A list ended before its tree did.
+    is_broken: Arc<AtomicBool>,
     equal: u64,
     bytes: u64,
     missing: u64,
@@ -124,6 +126,7 @@ impl<'a> Comparison<'a> {
             places,
             lines: Lines::new(),
             failures: Failures::default(),
+            is_broken: Arc::default(),
             equal: 0,
             bytes: 0,
             missing: 0,
@@ -160,7 +163,7 @@ impl<'a> Comparison<'a> {
     /// Reads a side's next object; failures are told on the way. False when what was named cannot be read at all.
     fn advance(&mut self, side: &mut Side, which: usize) -> bool {
         while side.next.is_none() {
-            let Ok(record) = side.records.recv() else { return true };
+            let Ok(record) = side.records.recv() else { return !self.is_broken.load(Relaxed) };
             if !self.failures.note(&self.places[which], &record) {
                 side.next = Some(record);
                 continue;
@@ -250,7 +253,8 @@ impl<'a> Comparison<'a> {
             self.lines.json(&list::done(line));
             return self.lines.flush();
         }
-        if args.quiet {
+        let is_compared = ended.as_ref().map_or_else(|e| matches!(e.exit, Exit::Failed | Exit::Partial), |_| true);
+        if args.quiet || !is_compared {
             return;
         }
         let files = counted(self.equal, "file is", "files are");

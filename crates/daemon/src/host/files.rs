@@ -30,6 +30,7 @@ impl EndpointHost {
         let root = self.root.as_fd();
         match how {
             How::Look => asked.target(root, names_contents(path)),
+            How::Take if path.ends_with(b"/") => asked.target(root, false).and_then(Target::not_a_link),
             How::Take => asked.target(root, false),
             How::Make { with_parents } => asked.new_target(root, with_parents),
         }

@@ -20,6 +20,9 @@ impl Reach for Here {
                 let target = Target::local(path, path.ends_with(b"/")).map_err(failed("open"))?;
                 Ok(Target { hides_staging: true, ..target })
             }
+            How::Take if bare.len() < path.len() => {
+                Target::local(bare, false).and_then(Target::not_a_link).map_err(failed("open"))
+            }
             How::Take => Target::local(bare, false).map_err(failed("open")),
             How::Make { with_parents } => {
                 let parent = Path::new(OsStr::from_bytes(bare)).parent();

@@ -59,6 +59,14 @@ impl Target {
         Ok(Target { directory: Arc::new(directory), name, is_root: names.is_empty(), hides_staging: true })
     }
 
+    /// Refuses a link: the path had a slash behind it, and who wrote that did not mean the link.
+    pub fn not_a_link(self) -> io::Result<Target> {
+        match self.status() {
+            Ok(status) if FileType::from_raw_mode(status.st_mode).is_symlink() => Err(Errno::NOTDIR.into()),
+            _ => Ok(self),
+        }
+    }
+
     /// The object's status; a link's own.
     pub fn status(&self) -> std::result::Result<Stat, Errno> {
         match &self.name {

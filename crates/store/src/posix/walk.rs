@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
 const LIST_BUFFER_BYTES: usize = 64 << 10;
@@ -167,7 +168,7 @@ impl Walk<'_> {
         let names = match Names::read(open.as_fd(), self.hides_staging) {
             Ok(names) if names.is_complete => names,
             Ok(_) => {
-                let why = "it has more names than can be sorted";
+                let why = "it has more names than can be sorted at once here";
                 self.failed(Error::of_kind(FailureKind::Other, "read directory", b"", why));
                 return self.leave(path_bytes);
             }
@@ -332,8 +333,16 @@ fn look(directory: BorrowedFd<'_>, names: &Names, from: usize) -> Vec<std::resul
     })
 }
 
+/// Names that all walks of this process hold, in steps of `HELD_STEP_BYTES`: many clients that list huge directories at once
+/// are told so instead of being served.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+const HELD_BYTES_MAX: usize = 256 << 20;
+const HELD_STEP_BYTES: usize = 1 << 20;
+
 /// The names of one directory, sorted by their bytes, in one piece of memory.
 pub struct Names {
+    /// Its part of `HELD_BYTES`.
+    held_bytes: usize,
     bytes: Vec<u8>,
     /// Start and length in `bytes`, and what the directory says it is.
     spans: Vec<(u32, u8, FileType)>,
@@ -348,7 +357,7 @@ impl Names {
         let listing = openat(directory, c".", flags, Mode::empty())?;
         let mut buffer = vec![MaybeUninit::uninit(); LIST_BUFFER_BYTES];
         let mut raw = RawDir::new(&listing, &mut buffer);
-        let mut names = Names { bytes: Vec::new(), spans: Vec::new(), is_complete: true };
+        let mut names = Names { held_bytes: 0, bytes: Vec::new(), spans: Vec::new(), is_complete: true };
         while let Some(found) = raw.next() {
             let found = found?;
             let bytes = found.file_name().to_bytes();
@@ -357,8 +366,7 @@ impl Names {
             if is_hidden || Name::new(bytes).is_err() {
                 continue;
             }
-            if names.bytes.len() + bytes.len() + names.spans.len() * size_of::<(u32, u8, FileType)>() > NAMES_BYTES_MAX
-            {
+            if !names.make_room(bytes.len()) {
                 names.is_complete = false;
                 break;
             }
@@ -369,6 +377,23 @@ impl Names {
         let name = |span: &(u32, u8, FileType)| &bytes[span.0 as usize..span.0 as usize + usize::from(span.1)];
         spans.sort_unstable_by(|a, b| name(a).cmp(name(b)));
         Ok(names)
+    }
+
+    /// Whether one more name of so many bytes may be held.
+    fn make_room(&mut self, name_bytes: usize) -> bool {
+        let needed = self.bytes.len() + name_bytes + (self.spans.len() + 1) * size_of::<(u32, u8, FileType)>();
+        if needed > NAMES_BYTES_MAX {
+            return false;
+        }
+        // What fits the first step is the price of being asked at all.
+        if needed > self.held_bytes + HELD_STEP_BYTES {
+            if HELD_BYTES.fetch_add(HELD_STEP_BYTES, Relaxed) >= HELD_BYTES_MAX {
+                HELD_BYTES.fetch_sub(HELD_STEP_BYTES, Relaxed);
+                return false;
+            }
+            self.held_bytes += HELD_STEP_BYTES;
+        }
+        true
     }
 
     pub fn len(&self) -> usize {
@@ -388,6 +413,12 @@ impl Names {
     /// What the directory says the object is; `Unknown` where its file system does not say.
     pub fn file_type(&self, index: usize) -> FileType {
         self.spans[index].2
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        HELD_BYTES.fetch_sub(self.held_bytes, Relaxed);
     }
 }
 
