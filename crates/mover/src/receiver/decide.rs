@@ -9,6 +9,7 @@ use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;
+use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::mutant;
 use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
@@ -105,7 +106,8 @@ struct Decide<'a> {
 /// What is decided of a batch.
 #[derive(Default)]
 struct Answer {
-    objects: Vec<Option<Expected>>,
+    described: usize,
+    objects: Vec<(u32, Expected)>,
     large: Vec<(u64, Arc<Large>)>,
     wanted: Vec<u64>,
     extents: Vec<ExtentRecord>,
@@ -134,7 +136,8 @@ impl Decide<'_> {
                     None
                 }
             };
-            answer.objects.push(expected);
+            answer.objects.extend(expected.map(|expected| (answer.described as u32, expected)));
+            answer.described += 1;
         }
         self.check_room();
         self.send(first, answer);
@@ -145,7 +148,8 @@ impl Decide<'_> {
     fn send(&self, first: u64, mut answer: Answer) {
         let job = self.job;
         // Large objects need to know the batch they are part of; it is complete only now.
-        let listed = Arc::new(Listed { first, objects: answer.objects });
+        answer.objects.shrink_to_fit();
+        let listed = Arc::new(Listed { first, described: answer.described, objects: answer.objects });
         for (id, large) in &answer.large {
             large.belongs_to(listed.clone(), (id - first) as usize);
         }
@@ -178,7 +182,11 @@ impl Decide<'_> {
             if let Err(e) = self.rename(&mut entry) {
                 return self.failed(entry, e.kind, e.message(), answer);
             }
-            if entry.id.0 < REPLACEMENT_FIRST && !self.top_names.insert(entry.name.clone()) {
+            let is_known = self.top_names.contains(&entry.name);
+            if self.top_names.len() < TOP_NAMES_MAX && entry.id.0 < REPLACEMENT_FIRST {
+                self.top_names.insert(entry.name.clone());
+            }
+            if is_known && entry.id.0 < REPLACEMENT_FIRST {
                 let why = "two sources have this name at the destination";
                 return self.failed(entry, FailureKind::Duplicate, why.to_owned(), answer);
             }
@@ -228,6 +236,8 @@ impl Decide<'_> {
     }
 
     fn directory_failed(&self, failure: Failure) {
+        // Counted among the files, which failures are of.
+        count(&self.job.progress.counters.files_listed, 1);
         self.job.count_failure(failure.kind);
         if let Some(observer) = &self.job.observer {
             observer.failed(&failure);
