@@ -18,7 +18,7 @@ use mover::session::Grant;
 use serde_json::{Map, json};
 use std::os::fd::AsFd;
 use store::posix::target::Target;
-use tracing::info;
+use tracing::{debug, info};
 use wire::Refusal;
 use wire::handshake::Direction;
 
@@ -61,10 +61,10 @@ impl EndpointHost {
             Err(refusal) => (Tally::default(), &refusal.text[..]),
         };
         let (files, directories, failed) = (tally.files, tally.directories, tally.failed);
-        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "question answered");
         if question.access() == Access::Look {
-            return;
+            return debug!(client, pin = %grant.pin, action, files, directories, failed, refused, "files looked at");
         }
+        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
         let paths = question.paths();
         let first = paths.first().map(|path| path_text(path));
         let line = json!({"client": client, "pin": grant.pin.to_string(), "action": action, "paths": paths.len(),

@@ -8,7 +8,7 @@ use simd_adler32::Adler32;
 
 /// One part of a file, or all of it.
 pub enum PartHasher {
-    Chunk(ChunkHasher),
+    Chunk(Box<ChunkHasher>),
     Sha256(Context),
     Md5(Md5),
     Adler32(Adler32),
@@ -24,7 +24,7 @@ pub enum PartDigest {
 impl PartHasher {
     pub fn new(algorithm: SumAlgorithm, start: u64) -> PartHasher {
         match (algorithm.in_chunks(), algorithm) {
-            (Some(chunks), _) => PartHasher::Chunk(ChunkHasher::new(chunks, start)),
+            (Some(chunks), _) => PartHasher::Chunk(Box::new(ChunkHasher::new(chunks, start))),
             (None, SumAlgorithm::Md5) => PartHasher::Md5(Md5::new()),
             (None, SumAlgorithm::Adler32) => PartHasher::Adler32(Adler32::new()),
             (None, _) => PartHasher::Sha256(Context::new(&SHA256)),

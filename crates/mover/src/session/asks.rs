@@ -71,6 +71,10 @@ impl Asks {
         }
     }
 
+    fn forget(&self, number: u32) {
+        self.open.lock().unwrap().remove(&number);
+    }
+
     fn find(&self, number: u32) -> Option<Arc<Asked>> {
         self.open.lock().unwrap().get(&number).cloned()
     }
@@ -109,10 +113,13 @@ impl Server {
     pub(super) fn ask(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, ask: Ask) {
         let number = ask.number;
         let begun = self.check_ask(session, ask).and_then(|asked| {
-            let (server, session, grant) = (self.clone(), session.clone(), grant.clone());
-            let run = move || server.run_ask(&session, &grant, number, &asked);
+            let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
+            let run = move || server.run_ask(&of_thread, &grant, number, &asked);
             let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
-            spawned.map(drop).map_err(|_| Refusal::new(CloseCode::Busy, "the endpoint has no thread to spare"))
+            spawned.map(drop).map_err(|_| {
+                session.asks.forget(number);
+                Refusal::new(CloseCode::Busy, "the endpoint has no thread to spare")
+            })
         });
         if let Err(refusal) = begun {
             let _ = session.control.send(message::encode(answered_of(number, &Err(refusal))));
@@ -145,14 +152,31 @@ impl Server {
     }
 
     fn run_ask(&self, session: &Session, grant: &Grant, number: u32, asked: &Asked) {
+        let place = Place { session, number };
         let reach = HostReach { host: &*self.host, grant };
         let mut parts = Parts { session, number, asked, records: Vec::new(), bytes: 0, sent: 0, last: Instant::now() };
         let answered = answer(&asked.question, &reach, &|| asked.is_stopped(), &mut |record| parts.add(record));
         parts.flush();
         let answered = asked.refused.get().cloned().map_or(answered, Err);
-        session.asks.open.lock().unwrap().remove(&number);
+        drop(place);
         self.host.answered(grant, &asked.question, &answered);
         let _ = session.control.send(message::encode(answered_of(number, &answered)));
+    }
+}
+
+/// A question's place among the open ones. It is given back also when its thread panics, and then the client is told.
+struct Place<'a> {
+    session: &'a Session,
+    number: u32,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.session.asks.forget(self.number);
+        if std::thread::panicking() {
+            let refusal = Refusal::new(CloseCode::Internal, "a thread of the endpoint failed; this is a bug");
+            let _ = self.session.control.send(message::encode(answered_of(self.number, &Err(refusal))));
+        }
     }
 }
 

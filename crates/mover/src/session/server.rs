@@ -248,25 +248,7 @@ impl Server {
         let mut reader = FrameReader::new();
         reader.authenticated();
         let entered = Entered { server: self, session: &session };
-        let outcome = run_control(&session, stream, reader, &mut |message| match message {
-            Message::Open(open) => {
-                self.open_job(&session, &grant, open);
-                Ok(())
-            }
-            Message::Ask(ask) => {
-                self.ask(&session, &grant, ask);
-                Ok(())
-            }
-            Message::Proceed(proceed) => {
-                session.asks.proceed(proceed);
-                Ok(())
-            }
-            Message::Stop(stop) => {
-                session.asks.stop(stop.number);
-                Ok(())
-            }
-            _ => Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
-        });
+        let outcome = run_control(&session, stream, reader, &mut |message| self.begin(&session, &grant, message));
         drop(entered);
         let (ending, result) = match outcome {
             ControlOutcome::Closed(refusal) if refusal.code == CloseCode::Done => {
@@ -280,6 +262,18 @@ impl Server {
         };
         session.end_jobs(&ending);
         result
+    }
+
+    /// What a client asks for: a job, or an answer.
+    fn begin(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, message: Message) -> Result<(), Refusal> {
+        match message {
+            Message::Open(open) => self.open_job(session, grant, open),
+            Message::Ask(ask) => self.ask(session, grant, ask),
+            Message::Proceed(proceed) => session.asks.proceed(proceed),
+            Message::Stop(stop) => session.asks.stop(stop.number),
+            _ => return Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
+        }
+        Ok(())
     }
 
     fn greet(&self, hello: &Hello, peer: Pin) -> Result<(SessionId, Grant, u32, u64), Refusal> {

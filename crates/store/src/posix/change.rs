@@ -76,7 +76,7 @@ pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: 
     }
     let flags = match found.is_directory() {
         true if !may_be_directory => {
-            return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory"));
+            return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory; -r removes it whole"));
         }
         true => AtFlags::REMOVEDIR,
         false => AtFlags::empty(),

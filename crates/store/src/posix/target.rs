@@ -125,7 +125,7 @@ pub fn status_of(directory: BorrowedFd<'_>, name: Option<&Name>, status: &Stat) 
         allocated_bytes: (status.st_blocks as u64).saturating_mul(BLOCK_BYTES),
         owner: status.st_uid,
         group: status.st_gid,
-        links: status.st_nlink as u64,
+        links: status.st_nlink as _,
         inode: generation.inode,
         device: generation.device,
         modified: generation.modified,
