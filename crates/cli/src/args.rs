@@ -8,7 +8,7 @@ pub mod ssh;
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{cp, endpoint, serve, sum, ticket};
+use crate::commands::{cat, check, cp, du, endpoint, ls, mkdir, mv, rm, serve, stat, sum, ticket, tree};
 use crate::exit::{Result, usage};
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -39,6 +39,15 @@ pub enum Command {
     Endpoint(endpoint::Args),
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
+    Mv(mv::Args),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Du(du::Args),
+    Stat(stat::Args),
+    Cat(cat::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Check(check::Args),
     Sum(sum::Args),
     #[cfg(feature = "bench")]
     Gen(generate::Args),

@@ -2,12 +2,14 @@
 //! of result it was.
 //!
 //! `args` is what can be asked; `commands` has a file for each command; `transfer` carries out a copy, whatever its ends;
+//! `place` opens what is looked at or changed;
 //! `output` is everything a person or a program reads; `exit` and `interrupt` are the two ways to end.
 //! Not here: the data path (`mover`), endpoints and identities (`daemon`), what limits a rate (`plan`).
 
 mod args;
 mod commands;
 mod transfer;
+mod place;
 mod output;
 mod interrupt;
 mod logs;

@@ -6,6 +6,8 @@
 //! - `failure`: one file that was not delivered: `path`, `kind`, `message`.
 //! - `failures`: `left_out`, how many more were not delivered and have no line, where a job has very many.
 //! - `job`: the end: `outcome`, `reason`, `files`, `skipped`, `failed`, `bytes`, `seconds`.
+//! - `change`: directories made, objects removed or renamed by command, without `job` and `direction`: `action`, `paths`
+//!   (how many), `first` (one of them), `files`, `directories`, `failed`, `refused`.
 //! - `lost`: `lines` that could not be written before this one.
 //!
 //! Paths are escaped as in `model::name::Escaped`.

@@ -4,6 +4,7 @@
 
 pub mod human;
 pub mod json;
+pub mod list;
 pub mod progress;
 
 use crate::exit::{self, Error};

@@ -26,6 +26,7 @@ use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::{Ending, Progress, Report};
 use net::Identity;
 use route::Route;
+pub use route::endpoint;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +55,21 @@ pub struct Request {
 }
 
 impl Request {
+    /// With everything chosen by itself, and silent.
+    pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
+        Request {
+            sources,
+            destination,
+            options: TransferOptions::default(),
+            streams: None,
+            congestion: None,
+            memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            retries: 5,
+            manifest: None,
+            progress: Mode::None,
+        }
+    }
+
     fn synthetic(&self) -> Vec<&'static str> {
         let is_made = self.sources.iter().any(Location::is_synthetic).then_some("source");
         let is_forgotten = self.destination.is_synthetic().then_some("destination");

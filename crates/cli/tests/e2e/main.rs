@@ -4,6 +4,7 @@
 
 mod bed;
 mod copies;
+mod files;
 mod pipes;
 mod resumption;
 mod manifests;
