@@ -50,11 +50,16 @@ pub fn bound(source: &Path, new: &Tree, destination: &Path, staged: &[PathBuf], 
 
 /// Bytes of the chunks that a staged file of the same length has in common with the content.
 fn equal_bytes(content: &[u8], staged: &Path, chunk_bytes: u64) -> io::Result<u64> {
-    let status = fs::symlink_metadata(staged)?;
-    if !status.is_file() || status.len() != content.len() as u64 {
-        return Ok(0);
-    }
-    let file = File::open(staged)?;
+    // The side that was not killed may be clearing up.
+    let opened = match fs::symlink_metadata(staged) {
+        Ok(status) if status.is_file() && status.len() == content.len() as u64 => File::open(staged),
+        Ok(_) => return Ok(0),
+        Err(e) => Err(e),
+    };
+    let file = match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        opened => opened?,
+    };
     let (mut equal, mut at) = (0, 0);
     let mut there = vec![0; chunk_bytes as usize];
     for chunk in content.chunks(chunk_bytes as usize) {

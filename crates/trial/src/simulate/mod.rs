@@ -221,6 +221,15 @@ mod tests {
         assert!(tally.classes.len() >= 11, "{}", tally.text());
     }
 
+    /// A group's wait that failed also for the name of a new directory, and the next one that worked.
+    #[test]
+    fn seeds_that_once_failed_pass() {
+        for first in [1750, 3904] {
+            let tally = run(&Arguments { first, ..arguments(1) }).unwrap();
+            assert_eq!(tally.violated(), 0, "{}", tally.text());
+        }
+    }
+
     #[test]
     fn a_seed_runs_the_same_way_each_time() {
         let dir = tempfile::tempdir().unwrap();
