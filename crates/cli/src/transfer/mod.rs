@@ -67,6 +67,7 @@ impl Request {
             retries: 5,
             manifest: None,
             progress: Mode::None,
+            ssh: Ssh::default(),
         }
     }
 
