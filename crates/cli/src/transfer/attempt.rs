@@ -3,9 +3,9 @@
 use super::Request;
 use super::ends::{LocalSink, LocalSource, Shape, check_apart, open_source};
 use super::far::{Far, Use};
-use super::{of_store, stopped};
 use super::route::Route;
 use super::witness::Witness;
+use super::{of_store, stopped};
 use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::nobody_reads;

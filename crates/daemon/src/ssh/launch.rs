@@ -304,7 +304,8 @@ impl Words {
 pub fn harmless(text: &str) -> String {
     let is_bidi_mark =
         |c: char| matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let harmless = |c: char| if c != '\t' && (c.is_control() || is_bidi_mark(c)) { char::REPLACEMENT_CHARACTER } else { c };
+    let harmless =
+        |c: char| if c != '\t' && (c.is_control() || is_bidi_mark(c)) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(harmless).collect()
 }
 
