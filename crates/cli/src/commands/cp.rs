@@ -77,6 +77,17 @@ pub struct Args {
     /// How often to try again after a lost connection; counts anew after progress
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
     retries: u32,
+    /// Leave processors and disks to others: 1 to 19, the higher the more [default without a number: 10]
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(i32).range(1..=19),
+        env = "THALWEG_NICE"
+    )]
+    nice: Option<i32>,
     /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -110,6 +121,9 @@ pub fn run(args: Args) -> Result<Exit> {
         // A report that cannot be written is better known now than after hours.
         File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
     }
+    if let Some(nice) = args.nice {
+        give_way(nice)?;
+    }
     let interrupt = Interrupt::watch()?;
     let events = args.json.then(|| Arc::new(Events::default()));
     let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
@@ -136,6 +150,14 @@ pub fn run(args: Args) -> Result<Exit> {
         events.done(&ended);
     }
     Ok(ended.exit)
+}
+
+/// Before any thread: they inherit it. The kernel derives the disk's priority from it too.
+fn give_way(nice: i32) -> Result<()> {
+    let before = rustix::process::getpriority_process(None).unwrap_or(0);
+    // Whoever started us with less keeps it so: nobody but root could go back up.
+    let set = rustix::process::setpriority_process(None, nice.max(before));
+    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
 }
 
 fn request(args: &Args) -> Result<Request> {
