@@ -6,6 +6,7 @@ use super::stdio;
 use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
+use crate::notify::Notify;
 use crate::output;
 use daemon::{Paths, Privileges, ServeOptions, Served};
 use model::Exit;
@@ -79,6 +80,7 @@ pub fn run(args: Args) -> Result<Exit> {
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };
+    let notify = Notify::from_env();
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;
     let interrupt = Interrupt::watch()?;
@@ -88,6 +90,11 @@ pub fn run(args: Args) -> Result<Exit> {
         None => ready.push_str(", no ticket (give --ticket-file to enrol clients)"),
     }
     output::line(&ready);
+    let watch = notify.ready(&ready, &interrupt, DRAIN_PATIENCE);
     served.run_until(interrupt.flag(), DRAIN_PATIENCE)?;
+    if let Some(watch) = watch.filter(|_| interrupt.is_set()) {
+        // It has only to say so; a failure of its own is none of the endpoint's.
+        let _ = watch.join();
+    }
     Ok(Exit::Done)
 }

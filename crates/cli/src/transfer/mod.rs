@@ -2,8 +2,8 @@
 //! and tells what came of it.
 //!
 //! `route` decides which way bytes go, `far` reaches the other side, `between` has two far hosts copy, `ends` opens what is
-//! on this host, `attempt` runs the mover once, `witness` keeps
-//! what failed and what was delivered.
+//! on this host, `attempt` runs the mover once, `witness` keeps what failed and what was delivered, `presence` lets other
+//! processes see it.
 //! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
 
 mod route;
@@ -12,6 +12,7 @@ pub mod between;
 mod ends;
 mod attempt;
 mod witness;
+pub mod presence;
 
 use crate::exit::{self, Error, Result, error};
 use crate::interrupt::Interrupt;
@@ -25,6 +26,7 @@ use model::quantity::Rate;
 use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::{Ending, Progress, Report};
 use net::Identity;
+use presence::{Presence, Subject};
 use route::Route;
 pub use route::endpoint;
 use serde::Serialize;
@@ -173,7 +175,7 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
     let route = Route::find(request, paths.as_ref())?;
     let identity = match &route {
         Route::Local => None,
-        _ => Some(paths?.identity()?),
+        _ => Some(paths.as_ref().map_err(Clone::clone)?.identity()?),
     };
     let job = route.job_id(request, identity.as_ref());
     run_on(Way { route, identity, job }, request, started, interrupt, events)
@@ -196,14 +198,15 @@ pub fn run_on(
 ) -> Result<Ended> {
     let Way { route, identity, job } = way;
     let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
+    let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
+    let (destination, direction) = (request.destination.to_string(), route.direction());
+    let subject = Subject { command: "cp", direction, job, sources: sources.clone(), destination: destination.clone() };
+    let presence = Presence::start(&subject, daemon::Paths::from_env().as_ref().ok());
     if let Some(events) = &events {
-        let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
-        let destination = request.destination.to_string();
-        let direction = route.direction();
         events.start(&Start { command: "cp", direction, job, sources: &sources, destination: &destination });
     }
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
-    let mut run = Run { request, direction: route.direction(), attempt, events, sums: Sums::default(), started };
+    let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
     Ok(run.conclude(report, failed))
 }
@@ -213,6 +216,7 @@ struct Run<'a> {
     direction: Direction,
     attempt: Attempt<'a>,
     events: Option<Arc<Events>>,
+    presence: Presence,
     sums: Sums,
     started: Instant,
 }
@@ -271,6 +275,7 @@ impl Run<'_> {
     fn once(&mut self) -> (Result<Report>, bool) {
         self.sums.attempts += 1;
         let progress = Progress::new();
+        self.presence.show(self.sums.attempts, &progress, self.direction);
         let before_seconds = self.started.elapsed().as_secs_f64();
         let display =
             progress::Display::start(progress.clone(), self.direction, self.request.progress, self.events.clone());

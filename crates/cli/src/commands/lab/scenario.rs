@@ -39,10 +39,14 @@ pub struct Wanted {
 
 /// List the presets
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab presets")]
 pub struct Presets {}
 
 /// Draw a laboratory as an SVG picture
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab draw continent -o continent.svg")]
 pub struct Draw {
     #[command(flatten)]
     wanted: Wanted,
@@ -55,6 +59,8 @@ pub struct Draw {
 ///
 /// Two latency hosts per link stand between the sites and run the kernel's netem.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab emit continent -o scripts")]
 pub struct Emit {
     #[command(flatten)]
     wanted: Wanted,
