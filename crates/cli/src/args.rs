@@ -8,7 +8,9 @@ pub mod ssh;
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{cat, check, completions, config, cp, doctor, du, endpoint, ls, man, mkdir, mv, rm, serve, stat, sum};
+use crate::commands::{
+    cat, check, completions, config, cp, doctor, du, endpoint, ls, man, mkdir, mv, rm, serve, stat, sum,
+};
 use crate::commands::{ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;

@@ -142,7 +142,10 @@ pub fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<En
         Location::Named { name, .. } if book.has(name) => book.get(name),
         Location::Named { name, .. } => Err(error(
             Exit::Usage,
-            format!("no endpoint {} is known; over ssh there is `thalweg cp` only, in this version", output::shown(name)),
+            format!(
+                "no endpoint {} is known; over ssh there is `thalweg cp` only, in this version",
+                output::shown(name)
+            ),
             "add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
         )),
         Location::Address { address, .. } => book.find_by_address(address),
