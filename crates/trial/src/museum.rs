@@ -79,7 +79,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("trust-a-journal-alone", "a log whose data is gone is continued", Test("store", "large")),
     ("accept-torn-records", "a record of the extent log is taken without its checksum", Test("ledger", "extent_log")),
     ("skip-reread", "--verify reread reads nothing", FLIPS),
-    ("replace-what-appeared", "a name that another writer made meanwhile is replaced", Test("store", "")),
+    ("replace-what-appeared", "a name that another writer made meanwhile is replaced", Test("store", "appeared")),
     ("follow-links", "a directory that became a link is followed", Test("store", "")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
