@@ -6,6 +6,7 @@
 //! - Rights are looked at for every job, and again while it runs (I14): what a session was opened with decides nothing.
 //! - `null:` and `gen:COUNTxSIZE` reach no storage; whoever may write may also have what it sends forgotten.
 
+mod files;
 mod jobs;
 mod record;
 mod scope;
@@ -15,9 +16,11 @@ use crate::gate::Gate;
 use crate::history::History;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
+use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
 use model::{FailureKind, JobId, Pin, TransferOptions};
+use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
 use record::JobRecord;
@@ -29,6 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 use store::posix::facts::{STAGING_PREFIX, file_system};
+use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use wire::handshake::Direction;
@@ -200,6 +204,14 @@ impl Host for EndpointHost {
                 Ok(Opened::Send { source: Arc::new(source), is_single, observer: Some(observer) })
             }
         }
+    }
+
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+        self.reach_file(grant, path, how)
+    }
+
+    fn answered(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
+        self.record_answer(grant, question, answered);
     }
 
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {

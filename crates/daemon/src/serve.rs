@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::posix::beneath;
+use store::posix::{beneath, directories_max};
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -306,7 +306,8 @@ pub(crate) fn own_name(said: Option<&str>) -> Result<String> {
     Ok(if host.is_empty() { "endpoint".to_owned() } else { host })
 }
 
-/// Takes all descriptors that this process may have, and returns how many connections they are good for.
+/// Takes all descriptors that this process may have, and returns how many connections they are good for, beside
+/// the directories that jobs keep open.
 pub(crate) fn connections_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let mut current = limit.current;
@@ -317,5 +318,5 @@ pub(crate) fn connections_max() -> usize {
         }
     }
     let descriptors = current.map_or(usize::MAX, |c| usize::try_from(c).unwrap_or(usize::MAX));
-    (descriptors / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
+    ((descriptors - directories_max(descriptors)) / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
 }

@@ -81,6 +81,17 @@ pub struct Args {
     /// How often to try again after a lost connection; counts anew after progress
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
     retries: u32,
+    /// Leave processors and disks to others: 1 to 19, the higher the more [default without a number: 10]
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(i32).range(1..=19),
+        env = "THALWEG_NICE"
+    )]
+    nice: Option<i32>,
     /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -113,6 +124,9 @@ pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
     let sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?;
     let request = request(&args, sources, args::location(&args.destination)?)?;
+    if let Some(nice) = args.nice {
+        give_way(nice)?;
+    }
     if let Some(hosts) = TwoHosts::of(&request)? {
         return match hosts.run(&request, request.progress != Mode::None) {
             Err(error) if args.json => carry_out(&args, &request, |_, _| Err(error)),
@@ -140,18 +154,21 @@ fn carry_out(
     request: &Request,
     run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Ended>,
 ) -> Result<Exit> {
-    if let Some(file) = &args.report {
-        // A report that cannot be written is better known now than after hours.
-        File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
-    }
-    let interrupt = Interrupt::watch()?;
     let events = args.json.then(|| Arc::new(Events::default()));
-    let ended = match run(&interrupt, events.clone()) {
+    let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
+    // A report that cannot be written is better known now than after hours.
+    let created =
+        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
+    let is_created = created.is_ok();
+    let run = || run(&Interrupt::watch()?, events.clone());
+    let mut ended = match created.and_then(|()| run()) {
         Ok(ended) => ended,
         Err(error) => Ended::before_the_start(request, error),
     };
-    if let Some(file) = &args.report {
-        human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
+    if let Some(file) = args.report.as_ref().filter(|_| is_created)
+        && let Err(e) = human::write_report(file, &ended)
+    {
+        ended.add_error(report_error(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.
@@ -170,6 +187,14 @@ fn carry_out(
         events.done(&ended);
     }
     Ok(ended.exit)
+}
+
+/// Before any thread: they inherit it. The kernel derives the disk's priority from it too.
+fn give_way(nice: i32) -> Result<()> {
+    let before = rustix::process::getpriority_process(None).unwrap_or(0);
+    // Whoever started us with less keeps it so: nobody but root could go back up.
+    let set = rustix::process::setpriority_process(None, nice.max(before));
+    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
 }
 
 fn request(args: &Args, sources: Vec<Location>, destination: Location) -> Result<Request> {

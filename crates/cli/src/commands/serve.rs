@@ -6,6 +6,7 @@ use super::stdio;
 use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
+use crate::notify::Notify;
 use crate::output;
 use daemon::{Paths, Privileges, ServeOptions, Served};
 use model::Exit;
@@ -14,15 +15,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long clients get to hear that the endpoint goes away.
+/// How long sessions that were told to end, and the record of their jobs, are waited for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run an endpoint: let others send to and fetch from a directory of this host
 ///
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
 /// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
-/// ticket new`. The first Ctrl-C or SIGTERM
-/// ends it in order, the second at once.
+/// ticket new`. The first Ctrl-C or SIGTERM tells the clients and ends their sessions, which they open again and continue
+/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
@@ -79,6 +80,7 @@ pub fn run(args: Args) -> Result<Exit> {
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };
+    let notify = Notify::from_env();
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;
     let interrupt = Interrupt::watch()?;
@@ -88,6 +90,11 @@ pub fn run(args: Args) -> Result<Exit> {
         None => ready.push_str(", no ticket (give --ticket-file to enrol clients)"),
     }
     output::line(&ready);
+    let watch = notify.ready(&ready, &interrupt, DRAIN_PATIENCE);
     served.run_until(interrupt.flag(), DRAIN_PATIENCE)?;
+    if let Some(watch) = watch.filter(|_| interrupt.is_set()) {
+        // It has only to say so; a failure of its own is none of the endpoint's.
+        let _ = watch.join();
+    }
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@
 
 pub mod human;
 pub mod json;
+pub mod list;
 pub mod progress;
 
 use crate::exit::{self, Error};
@@ -32,6 +33,12 @@ pub fn line(text: &str) -> bool {
     }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Data of several lines. False when nobody reads any more.
+pub fn text(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
 /// Set when the reader of standard output has gone away.

@@ -2,8 +2,8 @@
 //! and tells what came of it.
 //!
 //! `route` decides which way bytes go, `far` reaches the other side, `between` has two far hosts copy, `ends` opens what is
-//! on this host, `attempt` runs the mover once, `witness` keeps
-//! what failed and what was delivered.
+//! on this host, `attempt` runs the mover once, `witness` keeps what failed and what was delivered, `presence` lets other
+//! processes see it.
 //! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
 
 mod route;
@@ -12,6 +12,7 @@ pub mod between;
 mod ends;
 mod attempt;
 mod witness;
+pub mod presence;
 
 use crate::exit::{self, Error, Result, error};
 use crate::interrupt::Interrupt;
@@ -25,7 +26,9 @@ use model::quantity::Rate;
 use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::{Ending, Progress, Report};
 use net::Identity;
+use presence::{Presence, Subject};
 use route::Route;
+pub use route::endpoint;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +57,22 @@ pub struct Request {
 }
 
 impl Request {
+    /// With everything chosen by itself, and silent.
+    pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
+        Request {
+            sources,
+            destination,
+            options: TransferOptions::default(),
+            streams: None,
+            congestion: None,
+            memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            retries: 5,
+            manifest: None,
+            progress: Mode::None,
+            ssh: Ssh::default(),
+        }
+    }
+
     fn synthetic(&self) -> Vec<&'static str> {
         let is_made = self.sources.iter().any(Location::is_synthetic).then_some("source");
         let is_forgotten = self.destination.is_synthetic().then_some("destination");
@@ -134,6 +153,17 @@ impl Ended {
         }
     }
 
+    /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.
+    pub fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            None => {
+                self.exit = error.exit;
+                self.error = Some(error);
+            }
+        }
+    }
+
     pub fn rate(&self) -> Rate {
         Rate::over(self.bytes.saturating_sub(self.resumed_bytes), self.seconds)
     }
@@ -145,7 +175,7 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
     let route = Route::find(request, paths.as_ref())?;
     let identity = match &route {
         Route::Local => None,
-        _ => Some(paths?.identity()?),
+        _ => Some(paths.as_ref().map_err(Clone::clone)?.identity()?),
     };
     let job = route.job_id(request, identity.as_ref());
     run_on(Way { route, identity, job }, request, started, interrupt, events)
@@ -168,16 +198,17 @@ pub fn run_on(
 ) -> Result<Ended> {
     let Way { route, identity, job } = way;
     let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
+    let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
+    let (destination, direction) = (request.destination.to_string(), route.direction());
+    let subject = Subject { command: "cp", direction, job, sources: sources.clone(), destination: destination.clone() };
+    let presence = Presence::start(&subject, daemon::Paths::from_env().as_ref().ok());
     if let Some(events) = &events {
-        let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
-        let destination = request.destination.to_string();
-        let direction = route.direction();
         events.start(&Start { command: "cp", direction, job, sources: &sources, destination: &destination });
     }
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
-    let mut run = Run { request, direction: route.direction(), attempt, events, sums: Sums::default(), started };
+    let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
-    run.conclude(report, failed)
+    Ok(run.conclude(report, failed))
 }
 
 struct Run<'a> {
@@ -185,6 +216,7 @@ struct Run<'a> {
     direction: Direction,
     attempt: Attempt<'a>,
     events: Option<Arc<Events>>,
+    presence: Presence,
     sums: Sums,
     started: Instant,
 }
@@ -243,6 +275,7 @@ impl Run<'_> {
     fn once(&mut self) -> (Result<Report>, bool) {
         self.sums.attempts += 1;
         let progress = Progress::new();
+        self.presence.show(self.sums.attempts, &progress, self.direction);
         let before_seconds = self.started.elapsed().as_secs_f64();
         let display =
             progress::Display::start(progress.clone(), self.direction, self.request.progress, self.events.clone());
@@ -290,8 +323,8 @@ impl Run<'_> {
         output::note(&format!("{}; {again}", error.message));
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Result<Ended> {
-        let witnessed = self.attempt.witness.finish()?;
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        let witnessed = self.attempt.witness.finish();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
         let exit = match &failed {
             Some(error) => error.exit,
@@ -303,7 +336,7 @@ impl Run<'_> {
             None => nothing_moved(),
         };
         let here_before = counts.files_skipped.min(self.sums.files);
-        Ok(Ended {
+        let mut ended = Ended {
             direction: self.direction,
             options: self.request.options.clone(),
             destination: self.request.destination.to_string(),
@@ -324,7 +357,9 @@ impl Run<'_> {
             error,
             exit,
             report,
-        })
+        };
+        witnessed.manifest_error.into_iter().for_each(|error| ended.add_error(error));
+        ended
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bed;
 mod copies;
+mod files;
 mod pipes;
 mod resumption;
 mod manifests;
@@ -16,6 +17,9 @@ mod loads;
 mod endpoints;
 mod ssh;
 mod sshd;
+mod configurations;
+mod audits;
+mod presences;
 mod tickets;
 mod secrets;
 mod demonstrations;
