@@ -221,7 +221,7 @@ impl Host for EndpointHost {
 }
 
 /// The source that `gen:` names; it comes alone.
-fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
+pub(crate) fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
     match &open.paths[..] {
         [path] => match Generated::parse(path) {
             Some(Ok(spec)) => Ok(GeneratedSource::new(spec)),
@@ -247,23 +247,23 @@ fn names_of(path: &[u8]) -> Result<Vec<Name>, Refusal> {
 }
 
 /// The path can only mean a directory.
-fn names_contents(path: &[u8]) -> bool {
+pub(crate) fn names_contents(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
 }
 
-fn is_no_directory(e: &io::Error) -> bool {
+pub(crate) fn is_no_directory(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Asks the kernel, without trying. A kernel or file system that cannot say does not forbid.
-fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
     match accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Err(e),
         _ => Ok(()),
     }
 }
 
-fn refuse(path: &[u8], e: &io::Error) -> Refusal {
+pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     match e.kind() {
         io::ErrorKind::NotFound => Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory")),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -283,7 +283,7 @@ fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     }
 }
 
-fn forbidden(path: &[u8], why: &str) -> Refusal {
+pub(crate) fn forbidden(path: &[u8], why: &str) -> Refusal {
     Refusal::new(CloseCode::Forbidden, &with_path(path, why))
 }
 

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod serve;
+mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;
@@ -14,6 +15,11 @@ pub mod mkdir;
 pub mod rm;
 pub mod check;
 pub mod sum;
+pub mod top;
+pub mod doctor;
+pub mod config;
+pub mod completions;
+pub mod man;
 #[cfg(feature = "bench")]
 pub mod generate;
 #[cfg(feature = "bench")]
@@ -23,12 +29,12 @@ pub mod bench;
 #[cfg(feature = "lab")]
 pub mod lab;
 
-use crate::args::Command;
+use crate::args::{Cli, Command};
 use crate::exit::Result;
 use model::Exit;
 
-pub fn run(command: Command) -> Result<Exit> {
-    match command {
+pub fn run(cli: Cli) -> Result<Exit> {
+    match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
@@ -43,6 +49,11 @@ pub fn run(command: Command) -> Result<Exit> {
         Command::Rm(args) => rm::run(args),
         Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
+        Command::Config(args) => config::run(args, &cli.globals),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]

@@ -196,6 +196,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::SYNTHETIC != 0)
     }
 
+    /// How many abilities of this program the endpoint does not have.
+    pub fn features_lacking(&self) -> Result<u32, ConnectError> {
+        Ok((feature::ALL & !self.welcome()?.features).count_ones())
+    }
+
     /// Sends `source` to the endpoint and waits for the end.
     pub fn push(
         &self,

@@ -82,6 +82,18 @@ impl Job {
         }
     }
 
+    pub fn wait_for_end(&self) -> Ending {
+        let end = match self {
+            Job::Send(job) => &job.end,
+            Job::Receive(job) => &job.end,
+        };
+        loop {
+            if let Some(ending) = end.wait(Duration::from_secs(3600)) {
+                return ending;
+            }
+        }
+    }
+
     fn standing(&self) -> Standing {
         match self {
             Job::Send(job) => job.standing(),

@@ -412,15 +412,7 @@ impl Server {
         let unwatched = job.clone();
         let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());
         let watch = move || {
-            let ending = loop {
-                let ending = match &job {
-                    Job::Send(job) => job.end.wait(Duration::from_secs(3600)),
-                    Job::Receive(job) => job.end.wait(Duration::from_secs(3600)),
-                };
-                if let Some(ending) = ending {
-                    break ending;
-                }
-            };
+            let ending = job.wait_for_end();
             watched.remove_job(number);
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {

@@ -20,3 +20,4 @@ pub mod engine;
 pub use list::{generation_of, read_directory};
 pub use sink::PosixSink;
 pub use source::PosixSource;
+pub use tree::directories_max;
