@@ -2,15 +2,21 @@
 //!
 //! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the configuration (`settings`).
 
+pub mod ssh;
+
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{completions, config, cp, doctor, endpoint, man, serve, sum, ticket, top};
+use crate::commands::{
+    cat, check, completions, config, cp, doctor, du, endpoint, ls, man, mkdir, mv, rm, serve, stat, sum,
+};
+use crate::commands::{ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::settings::{Choice, Settings};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +31,9 @@ use std::time::Duration;
 On the other host, with a copy of the file `ticket`:\n\
 \x20   thalweg endpoint add lab --ticket-file ticket\n\
 \x20   thalweg cp results/ lab:results/\n\
-\x20   thalweg cp lab:results/ copy/")]
+\x20   thalweg cp lab:results/ copy/\n\
+Or without any set-up, where ssh works:\n\
+\x20   thalweg cp results/ user@host:results/")]
 pub struct Cli {
     #[command(flatten)]
     pub globals: Globals,
@@ -50,6 +58,15 @@ pub enum Command {
     Endpoint(endpoint::Args),
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
+    Mv(mv::Args),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Du(du::Args),
+    Stat(stat::Args),
+    Cat(cat::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Check(check::Args),
     Sum(sum::Args),
     Top(top::Args),
     Doctor(doctor::Args),
@@ -136,6 +153,44 @@ fn refuse(error: &clap::Error, first: Option<&First>) -> ! {
     std::process::exit(model::Exit::Usage as i32);
 }
 
+/// Reads the command line of a command that was given on another host.
+pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Command> {
+    let cli = Cli::try_parse_from(words);
+    cli.map(|cli| cli.command).map_err(|e| {
+        let text = e.to_string();
+        usage(text.lines().next().unwrap_or_default(), "bring thalweg to the same version on both hosts")
+    })
+}
+
+/// The flags that were given to this process's command, or that its environment sets, as another host can take them.
+pub fn given_flags(left_out: &[&str]) -> Result<Vec<String>> {
+    let command = Cli::command();
+    let matches = command.clone().get_matches();
+    let Some((name, matches)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let arguments = command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
+    let mut flags = Vec::new();
+    for argument in arguments {
+        let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+        let source = matches.value_source(id);
+        if left_out.contains(&long) || !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+            continue;
+        }
+        match argument.get_action() {
+            ArgAction::SetTrue => flags.extend(matches.get_flag(id).then(|| format!("--{long}"))),
+            ArgAction::Count => flags.extend((0..matches.get_count(id)).map(|_| format!("--{long}"))),
+            _ => {
+                for value in matches.get_raw(id).into_iter().flatten() {
+                    let value = value.to_str().ok_or_else(|| {
+                        usage(format!("the value of --{long} is not text"), "the other host could not be told of it")
+                    })?;
+                    flags.push(format!("--{long}={value}"));
+                }
+            }
+        }
+    }
+    Ok(flags)
+}
+
 /// The help names the variables, not what they are set to.
 fn without_values(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
@@ -144,7 +199,10 @@ fn without_values(command: clap::Command) -> clap::Command {
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
 pub fn location(text: &OsStr) -> Result<Location> {
     Location::parse(text).map_err(|e| {
-        usage(e.to_string(), "a location is PATH, NAME:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:")
+        usage(
+            e.to_string(),
+            "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
+        )
     })
 }
 

@@ -12,6 +12,8 @@ pub mod location;
 pub mod options;
 pub mod outcome;
 pub mod manifest;
+pub mod files;
+pub mod sum_list;
 pub mod progress;
 pub mod synthetic;
 pub mod mutant;

@@ -21,7 +21,10 @@ pub mod feature {
     /// The paths `null:` and `gen:COUNTxSIZE` name no storage.
     pub const SYNTHETIC: u64 = 1 << 4;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC;
+    /// Questions about files beside copying them.
+    pub const FILES: u64 = 1 << 8;
+
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -1,13 +1,15 @@
 //! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
 
-use crate::args;
+use crate::args::ssh::SshArgs;
+use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
-use crate::transfer::{self, Ended, Request};
+use crate::transfer::between::{Sending, TwoHosts};
+use crate::transfer::{self, Ended, Request, Ssh};
 use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
 use std::ffi::OsString;
@@ -18,8 +20,8 @@ use std::time::Instant;
 
 /// Copy files and trees, to an endpoint, from one, or within this host
 ///
-/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), tw://ADDR:PORT/PATH, or `-` for
-/// standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
+/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), [USER@]HOST:PATH on any host that
+/// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
 /// directory, and made if it is missing; only where one single file is copied to a name without a trailing slash
 /// that is no directory yet, DST is its new name. A file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are
 /// read and null: forgets what arrives, here or behind NAME:, to see what a path carries without storage.
@@ -30,6 +32,8 @@ use std::time::Instant;
 #[command(after_help = "Examples:\n\
 \x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
+\x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
+\x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
 pub struct Args {
     /// What to copy; several sources must be on the same side
@@ -112,33 +116,66 @@ pub struct Args {
     /// Accepted for habit: directories are always copied whole
     #[arg(short, long, env = "THALWEG_RECURSIVE")]
     recursive: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
-    let request = request(&args)?;
-    if let Some(file) = &args.report {
-        // A report that cannot be written is better known now than after hours.
-        File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
-    }
+    let sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?;
+    let request = request(&args, sources, args::location(&args.destination)?)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
-    let interrupt = Interrupt::watch()?;
-    let events = args.json.then(|| Arc::new(Events::default()));
-    let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
-        Ok(ended) => ended,
-        Err(error) => Ended::before_the_start(&request, error),
+    if let Some(hosts) = TwoHosts::of(&request)? {
+        return match hosts.run(&request, request.progress != Mode::None) {
+            Err(error) if args.json => carry_out(&args, &request, |_, _| Err(error)),
+            ended => ended,
+        };
+    }
+    carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+}
+
+/// Runs a copy from here for a command that was given on another host.
+pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
+    let started = Instant::now();
+    let words = ["thalweg", "cp"].into_iter().map(OsString::from);
+    let words = words.chain(flags.into_iter().map(OsString::from)).chain(["--", "SRC", "DST"].map(OsString::from));
+    let Command::Cp(args) = args::parse_words(words)? else {
+        return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
     };
-    if let Some(file) = &args.report {
-        human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
+    let (sources, destination) = sending.locations();
+    let request = request(&args, sources, destination)?;
+    carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
+}
+
+fn carry_out(
+    args: &Args,
+    request: &Request,
+    run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Ended>,
+) -> Result<Exit> {
+    let events = args.json.then(|| Arc::new(Events::default()));
+    let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
+    // A report that cannot be written is better known now than after hours.
+    let created =
+        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
+    let is_created = created.is_ok();
+    let run = || run(&Interrupt::watch()?, events.clone());
+    let mut ended = match created.and_then(|()| run()) {
+        Ok(ended) => ended,
+        Err(error) => Ended::before_the_start(request, error),
+    };
+    if let Some(file) = args.report.as_ref().filter(|_| is_created)
+        && let Err(e) = human::write_report(file, &ended)
+    {
+        ended.add_error(report_error(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.
         return Ok(Exit::BrokenPipe);
     }
     if !args.json && !args.quiet {
-        tell(&args, &ended);
+        tell(args, &ended);
     }
     if let Some(error) = &ended.error {
         output::error(error);
@@ -160,8 +197,7 @@ fn give_way(nice: i32) -> Result<()> {
     set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
 }
 
-fn request(args: &Args) -> Result<Request> {
-    let destination = args::location(&args.destination)?;
+fn request(args: &Args, sources: Vec<Location>, destination: Location) -> Result<Request> {
     if args.json && destination == Location::Pipe {
         return Err(usage(
             "--json and `-` both want standard output",
@@ -169,7 +205,7 @@ fn request(args: &Args) -> Result<Request> {
         ));
     }
     Ok(Request {
-        sources: args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?,
+        sources,
         destination,
         options: TransferOptions {
             fsync: args.fsync,
@@ -186,6 +222,7 @@ fn request(args: &Args) -> Result<Request> {
         retries: args.retries,
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
+        ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
     })
 }
 

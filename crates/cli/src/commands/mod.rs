@@ -1,9 +1,19 @@
 //! One file for each command.
 
 pub mod serve;
+mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;
+pub mod mv;
+pub mod ls;
+pub mod tree;
+pub mod du;
+pub mod stat;
+pub mod cat;
+pub mod mkdir;
+pub mod rm;
+pub mod check;
 pub mod sum;
 pub mod top;
 pub mod doctor;
@@ -29,6 +39,15 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
+        Command::Mv(args) => mv::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Tree(args) => tree::run(args),
+        Command::Du(args) => du::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Cat(args) => cat::run(args),
+        Command::Mkdir(args) => mkdir::run(args),
+        Command::Rm(args) => rm::run(args),
+        Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),

@@ -1,11 +1,14 @@
 //! Carries out one copy, whatever its ends: finds the way, opens the ends, tries again when the connection is lost,
 //! and tells what came of it.
 //!
-//! `route` decides which way bytes go, `ends` opens what is on this host, `attempt` runs the mover once, `witness` keeps
-//! what failed and what was delivered, `presence` lets other processes see it.
+//! `route` decides which way bytes go, `far` reaches the other side, `between` has two far hosts copy, `ends` opens what is
+//! on this host, `attempt` runs the mover once, `witness` keeps what failed and what was delivered, `presence` lets other
+//! processes see it.
 //! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
 
 mod route;
+mod far;
+pub mod between;
 mod ends;
 mod attempt;
 mod witness;
@@ -17,12 +20,15 @@ use crate::output::json::{Events, Start};
 use crate::output::progress::{self, Mode};
 use crate::output::{self, duration};
 use attempt::Attempt;
+pub use far::Ssh;
 use model::progress::Bottleneck;
 use model::quantity::Rate;
-use model::{Exit, Failure, Location, TransferOptions};
+use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::{Ending, Progress, Report};
+use net::Identity;
 use presence::{Presence, Subject};
 use route::Route;
+pub use route::endpoint;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,9 +53,26 @@ pub struct Request {
     pub retries: u32,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
+    pub ssh: Ssh,
 }
 
 impl Request {
+    /// With everything chosen by itself, and silent.
+    pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
+        Request {
+            sources,
+            destination,
+            options: TransferOptions::default(),
+            streams: None,
+            congestion: None,
+            memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            retries: 5,
+            manifest: None,
+            progress: Mode::None,
+            ssh: Ssh::default(),
+        }
+    }
+
     fn synthetic(&self) -> Vec<&'static str> {
         let is_made = self.sources.iter().any(Location::is_synthetic).then_some("source");
         let is_forgotten = self.destination.is_synthetic().then_some("destination");
@@ -130,6 +153,17 @@ impl Ended {
         }
     }
 
+    /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.
+    pub fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            None => {
+                self.exit = error.exit;
+                self.error = Some(error);
+            }
+        }
+    }
+
     pub fn rate(&self) -> Rate {
         Rate::over(self.bytes.saturating_sub(self.resumed_bytes), self.seconds)
     }
@@ -144,18 +178,37 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
         _ => Some(paths.as_ref().map_err(Clone::clone)?.identity()?),
     };
     let job = route.job_id(request, identity.as_ref());
+    run_on(Way { route, identity, job }, request, started, interrupt, events)
+}
+
+/// Which way a request takes, as whom, and what the job is called.
+pub struct Way {
+    route: Route,
+    identity: Option<Identity>,
+    job: JobId,
+}
+
+/// Runs the request on a way that was found already.
+pub fn run_on(
+    way: Way,
+    request: &Request,
+    started: Instant,
+    interrupt: &Interrupt,
+    events: Option<Arc<Events>>,
+) -> Result<Ended> {
+    let Way { route, identity, job } = way;
     let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
     let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
     let (destination, direction) = (request.destination.to_string(), route.direction());
     let subject = Subject { command: "cp", direction, job, sources: sources.clone(), destination: destination.clone() };
-    let presence = Presence::start(&subject, paths.as_ref().ok());
+    let presence = Presence::start(&subject, daemon::Paths::from_env().as_ref().ok());
     if let Some(events) = &events {
         events.start(&Start { command: "cp", direction, job, sources: &sources, destination: &destination });
     }
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
     let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
-    run.conclude(report, failed)
+    Ok(run.conclude(report, failed))
 }
 
 struct Run<'a> {
@@ -245,8 +298,7 @@ impl Run<'_> {
             let why = if self.attempt.route.has_pipe(self.request) {
                 error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
             } else {
-                let hint = format!("to go on, give the same command again: {}", command_line());
-                error(self.attempt.interrupt.exit(), "stopped; what was verified is kept", hint)
+                stopped(self.attempt.interrupt)
             };
             return Some(why);
         }
@@ -271,8 +323,8 @@ impl Run<'_> {
         output::note(&format!("{}; {again}", error.message));
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Result<Ended> {
-        let witnessed = self.attempt.witness.finish()?;
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        let witnessed = self.attempt.witness.finish();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
         let exit = match &failed {
             Some(error) => error.exit,
@@ -284,7 +336,7 @@ impl Run<'_> {
             None => nothing_moved(),
         };
         let here_before = counts.files_skipped.min(self.sums.files);
-        Ok(Ended {
+        let mut ended = Ended {
             direction: self.direction,
             options: self.request.options.clone(),
             destination: self.request.destination.to_string(),
@@ -305,7 +357,9 @@ impl Run<'_> {
             error,
             exit,
             report,
-        })
+        };
+        witnessed.manifest_error.into_iter().for_each(|error| ended.add_error(error));
+        ended
     }
 }
 
@@ -340,6 +394,12 @@ fn pause(failures: u32) -> Duration {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+/// The user asked to stop, and can go on later.
+pub fn stopped(interrupt: &Interrupt) -> Error {
+    let hint = format!("to go on, give the same command again: {}", command_line());
+    error(interrupt.exit(), "stopped; what was verified is kept", hint)
 }
 
 /// The command as the user gave it, quoted for a shell.

@@ -4,6 +4,7 @@
 
 mod bed;
 mod copies;
+mod files;
 mod pipes;
 mod resumption;
 mod manifests;
@@ -14,6 +15,8 @@ mod laboratories;
 mod streams;
 mod loads;
 mod endpoints;
+mod ssh;
+mod sshd;
 mod configurations;
 mod audits;
 mod presences;

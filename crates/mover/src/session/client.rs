@@ -3,6 +3,7 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::question::Answers;
 use super::sample::sample;
 use super::{
     ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
@@ -96,26 +97,27 @@ pub struct PullSpec {
 }
 
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     control: Option<std::thread::JoinHandle<()>>,
     next_job: AtomicU32,
 }
 
-struct Shared {
+pub(super) struct Shared {
     options: ClientOptions,
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
+    pub(super) answers: Answers,
     /// Connections dialled early, not yet joined.
     early: Mutex<VecDeque<Connection>>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     welcome: Option<Welcome>,
     /// The session is over, and why.
-    ended: Option<Ending>,
-    refused: Option<Refusal>,
+    pub(super) ended: Option<Ending>,
+    pub(super) refused: Option<Refusal>,
 }
 
 impl Client {
@@ -148,6 +150,7 @@ impl Client {
         let shared = Arc::new(Shared {
             options,
             session,
+            answers: Answers::default(),
             early: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -341,11 +344,20 @@ impl Shared {
         state.ended = Some(ending.clone());
         drop(state);
         self.session.end_jobs(&ending);
+        self.answers.close();
         self.changed.notify_all();
     }
 
     /// What the endpoint says of the session and of opening jobs.
     fn answer(&self, message: Message) -> Result<(), Refusal> {
+        let message = match message {
+            Message::Records(batch) => return self.answers.records(batch),
+            Message::Answered(answered) => {
+                self.answers.answered(&answered);
+                return Ok(());
+            }
+            message => message,
+        };
         let mut state = self.state.lock().unwrap();
         match message {
             Message::Welcome(welcome) => {
