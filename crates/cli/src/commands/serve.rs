@@ -4,7 +4,7 @@
 
 use super::stdio;
 use crate::args::{address, memory_bytes};
-use crate::exit::Result;
+use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
 use crate::output;
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
     /// The directory that clients see; nothing outside it can be reached
-    #[arg(long, value_name = "DIR", required_unless_present = "stdio", env = "THALWEG_ROOT")]
+    #[arg(long, value_name = "DIR", env = "THALWEG_ROOT")]
     root: Option<PathBuf>,
     /// What the endpoint calls itself [default: the host's name]
     #[arg(long, env = "THALWEG_NAME")]
@@ -67,7 +67,12 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let Some(root) = args.root.filter(|_| !args.stdio) else { return stdio::run() };
+    if args.stdio {
+        return stdio::run();
+    }
+    let Some(root) = args.root else {
+        return Err(usage("serve needs a directory to serve", "name it: thalweg serve --root DIR"));
+    };
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
