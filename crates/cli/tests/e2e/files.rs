@@ -262,6 +262,10 @@ fn lists_are_those_of_coreutils_both_ways() {
     let ran = bed.run(&["sum", "-c", "wrong", "lab:t"]);
     let said = "plain: FAILED (content differs)\nnone: FAILED (missing)\n";
     assert_eq!((ran.code, String::from_utf8(ran.stdout).unwrap()), (Some(1), said.to_owned()));
+    let absolute = bed.path("root/t/plain").display().to_string();
+    bed.write("absolute", format!("06480215  {absolute}\n").as_bytes());
+    bed.run(&["sum", "-c", "absolute"]).succeeded();
+    assert_eq!(bed.run(&["sum", "-c", "absolute", "lab:"]).code, Some(6));
     let manifest = bed.run(&["sum", "lab:t/"]).succeeded().stdout;
     assert_eq!(manifest, bed.run(&["sum", "root/t/"]).succeeded().stdout);
     fs::write(bed.path("manifest"), manifest).unwrap();

@@ -498,10 +498,16 @@ mod tests {
         assert_eq!((tally.files, tally.directories, tally.failed, found[4].asked), (2, 2, 1, 1));
         let digest = Some(SumAlgorithm::Adler32);
         let (tally, found) = ask(&Question::List { paths: paths[..1].to_vec(), levels: u32::MAX, digest });
-        let sums =
-            [" directory", "a directory", "a/b directory", "a/b/y file 6270 0961", "a/x file", "l symlink", "z file"];
-        assert_eq!(found.len(), sums.len());
-        assert!(shown(&found).iter().zip(sums).all(|(found, sum)| found.starts_with(&sum[..sum.len().min(7)])));
+        let sums = [
+            " directory",
+            "a directory",
+            "a/b directory",
+            "a/b/y file 62840961",
+            "a/x file 19d204b1",
+            "l symlink",
+            "z file da160e11",
+        ];
+        assert_eq!(shown(&found), sums);
         assert_eq!((tally.bytes, tally.files), (60, 4));
     }
 

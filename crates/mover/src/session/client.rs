@@ -3,18 +3,16 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::lanes::Lanes;
 use super::question::Answers;
-use super::sample::sample;
-use super::{
-    ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
-};
+use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, run_control};
 use crate::job::{Ending, Observer, options_to_wire};
-use crate::limits::{ANSWER_TIMEOUT, STREAM_TIMEOUT};
+use crate::limits::ANSWER_TIMEOUT;
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{self, ReceiveJob, ReceiveSpec};
+use crate::receiver::{ReceiveJob, ReceiveSpec};
 use crate::report::Report;
-use crate::sender::{self, LaneEnd, SendJob};
+use crate::sender::SendJob;
 use model::{JobId, Name, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
 use plan::{Adaptation, StreamChoice, StreamInputs};
@@ -23,18 +21,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::{Sink, Source};
-use wire::handshake::{Direction, EXPORTER_LABEL, Join, VERSION_MAX, VERSION_MIN, check_welcome, feature};
+use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
 use wire::limits::STREAMS_MAX;
 use wire::message::{self, Hello, Open, Welcome};
 use wire::{CloseCode, FrameReader, Message, Refusal};
 
 /// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
-/// Lanes that fail one after the other without anything moving end the job.
-const LANE_FAILURES_MAX: u32 = 8;
-/// Wait before a failed lane is replaced, doubled with every failure; forgotten after a time without any.
-const LANE_RETRY_FIRST: Duration = Duration::from_millis(100);
-const LANE_QUIET: Duration = Duration::from_secs(60);
 /// How often a running job looks after its lanes.
 const CARE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -103,18 +96,18 @@ pub struct Client {
 }
 
 pub(super) struct Shared {
-    options: ClientOptions,
+    pub(super) options: ClientOptions,
     pub(super) session: Arc<Session>,
     pub(super) answers: Answers,
     /// Connections dialled early, not yet joined.
-    early: Mutex<VecDeque<Connection>>,
+    pub(super) early: Mutex<VecDeque<Connection>>,
     pub(super) state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    welcome: Option<Welcome>,
+    pub(super) welcome: Option<Welcome>,
     /// The session is over, and why.
     pub(super) ended: Option<Ending>,
     pub(super) refused: Option<Refusal>,
@@ -386,7 +379,7 @@ impl Shared {
         Ok(())
     }
 
-    fn choose(&self, is_sender: bool, is_sequential: bool) -> StreamChoice {
+    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool) -> StreamChoice {
         let state = self.state.lock().unwrap();
         let welcome = state.welcome.as_ref();
         let here = net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20);
@@ -401,201 +394,6 @@ impl Shared {
             streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
             is_sequential,
             congestion: self.options.dial.congestion.clone().unwrap_or_default(),
-        })
-    }
-}
-
-/// The lanes of one job.
-struct Lanes {
-    shared: Arc<Shared>,
-    running: Arc<Running>,
-    number: u32,
-    is_sequential: bool,
-    choice: StreamChoice,
-    state: Arc<LaneState>,
-    started_max: u32,
-    is_welcome_known: bool,
-    /// `None` where the number is fixed, and until the endpoint has told of itself.
-    adaptation: Option<Adaptation>,
-    began: Instant,
-}
-
-#[derive(Default)]
-struct LaneState {
-    alive: AtomicU32,
-    /// Failures without a quiet time between them.
-    failures: AtomicU32,
-    last_failure: Mutex<Option<(Instant, String)>>,
-    congestion: Mutex<String>,
-    next_stream: AtomicU32,
-    /// Lanes for which there was no memory, or that are not needed any more.
-    retired: AtomicU32,
-}
-
-impl Lanes {
-    fn new(shared: Arc<Shared>, running: Arc<Running>, number: u32, is_sequential: bool) -> Lanes {
-        let is_sender = matches!(running.job, Job::Send(_));
-        let choice = shared.choose(is_sender, is_sequential);
-        let mut lanes = Lanes {
-            shared,
-            running,
-            number,
-            is_sequential,
-            choice,
-            state: Arc::default(),
-            started_max: 0,
-            is_welcome_known: false,
-            adaptation: None,
-            began: Instant::now(),
-        };
-        lanes.start_missing();
-        lanes
-    }
-
-    fn ending(&self, patience: Duration) -> Option<Ending> {
-        match &self.running.job {
-            Job::Send(job) => job.end.wait(patience),
-            Job::Receive(job) => job.end.wait(patience),
-        }
-    }
-
-    /// Replaces lanes that died, starts more once the endpoint has told of itself, and more where they carry more.
-    fn tend(&mut self) {
-        let welcome = || self.shared.state.lock().unwrap().welcome.as_ref().map(|welcome| welcome.streams_max);
-        if !self.is_welcome_known
-            && let Some(streams_max) = welcome()
-        {
-            self.is_welcome_known = true;
-            let is_sender = matches!(self.running.job, Job::Send(_));
-            self.choice = self.shared.choose(is_sender, self.is_sequential);
-            if self.shared.options.tuning.streams.is_none() && !self.is_sequential {
-                self.adaptation = Some(Adaptation::new(self.choice.streams, streams_max));
-            }
-        }
-        self.adapt();
-        let failures = self.state.failures.load(Relaxed);
-        if failures >= LANE_FAILURES_MAX && self.state.alive.load(Relaxed) == 0 {
-            let failure = self.state.last_failure.lock().unwrap().clone();
-            let why = failure.map_or(String::new(), |(_, why)| why);
-            return self.running.job.stop(Ending::Lost(format!("no data stream could be kept open: {why}")));
-        }
-        if self.may_start(failures) {
-            self.start_missing();
-        }
-    }
-
-    /// Has more lanes started when the streams' sample asks for it.
-    fn adapt(&mut self) {
-        let Some(adaptation) = &mut self.adaptation else { return };
-        // A lane that found no memory is missed by nobody, and more of them would find none either.
-        if self.state.retired.load(Relaxed) > 0 {
-            return;
-        }
-        let at_us = self.began.elapsed().as_micros() as u64;
-        let congestion = self.state.congestion.lock().unwrap().clone();
-        if let Some(streams) = adaptation.step(&sample(&self.shared.session, &self.running, &congestion, at_us)) {
-            self.choice.streams = streams;
-        }
-    }
-
-    /// After a failure the next lane waits twice as long as after the one before; a quiet time makes up for all.
-    fn may_start(&self, failures: u32) -> bool {
-        let Some((at, _)) = self.state.last_failure.lock().unwrap().clone() else { return true };
-        if at.elapsed() > LANE_QUIET {
-            self.state.failures.store(0, Relaxed);
-            return true;
-        }
-        at.elapsed() >= LANE_RETRY_FIRST * (1 << failures.min(10).saturating_sub(1))
-    }
-
-    fn start_missing(&mut self) {
-        let wanted = self.choice.streams.saturating_sub(self.state.retired.load(Relaxed));
-        while self.state.alive.load(Relaxed) < wanted && self.state.failures.load(Relaxed) < LANE_FAILURES_MAX {
-            let stream = self.state.next_stream.fetch_add(1, Relaxed);
-            self.state.alive.fetch_add(1, Relaxed);
-            self.started_max = self.started_max.max(self.state.alive.load(Relaxed));
-            let lane = LaneThread {
-                shared: self.shared.clone(),
-                running: self.running.clone(),
-                job: self.number,
-                stream,
-                state: self.state.clone(),
-            };
-            let spawned = std::thread::Builder::new().name(format!("lane-{stream}")).spawn(move || lane.run());
-            if spawned.is_err() {
-                self.state.alive.fetch_sub(1, Relaxed);
-                self.state.retired.fetch_add(1, Relaxed);
-                return;
-            }
-        }
-    }
-
-    /// Gives lanes time to end by themselves.
-    fn wait(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        while self.state.alive.load(Relaxed) > 0 && Instant::now() < deadline {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-    }
-}
-
-struct LaneThread {
-    shared: Arc<Shared>,
-    running: Arc<Running>,
-    job: u32,
-    stream: u32,
-    state: Arc<LaneState>,
-}
-
-impl LaneThread {
-    fn run(self) {
-        match self.lane() {
-            Ok(LaneEnd::Done) => {
-                self.state.retired.fetch_add(1, Relaxed);
-            }
-            Ok(LaneEnd::NoMemory) => {
-                self.state.retired.fetch_add(1, Relaxed);
-            }
-            Ok(LaneEnd::Failed(e)) => self.failed(e.to_string()),
-            Err(why) => self.failed(why),
-        }
-        self.state.alive.fetch_sub(1, Relaxed);
-    }
-
-    fn failed(&self, why: String) {
-        *self.state.last_failure.lock().unwrap() = Some((Instant::now(), why));
-        self.state.failures.fetch_add(1, Relaxed);
-    }
-
-    fn lane(&self) -> Result<LaneEnd, String> {
-        let early = self.shared.early.lock().unwrap().pop_front();
-        let options = &self.shared.options;
-        let connection = match early {
-            Some(connection) => connection,
-            None => net::dial(&options.address, &options.dial).map_err(|e| e.to_string())?,
-        };
-        let mut stream = connection.into_data();
-        let session = &self.shared.session;
-        let direction = match self.running.job {
-            Job::Send(_) => Direction::ClientSends,
-            Job::Receive(_) => Direction::ServerSends,
-        };
-        let mut join = Join { session: session.id, job: self.job, stream: self.stream, direction, proof: [0; 32] };
-        join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
-        watch_stream(&self.running, stream.aborter());
-        if let Ok(name) = net::socket::congestion(&stream) {
-            *self.state.congestion.lock().unwrap() = name;
-        }
-        // A peer that takes not even this much is not waited for.
-        stream.set_io_timeout(Some(STREAM_TIMEOUT));
-        stream.send(&[&join.encode()]).map_err(|e| e.to_string())?;
-        stream.set_io_timeout(None);
-        Ok(match &self.running.job {
-            Job::Send(job) => sender::run_lane(job, self.running.next_lane(), stream, &options.memory),
-            Job::Receive(job) => {
-                let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);
-                receiver::run_lane(job, stream, &options.memory, &mut refused)
-            }
         })
     }
 }

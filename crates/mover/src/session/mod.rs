@@ -1,6 +1,7 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
-//! `client` opens sessions and runs jobs; `server` answers them through a `Host` that says what may be read and written.
+//! `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a `Host` that says what may be
+//! read and written.
 //! `question` asks about files beside copying them, `asks` answers.
 //!
 //! Invariants:
@@ -10,6 +11,7 @@
 //!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
 mod client;
+mod lanes;
 mod server;
 mod care;
 mod sample;

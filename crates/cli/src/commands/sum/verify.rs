@@ -71,7 +71,11 @@ fn unreadable(file: &Path, why: &str) -> exit::Error {
 /// The record of each entry's file, in the order of the entries.
 fn ask(places: &Places, place: &Place, algorithm: SumAlgorithm, batch: &[Entry]) -> Result<Vec<Option<Record>>> {
     let path = |entry: &Entry| {
-        let path = place.below(&entry.path);
+        let path = match place.side {
+            // The user's own list may name any file of this host.
+            Side::Here if entry.path.starts_with(b"/") => entry.path.clone(),
+            _ => place.below(&entry.path),
+        };
         // On this host a link to a file is as good as the file, as for every program that checks lists.
         match place.side {
             Side::Here if Path::new(OsStr::from_bytes(&path)).is_symlink() => {
