@@ -5,6 +5,7 @@
 use super::Setting;
 use crate::exit::{Result, usage};
 use crate::output::shown;
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, Id};
 use std::collections::BTreeSet;
@@ -93,7 +94,7 @@ pub fn with_defaults(program: Command, words: &[&str], defaults: &[(Id, Vec<Stri
         command.mut_arg(id, |arg| {
             // The definition lives as long as the program, and is changed once.
             let values = values.iter().map(|value| &*Box::leak(value.clone().into_boxed_str()));
-            arg.required(false).default_values(values)
+            arg.required(false).required_unless_present(Resettable::<Id>::Reset).default_values(values)
         })
     })
 }
