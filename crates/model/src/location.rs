@@ -64,7 +64,7 @@ impl Location {
                 address.ok_or_else(|| LocationError::Address(text.to_string_lossy().into_owned()))?.to_owned();
             return Ok(Location::Address { address, path: rest.get(slash + 1..).unwrap_or_default().to_vec() });
         }
-        let colon = bytes.iter().position(|&b| b == b':');
+        let colon = end_of_host(bytes);
         let slash = bytes.iter().position(|&b| b == b'/').unwrap_or(bytes.len());
         match colon {
             Some(at) if at < slash && at > 0 => {
@@ -114,6 +114,14 @@ impl Location {
     }
 }
 
+/// Where the name of a host ends, if there is one. An IPv6 address stands in brackets, perhaps behind `USER@`.
+fn end_of_host(bytes: &[u8]) -> Option<usize> {
+    let first = bytes.iter().position(|&b| matches!(b, b':' | b'/' | b'['))?;
+    let is_address = bytes[first] == b'[' && (first == 0 || bytes[first - 1] == b'@');
+    let close = bytes.windows(2).position(|pair| pair == b"]:").filter(|_| is_address);
+    close.map(|at| at + 1).or_else(|| bytes.iter().position(|&b| b == b':'))
+}
+
 fn is_port((host, port): (&str, &str)) -> bool {
     !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
 }
@@ -142,6 +150,11 @@ mod tests {
     fn a_colon_before_the_first_slash_names_a_host() {
         assert_eq!(parse("lab:data/x"), Ok(Location::Named { name: "lab".into(), path: b"data/x".to_vec() }));
         assert_eq!(parse("lab:"), Ok(Location::Named { name: "lab".into(), path: vec![] }));
+        for (text, name) in [("[::1]:x", "[::1]"), ("me@[fe80::1%eth0]:x", "me@[fe80::1%eth0]"), ("a[1]:x", "a[1]")] {
+            assert_eq!(parse(text), Ok(Location::Named { name: name.into(), path: b"x".to_vec() }));
+        }
+        assert_eq!(parse("./[::1]:x"), Ok(Location::Local(b"./[::1]:x".to_vec())));
+        assert_eq!(parse("[a"), Ok(Location::Local(b"[a".to_vec())));
         assert_eq!(parse("./a:b"), Ok(Location::Local(b"./a:b".to_vec())));
         assert_eq!(parse("/a:b"), Ok(Location::Local(b"/a:b".to_vec())));
         assert_eq!(parse(":x"), Ok(Location::Local(b":x".to_vec())));

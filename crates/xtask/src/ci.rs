@@ -122,6 +122,7 @@ fn steps(members: &[&str]) -> Vec<Step> {
         full("edge build", Work::Product(words("build --release --locked -p thalweg --no-default-features"))),
         full("release build", Work::Product(words("build --release --locked -p thalweg"))),
         quick("tidy", Work::Tidy),
+        full("package", Work::Cargo(words("run --release --locked -p xtask -- deb --try"))),
         full("tests of trials", Work::Tests(words("test --release --locked --no-fail-fast -p trial"))),
         full("simulation", Work::Cargo(trial("simulate --seeds 400"))),
         full("crash states", Work::Cargo(trial("crash-states --scenarios 3"))),

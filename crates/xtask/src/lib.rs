@@ -1,11 +1,14 @@
 //! Automation of this repository, in its own language: continuous integration and the rules that tests hold.
 //!
 //! `ci` runs every check in order; `tidy` reads the tree and reports what breaks a rule. The rules are ordinary tests too
-//! (`tests/tidy.rs`), so that `cargo test` alone finds a violation.
+//! (`tests/tidy.rs`), so that `cargo test` alone finds a violation. `deb` and `static_binary` make what is handed out.
 //! Not here: anything the product needs. No other crate depends on this one and it depends on none of them.
 
 pub mod ci;
 pub mod tidy;
+pub mod deb;
+pub mod deb_trial;
+pub mod static_binary;
 pub mod layering;
 pub mod words;
 pub mod sizes;

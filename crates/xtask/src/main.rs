@@ -1,11 +1,11 @@
-//! The verbs of `cargo run -p xtask`: `ci [--quick]` and `tidy`.
+//! The verbs of `cargo run -p xtask`: `ci [--quick]`, `tidy`, `deb [--try]` and `static`.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use xtask::{ci, tidy};
+use xtask::{ci, deb, deb_trial, static_binary, tidy};
 
-const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick] | tidy";
+const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick] | tidy | deb [--try] | static";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -13,6 +13,9 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["ci"] => ci::run(ci::Extent::Everything).context("run continuous integration"),
         ["ci", "--quick"] => ci::run(ci::Extent::Quick).context("run continuous integration"),
+        ["deb"] => deb::build().map(|_| true).context("build the package"),
+        ["deb", "--try"] => deb_trial::run().context("try the package"),
+        ["static"] => static_binary::run().context("build the static program"),
         ["tidy"] => tidy::run().context("check the tree"),
         _ => {
             eprintln!("{USAGE}");

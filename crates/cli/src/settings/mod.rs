@@ -107,10 +107,10 @@ impl Settings {
     pub fn read(choice: &Choice, program: &Command, takes_profile: bool) -> Result<Settings> {
         let mut parsed = Vec::new();
         for place in places(choice) {
-            let text = match read_text(&place.file) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound && place.layer != Layer::Named => continue,
-                text => text.map_err(|e| of_file("read configuration", &place.file, &e))?,
-            };
+            if !may_be_there(&place) {
+                continue;
+            }
+            let text = read_text(&place.file).map_err(|e| of_file("read configuration", &place.file, &e))?;
             parsed.push(file::parse(&text, &place, program)?);
         }
         Settings::combine(parsed, choice.profile.as_deref(), takes_profile)
@@ -174,6 +174,14 @@ fn unknown_profile(name: &str, files: &[Parsed]) -> Error {
         None => format!("there are: {}", names.join(", ")),
     };
     usage(format!("no profile {} is configured", shown(name)), hint)
+}
+
+/// A file that nobody named need not be there. Neither need its directory: programs run with another user's home, or with
+/// one that is no directory, and who cannot look there has no settings there.
+fn may_be_there(place: &Place) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    let found = std::fs::metadata(&place.file).map_err(|e| e.kind());
+    place.layer == Layer::Named || !matches!(found, Err(NotFound | NotADirectory | PermissionDenied))
 }
 
 fn read_text(file: &Path) -> io::Result<String> {
@@ -248,6 +256,13 @@ mod tests {
         let error = found.apply(crate::args::Cli::command(), &["cp"]).unwrap_err();
         assert!(error.message.starts_with("/x/config.toml:3: streams: invalid value 'many'"), "{}", error.message);
         assert!(found.apply(crate::args::Cli::command(), &["serve"]).is_ok(), "it is no setting of serve");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_looked_for_is_not_there_unless_it_was_named() {
+        let at = |layer, file: &str| may_be_there(&Place { layer, file: file.into() });
+        assert!(!at(Layer::User, "/dev/null/thalweg/config.toml") && !at(Layer::System, "/nonexistent/config.toml"));
+        assert!(at(Layer::Named, "/nonexistent/config.toml") && at(Layer::User, "/dev/null"));
     }
 
     #[test]

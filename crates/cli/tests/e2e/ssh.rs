@@ -112,7 +112,7 @@ fn a_tree_goes_to_a_host_and_comes_back_and_nothing_else_stays_there() {
 
 #[test]
 fn names_are_those_of_cp_and_paths_those_of_the_user_there() {
-    let hosts = Hosts::new(&["far"]);
+    let hosts = Hosts::new(&["far", "::1"]);
     let home = hosts.home("far");
     hosts.bed.write("f", b"f");
     fs::create_dir(home.join("there")).unwrap();
@@ -131,6 +131,8 @@ fn names_are_those_of_cp_and_paths_those_of_the_user_there() {
     hosts.run(&["cp", "f", &absolute]).succeeded();
     hosts.run(&["cp", &absolute, "came"]).succeeded();
     assert_eq!(fs::read(hosts.bed.path("came")).unwrap(), b"f");
+    hosts.run(&["cp", "f", "me@[::1]:six"]).succeeded();
+    assert_eq!(fs::read(hosts.home("::1").join("six")).unwrap(), b"f");
     hosts.run(&["cp", "far:there", "far:made/f", "both/"]).succeeded();
     assert!(hosts.bed.path("both/there/f").exists() && hosts.bed.path("both/f").exists());
     hosts.run(&["cp", "far:~", "all/"]).succeeded();

@@ -81,7 +81,12 @@ impl Large {
             turn_ended: Condvar::new(),
         };
         if !is_open_ended && job.sink.has_journal(entry, &large.stem) {
-            large.open(job, entry)?;
+            match large.open(job, entry) {
+                // Its log could not be written: it is gone, and the object comes whole.
+                Err(e) if kind_of(&e) == FailureKind::WriteError => {}
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            }
             crate::progress::count(&job.progress.counters.bytes_resumed, large.held_bytes());
         }
         Ok(Arc::new(large))
@@ -115,7 +120,7 @@ impl Large {
         if !self.is_open_ended {
             let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
-            let held = resume::open(&*file, &journal, &header, &|| job.end.is_set())?;
+            let held = resume::open(&*file, &journal, &header, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
             for (extent, digest) in held.chunks {
                 if state.held.insert(extent) {
                     state.digests.insert(extent.start, digest);

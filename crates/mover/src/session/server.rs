@@ -16,7 +16,7 @@ use crate::sender::{self, SendJob};
 use model::files::{Access, Question, Tally};
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -108,6 +108,9 @@ pub struct Server {
     changed: Condvar,
     /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
     receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
+    /// Jobs between the end of their older attempt and the beginning of their new one.
+    opening: Mutex<HashSet<(Pin, JobId)>>,
+    opened: Condvar,
     no_progress_timeout: Mutex<Duration>,
 }
 
@@ -127,6 +130,8 @@ impl Server {
             sessions: Mutex::default(),
             changed: Condvar::new(),
             receiving: Mutex::default(),
+            opening: Mutex::default(),
+            opened: Condvar::new(),
             no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
         })
     }
@@ -313,6 +318,8 @@ impl Server {
     fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
         let number = open.job;
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
+            // Until it is known as the newest attempt, another one must not look for older ones.
+            let _opening = Opening::begin(self, (grant.pin, id));
             self.take_over(grant.pin, id);
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             self.start_job(session, grant, open, id, direction, options, opened)
@@ -474,6 +481,29 @@ impl Server {
             let left = deadline.checked_duration_since(Instant::now())?;
             sessions = self.changed.wait_timeout(sessions, left).unwrap().0;
         }
+    }
+}
+
+/// The one attempt at a job that is being opened.
+struct Opening<'a> {
+    server: &'a Server,
+    job: (Pin, JobId),
+}
+
+impl Opening<'_> {
+    fn begin(server: &Server, job: (Pin, JobId)) -> Opening<'_> {
+        let mut opening = server.opening.lock().unwrap();
+        while !opening.insert(job) {
+            opening = server.opened.wait(opening).unwrap();
+        }
+        Opening { server, job }
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.server.opening.lock().unwrap().remove(&self.job);
+        self.server.opened.notify_all();
     }
 }
 
