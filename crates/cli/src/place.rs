@@ -3,11 +3,13 @@
 //! `Places::open` is the one way from what the user named to a `Place`; an endpoint named several times is connected to
 //! once. What fails on single paths is told here as it comes, and summed up at the end.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::{self, Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::transfer;
-use daemon::ConnectOptions;
+use crate::transfer::{Far, Ssh, Use};
+use daemon::ssh::Access;
+use daemon::{ConnectOptions, EndpointBook};
 use model::files::{Found, Question, Record, Tally};
 use model::name::Escaped;
 use model::{Exit, FailureKind, Location};
@@ -29,6 +31,7 @@ const PATH_BYTES_AT_ONCE: usize = 128 << 10;
 pub struct Places {
     known: Mutex<HashMap<String, Arc<There>>>,
     pub interrupt: Interrupt,
+    pub ssh: Ssh,
 }
 
 /// A location, opened.
@@ -49,8 +52,9 @@ pub enum Side {
 
 /// A session with an endpoint; it is closed in order with the last place that needs it.
 pub struct There {
-    name: String,
     client: Option<Client>,
+    /// Keeps what ssh started.
+    far: Far,
 }
 
 /// What came of a question.
@@ -69,8 +73,9 @@ impl Answer {
 }
 
 impl Places {
-    pub fn new() -> Result<Places> {
-        Ok(Places { known: Mutex::default(), interrupt: Interrupt::watch()? })
+    pub fn new(ssh: &SshArgs) -> Result<Places> {
+        let ssh = Ssh { options: ssh.options(), is_allowed: ssh.is_allowed(), is_quiet: false };
+        Ok(Places { known: Mutex::default(), interrupt: Interrupt::watch()?, ssh })
     }
 
     /// Opens what the user named.
@@ -106,12 +111,19 @@ impl Places {
         if let Some(there) = known.get(key) {
             return Ok(there.clone());
         }
-        let paths = daemon::Paths::from_env();
-        let endpoint = transfer::endpoint(location, paths.as_ref())?;
-        // No data streams: questions travel on the control stream.
-        let options = ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() };
-        let client = daemon::connect(&endpoint, &paths?.identity()?, &options)?;
-        let there = Arc::new(There { name: endpoint.name, client: Some(client) });
+        let paths = daemon::Paths::from_env()?;
+        let book = EndpointBook::new(paths.endpoints());
+        let far = Far::find(location, &book, &self.ssh)?;
+        let client = far.connect(&Use {
+            access: Access::Files,
+            paths: &[Vec::new()],
+            identity: &paths.identity()?,
+            // No data streams: questions travel on the control stream.
+            options: ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() },
+            memory_bytes: mover::limits::LANE_BYTES,
+            interrupt: &self.interrupt,
+        })?;
+        let there = Arc::new(There { client: Some(client), far });
         known.insert(key.to_owned(), there.clone());
         Ok(there)
     }
@@ -146,7 +158,7 @@ impl Side {
                 match client.ask(question, &is_interrupted, each) {
                     Ok(tally) => Ok(Answer { tally, stopped: None }),
                     Err(AskError::Interrupted(tally)) => Ok(Answer { tally, stopped: Some(stopped()) }),
-                    Err(e) => Err(unanswered(&there.name, &e)),
+                    Err(e) => Err(unanswered(there.far.name(), &e)),
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! `thalweg cat`: files written to standard output, verified on the way.
 
 use crate::args;
+use crate::args::ssh::SshArgs;
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::transfer::{self, Request};
+use crate::transfer::{self, Request, Ssh};
 use model::{Exit, Location};
 use std::ffi::OsString;
 use std::time::Instant;
@@ -20,6 +21,8 @@ pub struct Args {
     /// What to write: PATH, NAME:PATH or tw://ADDR:PORT/PATH
     #[arg(required = true, value_name = "LOC")]
     locations: Vec<OsString>,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -30,7 +33,8 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     let interrupt = Interrupt::watch()?;
     for location in locations {
-        let request = Request::plain(vec![location], Location::Pipe);
+        let mut request = Request::plain(vec![location], Location::Pipe);
+        request.ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: false };
         let ended = transfer::run(&request, Instant::now(), &interrupt, None)?;
         if output::nobody_reads() {
             // As `cat` ends when its reader has seen enough: that is no failure to talk about.

@@ -2,6 +2,7 @@
 //!
 //! Both sides list in the same order, so that the lists are compared while they come: memory does not grow with the trees.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::{Result, error};
 use crate::output::list::{self, Lines};
 use crate::output::{self, counted, duration};
@@ -57,11 +58,13 @@ pub struct Args {
     /// One JSON object for each difference, and one that sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     let started = Instant::now();
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let sides = [places.open(&args.first)?, places.open(&args.second)?];
     let digest = (!args.size_only).then_some(args.digest);
     let question = |place: &Place| Question::List { paths: place.paths(), levels: ALL_LEVELS, digest };

@@ -1,5 +1,6 @@
 //! `thalweg du`: what directories hold, summed up where they are.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::list::{self, Lines};
 use crate::place::{Failures, Places};
@@ -35,10 +36,12 @@ pub struct Args {
     /// One JSON object for each line, with numbers of files and directories
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let opened = places.open_all(&args.locations)?;
     let levels = if args.summarize { 0 } else { args.depth.unwrap_or(ALL_LEVELS) };
     let mut lines = Lines::new();

@@ -1,5 +1,6 @@
 //! `thalweg ls`: what lies at locations, in the order of names.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::list::{self, Lines, arrow};
 use crate::place::{Failures, Place, Places};
@@ -40,10 +41,12 @@ pub struct Args {
     /// Accepted for habit: names that begin with a dot are always listed
     #[arg(short, long, env = "THALWEG_ALL")]
     all: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let opened = places.open_all(&args.locations)?;
     let levels = match (args.directory, args.recursive) {
         (true, _) => 0,

@@ -1,5 +1,6 @@
 //! `thalweg mkdir`: directories made.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output;
 use crate::output::list;
@@ -23,10 +24,12 @@ pub struct Args {
     /// A JSON object that says what was done
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let mut failures = Failures::default();
     let mut made = 0;
     for place in places.open_all(&args.locations)? {

@@ -3,6 +3,7 @@
 //! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
 //! content under its name, and only if it still is the version that was compared.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::{self, Result, error, usage};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, human, list};
@@ -58,10 +59,12 @@ pub struct Args {
     /// A JSON object that says what was done
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let sources = places.open_all(&args.sources)?;
     let destination = places.open(&args.destination)?;
     let mut moving =
@@ -201,6 +204,7 @@ impl Moving<'_> {
             crate::args::location(OsStr::from_bytes(&bytes))
         };
         let mut request = Request::plain(vec![location(&from)?], location(&target)?);
+        request.ssh = self.places.ssh.clone();
         request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
         request.options.no_clobber = self.args.no_clobber;
         request.options.digest = self.args.digest;

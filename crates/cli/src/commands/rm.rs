@@ -1,5 +1,6 @@
 //! `thalweg rm`: files and trees removed where they are.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::{self, counted, list};
 use crate::place::{Failures, Place, Places, in_questions};
@@ -32,10 +33,12 @@ pub struct Args {
     /// A JSON object that says what was done
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let mut failures = Failures::default();
     let mut total = Tally::default();
     let mut removed = Ok(());

@@ -1,5 +1,6 @@
 //! `thalweg stat`: what is known of single objects.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::grouped;
 use crate::output::list::{self, Lines, arrow};
@@ -23,10 +24,12 @@ pub struct Args {
     /// One JSON object for each location
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let mut lines = Lines::new();
     let mut failures = Failures::default();
     for place in places.open_all(&args.locations)? {

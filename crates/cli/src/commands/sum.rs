@@ -6,6 +6,7 @@
 mod make;
 mod verify;
 
+use crate::args::ssh::SshArgs;
 use crate::exit::{Result, usage};
 use crate::place::Places;
 use model::Exit;
@@ -55,6 +56,8 @@ pub struct Args {
     /// Only what is wrong
     #[arg(short, long, env = "THALWEG_QUIET")]
     quiet: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -65,7 +68,7 @@ enum Format {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     match (&args.check, &args.locations[..]) {
         (Some(file), []) => verify::verify(&args, &places, file, places.open(".".as_ref())?),
         (Some(file), [directory]) => verify::verify(&args, &places, file, places.open(directory)?),

@@ -1,5 +1,6 @@
 //! `thalweg tree`: a tree drawn with lines, streamed as it is listed.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::list::{self, Lines, arrow};
 use crate::output::{counted, shown};
@@ -28,10 +29,12 @@ pub struct Args {
     /// One JSON object for each name, as `ls --json` writes them
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let places = Places::new()?;
+    let places = Places::new(&args.ssh)?;
     let opened = places.open_all(&args.locations)?;
     let mut lines = Lines::new();
     let mut failures = Failures::default();

@@ -2,9 +2,8 @@
 
 use super::far::{Far, far_path};
 use super::{Direction, Request};
-use crate::exit::{Error, Result, error, usage};
-use crate::output;
-use daemon::{Endpoint, EndpointBook, Paths, job_id};
+use crate::exit::{Error, Result, usage};
+use daemon::{EndpointBook, Paths, job_id};
 use model::options::Verify;
 use model::synthetic::is_null;
 use model::{Exit, JobId, Location, Pin};
@@ -132,24 +131,6 @@ fn path_for(far: &Far, path: &[u8]) -> Vec<u8> {
     match far {
         Far::Endpoint(_) => path.to_vec(),
         Far::Ssh(_) => far_path(path),
-    }
-}
-
-/// The endpoint that a remote location names.
-pub fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
-    let book = book(paths)?;
-    match location {
-        Location::Named { name, .. } if book.has(name) => book.get(name),
-        Location::Named { name, .. } => Err(error(
-            Exit::Usage,
-            format!(
-                "no endpoint {} is known; over ssh there is `thalweg cp` only, in this version",
-                output::shown(name)
-            ),
-            "add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
-        )),
-        Location::Address { address, .. } => book.find_by_address(address),
-        _ => unreachable!("only remote locations are looked up"),
     }
 }
 

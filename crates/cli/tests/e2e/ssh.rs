@@ -381,3 +381,27 @@ fn who_talks_to_the_far_side_by_hand_is_told_and_gets_nothing() {
     assert!(ran.error().contains("is started by thalweg itself, over ssh"), "{}", ran.stderr);
     assert_eq!(ran.stdout, b"\nthalweg link 1\n");
 }
+
+#[test]
+fn a_host_is_listed_compared_and_changed_as_an_endpoint_is() {
+    let hosts = Hosts::new(&["far"]);
+    hosts.make_tree("tree");
+    hosts.run(&["mkdir", "-p", "far:a/b"]).succeeded();
+    hosts.run(&["cp", "tree", "far:a/b/"]).succeeded();
+    let text = |ran: Ran| String::from_utf8(ran.succeeded().stdout).unwrap();
+    assert_eq!(text(hosts.run(&["ls", "far:a/b/tree"])), "dir/\nlink\nsmall\n");
+    assert_eq!(text(hosts.run(&["ls", "me@far:~/a"])), "b/\n");
+    assert_eq!(text(hosts.run(&["ls", "far:"])), "a/\n");
+    hosts.run(&["check", "tree", "far:a/b/tree"]).succeeded();
+    assert_eq!(hosts.run(&["cat", "far:a/b/tree/small"]).succeeded().stdout, noise(100, 100));
+    let sums = text(hosts.run(&["sum", "--digest", "sha256", "far:a/b/tree/"]));
+    assert_eq!(sums, text(hosts.run(&["sum", "--digest", "sha256", "tree/"])));
+    hosts.run(&["mv", "far:a/b/tree", "far:moved"]).succeeded();
+    hosts.run(&["mv", "far:moved/small", "fetched"]).succeeded();
+    assert!(!hosts.home("far").join("moved/small").exists() && hosts.bed.path("fetched").exists());
+    let removed = hosts.run(&["rm", "-r", "far:moved", "far:a"]).succeeded();
+    assert!(removed.stderr.ends_with("removed 3 files, 5 directories\n"), "{}", removed.stderr);
+    assert_eq!(fs::read_dir(hosts.home("far")).unwrap().count(), 0, "no state, no identity, no log");
+    assert_eq!(hosts.run(&["rm", "-r", "far:."]).code, Some(2));
+    assert_eq!(hosts.run(&["ls", "--no-ssh", "far:"]).code, Some(2));
+}

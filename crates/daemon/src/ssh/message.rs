@@ -35,6 +35,8 @@ pub enum Wish {
 pub enum Access {
     Read,
     Write,
+    /// Questions about files, anywhere that the user may go.
+    Files,
 }
 
 /// To be an endpoint for one client.

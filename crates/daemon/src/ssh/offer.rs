@@ -4,6 +4,7 @@
 //! followed, as in any program they would run there. What is opened here, before the process is confined, is all there is.
 //!
 //! Invariants:
+//! - A session is for reading, for writing, or for questions about files, and for nothing else.
 //! - A job that names another path, or the other direction, is refused.
 //! - Below what was opened, names are followed one at a time from descriptors (`store::posix::beneath`).
 
@@ -12,6 +13,7 @@ use crate::error::{Error, Result, shown};
 use crate::host::{forbidden, generated, is_no_directory, may_write, names_contents, refuse};
 use crate::sandbox::Left;
 use model::{Exit, JobId, Name, Pin, TransferOptions, synthetic};
+use mover::files::{Here, How, NotReached, Reach};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Progress};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -22,6 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::posix::facts::{STAGING_PREFIX, file_system};
+use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{NULL_FILE_SYSTEM, NullSink};
 use wire::handshake::Direction;
@@ -32,6 +35,8 @@ use wire::{CloseCode, Refusal};
 pub enum Offer {
     Read(Vec<Readable>),
     Write(Writable),
+    /// Questions about files: the user may ask for whatever they could do in a shell there.
+    Files,
     /// No storage is touched: `null:` or `gen:COUNTxSIZE`.
     Synthetic(Direction),
 }
@@ -54,6 +59,9 @@ pub struct Writable {
 
 impl Offer {
     pub fn open(request: &ServeRequest) -> Result<Offer> {
+        if request.access == Access::Files {
+            return Ok(Offer::Files);
+        }
         let paths: Vec<&[u8]> = request.paths.iter().map(|path| &path.0[..]).collect();
         if paths.iter().any(|path| synthetic::is_synthetic(path)) {
             return Ok(Offer::Synthetic(direction_of(request.access)));
@@ -62,7 +70,7 @@ impl Offer {
             (_, []) => Err(Error::new(Exit::Fatal, "a request without a path")),
             (Access::Write, [path]) => Writable::open(path).map(Offer::Write),
             (Access::Write, _) => Err(Error::new(Exit::Fatal, "a request for more than one destination")),
-            (Access::Read, paths) => {
+            (Access::Read | Access::Files, paths) => {
                 paths.iter().map(|path| Readable::open(path)).collect::<Result<_>>().map(Offer::Read)
             }
         }
@@ -72,6 +80,8 @@ impl Offer {
     pub fn confine(&self) -> &'static str {
         let objects;
         let left = match self {
+            // Which paths will be asked for is not known, and nothing is gained over a shell.
+            Offer::Files => return "off",
             Offer::Write(writable) => Left::ReadAndWrite(writable.directory.as_fd(), &[]),
             Offer::Read(readables) => {
                 objects = readables.iter().filter_map(|readable| readable.object().ok()).collect::<Vec<_>>();
@@ -184,7 +194,8 @@ pub struct OfferHost {
 
 impl Host for OfferHost {
     fn facts(&self) -> HostFacts {
-        let is_read_only = !matches!(self.offer, Offer::Write(_) | Offer::Synthetic(Direction::ClientSends));
+        let is_read_only =
+            !matches!(self.offer, Offer::Write(_) | Offer::Files | Offer::Synthetic(Direction::ClientSends));
         HostFacts { name: self.name.clone(), is_read_only }
     }
 
@@ -204,6 +215,7 @@ impl Host for OfferHost {
         options: &TransferOptions,
     ) -> std::result::Result<Opened, Refusal> {
         let way = match &self.offer {
+            Offer::Files => return Err(forbidden(&open.paths[0], "this session was opened for questions about files")),
             Offer::Read(_) => Direction::ServerSends,
             Offer::Write(_) => Direction::ClientSends,
             Offer::Synthetic(way) => *way,
@@ -212,6 +224,7 @@ impl Host for OfferHost {
             return Err(forbidden(&open.paths[0], "this session was not opened for that"));
         }
         match &self.offer {
+            Offer::Files => unreachable!("refused above"),
             Offer::Read(readables) => {
                 let mut source = PosixSource::new();
                 for (readable, path) in readables.iter().zip(&open.paths) {
@@ -236,6 +249,15 @@ impl Host for OfferHost {
         }
     }
 
+    fn reach(&self, _grant: &Grant, path: &[u8], how: How) -> std::result::Result<Target, NotReached> {
+        if !matches!(self.offer, Offer::Files) {
+            return Err(NotReached::Refused(forbidden(path, "this session was not opened for that")));
+        }
+        let whole = in_home(path).map_err(|e| NotReached::Refused(Refusal::new(CloseCode::Internal, &e.message)))?;
+        let whole = whole.as_os_str().as_bytes();
+        Here.reach(if whole.is_empty() { b"." } else { whole }, how)
+    }
+
     fn ended(&self, _grant: &Grant, job: JobId, _direction: Direction, _progress: &Progress, ending: &Ending) {
         tracing::debug!(%job, %ending, "job ended");
     }
@@ -243,7 +265,7 @@ impl Host for OfferHost {
 
 fn direction_of(access: Access) -> Direction {
     match access {
-        Access::Read => Direction::ServerSends,
+        Access::Read | Access::Files => Direction::ServerSends,
         Access::Write => Direction::ClientSends,
     }
 }

@@ -345,10 +345,7 @@ impl Shared {
     fn answer(&self, message: Message) -> Result<(), Refusal> {
         let message = match message {
             Message::Records(batch) => return self.answers.records(batch),
-            Message::Answered(answered) => {
-                self.answers.answered(&answered);
-                return Ok(());
-            }
+            Message::Answered(answered) => return self.answers.answered(&answered),
             message => message,
         };
         let mut state = self.state.lock().unwrap();

@@ -82,11 +82,12 @@ impl Answers {
         }
     }
 
-    pub fn answered(&self, answered: &Answered) {
+    pub fn answered(&self, answered: &Answered) -> Result<(), Refusal> {
         if let Some(waiting) = self.open.lock().unwrap().remove(&answered.number) {
             // There is always room for it: it is not counted among the parts.
             let _ = waiting.parts.try_send(Part::End(tally_of(answered)));
         }
+        Ok(())
     }
 
     /// The session is over: nothing more comes.
