@@ -6,7 +6,7 @@
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{cp, endpoint, serve, sum, ticket};
+use crate::commands::{cp, endpoint, filter, serve, sum, sync, ticket};
 use crate::exit::{Result, usage};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
@@ -34,6 +34,8 @@ pub enum Command {
     Endpoint(endpoint::Args),
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
+    Sync(Box<sync::Args>),
+    Filter(filter::Args),
     Sum(sum::Args),
     #[cfg(feature = "bench")]
     Gen(generate::Args),

@@ -7,6 +7,7 @@
 
 mod args;
 mod commands;
+mod selection;
 mod transfer;
 mod output;
 mod interrupt;

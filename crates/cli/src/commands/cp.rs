@@ -7,8 +7,9 @@ use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
+use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::{self, Ended, Request};
-use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
+use model::options::{CHUNK_BYTES_DEFAULT, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
 use std::ffi::OsString;
 use std::fs::File;
@@ -69,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
     /// Never replace a file that is there
-    #[arg(long, env = "THALWEG_NO_CLOBBER")]
+    #[arg(long, alias = "ignore-existing", env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
     #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
@@ -101,11 +102,37 @@ pub struct Args {
     /// Accepted for habit: directories are always copied whole
     #[arg(short, long, env = "THALWEG_RECURSIVE")]
     recursive: bool,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    decisions: DecisionArgs,
+}
+
+impl Args {
+    pub fn sources(&self) -> &[OsString] {
+        &self.sources
+    }
+
+    /// A list says what of the source is taken.
+    pub fn is_listed(&self) -> bool {
+        self.selection.is_listed()
+    }
+}
+
+/// What a command asks beyond copying.
+pub struct More {
+    pub command: &'static str,
+    pub deletion: Option<Deletion>,
+    pub backup: Option<Vec<u8>>,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    carry_out(&args, &More { command: "cp", deletion: None, backup: None })
+}
+
+pub fn carry_out(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let request = request(&args)?;
+    let request = request(args, more)?;
     if let Some(file) = &args.report {
         // A report that cannot be written is better known now than after hours.
         File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
@@ -124,7 +151,7 @@ pub fn run(args: Args) -> Result<Exit> {
         return Ok(Exit::BrokenPipe);
     }
     if !args.json && !args.quiet {
-        tell(&args, &ended);
+        tell(args, &ended);
     }
     if let Some(error) = &ended.error {
         output::error(error);
@@ -138,26 +165,37 @@ pub fn run(args: Args) -> Result<Exit> {
     Ok(ended.exit)
 }
 
-fn request(args: &Args) -> Result<Request> {
+fn request(args: &Args, more: &More) -> Result<Request> {
     let destination = args::location(&args.destination)?;
+    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    if args.is_listed() {
+        let [source] = &mut sources[..] else {
+            return Err(usage("a list of files is of one source", "give a command for each source"));
+        };
+        source.name_contents();
+    }
     if args.json && destination == Location::Pipe {
         return Err(usage(
             "--json and `-` both want standard output",
             "name a file as the destination, or leave --json away",
         ));
     }
+    let options = options(args, more)?;
+    let has_no_tree = |location: &Location| *location == Location::Pipe || location.is_synthetic();
+    if options.has_wishes() && sources.iter().chain([&destination]).any(has_no_tree) {
+        return Err(usage(
+            "filters, comparisons and dry runs need a tree of files on both sides",
+            "leave them away for `-`, gen: and null:",
+        ));
+    }
+    if sources.iter().any(Location::is_remote) {
+        check_list_to_send(&options.selection)?;
+    }
     Ok(Request {
-        sources: args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?,
+        command: more.command,
+        sources,
         destination,
-        options: TransferOptions {
-            fsync: args.fsync,
-            verify: args.verify,
-            digest: args.digest,
-            chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
-            no_clobber: args.no_clobber,
-            chmod: args.chmod,
-            engine: args.engine,
-        },
+        options,
         streams: args.streams,
         memory_bytes: args.memory,
         congestion: args.cc.clone(),
@@ -165,6 +203,24 @@ fn request(args: &Args) -> Result<Request> {
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
     })
+}
+
+fn options(args: &Args, more: &More) -> Result<TransferOptions> {
+    let mut options = TransferOptions {
+        fsync: args.fsync,
+        verify: args.verify,
+        digest: args.digest,
+        chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+        no_clobber: args.no_clobber,
+        chmod: args.chmod,
+        engine: args.engine,
+        selection: Arc::new(args.selection.selection()?),
+        deletion: more.deletion,
+        backup: more.backup.clone(),
+        ..TransferOptions::default()
+    };
+    args.decisions.apply(&mut options, args.quiet, args.json);
+    Ok(options)
 }
 
 /// What a person reads at the end.

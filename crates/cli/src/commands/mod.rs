@@ -4,6 +4,8 @@ pub mod serve;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;
+pub mod sync;
+pub mod filter;
 pub mod sum;
 #[cfg(feature = "bench")]
 pub mod generate;
@@ -24,6 +26,8 @@ pub fn run(command: Command) -> Result<Exit> {
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
+        Command::Sync(args) => sync::run(*args),
+        Command::Filter(args) => filter::run(args),
         Command::Sum(args) => sum::run(args),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),

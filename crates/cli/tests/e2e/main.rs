@@ -4,6 +4,7 @@
 
 mod bed;
 mod copies;
+mod syncs;
 mod pipes;
 mod resumption;
 mod manifests;

@@ -46,6 +46,15 @@ impl Asked {
         Ok(at)
     }
 
+    /// Opens a directory below the end of the limiting path, without making anything.
+    pub fn look_beneath(&self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        let mut at = beneath::resolve_directory(root, &[])?;
+        for name in &self.scope {
+            at = beneath::open_child(at.as_fd(), name)?;
+        }
+        beneath::resolve_directory(at.as_fd(), names)
+    }
+
     /// Where to read from, and the path below that. What the ticket is limited to may itself be a file.
     pub fn open_base(&self, root: BorrowedFd<'_>, names_contents: bool) -> io::Result<(OwnedFd, Vec<u8>)> {
         let (walked, below) = match self.scope.split_last() {

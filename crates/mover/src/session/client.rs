@@ -14,6 +14,7 @@ use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::{self, LaneEnd, SendJob};
+use crate::wishes;
 use model::{JobId, Name, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
 use plan::{Adaptation, StreamChoice, StreamInputs};
@@ -193,6 +194,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::SYNTHETIC != 0)
     }
 
+    /// Whether the endpoint knows selections, comparisons, dry runs and deletion; another one would pass them over.
+    pub fn knows_sync(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::SYNC != 0)
+    }
+
     /// Sends `source` to the endpoint and waits for the end.
     pub fn push(
         &self,
@@ -212,7 +218,7 @@ impl Client {
             job_id: spec.id.0.to_vec(),
             direction: Direction::ClientSends as u32,
             paths: vec![spec.path],
-            options: Some(options_to_wire(&spec.options)),
+            options: Some(options_to_wire(&wishes::for_receiver(&spec.options))),
             is_single: spec.is_single,
             is_sequential,
         });
@@ -243,7 +249,7 @@ impl Client {
             job_id: spec.id.0.to_vec(),
             direction: Direction::ServerSends as u32,
             paths: spec.paths,
-            options: Some(options_to_wire(&spec.options)),
+            options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
             is_single: false,
             is_sequential: spec.is_sequential,
         });

@@ -254,6 +254,9 @@ impl Session {
     }
 }
 
+/// What may wait on a control stream before those who can wait do: far from what a peer may leave unread.
+const QUEUED_BYTES: usize = 1 << 20;
+
 /// Sends a job's messages over the control stream.
 pub(crate) struct ControlPort(pub ControlSender);
 
@@ -262,6 +265,12 @@ impl Port for ControlPort {
         // A peer that does not read for 8 MiB of messages is as good as gone; a closed stream ends the jobs anyway.
         if let Err(SendError::Full) = self.0.send(message::encode(message)) {
             self.0.abort();
+        }
+    }
+
+    fn make_room(&self) {
+        while self.0.queued_bytes() > QUEUED_BYTES {
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
 }
@@ -378,6 +387,9 @@ fn dispatch(
         Message::Finished(m) => m.job,
         Message::Cancel(m) => m.job,
         Message::Times(m) => m.job,
+        Message::AskDigests(m) => m.job,
+        Message::Digests(m) => m.job,
+        Message::Changes(m) => m.job,
     };
     let running = session.jobs.lock().unwrap().get(&number).cloned();
     // What is said of a job that is over, or that was refused, crossed its end on the way.
