@@ -1,9 +1,10 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `sandbox` gives up the
-//! rest of the file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps
-//! the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`.
+//! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `privileges` gives up
+//! root's powers and `sandbox` the rest of the file system, `transfer_log` and `history` record. The asking side:
+//! `endpoints` keeps the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`,
+//! `job_id`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -30,6 +31,7 @@ mod advertise;
 mod transfer_log;
 mod history;
 mod host;
+mod privileges;
 mod sandbox;
 mod serve;
 
@@ -40,6 +42,7 @@ pub use error::Error;
 pub use issue::Issue;
 pub use job_id::job_id;
 pub use paths::Paths;
+pub use privileges::Privileges;
 pub use sandbox::Landlock;
 pub use serve::{ServeOptions, Served};
 pub use ticket::{Ticket, TicketError};

@@ -19,6 +19,7 @@ use crate::gate::Gate;
 use crate::history::History;
 use crate::host::EndpointHost;
 use crate::issue::{Announcement, write_ticket};
+use crate::privileges::{self, Privileges};
 use crate::sandbox::{self, Landlock};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
@@ -74,6 +75,8 @@ pub struct ServeOptions {
     pub memory_bytes: usize,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
     pub confine: bool,
+    /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
+    pub privileges: Privileges,
 }
 
 impl ServeOptions {
@@ -90,6 +93,7 @@ impl ServeOptions {
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
             confine: false,
+            privileges: Privileges::Untouched,
         }
     }
 }
@@ -130,6 +134,8 @@ impl Served {
         if let Some(path) = &options.ticket_file {
             write_ticket(path, &ticket).map_err(|e| Error::of_file("write ticket", path, e))?;
         }
+        let kept = privileges::restrict(options.privileges)
+            .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
@@ -150,7 +156,8 @@ impl Served {
         let accepting = Some(accepting);
         let served = Served { local_addr, ticket, server, host, stopper, accepting, review, landlock, _lock: lock };
         let (name, read_only, landlock) = (served.name(), options.read_only, landlock.word());
-        info!(%local_addr, pin = %identity.pin(), name, read_only, landlock, "serving");
+        let privileges = if kept.is_empty() { "none".to_owned() } else { kept.join(" ") };
+        info!(%local_addr, pin = %identity.pin(), name, read_only, landlock, privileges, "serving");
         Ok(served)
     }
 

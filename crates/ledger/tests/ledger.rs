@@ -370,9 +370,11 @@ fn another_process_that_holds_the_file_is_an_error_in_time_and_not_for_ever() {
 #[test]
 fn a_writer_that_does_not_answer_stalls_nobody_for_ever() {
     let (_directory, path) = directory();
+    // What has to come to pass does so through a handle with patience: this machine may be busy.
+    let patient = Ledger::open(&path).unwrap();
+    let attempt = patient.begin_attempt(&spec(1)).unwrap();
     let short = Settings { wait_max: Duration::from_millis(20), queued_operations_max: 2, ..settings() };
     let ledger = Ledger::open_with(&path, short).unwrap();
-    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     let other = other_writer(&path);
     assert_eq!(kind(ledger.mark_running(&attempt)), Kind::Stalled);
     while ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).is_ok() {}
@@ -380,7 +382,7 @@ fn a_writer_that_does_not_answer_stalls_nobody_for_ever() {
     assert_eq!(kind(ledger.jobs(JobFilter::default())), Kind::Stalled);
     other.execute_batch("ROLLBACK").unwrap();
     while ledger.flush().is_err() {}
-    assert_eq!(state(&ledger, 1), Some(State::Running), "the change came to pass after all");
+    assert_eq!(state(&patient, 1), Some(State::Running), "the change came to pass after all");
 }
 
 #[test]

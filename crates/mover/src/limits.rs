@@ -39,6 +39,8 @@ pub const TRIES_MAX: u32 = 3;
 pub const FAILURES_KEPT_MAX: usize = 100_000;
 /// Staged small files waiting for their durability point.
 pub const COMMIT_QUEUE_MAX: usize = 8192;
+/// Names directly in a job's destination among which two sources with the same one are noticed.
+pub const TOP_NAMES_MAX: usize = 1 << 20;
 /// Interval of checkpoints of large objects under way.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 /// A data stream on which something is sent and whose other end's kernel acknowledges nothing for this long, while the

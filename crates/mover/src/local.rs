@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::sender::split::{Batch, Work};
 use crate::sender::{ChunkReader, ChunkTarget, SendJob, digest_small, read_small, send_chunk_payload};
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, Extent, JobId, Name, TransferOptions};
+use model::{ChunkHasher, Digest, Extent, JobId, Name, Pin, TransferOptions};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -77,7 +77,13 @@ pub fn copy(
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
     let is_sequential = spec.is_sequential || source.is_sequential();
     let options = spec.options.clone();
-    let receive = ReceiveSpec { number: 0, id: spec.id, options: options.clone(), rename_to: spec.rename_to };
+    let receive = ReceiveSpec {
+        number: 0,
+        id: spec.id,
+        sender: Pin([0; 32]),
+        options: options.clone(),
+        rename_to: spec.rename_to,
+    };
     // The receiver's counters would repeat the sender's: it gets its own.
     let receiver = ReceiveJob::new(receive, sink, Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
     let port = Arc::new(ToReceiver(bridge.clone()));
@@ -127,7 +133,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
             None => clock.enter(Stage::Memory),
         }
     };
-    let writer = match LocalLane::new(receiver, receiver.progress.lane(Stage::Receive)) {
+    let writer = match LocalLane::new(receiver, receiver.progress.lane(Stage::Receive), Arc::new(|| {})) {
         Ok(writer) => writer,
         Err(e) => return sender.cancel(CloseCode::Forbidden, &e.to_string()),
     };

@@ -3,6 +3,10 @@
 //! The product's is `net::DataStream`: TCP under TLS. Trials give lanes streams that lose, delay and damage what is sent.
 
 use std::io;
+use std::sync::Arc;
+
+/// Breaks a stream off from another thread: whoever waits in it comes back with an error.
+pub type Breaker = Arc<dyn Fn() + Send + Sync>;
 
 pub trait Stream: Send {
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
@@ -15,6 +19,8 @@ pub trait Stream: Send {
 
     /// Whether the stream is known to have ended or failed without anything being sent on it.
     fn is_broken(&self) -> bool;
+
+    fn breaker(&self) -> Breaker;
 
     /// Time spent waiting in `send` since the stream was made.
     fn send_blocked_ns(&self) -> u64;
@@ -38,6 +44,11 @@ impl Stream for net::DataStream {
 
     fn is_broken(&self) -> bool {
         net::DataStream::is_broken(self)
+    }
+
+    fn breaker(&self) -> Breaker {
+        let aborter = self.aborter();
+        Arc::new(move || aborter.abort())
     }
 
     fn send_blocked_ns(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Credit for entries at the receiver: what gives it back, and what does not.
 
-use model::{JobId, TransferOptions};
+use model::{JobId, Pin, TransferOptions};
 use mover::Progress;
 use mover::job::Port;
 use mover::receiver::{ReceiveJob, ReceiveSpec};
@@ -27,7 +27,13 @@ fn receiver(dir: &std::path::Path) -> (Arc<ReceiveJob>, mpsc::Receiver<Message>)
     let root = Arc::new(beneath::open_directory(dir).unwrap());
     let sink = Arc::new(PosixSink::new(root.clone(), root, None));
     let (told, heard) = mpsc::channel();
-    let spec = ReceiveSpec { number: 1, id: JobId([1; 16]), options: TransferOptions::default(), rename_to: None };
+    let spec = ReceiveSpec {
+        number: 1,
+        id: JobId([1; 16]),
+        sender: Pin([0; 32]),
+        options: TransferOptions::default(),
+        rename_to: None,
+    };
     let job = ReceiveJob::new(spec, sink, Arc::new(Told(Mutex::new(told))), Progress::new(), None).unwrap();
     job.start();
     (job, heard)

@@ -90,7 +90,15 @@ pub struct ControlSender {
 impl ControlSender {
     /// Queues `bytes`. Waits while too many are queued, except on the loop's own thread, where that is an error.
     pub fn send(&self, bytes: Vec<u8>) -> Result<(), SendError> {
-        self.queue.push(bytes)
+        self.queue.push(bytes, true)
+    }
+
+    /// The same without waiting, for whoever must not be held up by a peer that does not read.
+    ///
+    /// # Errors
+    /// `Full` when there is no room.
+    pub fn try_send(&self, bytes: Vec<u8>) -> Result<(), SendError> {
+        self.queue.push(bytes, false)
     }
 
     /// Takes nothing more, and lets the loop end when everything queued and close_notify are sent. Does not wait.

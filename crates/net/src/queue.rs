@@ -14,6 +14,9 @@ use rustix::event::EventfdFlags;
 
 use crate::control::SendError;
 
+/// Messages are joined up to this length: many short ones would take several times their bytes.
+const JOINED_BYTES_MAX: usize = 4 << 10;
+
 pub(crate) struct Queue {
     state: Mutex<State>,
     /// Waited on by senders while too many bytes are queued.
@@ -72,8 +75,8 @@ impl Queue {
         })
     }
 
-    /// Queues a message, waiting for room unless this is the loop's thread.
-    pub(crate) fn push(&self, message: Vec<u8>) -> Result<(), SendError> {
+    /// Queues a message, waiting for room if asked to and unless this is the loop's thread.
+    pub(crate) fn push(&self, message: Vec<u8>, may_wait: bool) -> Result<(), SendError> {
         let mut state = self.lock();
         loop {
             if state.phase != Phase::Open {
@@ -85,13 +88,16 @@ impl Queue {
             if state.bytes == 0 || state.bytes.saturating_add(message.len()) <= self.bytes_max {
                 break;
             }
-            if self.loop_thread.get() == Some(&thread::current().id()) {
+            if !may_wait || self.loop_thread.get() == Some(&thread::current().id()) {
                 return Err(SendError::Full);
             }
             state = self.has_room.wait(state).expect("nobody panics while holding it");
         }
         state.bytes += message.len();
-        state.messages.push_back(message);
+        match state.messages.back_mut() {
+            Some(last) if last.len() + message.len() <= JOINED_BYTES_MAX => last.extend_from_slice(&message),
+            _ => state.messages.push_back(message),
+        }
         self.wake_loop(state);
         Ok(())
     }

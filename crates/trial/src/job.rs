@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Whatever takes longer is a hang (reliability contract: a hang is not survived).
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Where hostile peers may write, beside the destination.
+pub const ATTACKED: &str = "attacked";
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -256,7 +258,8 @@ impl<'a> Bed<'a> {
         check::unchanged(&self.dir.join("outside"), &self.outside)?;
         let listing = fs::read_dir(self.dir.join("root")).map_err(|e| format!("the checker could not list: {e}"))?;
         let names = listing.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let is_known = |name: &String| name == "in" || name == "beside" || name.starts_with(check::STAGING_PREFIX);
+        let known = ["in", "beside", ATTACKED];
+        let is_known = |name: &String| known.contains(&name.as_str()) || name.starts_with(check::STAGING_PREFIX);
         match names.into_iter().find(|name| !is_known(name)) {
             Some(name) => Err(format!("I5: {name} appeared beside the destination")),
             None => Ok(()),

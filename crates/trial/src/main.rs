@@ -26,6 +26,7 @@ mod large;
 mod injections;
 mod errno;
 mod soak;
+mod hostile;
 mod outside;
 mod network;
 mod rivals;
@@ -63,6 +64,8 @@ enum Command {
     Errno(errno::Args),
     /// Copies all the time, and a fault now and then
     Soak(soak::Args),
+    /// Peers that break the rules of the real endpoint (F001-F027)
+    Hostile(hostile::Args),
     /// Swap directories and names for links while storage calls run (F042-F045)
     Paths(paths::Arguments),
     /// Flip single bits at six stages between the source's digest and the final name (F075)
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Kill(args) => ("kill", kill::run(args)),
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
+        Command::Hostile(args) => ("hostile", hostile::run(args)),
         Command::Paths(arguments) => ("paths", paths::run(arguments)),
         Command::Flips(arguments) => ("flips", flips::run(arguments)),
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),

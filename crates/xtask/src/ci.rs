@@ -127,6 +127,7 @@ fn steps(members: &[&str]) -> Vec<Step> {
         full("museum", Work::Cargo(trial("museum --first 8"))),
         full("kill points", Work::Cargo(trial("kill"))),
         full("errors of storage", Work::Cargo(trial("errno"))),
+        full("hostile peers", Work::Cargo(trial("hostile"))),
         full("path attacks", Work::Cargo(trial("paths --rounds 2000"))),
         full("bit flips", Work::Cargo(trial("flips --flips 600"))),
         full("networks", Work::Cargo(trial("network"))),

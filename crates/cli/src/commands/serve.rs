@@ -6,7 +6,7 @@ use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output;
-use daemon::{Paths, ServeOptions, Served};
+use daemon::{Paths, Privileges, ServeOptions, Served};
 use model::Exit;
 use model::name::Escaped;
 use std::os::unix::ffi::OsStrExt;
@@ -56,6 +56,9 @@ pub struct Args {
     /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
     #[arg(long, env = "THALWEG_NO_LANDLOCK")]
     no_landlock: bool,
+    /// As root, read and write what any user owns; without it, root may do here what an ordinary user may
+    #[arg(long = "super", env = "THALWEG_SUPER")]
+    is_super: bool,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -68,6 +71,7 @@ pub fn run(args: Args) -> Result<Exit> {
         congestion: args.cc,
         memory_bytes: args.memory,
         confine: !args.no_landlock,
+        privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, args.root, paths.state)
     };
     // Before any thread: a thread that is there already would not be confined.

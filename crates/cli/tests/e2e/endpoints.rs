@@ -92,3 +92,30 @@ fn ctrl_c_ends_an_idle_endpoint_in_order() {
     until("its end", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn root_reads_and_writes_what_others_own_with_super_only() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root has what is given up here");
+        return;
+    }
+    let cases = [(&[][..], "privileges=\"none\"", false), (&["--super"], "cap_dac_override cap_fowner", true)];
+    for (more, words, may) in cases {
+        let bed = Bed::new();
+        fs::create_dir_all(bed.path("root/theirs")).unwrap();
+        let theirs = bed.write("root/theirs/file", b"theirs");
+        bed.write("new", b"ours");
+        for path in [&theirs, &bed.path("root/theirs")] {
+            std::os::unix::fs::chown(path, Some(1234), Some(1234)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let server = bed.serve(more);
+        bed.enrol();
+        let read = bed.run(&["cp", "lab:theirs/file", "copy"]);
+        let written = bed.run(&["cp", "new", "lab:theirs/"]);
+        assert_eq!((read.code == Some(0), written.code == Some(0)), (may, may), "{}{}", read.stderr, written.stderr);
+        assert_eq!(bed.path("root/theirs/new").exists(), may);
+        let (_, log) = server.stop();
+        assert!(log.lines().any(|line| line.contains("serving") && line.contains(words)), "{log}");
+    }
+}

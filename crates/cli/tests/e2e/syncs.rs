@@ -151,9 +151,9 @@ fn a_dry_run_to_a_place_that_does_not_exist_does_not_make_it() {
         let ran = way.sync(bed, &["-n"]).succeeded();
         assert!(stdout(&ran).contains("f+++++++++ sub/b\n"), "{}", stdout(&ran));
         assert!(!bed.path(way.destination).exists());
-        let staged = fs::read_dir(bed.path("root")).unwrap().filter(|entry| {
-            entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".thalweg")
-        });
+        let staged = fs::read_dir(bed.path("root"))
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".thalweg"));
         assert_eq!(staged.count(), 0);
         let quiet = way.sync(bed, &["-n", "-q"]).succeeded();
         assert_eq!((stdout(&quiet), &quiet.stderr[..]), (String::new(), ""));
@@ -226,10 +226,7 @@ fn only_includes_leave_the_rest_and_make_no_empty_directories() {
     each_way(|bed, way| {
         way.put(bed, &["a.c", "a.h", "x/y/b.c", "x/z/b.h", "docs/all/of/it"]);
         way.sync(bed, &["--include", "*.c", "--include", "/docs/"]).succeeded();
-        assert_eq!(
-            way.names(bed),
-            ["a.c", "docs", "docs/all", "docs/all/of", "docs/all/of/it", "x", "x/y", "x/y/b.c"]
-        );
+        assert_eq!(way.names(bed), ["a.c", "docs", "docs/all", "docs/all/of", "docs/all/of/it", "x", "x/y", "x/y/b.c"]);
     });
 }
 
@@ -351,10 +348,13 @@ fn a_source_that_cannot_be_listed_as_a_whole_removes_nothing() {
         }
         let mut command = bed.command("client", &["sync", "--delete", "s/", to]);
         if is_root() {
-            as_nobody(&mut command, &[bed.path("client"), bed.path("d")].map(|path| {
-                fs::create_dir_all(&path).unwrap();
-                path
-            }));
+            as_nobody(
+                &mut command,
+                &[bed.path("client"), bed.path("d")].map(|path| {
+                    fs::create_dir_all(&path).unwrap();
+                    path
+                }),
+            );
         }
         let ran = bed.finish(command);
         assert_eq!(ran.code, Some(23), "{}", ran.stderr);
@@ -458,8 +458,18 @@ fn filter_test_names_the_rule_that_decides() {
     let bed = Bed::new();
     bed.write("rules", b"# comment\n/build/\n");
     let ran = bed.run(&[
-        "filter", "test", "logs/a.log", "keep.log", "build/x/y", "z", "--include", "keep.log", "--exclude", "*.log",
-        "--exclude-from", "rules",
+        "filter",
+        "test",
+        "logs/a.log",
+        "keep.log",
+        "build/x/y",
+        "z",
+        "--include",
+        "keep.log",
+        "--exclude",
+        "*.log",
+        "--exclude-from",
+        "rules",
     ]);
     assert_eq!(
         stdout(&ran.succeeded()),

@@ -146,6 +146,11 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         return outcome;
     }
     for item in group {
+        // The wait may have been long: the job may be over, and another attempt may be at work.
+        if job.end.is_set() {
+            discard(job, vec![item]);
+            continue;
+        }
         match item {
             Item::Link(id) => outcome.links.push(id),
             // Made durable by itself: most of it is waiting for storage.
@@ -155,6 +160,10 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
             }
             Item::Small { listed, index, staged, digest, size_bytes } => {
                 clock.enter(Some(Stage::Publish));
+                if !job.table.lock().unwrap().begin_publishing(listed.expected(index).entry.id.0) {
+                    job.sink.discard(staged);
+                    continue;
+                }
                 if !survives_reread(job, &listed, index, staged, digest) {
                     continue;
                 }
@@ -213,12 +222,7 @@ pub fn survives_reread(
 /// Publishes a complete large object.
 pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
     let (listed, index) = large.place().clone();
-    let (digest, size_bytes) = large.digest(job);
-    let file = match large.file(job) {
-        Ok(Some(file)) => file,
-        Ok(None) => return,
-        Err(e) => return job.fail(&listed, index, e.kind, e.message()),
-    };
+    let Some((file, digest, size_bytes)) = large.take_complete(job) else { return };
     if job.options.verify == Verify::Reread && !rereads(job, large, &*file, digest, size_bytes) {
         return;
     }
@@ -226,7 +230,10 @@ pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outc
     entry.generation.size_bytes = size_bytes;
     match file.publish(&entry, large.rule, sync) {
         Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: true }),
-        Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => dead_staging(job, large, &e),
+        Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => {
+            file.discard();
+            dead_staging(job, large, &e);
+        }
         Err(e) => {
             file.discard();
             job.fail(&listed, index, e.kind, e.message());
@@ -258,21 +265,24 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
     let is_equal = read.is_ok() && at == size && job.options.digest.combine(&chunks, chunk_bytes, size) == digest;
     if !is_equal {
         let why = store::Error::of_kind(FailureKind::DigestMismatch, "read back", b"", "storage returned other bytes");
+        file.discard();
         dead_staging(job, large, read.as_ref().err().unwrap_or(&why));
     }
     is_equal
 }
 
-/// The staging of a large object cannot be trusted any more: all of it is to come again, into a new one.
+/// What is to be published, or what a checkpoint was to keep, cannot be trusted any more: all of it is to come again, into
+/// new staging. For the thread that publishes.
 pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
-    restart(job, large, None, e);
+    large.restart_complete();
+    ask_for_all(job, large, e);
 }
 
 /// A chunk could not be written or recorded. What would fail again at once, for want of room or of a right, fails the
 /// object.
 pub fn chunk_failed(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &Arc<dyn store::StagedFile>, e: &store::Error) {
     match kind_of(e) {
-        FailureKind::WriteError => restart(job, large, Some(file), e),
+        FailureKind::WriteError => restart(job, large, file, e),
         kind => {
             let (listed, index) = large.place().clone();
             job.fail(&listed, index, kind, e.message());
@@ -292,11 +302,19 @@ pub fn unopened(job: &Arc<ReceiveJob>, large: &Arc<Large>, extent: Extent, e: &s
     }
 }
 
-fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: Option<&Arc<dyn store::StagedFile>>, e: &store::Error) {
-    if !large.restart(dead) {
-        return;
+/// The same for a lane, about the staging that it wrote to.
+pub fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: &Arc<dyn store::StagedFile>, e: &store::Error) {
+    if large.restart(dead) {
+        ask_for_all(job, large, e);
     }
+}
+
+fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     let (listed, index) = large.place().clone();
+    if large.is_open_ended {
+        // A pipe is read once: nothing of it can come again.
+        return job.fail(&listed, index, kind_of(e), e.message());
+    }
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
     job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
 }

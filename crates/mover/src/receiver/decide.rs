@@ -12,6 +12,7 @@ use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;
+use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::change::cause;
 use model::mutant;
@@ -122,7 +123,8 @@ enum Decided {
 /// What is decided of a batch.
 #[derive(Default)]
 pub struct Answer {
-    objects: Vec<Option<Expected>>,
+    described: usize,
+    objects: Vec<(u32, Expected)>,
     large: Vec<(u64, Arc<Large>)>,
     wanted: Vec<u64>,
     extents: Vec<ExtentRecord>,
@@ -160,7 +162,8 @@ impl Decide<'_> {
                     None
                 }
             };
-            answer.objects.push(expected);
+            answer.objects.extend(expected.map(|expected| (answer.described as u32, expected)));
+            answer.described += 1;
         }
         self.check_room();
         if !candidates.is_empty() {
@@ -201,7 +204,7 @@ impl Decide<'_> {
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
         match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
-            Ok(Decided::Wanted(rule)) => answer.objects[index] = Some(Expected { entry, rule }),
+            Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
             Ok(_) => {}
             Err(e) => self.failed(&entry, e.kind, e.message(), answer),
         }
@@ -211,7 +214,10 @@ impl Decide<'_> {
         let job = self.job;
         job.tell_changes(std::mem::take(&mut answer.changes));
         // Large objects need to know the batch they are part of; it is complete only now.
-        let listed = Arc::new(Listed { first, objects: answer.objects });
+        // What was compared came later than its neighbours.
+        answer.objects.sort_unstable_by_key(|(index, _)| *index);
+        answer.objects.shrink_to_fit();
+        let listed = Arc::new(Listed { first, described: answer.described, objects: answer.objects });
         for (id, large) in &answer.large {
             large.belongs_to(listed.clone(), (id - first) as usize);
         }
@@ -259,7 +265,11 @@ impl Decide<'_> {
         }
         if entry.parent == ObjectId::ROOT {
             self.rename(entry).map_err(|e| (e.kind, e.message()))?;
-            if entry.id.0 < REPLACEMENT_FIRST && !self.top_names.insert(entry.name.clone()) {
+            let is_known = self.top_names.contains(&entry.name);
+            if self.top_names.len() < TOP_NAMES_MAX && entry.id.0 < REPLACEMENT_FIRST {
+                self.top_names.insert(entry.name.clone());
+            }
+            if is_known && entry.id.0 < REPLACEMENT_FIRST {
                 return Err(refused(FailureKind::Duplicate, "two sources have this name at the destination"));
             }
         }
@@ -303,6 +313,8 @@ impl Decide<'_> {
     }
 
     fn directory_failed(&self, failure: Failure) {
+        // Counted among the files, which failures are of.
+        count(&self.job.progress.counters.files_listed, 1);
         self.job.count_failure(failure.kind);
         if let Some(observer) = &self.job.observer {
             observer.failed(&failure);

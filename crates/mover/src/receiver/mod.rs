@@ -33,7 +33,7 @@ use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::options::Fsync;
-use model::{Change, Digest, Failure, FailureKind, JobId, Name, TransferOptions};
+use model::{Change, Digest, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
 use std::collections::HashMap;
@@ -58,6 +58,7 @@ pub struct ReceiveJob {
     /// Number of the job in its session.
     pub number: u32,
     pub id: JobId,
+    pub sender: Pin,
     pub options: TransferOptions,
     pub sink: Arc<dyn Sink>,
     port: Arc<dyn Port>,
@@ -89,10 +90,12 @@ pub struct ReceiveJob {
     presence: Arc<()>,
 }
 
-/// What a job receives under: who asked, and what its one object is to be called when its destination is a new name.
+/// What a job receives under: from whom, and what its one object is to be called when its destination is a new name.
 pub struct ReceiveSpec {
     pub number: u32,
     pub id: JobId,
+    /// Who sends; nobody's for a copy within a host. What one sender left in staging is not continued by another.
+    pub sender: Pin,
     pub options: TransferOptions,
     pub rename_to: Option<Name>,
 }
@@ -117,6 +120,7 @@ impl ReceiveJob {
         let job = Arc::new(ReceiveJob {
             number: spec.number,
             id: spec.id,
+            sender: spec.sender,
             census: spec.options.deletion.map(|_| Census::default()),
             digests_asked: AtomicU64::new(0),
             options: spec.options,
@@ -266,10 +270,11 @@ impl ReceiveJob {
 
     /// The sender gave up an object: it is void here, and counted.
     fn source_failed(&self, record: FailureRecord) {
-        if record.object != 0 {
-            self.void(record.object);
-        } else {
-            count(&self.progress.counters.files_listed, 1);
+        match record.object {
+            0 => count(&self.progress.counters.files_listed, 1),
+            // It arrived whole before the source failed.
+            id if self.table.lock().unwrap().is_publishing(id) => return,
+            id => self.void(id),
         }
         let kind = FailureKind::from_number(record.kind);
         if let Some(census) = self.census.as_ref().filter(|_| record.object == 0) {
@@ -295,7 +300,7 @@ impl ReceiveJob {
 
     /// Forgets an object that will not come (under this id). One that is settled already was counted then.
     fn void(&self, id: u64) {
-        let Some(slot) = self.table.lock().unwrap().settle(id) else { return };
+        let Some(slot) = self.table.lock().unwrap().void(id) else { return };
         if let Some(large) = slot.large {
             large.discard();
         }
@@ -351,11 +356,6 @@ impl ReceiveJob {
             count(&counters.files_skipped, 1);
             count(&counters.bytes_skipped, *size_bytes);
         }
-        for (id, _) in &outcome.failed {
-            if let Some(large) = table.settle(*id).and_then(|slot| slot.large) {
-                large.discard();
-            }
-        }
         drop(table);
         if wants_delivered {
             delivered.extend(outcome.published.iter().map(|p| Delivered {
@@ -394,6 +394,11 @@ impl ReceiveJob {
         if kind == FailureKind::NoSpace {
             let path = model::name::Escaped(&self.sink.path(entry)).to_string();
             return self.cancel(CloseCode::NoSpace, &format!("no space at the destination ({path}: {message})"));
+        }
+        // Two lanes may have failed it with two chunks: it is told once.
+        let Some(slot) = self.table.lock().unwrap().settle(entry.id.0) else { return };
+        if let Some(large) = slot.large {
+            large.discard();
         }
         let failure = Failure { path: self.sink.path(entry), kind, message };
         self.settle(Outcome { failed: vec![(entry.id.0, failure)], ..Outcome::default() });

@@ -82,8 +82,8 @@ impl<'a, S: Stream> StreamLane<'a, S> {
     fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
         Ok(StreamLane {
             job,
+            writer: Writer::new(job, clock, stream.breaker())?,
             stream,
-            writer: Writer::new(job, clock)?,
             pack: vec![0; PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
             block: vec![0; BLOCK_BYTES],

@@ -2,17 +2,21 @@
 //!
 //! Invariants:
 //! - An extent is recorded only after its digest was compared and its bytes were handed to storage.
-//! - After a reboot, everything is read back and compared with its recorded digest before it counts: storage may have lost
-//!   what the page cache held, the name of the data file included.
+//! - What no checkpoint vouches for is read back and compared with its recorded digest before it counts: storage may have
+//!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
+//!   the name of the data file included.
 
 use ledger::extent_log::{self, Appender, Header, Resume};
-use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId, Pin};
 use store::StagedFile;
 
-/// The name of an object's staging: the same for the same version of the same source at the same destination.
-pub fn stem(destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64) -> String {
+/// The name of an object's staging: the same for the same version of the same source at the same destination, from the same
+/// sender. All but the sender is what a peer says: one that could find another's staging could fill it with what it likes,
+/// or read out what is in it.
+pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64) -> String {
     let generation = &entry.generation;
-    let mut key = Vec::with_capacity(destination.len() + 80);
+    let mut key = Vec::with_capacity(destination.len() + 112);
+    key.extend_from_slice(&sender.0);
     for number in [
         generation.size_bytes,
         generation.modified.seconds as u64,
@@ -48,27 +52,29 @@ pub struct Held {
     pub appender: Option<Appender>,
 }
 
-/// Reads the journal of an earlier attempt, or starts one.
-pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header) -> store::Result<Held> {
+/// Reads the journal of an earlier attempt, or starts one. When `is_over` says so, what was not read back yet is given up.
+pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header, is_over: &dyn Fn() -> bool) -> store::Result<Held> {
     let replayed = extent_log::replay(journal)
         .ok()
         .filter(|r| r.header.is_same_object(header) || model::mutant::is_on("resume-another-version"));
     let Some(replayed) = replayed else { return start(file, header, Vec::new()) };
-    match replayed.resume(&header.boot) {
-        Resume::Continue { extents, keep_bytes, appender } => {
+    let resume = replayed.resume(&header.boot);
+    let (sure, doubtful) = match &resume {
+        Resume::Continue { .. } => replayed.extents.split_at(replayed.durable_count),
+        Resume::Restart { .. } => (&[][..], &replayed.extents[..]),
+    };
+    let mut chunks = sure.to_vec();
+    for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
+        if digest_of(file, *extent, header)? == Some(*digest) || model::mutant::is_on("trust-log-after-reboot") {
+            chunks.push((*extent, *digest));
+        }
+    }
+    match resume {
+        Resume::Continue { keep_bytes, appender, .. } if chunks.len() == replayed.extents.len() => {
             file.truncate_journal(keep_bytes as u64)?;
-            Ok(Held { chunks: extents.to_vec(), appender: Some(appender) })
+            Ok(Held { chunks, appender: Some(appender) })
         }
-        Resume::Restart { .. } => {
-            let mut chunks = Vec::new();
-            for (extent, digest) in &replayed.extents {
-                if digest_of(file, *extent, header)? == Some(*digest) || model::mutant::is_on("trust-log-after-reboot")
-                {
-                    chunks.push((*extent, *digest));
-                }
-            }
-            start(file, header, chunks)
-        }
+        _ => start(file, header, chunks),
     }
 }
 
@@ -99,4 +105,26 @@ fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::R
         at += wanted as u64;
     }
     Ok(Some(hasher.finish(extent == Extent::new(0, header.object_bytes))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Generation, Kind, Name, ObjectId};
+
+    #[test]
+    fn what_one_sender_left_is_not_found_by_another_who_describes_the_same() {
+        let entry = Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"data").unwrap(),
+            kind: Kind::File,
+            mode: 0o644,
+            generation: Generation { size_bytes: 1 << 30, inode: 7, ..Generation::default() },
+        };
+        let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme, 1 << 20);
+        assert_eq!(of(1, b"data"), of(1, b"data"));
+        assert_ne!(of(1, b"data"), of(2, b"data"));
+        assert_ne!(of(1, b"data"), of(1, b"date"));
+    }
 }

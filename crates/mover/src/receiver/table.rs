@@ -15,18 +15,22 @@ pub struct Expected {
     pub rule: PublishRule,
 }
 
-/// A batch of the listing after it was decided; `None` for what is settled by the decision.
+/// A batch of the listing after it was decided.
 #[derive(Debug)]
 pub struct Listed {
     pub first: u64,
-    pub objects: Vec<Option<Expected>>,
+    /// How many objects it had.
+    pub described: usize,
+    /// Those that are wanted, by their index in it, in order. It is kept until the last of them is settled.
+    pub objects: Vec<(u32, Expected)>,
 }
 
 impl Listed {
     /// # Panics
     /// For an object that was not wanted: lanes get indices only of those that were.
     pub fn expected(&self, index: usize) -> &Expected {
-        self.objects[index].as_ref().expect("only wanted objects are handed out")
+        let found = self.objects.binary_search_by_key(&index, |(index, _)| *index as usize);
+        &self.objects[found.expect("only wanted objects are handed out")].1
     }
 }
 
@@ -35,6 +39,8 @@ enum State {
     Expected,
     /// In the hands of a lane.
     Receiving,
+    /// On its way to its final name: not to be given up any more.
+    Publishing,
     Settled,
 }
 
@@ -64,9 +70,9 @@ pub struct Slot {
 
 impl Table {
     pub fn insert(&mut self, listed: Arc<Listed>, large: Vec<(u64, Arc<Large>)>) {
-        let states: Vec<_> =
-            listed.objects.iter().map(|o| if o.is_some() { State::Expected } else { State::Settled }).collect();
-        let open = states.iter().filter(|s| **s == State::Expected).count();
+        let mut states = vec![State::Settled; listed.described];
+        listed.objects.iter().for_each(|(index, _)| states[*index as usize] = State::Expected);
+        let open = listed.objects.len();
         if open > 0 {
             self.batches.insert(listed.first, Held { listed, states, open });
         }
@@ -96,10 +102,29 @@ impl Table {
         }
     }
 
-    /// A lane gives an object back: it will come again.
+    /// Whether an object that waited for storage is still wanted. From here on it is not voided.
+    pub fn begin_publishing(&mut self, id: u64) -> bool {
+        let Some((held, index)) = self.find(id) else { return false };
+        let is_open = held.states[index] == State::Receiving;
+        if is_open {
+            held.states[index] = State::Publishing;
+        }
+        is_open
+    }
+
+    pub fn is_publishing(&mut self, id: u64) -> bool {
+        self.find(id).is_some_and(|(held, index)| held.states[index] == State::Publishing)
+    }
+
+    /// Settles an object that will not come, unless it has come so far that it is being published.
+    pub fn void(&mut self, id: u64) -> Option<Slot> {
+        if self.is_publishing(id) { None } else { self.settle(id) }
+    }
+
+    /// A lane or the committer gives an object back: it will come again.
     pub fn expect_again(&mut self, id: u64) {
         if let Some((held, index)) = self.find(id)
-            && held.states[index] == State::Receiving
+            && matches!(held.states[index], State::Receiving | State::Publishing)
         {
             held.states[index] = State::Expected;
         }
@@ -129,8 +154,9 @@ impl Table {
     /// The open object of this place, if there is one: what is described again takes its place.
     pub fn find_place(&self, parent: ObjectId, name: &Name) -> Option<u64> {
         let open = self.batches.values().flat_map(|held| {
-            let states = held.states.iter().zip(&held.listed.objects);
-            states.filter(|(state, _)| **state != State::Settled).filter_map(|(_, object)| object.as_ref())
+            let objects = held.listed.objects.iter();
+            let open = objects.filter(|(index, _)| held.states[*index as usize] != State::Settled);
+            open.map(|(_, expected)| expected)
         });
         let mut found = open.filter(|expected| expected.entry.parent == parent && expected.entry.name == *name);
         found.next().map(|expected| expected.entry.id.0)

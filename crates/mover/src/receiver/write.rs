@@ -2,16 +2,19 @@
 //!
 //! Invariants:
 //! - An extent counts as held only after its digest was compared and its bytes were handed to storage.
+//! - One lane at a time writes a chunk, and none one that is held: so nothing writes to an object that is complete.
 //! - The object is complete when a sender sealed it (one version of the source was read) and every byte is held; exactly
 //!   one caller is told so.
 
 use super::table::Listed;
 use super::{ReceiveJob, resume};
+use crate::job::End;
+use crate::stream::Breaker;
 use ledger::extent_log::Appender;
 use model::mutant;
 use model::options::Engine;
 use model::{Digest, Entry, Extent, ExtentSet, FailureKind};
-use os::sync::Mutex;
+use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,6 +24,8 @@ use store::{Durability, PublishRule, StagedFile};
 /// Smaller objects are over before a probe is.
 pub const PROBED_FILE_BYTES: u64 = 64 << 20;
 const PROBE_BUDGET: Duration = Duration::from_millis(150);
+/// How often a lane that waits for its turn looks whether the job is over.
+const TURN_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct Large {
     pub id: u64,
@@ -32,10 +37,13 @@ pub struct Large {
     path: Vec<u8>,
     listed: OnceLock<(Arc<Listed>, usize)>,
     state: Mutex<State>,
+    turn_ended: Condvar,
 }
 
 #[derive(Default)]
 struct State {
+    /// Extents that lanes are writing.
+    turns: Vec<(Extent, Breaker)>,
     file: Option<Arc<dyn StagedFile>>,
     appender: Option<Appender>,
     held: ExtentSet,
@@ -66,10 +74,11 @@ impl Large {
             is_open_ended,
             rule,
             chunk_bytes: options.chunk_bytes,
-            stem: resume::stem(&path, entry, options.digest, options.chunk_bytes),
+            stem: resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
             path,
             listed: OnceLock::new(),
             state: Mutex::default(),
+            turn_ended: Condvar::new(),
         };
         if !is_open_ended && job.sink.has_journal(entry, &large.stem) {
             large.open(job, entry)?;
@@ -106,7 +115,7 @@ impl Large {
         if !self.is_open_ended {
             let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
-            let held = resume::open(&*file, &journal, &header)?;
+            let held = resume::open(&*file, &journal, &header, &|| job.end.is_set())?;
             for (extent, digest) in held.chunks {
                 if state.held.insert(extent) {
                     state.digests.insert(extent.start, digest);
@@ -141,15 +150,28 @@ impl Large {
         state.held = held;
     }
 
-    /// Whether a chunk is to be dropped: it is here, or the object needs no more. Of an open-ended object a peer may send
-    /// chunks of other lengths: what was verified first is not written over (F010).
-    pub fn holds(&self, extent: Extent) -> bool {
-        let state = self.state.lock().unwrap();
-        let is_here = match self.is_open_ended {
-            true => state.held.overlaps(extent),
-            false => !extent.is_empty() && state.held.contains(extent),
-        };
-        state.is_discarded || state.is_complete || is_here
+    /// The right to write a chunk, once no other lane has it; nothing when the chunk is to be dropped. A lane that has it and
+    /// is waiting for its stream is broken off: a sender sends a chunk twice only when it has given the first stream up.
+    pub fn turn(self: &Arc<Large>, extent: Extent, breaker: &Breaker, end: &End) -> Option<Turn> {
+        loop {
+            let mut state = self.state.lock().unwrap();
+            if state.needs_no(extent, self.is_open_ended) || end.is_set() {
+                return None;
+            }
+            let is_other = |(taken, _): &&(Extent, Breaker)| {
+                taken.start == extent.start || taken.start < extent.end && extent.start < taken.end
+            };
+            match state.turns.iter().find(is_other).map(|(_, breaker)| breaker.clone()) {
+                None => {
+                    state.turns.push((extent, breaker.clone()));
+                    return Some(Turn { large: self.clone(), extent });
+                }
+                Some(other) => {
+                    other();
+                    let _ = self.turn_ended.wait_timeout(state, TURN_INTERVAL).unwrap();
+                }
+            }
+        }
     }
 
     /// Whether the chunk is held with another content.
@@ -207,12 +229,16 @@ impl Large {
         Ok(Some(true))
     }
 
-    /// The digest of the whole and its final size, once complete.
-    pub fn digest(&self, job: &ReceiveJob) -> (Digest, u64) {
-        let state = self.state.lock().unwrap();
-        let size = state.sealed_bytes.expect("complete");
+    /// Hands out the staging of a complete object, once, with the digest of the whole and its final size. Nothing when it
+    /// started over meanwhile, or was given up.
+    pub fn take_complete(&self, job: &ReceiveJob) -> Option<(Arc<dyn StagedFile>, Digest, u64)> {
+        let mut state = self.state.lock().unwrap();
+        if !state.is_complete {
+            return None;
+        }
+        let (file, size) = (state.file.take()?, state.sealed_bytes?);
         let chunks: Vec<Digest> = state.digests.values().copied().collect();
-        (job.options.digest.combine(&chunks, job.options.chunk_bytes, size), size)
+        Some((file, job.options.digest.combine(&chunks, job.options.chunk_bytes, size), size))
     }
 
     /// Makes what was recorded so far survive a power loss.
@@ -241,29 +267,65 @@ impl Large {
         if std::mem::replace(&mut state.is_discarded, true) {
             return;
         }
-        if let Some(file) = state.file.take()
-            && !state.is_complete
-        {
+        if let Some(file) = state.file.take() {
             file.discard();
         }
     }
 
-    /// Starts over after a failed write or sync or a mismatch of the whole: fresh staging, nothing held. False when
-    /// `dead` is given and is not the staging any more: another lane has started over already.
-    pub fn restart(&self, dead: Option<&Arc<dyn StagedFile>>) -> bool {
+    /// Starts over after a failed write or sync or a mismatch: fresh staging, nothing held. False when there is nothing to
+    /// start over, because another has done it already, or because the object is complete: then it is the committer's
+    /// (`restart_complete`), and no lane's.
+    pub fn restart(&self, dead: &Arc<dyn StagedFile>) -> bool {
         let mut state = self.state.lock().unwrap();
-        if dead.is_some_and(|dead| !state.is_staged_in(dead)) {
-            return false;
+        let may = !state.is_complete && state.is_staged_in(dead);
+        if may {
+            state.start_over();
         }
-        if let Some(file) = state.file.take() {
-            file.discard();
+        may
+    }
+
+    /// The same for whoever publishes: what was handed to it as complete, or was not durable, is worth nothing.
+    pub fn restart_complete(&self) {
+        self.state.lock().unwrap().start_over();
+    }
+}
+
+/// The right to write a chunk. Given back when dropped, which must be after the last write and after the chunk was recorded.
+pub struct Turn {
+    large: Arc<Large>,
+    extent: Extent,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.large.state.lock().unwrap();
+        if let Some(at) = state.turns.iter().position(|(extent, _)| *extent == self.extent) {
+            state.turns.swap_remove(at);
         }
-        *state = State { is_discarded: state.is_discarded, ..State::default() };
-        true
+        drop(state);
+        self.large.turn_ended.notify_all();
     }
 }
 
 impl State {
+    fn start_over(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.discard();
+        }
+        let turns = std::mem::take(&mut self.turns);
+        *self = State { is_discarded: self.is_discarded, turns, ..State::default() };
+    }
+
+    /// Whether a chunk is to be dropped: it is here, or the object needs no more. Of an open-ended object a peer may send
+    /// chunks of other lengths: what was verified first is not written over (F010).
+    fn needs_no(&self, extent: Extent, is_open_ended: bool) -> bool {
+        let is_here = match is_open_ended {
+            true => self.held.overlaps(extent),
+            false => !extent.is_empty() && self.held.contains(extent),
+        };
+        self.is_discarded || self.is_complete || is_here
+    }
+
     fn is_staged_in(&self, file: &Arc<dyn StagedFile>) -> bool {
         self.file.as_ref().is_some_and(|staged| std::ptr::addr_eq(Arc::as_ptr(staged), Arc::as_ptr(file)))
     }
@@ -325,6 +387,7 @@ mod tests {
     use super::*;
     use model::DigestAlgorithm;
     use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use store::Result;
 
     struct Nowhere;
@@ -357,31 +420,59 @@ mod tests {
         fn discard(&self) {}
     }
 
-    #[test]
-    fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
-        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
-        let state = State { file: Some(dead.clone()), ..State::default() };
-        let large = Large {
+    fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
+        Arc::new(Large {
             id: 1,
-            size_bytes: 16,
+            size_bytes,
             is_open_ended: false,
             chunk_bytes: 8,
             rule: PublishRule::Replace,
             stem: String::new(),
             path: Vec::new(),
             listed: OnceLock::new(),
-            state: Mutex::new(state),
-        };
+            state: Mutex::new(State { file: Some(file), ..State::default() }),
+            turn_ended: Condvar::new(),
+        })
+    }
+
+    #[test]
+    fn one_lane_at_a_time_writes_a_chunk_and_the_one_that_waits_for_its_stream_is_broken_off() {
+        let file: Arc<dyn StagedFile> = Arc::new(Nowhere);
+        let large = large(16, file.clone());
+        let (broken, end) = (Arc::new(AtomicBool::new(false)), Arc::new(End::default()));
+        let told = broken.clone();
+        let breaker: Breaker = Arc::new(move || told.store(true, Relaxed));
+        let quiet: Breaker = Arc::new(|| {});
+        let chunk = Extent::new(0, 8);
+        let first = large.turn(chunk, &breaker, &end).unwrap();
+        assert!(large.turn(Extent::new(8, 16), &quiet, &end).is_some(), "other chunks are free");
+        let (second, second_end) = (large.clone(), end.clone());
+        let waiting = std::thread::spawn(move || second.turn(chunk, &quiet, &second_end).is_some());
+        while !broken.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        // It was all there: the chunk is held when its turn ends, and nobody writes it again.
+        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None).unwrap();
+        drop(first);
+        assert!(!waiting.join().unwrap());
+    }
+
+    #[test]
+    fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
+        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let large = large(16, dead.clone());
         let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
         let record = |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed).unwrap();
         assert_eq!(record(&dead, 0, None), Some(false));
-        assert!(large.restart(Some(&dead)));
-        assert!(!large.restart(Some(&dead)));
+        assert!(large.restart(&dead));
+        assert!(!large.restart(&dead));
         large.state.lock().unwrap().file = Some(next.clone());
         // A lane was in the middle of it when the staging died.
         assert_eq!(record(&dead, 8, Some(16)), None);
         assert_eq!(large.gaps(), None);
         assert_eq!(record(&next, 0, None), Some(false));
         assert_eq!(record(&next, 8, Some(16)), Some(true));
+        // A lane does not take back what is being published.
+        assert!(!large.restart(&next));
     }
 }

@@ -8,9 +8,10 @@
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
-use super::write::{Large, kind_of};
+use super::write::{Large, Turn, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::progress::LaneClock;
+use crate::stream::Breaker;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
@@ -29,6 +30,8 @@ pub(crate) struct Writer<'a> {
     pub clock: LaneClock,
     queue: Option<Box<dyn BlockWriter>>,
     open: Option<OpenChunk>,
+    /// Of the stream that this lane reads.
+    breaker: Breaker,
 }
 
 /// In a process that has both halves, the receiving one is the writer without a stream.
@@ -49,7 +52,7 @@ enum Target {
     Drop,
     /// An object of one chunk, in the lane's own staging.
     Small(Arc<Listed>, usize),
-    Large(Arc<Large>, Arc<dyn StagedFile>, bool),
+    Large(Arc<Large>, Arc<dyn StagedFile>, bool, Turn),
     /// A chunk that is held already, sent again because its sender had not heard so. Written to nowhere; what its trailer
     /// says of the whole object counts.
     Held(Arc<Large>, Arc<dyn StagedFile>),
@@ -58,10 +61,10 @@ enum Target {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock) -> store::Result<Writer<'a>> {
+    pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock, breaker: Breaker) -> store::Result<Writer<'a>> {
         // What is read back is looked for by name.
         let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
-        Ok(Writer { job, sink: job.sink.lane(is_published_at_once)?, clock, queue: None, open: None })
+        Ok(Writer { job, sink: job.sink.lane(is_published_at_once)?, clock, queue: None, open: None, breaker })
     }
 
     /// Verifies, stages and publishes the files of a pack.
@@ -191,12 +194,12 @@ impl<'a> Writer<'a> {
     }
 
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
-        if large.holds(extent) {
+        let Some(turn) = large.turn(extent, &self.breaker, &self.job.end) else {
             return match large.file(self.job) {
                 Ok(Some(file)) if !mutant::is_on("drop-the-seal-of-a-duplicate") => Target::Held(large, file),
                 _ => Target::Drop,
             };
-        }
+        };
         match large.file(self.job) {
             Ok(Some(file)) => {
                 if self.queue.is_none() {
@@ -204,7 +207,7 @@ impl<'a> Writer<'a> {
                 }
                 // A queue works on descriptors, and its blocks start at the chunk's start.
                 let is_queued = self.queue.is_some() && file.descriptor().is_some();
-                Target::Large(large, file, is_queued)
+                Target::Large(large, file, is_queued, turn)
             }
             Ok(None) => Target::Drop,
             Err(e) => {
@@ -216,7 +219,7 @@ impl<'a> Writer<'a> {
 
     /// Whether blocks of the open chunk go through the queue.
     pub fn is_queued(&self) -> bool {
-        matches!(&self.open, Some(OpenChunk { target: Target::Large(_, _, true), error: None, .. }))
+        matches!(&self.open, Some(OpenChunk { target: Target::Large(_, _, true, _), error: None, .. }))
     }
 
     /// The queue's next buffer, if the open chunk is written by one.
@@ -252,7 +255,7 @@ impl<'a> Writer<'a> {
     pub fn submit(&mut self, length: usize, blocked_ns: u64, digest_ns: u64) {
         self.received(blocked_ns, digest_ns);
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
-        if let Target::Large(_, file, _) = &open.target
+        if let Target::Large(_, file, ..) = &open.target
             && let Some(descriptor) = file.descriptor()
             && let Err(e) = queue.write(descriptor, open.at, length)
         {
@@ -270,7 +273,7 @@ impl<'a> Writer<'a> {
             open.error = match &open.target {
                 Target::Drop | Target::Held(..) | Target::Unopened(_) => None,
                 Target::Small(..) => self.sink.write(block).err(),
-                Target::Large(_, file, _) => file.write_at(open.at, block).err(),
+                Target::Large(_, file, ..) => file.write_at(open.at, block).err(),
             };
         }
         open.at += block.len() as u64;
@@ -317,10 +320,10 @@ impl<'a> Writer<'a> {
             Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
-            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file), (verdict, None)),
+            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file, None), (verdict, None)),
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
-            Target::Large(large, file, _) => {
-                self.end_large(&open.header, trailer, (large, file), (verdict, open.error))
+            Target::Large(large, file, _, turn) => {
+                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error))
             }
             Target::Unopened(large) => {
                 match (verdict, open.error) {
@@ -366,7 +369,7 @@ impl<'a> Writer<'a> {
         &mut self,
         header: &ChunkHeader,
         trailer: &ChunkTrailer,
-        (large, file): (Arc<Large>, Arc<dyn StagedFile>),
+        (large, file, turn): (Arc<Large>, Arc<dyn StagedFile>, Option<Turn>),
         verdict: (Verdict, Option<store::Error>),
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
@@ -385,10 +388,11 @@ impl<'a> Writer<'a> {
             (Verdict::Good(digest), None) if large.contradicts(header.extent, digest) => {
                 let why = "a chunk came twice, with different content";
                 let e = store::Error::of_kind(FailureKind::DigestMismatch, "receive", b"", why);
-                commit::dead_staging(self.job, &large, &e);
+                commit::restart(self.job, &large, &file, &e);
             }
             (Verdict::Good(digest), None) => {
                 let recorded = large.record(&file, header.extent, digest, sealed);
+                drop(turn);
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) {
                     self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));

@@ -17,6 +17,9 @@ pub struct Large {
     pub owners: u32,
     /// Where an open-ended object goes on; `None` for others and after its end.
     pub next_start: Option<u64>,
+    /// A chunk was sent with the word that all of it had been read from one version. What is read again after that has to be
+    /// of the same version too: the receiver may complete the object with it.
+    pub is_sealed: bool,
 }
 
 pub struct InFlight {
@@ -36,6 +39,16 @@ impl Large {
             (None, Some(start)) => Extent::new(start, start + chunk_bytes),
             (None, None) => panic!("claimed from an object without gaps"),
         }
+    }
+
+    /// Puts an extent in front of what is not yet claimed.
+    pub fn give_back(&mut self, extent: Extent) {
+        let around = |gap: Extent| {
+            let before = (gap.start < extent.start).then(|| Extent::new(gap.start, gap.end.min(extent.start)));
+            let after = (gap.end > extent.end).then(|| Extent::new(gap.start.max(extent.end), gap.end));
+            before.into_iter().chain(after)
+        };
+        self.gaps = std::iter::once(extent).chain(self.gaps.iter().copied().flat_map(around)).collect();
     }
 
     pub fn take(&mut self, extent: Extent) {

@@ -245,6 +245,7 @@ impl SendJob {
         for record in &finished.failures {
             let kind = FailureKind::from_number(record.kind);
             let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();
+            count(&self.progress.counters.files_listed, 1);
             self.failed(Failure { path: bounded_path(&record.path), kind, message });
         }
     }

@@ -11,7 +11,7 @@
 //! - Memory is bounded by the entries' credit.
 
 use super::large::{InFlight, Large};
-use crate::limits::{CLAIM_BYTES, CLAIM_FILES, RUNS_LOOKED_AT};
+use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
 use model::{Extent, Kind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -125,14 +125,15 @@ impl Split {
         split
     }
 
+    /// A receiver may grant what it likes; no more is used than this side has room for.
     pub fn grant(&mut self, entries: u64, in_flight_bytes: u64) {
         self.entries.grant(entries);
-        self.bytes.grant(in_flight_bytes);
+        self.bytes.grant(in_flight_bytes.min(IN_FLIGHT_BYTES));
     }
 
     /// Entries that may be described now.
     pub fn describable(&self) -> u64 {
-        self.entries.available()
+        self.entries.available().min(ENTRIES_OPEN_MAX.saturating_sub(self.open))
     }
 
     pub fn listing_complete(&mut self) {
@@ -278,7 +279,8 @@ impl Split {
         let next_start = object.is_open_ended.then_some(0);
         self.claimable.insert((Reverse(size_bytes), id));
         let in_flight = BTreeMap::new();
-        self.large.insert(id, Large { batch, index, size_bytes, gaps, in_flight, owners: 0, next_start });
+        self.large
+            .insert(id, Large { batch, index, size_bytes, gaps, in_flight, owners: 0, next_start, is_sealed: false });
     }
 
     /// The next unit of work for a lane.
@@ -440,7 +442,8 @@ impl Split {
         if ended && large.next_start.take().is_some() {
             self.claimable.remove(&(Reverse(large.size_bytes), id));
         }
-        !large.is_claimable() && large.in_flight.values().all(|chunk| chunk.is_read)
+        large.is_sealed |= !large.is_claimable() && large.in_flight.values().all(|chunk| chunk.is_read);
+        large.is_sealed
     }
 
     /// The receiver verified and holds a chunk.
@@ -524,8 +527,7 @@ impl Split {
             freed += if is_asked { chunk.length } else { 0 };
             !is_asked
         });
-        large.gaps.retain(|gap| gap.end <= extent.start || extent.end <= gap.start);
-        large.gaps.push_front(extent);
+        large.give_back(extent);
         self.claimable.insert((Reverse(large.size_bytes), id));
         self.bytes.acknowledged(freed);
     }

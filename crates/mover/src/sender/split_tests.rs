@@ -92,6 +92,44 @@ fn the_last_chunk_read_says_so_even_after_a_lane_died() {
 }
 
 #[test]
+fn after_a_seal_each_chunk_that_is_read_again_is_to_be_of_the_same_version() {
+    let mut split = described(&[2 * CHUNK], |_| 0);
+    let (_, first) = chunk_of(split.claim(0));
+    let (_, second) = chunk_of(split.claim(1));
+    assert!(!split.chunk_was_read(1, first.start, false));
+    assert!(split.chunk_was_read(1, second.start, false));
+    // Both streams are lost, and of the first the receiver may still get the chunk: then the second completes the object.
+    split.lane_died(0);
+    split.lane_died(1);
+    let (_, again) = chunk_of(split.claim(2));
+    chunk_of(split.claim(3));
+    assert!(split.chunk_was_read(1, again.start, false));
+}
+
+#[test]
+fn a_chunk_asked_for_again_takes_nothing_else_from_what_is_unclaimed() {
+    let mut split = described(&[4 * CHUNK], |_| 0);
+    chunk_of(split.claim(0));
+    let record = |start: u64, end: u64| ExtentRecord { object: 1, start: start * CHUNK, end: end * CHUNK };
+    split.resend(&[], &[record(0, 4)]).unwrap();
+    split.resend(&[], &[record(2, 3)]).unwrap();
+    let mut starts: Vec<u64> = (0..4).map(|_| chunk_of(split.claim(0)).1.start / CHUNK).collect();
+    starts.sort_unstable();
+    assert_eq!(starts, [0, 1, 2, 3]);
+    assert!(matches!(split.claim(0), Claim::NoWork));
+}
+
+#[test]
+fn a_receiver_that_grants_everything_does_not_make_the_book_grow() {
+    let mut split = described(&[1; 1000], |_| 0);
+    split.grant(u64::MAX, u64::MAX);
+    assert_eq!(split.describable(), ENTRIES_OPEN_MAX - 1000);
+    assert!(split.bytes.may_send(IN_FLIGHT_BYTES) && split.bytes.in_flight() == 0);
+    split.bytes.sent(1);
+    assert!(!split.bytes.may_send(IN_FLIGHT_BYTES));
+}
+
+#[test]
 fn an_object_of_one_chunk_is_sent_again_when_it_is_asked_for_whole() {
     let mut split = described(&[CHUNK / 2], |_| 0);
     let claimed = chunk_of(split.claim(0));

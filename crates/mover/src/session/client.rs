@@ -240,8 +240,13 @@ impl Client {
     ) -> store::Result<Report> {
         let number = self.next_job.fetch_add(1, Relaxed);
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
-        let receive =
-            ReceiveSpec { number, id: spec.id, options: spec.options.clone(), rename_to: spec.rename_to.clone() };
+        let receive = ReceiveSpec {
+            number,
+            id: spec.id,
+            sender: self.shared.session.peer,
+            options: spec.options.clone(),
+            rename_to: spec.rename_to.clone(),
+        };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.open(Open {

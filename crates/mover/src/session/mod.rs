@@ -226,9 +226,9 @@ impl Session {
         self.changed.notify_all();
     }
 
+    /// Never waits: one thread closes the sessions of many peers, of which one may not read.
     pub fn close(&self, code: CloseCode, text: &str) {
-        let close = Close { code: code as u32, text: bounded(text).to_owned() };
-        let _ = self.control.send(message::encode(close));
+        say_last(&self.control, Close { code: code as u32, text: bounded(text).to_owned() });
         self.control.close_after_flush();
     }
 
@@ -248,8 +248,7 @@ impl Session {
 
     /// Ends a session of which everything has been heard, without waiting for the peer to agree.
     pub fn leave(&self) {
-        let close = Close { code: CloseCode::Done as u32, text: String::new() };
-        let _ = self.control.send(message::encode(close));
+        say_last(&self.control, Close { code: CloseCode::Done as u32, text: String::new() });
         self.control.leave_after_flush();
     }
 }
@@ -257,12 +256,22 @@ impl Session {
 /// What may wait on a control stream before those who can wait do: far from what a peer may leave unread.
 const QUEUED_BYTES: usize = 1 << 20;
 
+/// Says what needs no answer, without waiting. A peer that does not read for 8 MiB of messages is as good as gone.
+fn say_last(control: &ControlSender, message: impl Into<Message>) {
+    if let Err(SendError::Full) = control.try_send(message::encode(message)) {
+        control.abort();
+    }
+}
+
 /// Sends a job's messages over the control stream.
 pub(crate) struct ControlPort(pub ControlSender);
 
 impl Port for ControlPort {
     fn send(&self, message: Message) {
-        // A peer that does not read for 8 MiB of messages is as good as gone; a closed stream ends the jobs anyway.
+        if matches!(message, Message::Cancel(_)) {
+            return say_last(&self.0, message);
+        }
+        // Full is said to the loop's thread only; a closed stream ends the jobs anyway.
         if let Err(SendError::Full) = self.0.send(message::encode(message)) {
             self.0.abort();
         }

@@ -222,6 +222,7 @@ impl Server {
         self.changed.notify_all();
         let mut reader = FrameReader::new();
         reader.authenticated();
+        let entered = Entered { server: self, session: &session };
         let outcome = run_control(&session, stream, reader, &mut |message| match message {
             Message::Open(open) => {
                 self.open_job(&session, &grant, open);
@@ -229,8 +230,7 @@ impl Server {
             }
             _ => Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
         });
-        self.sessions.lock().unwrap().remove(&id);
-        self.changed.notify_all();
+        drop(entered);
         let (ending, result) = match outcome {
             ControlOutcome::Closed(refusal) if refusal.code == CloseCode::Done => {
                 (Ending::Lost("the client closed the session".into()), Ok(()))
@@ -355,7 +355,7 @@ impl Server {
         let job = match opened {
             Opened::Receive { sink, rename_to, observer, file_system } => {
                 accept.file_system = file_system;
-                let spec = ReceiveSpec { number, id, options, rename_to };
+                let spec = ReceiveSpec { number, id, sender: grant.pin, options, rename_to };
                 let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
                     .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
                 job.start();
@@ -378,7 +378,8 @@ impl Server {
         if let Job::Send(job) = &job {
             job.start();
         }
-        let (server, session, grant) = (self.clone(), session.clone(), grant.clone());
+        let unwatched = job.clone();
+        let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());
         let watch = move || {
             let ending = loop {
                 let ending = match &job {
@@ -389,7 +390,7 @@ impl Server {
                     break ending;
                 }
             };
-            session.remove_job(number);
+            watched.remove_job(number);
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
@@ -400,19 +401,25 @@ impl Server {
             streams.wait_for_end(LANE_END_PATIENCE);
             streams.abort();
         };
-        std::thread::Builder::new().name("job".into()).spawn(watch).expect("the system gives a thread");
+        if let Err(e) = std::thread::Builder::new().name("job".into()).spawn(watch) {
+            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"));
+            session.remove_job(number);
+            unwatched.stop(Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
+            return Err(refusal);
+        }
         Ok(accept)
     }
 
     /// Checks a data stream's claim to a session and runs its lane.
     fn join(self: &Arc<Server>, stream: DataStream, join: Join) -> Result<(), Refusal> {
         let unknown = || Refusal::new(CloseCode::Authentication, "a data stream that belongs to no session");
-        let session = self.find_session(join.session).ok_or_else(unknown)?;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let session = self.find_session(join.session, deadline).ok_or_else(unknown)?;
         let proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         if !net::constant_time_eq(&proof, &join.proof) || stream.peer_pin() != session.peer {
             return Err(unknown());
         }
-        let running = session.find_job(join.job).ok_or_else(unknown)?;
+        let running = session.find_job(join.job, deadline).ok_or_else(unknown)?;
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
@@ -435,8 +442,7 @@ impl Server {
     }
 
     /// The session of a data stream; the control stream may still be on its way.
-    fn find_session(&self, id: SessionId) -> Option<Arc<Session>> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
+    fn find_session(&self, id: SessionId, deadline: Instant) -> Option<Arc<Session>> {
         let mut sessions = self.sessions.lock().unwrap();
         loop {
             if let Some(session) = sessions.get(&id) {
@@ -448,10 +454,25 @@ impl Server {
     }
 }
 
+/// A session's place among the open ones. It is given back also when its thread panics, and with it go the jobs.
+struct Entered<'a> {
+    server: &'a Server,
+    session: &'a Arc<Session>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.server.sessions.lock().unwrap().remove(&self.session.id);
+        self.server.changed.notify_all();
+        if std::thread::panicking() {
+            self.session.end_jobs(&Ending::Lost("a thread of this program failed; this is a bug".into()));
+        }
+    }
+}
+
 impl Session {
     /// A job, waiting for the message that opens it.
-    fn find_job(&self, number: u32) -> Option<Arc<Running>> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
+    fn find_job(&self, number: u32, deadline: Instant) -> Option<Arc<Running>> {
         let mut jobs = self.jobs.lock().unwrap();
         loop {
             if let Some(running) = jobs.get(&number) {

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail};
 use model::options::Engine;
-use model::{DigestAlgorithm, JobId, TransferOptions};
+use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
 use mover::job::Port;
 use mover::receiver::{self, ReceiveJob, ReceiveSpec};
 use mover::sender::{self, LaneEnd, SendJob};
@@ -150,7 +150,13 @@ impl Bridge {
 /// Runs a job to its end, or until `gate` was reached.
 pub fn run(job: Job, connect: &mut dyn FnMut() -> io::Result<Carrier>, gate: Option<&Gate>) -> Result<Outcome> {
     let bridge = Arc::new(Bridge::default());
-    let spec = ReceiveSpec { number: 0, id: JobId([1; 16]), options: job.options.clone(), rename_to: None };
+    let spec = ReceiveSpec {
+        number: 0,
+        id: JobId([1; 16]),
+        sender: Pin([0; 32]),
+        options: job.options.clone(),
+        rename_to: None,
+    };
     let to_sender = Arc::new(ToSender(bridge.clone()));
     let receiver = ReceiveJob::new(spec, job.sink, to_sender, Progress::new(), None)?;
     let to_receiver = Arc::new(ToReceiver(bridge.clone()));

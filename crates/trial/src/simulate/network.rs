@@ -3,7 +3,7 @@
 //! One pipe is one direction of a connection. Bytes stay in order; what is lost is everything from some point on. The
 //! product's streams are under TLS, so damage here is damage after it: in a host's memory.
 
-use mover::stream::Stream;
+use mover::stream::{Breaker, Stream};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::collections::VecDeque;
@@ -155,6 +155,11 @@ impl Stream for SimulatedStream {
 
     fn is_broken(&self) -> bool {
         self.outgoing.is_cut()
+    }
+
+    fn breaker(&self) -> Breaker {
+        let pipes = [self.outgoing.clone(), self.incoming.clone()];
+        Arc::new(move || pipes.iter().for_each(|pipe| pipe.cut()))
     }
 
     fn send_blocked_ns(&self) -> u64 {

@@ -6,7 +6,7 @@
 
 use super::network::{Pipe, PipeFaults, SimulatedStream};
 use super::reference::Reference;
-use model::{JobId, TransferOptions};
+use model::{JobId, Pin, TransferOptions};
 use mover::job::{Ending, Port};
 use mover::receiver::{ReceiveJob, ReceiveSpec};
 use mover::sender::{LaneEnd, SendJob};
@@ -155,7 +155,7 @@ fn start_receiver(
             Ok(sink) => sink,
             Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),
         };
-        let receive = ReceiveSpec { number: 0, id: JobId([7; 16]), options, rename_to: None };
+        let receive = ReceiveSpec { number: 0, id: JobId([7; 16]), sender: Pin([0; 32]), options, rename_to: None };
         let job = match ReceiveJob::new(receive, sink, port, Progress::new(), None) {
             Ok(job) => job,
             Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),

@@ -4,7 +4,7 @@ use super::super::Bytes;
 use super::{CHUNK_BYTES, STEPS_MAX, Told, any_message, content, directory, failures, id, job_threads_end, options};
 use super::{PATIENCE, wait_until};
 use crate::loopback;
-use model::{Digest, DigestAlgorithm, Extent, JobId, ObjectId};
+use model::{Digest, DigestAlgorithm, Extent, JobId, ObjectId, Pin};
 use mover::receiver::{ReceiveJob, ReceiveSpec, run_lane};
 use mover::{Ending, Memory, Progress};
 use net::DataStream;
@@ -77,7 +77,7 @@ impl Peer {
         let root = Arc::new(beneath::open_directory(root).expect("made before"));
         let sink = Arc::new(PosixSink::new(root.clone(), root, None));
         let told = Arc::new(Told::default());
-        let spec = ReceiveSpec { number: 1, id: JobId([1; 16]), options, rename_to: None };
+        let spec = ReceiveSpec { number: 1, id: JobId([1; 16]), sender: Pin([0; 32]), options, rename_to: None };
         let job = ReceiveJob::new(spec, sink, told.clone(), Progress::new(), None).expect("a directory is looked at");
         job.start();
         Peer {

@@ -1,0 +1,27 @@
+# Run as: gnuplot files-over-size-1.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'files-over-size-1.gnuplot.svg'
+set title 'Files per second over file size, rate=1Gbit rtt=20ms loss=0 cc=cubic streams=auto'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Medians; bars are the least and the most. File size is the mean of a set.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'file size'
+set xrange [65536:67108864]
+set logscale x 2
+set xtics ('64 KiB' 65536, '128 KiB' 131072, '256 KiB' 262144, '512 KiB' 524288, '1 MiB' 1048576, '2 MiB' 2097152, '4 MiB' 4194304, '8 MiB' 8388608, '16 MiB' 16777216, '32 MiB' 33554432, '64 MiB' 67108864)
+set ylabel 'files/s'
+set yrange [1:2000]
+set logscale y 10
+set ytics ('1' 1, '2' 2, '5' 5, '10' 10, '20' 20, '50' 50, '100' 100, '200' 200, '500' 500, '1000' 1000, '2000' 2000)
+plot \
+  'files-over-size-1.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'files-over-size-1.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg streams=1 chunk=1MiB', \
+  'files-over-size-1.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 2.2 pt 9 title 'thalweg streams=1 chunk=16MiB', \
+  'files-over-size-1.dat' index 3 using 1:2 with linespoints lc rgb '#a3418a' lw 2.2 pt 11 title 'thalweg streams=2 chunk=1MiB', \
+  'files-over-size-1.dat' index 4 using 1:2 with linespoints lc rgb '#8a6d00' lw 2.2 pt 13 title 'thalweg streams=2 chunk=16MiB', \
+  'files-over-size-1.dat' index 5 using 1:2 with linespoints lc rgb '#4a54c9' lw 2.2 pt 5 title 'thalweg streams=4 chunk=1MiB', \
+  'files-over-size-1.dat' index 6 using 1:2 with linespoints lc rgb '#7a4a1e' lw 2.2 pt 7 title 'thalweg streams=4 chunk=16MiB', \
+  'files-over-size-1.dat' index 7 using 1:2 with linespoints lc rgb '#4f6272' lw 2.2 pt 9 title 'thalweg streams=8 chunk=1MiB', \
+  'files-over-size-1.dat' index 8 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 11 title 'thalweg streams=8 chunk=16MiB'

@@ -1,0 +1,26 @@
+# Run as: gnuplot rate-over-size-3.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'rate-over-size-3.gnuplot.svg'
+set title 'Rate over file size, rate=1Gbit rtt=100ms loss=0 cc=cubic streams=auto'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Medians; bars are the least and the most. File size is the mean of a set.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'file size'
+set xrange [65536:67108864]
+set logscale x 2
+set xtics ('64 KiB' 65536, '128 KiB' 131072, '256 KiB' 262144, '512 KiB' 524288, '1 MiB' 1048576, '2 MiB' 2097152, '4 MiB' 4194304, '8 MiB' 8388608, '16 MiB' 16777216, '32 MiB' 33554432, '64 MiB' 67108864)
+set ylabel 'Gbit/s'
+set yrange [0:0.7000000000000001]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001)
+plot \
+  'rate-over-size-3.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'rate-over-size-3.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg streams=1 chunk=1MiB', \
+  'rate-over-size-3.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 2.2 pt 9 title 'thalweg streams=1 chunk=16MiB', \
+  'rate-over-size-3.dat' index 3 using 1:2 with linespoints lc rgb '#a3418a' lw 2.2 pt 11 title 'thalweg streams=2 chunk=1MiB', \
+  'rate-over-size-3.dat' index 4 using 1:2 with linespoints lc rgb '#8a6d00' lw 2.2 pt 13 title 'thalweg streams=2 chunk=16MiB', \
+  'rate-over-size-3.dat' index 5 using 1:2 with linespoints lc rgb '#4a54c9' lw 2.2 pt 5 title 'thalweg streams=4 chunk=1MiB', \
+  'rate-over-size-3.dat' index 6 using 1:2 with linespoints lc rgb '#7a4a1e' lw 2.2 pt 7 title 'thalweg streams=4 chunk=16MiB', \
+  'rate-over-size-3.dat' index 7 using 1:2 with linespoints lc rgb '#4f6272' lw 2.2 pt 9 title 'thalweg streams=8 chunk=1MiB', \
+  'rate-over-size-3.dat' index 8 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 11 title 'thalweg streams=8 chunk=16MiB'

@@ -1,0 +1,23 @@
+# Run as: gnuplot rate-over-size-4.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'rate-over-size-4.gnuplot.svg'
+set title 'Rate over file size, rate=1Gbit rtt=100ms loss=0 cc=cubic streams=auto pairs'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Medians; bars are the least and the most. File size is the mean of a set.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'file size'
+set xrange [1048576:67108864]
+set logscale x 2
+set xtics ('1 MiB' 1048576, '2 MiB' 2097152, '4 MiB' 4194304, '8 MiB' 8388608, '16 MiB' 16777216, '32 MiB' 33554432, '64 MiB' 67108864)
+set ylabel 'Gbit/s'
+set yrange [0:0.7000000000000001]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001)
+plot \
+  'rate-over-size-4.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'rate-over-size-4.dat' index 0 using 1:2:3:4 with yerrorbars lc rgb '#0b62a8' pt 0 notitle, \
+  'rate-over-size-4.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg streams=8 chunk=1MiB', \
+  'rate-over-size-4.dat' index 1 using 1:2:3:4 with yerrorbars lc rgb '#c8500a' pt 0 notitle, \
+  'rate-over-size-4.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 2.2 pt 9 title 'thalweg streams=4 chunk=1MiB', \
+  'rate-over-size-4.dat' index 2 using 1:2:3:4 with yerrorbars lc rgb '#0a7d5a' pt 0 notitle
