@@ -379,7 +379,8 @@ mod tests {
             path in r"\.{0,2}[ab][ab.]{0,2}(/\.{0,2}[ab][ab.]{0,2}){0,3}",
             is_directory: bool,
         ) {
-            prop_assume!(!pattern.contains("//") && !pattern[1..].starts_with('/'));
+            // No path has two slashes in a row.
+            let pattern = pattern.replace("//", "/");
             let Ok(ours) = Filter::new(vec![Rule::leave(&pattern)]) else { return Ok(()) };
             let expected = reference::matches(&pattern, path.as_bytes(), is_directory);
             prop_assert_eq!(ours.word(path.as_bytes(), is_directory) == Word::Leave, expected);
