@@ -1,17 +1,26 @@
 //! What can be asked: the commands, and how their values read. Each command's flags stand in its own file.
 //!
-//! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins.
+//! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the configuration (`settings`).
+
+pub mod ssh;
 
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
-use crate::commands::{cp, endpoint, filter, serve, sum, sync, ticket};
+use crate::commands::{
+    cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
+};
+use crate::commands::{sync, ticket, top, tree};
 use crate::exit::{Result, usage};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use crate::output;
+use crate::settings::{Choice, Settings};
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
@@ -22,10 +31,25 @@ use std::time::Duration;
 On the other host, with a copy of the file `ticket`:\n\
 \x20   thalweg endpoint add lab --ticket-file ticket\n\
 \x20   thalweg cp results/ lab:results/\n\
-\x20   thalweg cp lab:results/ copy/")]
+\x20   thalweg cp lab:results/ copy/\n\
+Or without any set-up, where ssh works:\n\
+\x20   thalweg cp results/ user@host:results/")]
 pub struct Cli {
+    #[command(flatten)]
+    pub globals: Globals,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// What every command takes.
+#[derive(clap::Args, Debug)]
+pub struct Globals {
+    /// Read this configuration file, instead of the user's and the system's
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Configuration", env = "THALWEG_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Use the settings of [profiles.NAME] in the configuration file
+    #[arg(long, value_name = "NAME", global = true, help_heading = "Configuration", env = "THALWEG_PROFILE")]
+    pub profile: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -36,7 +60,21 @@ pub enum Command {
     Cp(Box<cp::Args>),
     Sync(Box<sync::Args>),
     Filter(filter::Args),
+    Mv(mv::Args),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Du(du::Args),
+    Stat(stat::Args),
+    Cat(cat::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Check(check::Args),
     Sum(sum::Args),
+    Top(top::Args),
+    Doctor(doctor::Args),
+    Config(config::Args),
+    Completions(completions::Args),
+    Man(man::Args),
     #[cfg(feature = "bench")]
     Gen(generate::Args),
     #[cfg(feature = "bench")]
@@ -47,10 +85,112 @@ pub enum Command {
     Lab(lab::Args),
 }
 
-/// Reads the command line, or answers it (help, version, what is wrong with it) and ends the process.
-pub fn parse() -> Cli {
-    let matches = without_values(Cli::command()).get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+/// Reads the command line with the configuration behind it, or answers it (help, version, what is wrong with it) and
+/// ends the process.
+pub fn parse() -> Result<Cli> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut program = program();
+    let first = First::read(&program, &words);
+    if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
+        // Doctor knows names of its own.
+        let is_set_of_doctor = first.choice.profile.as_deref().is_some_and(|name| audit::profile::find(name).is_some());
+        let takes_profile = first.command == ["doctor"] && is_set_of_doctor;
+        let settings = Settings::read(&first.choice, &program, takes_profile)?;
+        program = settings.apply(program, &first.words())?;
+    }
+    let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
+}
+
+/// The program's definition as its users see it.
+pub fn program() -> clap::Command {
+    without_values(Cli::command())
+}
+
+/// Which command it is and which configuration, before anything is checked.
+struct First {
+    command: Vec<String>,
+    choice: Choice,
+}
+
+impl First {
+    /// Nothing where the command line only asks for help.
+    fn read(program: &clap::Command, words: &[OsString]) -> Option<First> {
+        let matches = program.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
+        let mut command = Vec::new();
+        let mut at = &matches;
+        let choice = Choice {
+            config: matches.try_get_one("config").ok().flatten().cloned(),
+            profile: matches.try_get_one("profile").ok().flatten().cloned(),
+        };
+        while let Some((name, below)) = at.subcommand() {
+            command.push(name.to_owned());
+            at = below;
+        }
+        Some(First { command, choice })
+    }
+
+    fn words(&self) -> Vec<&str> {
+        self.command.iter().map(String::as_str).collect()
+    }
+
+    /// What explains the program, or the configuration itself, must work whatever that says.
+    fn wants_settings(&self) -> bool {
+        let first = self.command.first().map_or("", String::as_str);
+        !matches!(first, "" | "config" | "completions" | "man" | "help")
+    }
+}
+
+/// Clap's words, which name what is wrong, and a hint at the end of them as for every other error.
+fn refuse(error: &clap::Error, first: Option<&First>) -> ! {
+    if !error.use_stderr() || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        error.exit();
+    }
+    let text = error.to_string();
+    let said = text.split("\nFor more information").next().unwrap_or_default().trim_end();
+    output::note(said);
+    let command = first.map(|first| first.command.join(" ")).filter(|command| !command.is_empty());
+    let command = command.map_or(String::new(), |command| format!("{command} "));
+    output::note(&format!("hint: `thalweg {command}--help` explains what it takes, with examples"));
+    std::process::exit(model::Exit::Usage as i32);
+}
+
+/// Reads the command line of a command that was given on another host.
+pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Command> {
+    let cli = Cli::try_parse_from(words);
+    cli.map(|cli| cli.command).map_err(|e| {
+        let text = e.to_string();
+        usage(text.lines().next().unwrap_or_default(), "bring thalweg to the same version on both hosts")
+    })
+}
+
+/// The flags that were given to this process's command, or that its environment sets, as another host can take them.
+pub fn given_flags(left_out: &[&str]) -> Result<Vec<String>> {
+    let command = Cli::command();
+    let matches = command.clone().get_matches();
+    let Some((name, matches)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let arguments = command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
+    let mut flags = Vec::new();
+    for argument in arguments {
+        let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+        let source = matches.value_source(id);
+        if left_out.contains(&long) || !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+            continue;
+        }
+        match argument.get_action() {
+            ArgAction::SetTrue => flags.extend(matches.get_flag(id).then(|| format!("--{long}"))),
+            ArgAction::Count => flags.extend((0..matches.get_count(id)).map(|_| format!("--{long}"))),
+            _ => {
+                for value in matches.get_raw(id).into_iter().flatten() {
+                    let value = value.to_str().ok_or_else(|| {
+                        usage(format!("the value of --{long} is not text"), "the other host could not be told of it")
+                    })?;
+                    flags.push(format!("--{long}={value}"));
+                }
+            }
+        }
+    }
+    Ok(flags)
 }
 
 /// The help names the variables, not what they are set to.
@@ -61,7 +201,10 @@ fn without_values(command: clap::Command) -> clap::Command {
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
 pub fn location(text: &OsStr) -> Result<Location> {
     Location::parse(text).map_err(|e| {
-        usage(e.to_string(), "a location is PATH, NAME:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:")
+        usage(
+            e.to_string(),
+            "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
+        )
     })
 }
 
@@ -150,6 +293,19 @@ mod tests {
         }
         Cli::command().debug_assert();
         check(&Cli::command(), "thalweg");
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if !command.has_subcommands() && !command.is_hide_set() {
+                let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(after.contains("Example"), "{path} shows no example");
+            }
+            command.get_subcommands().for_each(|sub| check(sub, &path));
+        }
+        check(&Cli::command(), "");
     }
 
     #[test]

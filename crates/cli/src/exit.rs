@@ -34,6 +34,20 @@ pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Error {
     error(Exit::Usage, message, hint)
 }
 
+/// A file that the program writes beside what it was asked for, such as a report, cannot be written: no file of the source,
+/// and no place at the destination, is missing.
+pub fn of_written(operation: &str, path: impl AsRef<OsStr>, cause: &std::io::Error) -> Error {
+    use std::io::ErrorKind::*;
+    let failed = of_file(operation, path, cause);
+    match cause.kind() {
+        NotFound => Error { exit: Exit::Failed, ..failed }.hint("make its directory first, or name a file elsewhere"),
+        StorageFull | QuotaExceeded => {
+            Error { exit: Exit::Failed, ..failed }.hint("make room there, or name a file elsewhere")
+        }
+        _ => failed,
+    }
+}
+
 /// An operation on a file of the user's that failed.
 pub fn of_file(operation: &str, path: impl AsRef<OsStr>, cause: &std::io::Error) -> Error {
     use std::io::ErrorKind::*;
@@ -72,6 +86,17 @@ pub fn plain(cause: &impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_written_file_without_its_directory_is_no_missing_source() {
+        for errno in [2, 28, 122] {
+            let error = of_written("write report", "no/dir/r", &std::io::Error::from_raw_os_error(errno));
+            assert_eq!(error.exit, Exit::Failed);
+            assert!(error.hint.is_some_and(|hint| hint.contains("name a file elsewhere")), "{}", error.message);
+        }
+        let error = of_written("write report", "d", &std::io::Error::from_raw_os_error(21));
+        assert_eq!(error.exit, Exit::Usage);
+    }
 
     #[test]
     fn an_error_on_a_file_shows_the_path_without_what_could_harm_a_terminal() {

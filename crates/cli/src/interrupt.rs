@@ -1,8 +1,10 @@
 //! Ctrl-C and SIGTERM: the first asks the command to stop in order, the second stops it at once.
 //!
 //! Programs that run others pass on a signal that the terminal has sent to all of them already: what follows the first
-//! within `ECHO` is the same signal. Invariant: a command that does not come to its end within `PATIENCE` of the first signal is ended too, because a
-//! thread may stand in a read that never returns.
+//! within `ECHO` is the same signal.
+//!
+//! Invariant: a command that does not come to its end within `PATIENCE` of the first signal is ended too, because a thread
+//! may stand in a read that never returns.
 
 use crate::exit::{self, Result};
 use model::Exit;

@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 /// Starts logging. An endpoint tells of its sessions; every other command only of what went wrong unseen.
 pub fn start(command: &Command) {
     let level = match command {
-        Command::Serve(_) => "info",
+        Command::Serve(args) if !args.stdio => "info",
         Command::Cp(args) if args.verbose > 1 => "debug",
         Command::Sync(args) if args.copy.verbose > 1 => "debug",
         _ => "error",

@@ -8,28 +8,32 @@
 //!   everything, or that of a limited ticket.
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
 //! - A ticket never takes rights away from a client that has them without limit.
+//! - A client that was struck off by its identity is enrolled by no ticket that was there at that time.
 //! - A wrong, an empty and a missing credential get the same answer, and the comparison takes the same time.
 //! - The credential outlives restarts and is in no `Debug` output.
 
+use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
 use crate::error::{Error, Result, shown};
-use crate::limited::{Limited, LimitedBook};
+use crate::issue::SERVE_TICKET;
+use crate::limited::{Limited, LimitedBook, id_of_credential};
 use crate::private_file::{self, Existing};
+use crate::struck::StruckBook;
 use crate::{paths, time};
 use model::{Exit, Name, Pin};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tracing::{error, info};
 use wire::{CloseCode, Refusal};
 
 pub const CREDENTIAL_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
-const CLIENTS_MAX: usize = 100_000;
+pub(crate) const CLIENTS_MAX: usize = 100_000;
 const NOT_ENROLLED: &str =
     "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
+const STRUCK: &str = "this client was struck off here; only a ticket that was made after that lets it in again";
 
 type Refused<T> = std::result::Result<T, Refusal>;
 
@@ -67,10 +71,10 @@ pub struct ClientBook {
     credential_path: PathBuf,
     credential: [u8; CREDENTIAL_BYTES],
     tickets: LimitedBook,
-    /// Enrolled clients; may run behind when files are removed by hand.
-    enrolled: AtomicUsize,
-    /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write.
-    enrolling: Mutex<()>,
+    struck: StruckBook,
+    /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write,
+    /// or, now and then, all files of clients to read.
+    census: Mutex<Census>,
 }
 
 impl ClientBook {
@@ -78,16 +82,14 @@ impl ClientBook {
     pub fn open(state_dir: &Path) -> Result<ClientBook> {
         let directory = state_dir.join("clients");
         paths::make_private_directory(&directory)?;
-        let listing = std::fs::read_dir(&directory).map_err(|e| Error::of_file("list", &directory, e))?;
-        let enrolled = AtomicUsize::new(listing.take(CLIENTS_MAX).count());
         let credential_path = state_dir.join("credential");
         Ok(ClientBook {
             credential: credential(&credential_path)?,
             credential_path,
             directory,
             tickets: LimitedBook::new(state_dir),
-            enrolled,
-            enrolling: Mutex::default(),
+            struck: StruckBook::new(state_dir),
+            census: Mutex::default(),
         })
     }
 
@@ -113,10 +115,6 @@ impl ClientBook {
             Some(known) => self.renew(pin, known, credential)?,
             None => {
                 let admission = self.admission(credential)?.ok_or_else(not_enrolled)?;
-                if self.enrolled.load(Relaxed) >= CLIENTS_MAX {
-                    error!(clients = CLIENTS_MAX, "no more clients can be enrolled");
-                    return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it takes"));
-                }
                 let newcomer = newcomer(pin, name(), &admission);
                 self.enrol(pin, newcomer, &admission, Existing::Keep)?
             }
@@ -179,18 +177,24 @@ impl ClientBook {
     }
 
     fn enrol(&self, pin: Pin, enrolment: Enrolment, admission: &Admission, existing: Existing) -> Refused<Enrolment> {
-        let _one = self.enrolling.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut census = self.census.lock().unwrap_or_else(PoisonError::into_inner);
         if let Admission::Limited(ticket) = admission {
             check_time(ticket)?;
-            if !self.tickets.use_once(ticket, pin).map_err(|e| unusable(&e))? {
-                let text = format!("ticket {} has been used as often as it may be", ticket.id);
-                return Err(Refusal::new(CloseCode::Authentication, &text));
-            }
+        }
+        self.check_struck(pin, admission)?;
+        self.check_room(&mut census, admission)?;
+        if let Admission::Limited(ticket) = admission
+            && !self.tickets.use_once(ticket, pin).map_err(|e| unusable(&e))?
+        {
+            let text = format!("ticket {} has been used as often as it may be", ticket.id);
+            return Err(Refusal::new(CloseCode::Authentication, &text));
         }
         let text = toml::to_string(&enrolment).expect("texts and a truth value have a TOML form");
         match private_file::write(&self.path(pin), text.as_bytes(), existing) {
             Ok(()) => {
-                self.enrolled.fetch_add(usize::from(existing == Existing::Keep), Relaxed);
+                census.add(&enrolment.ticket, existing == Existing::Keep);
+                // Whoever strikes off makes the mark first and removes the file then: one of the two is seen.
+                self.check_struck(pin, admission).inspect_err(|_| self.remove(pin))?;
                 info!(%pin, client = enrolment.name, ticket = enrolment.ticket, "client enrolled");
                 Ok(enrolment)
             }
@@ -201,6 +205,59 @@ impl ClientBook {
                 Err(Refusal::new(CloseCode::Internal, "the endpoint cannot write this client down; see its log"))
             }
         }
+    }
+
+    fn check_struck(&self, pin: Pin, admission: &Admission) -> Refused<()> {
+        let ticket = match admission {
+            Admission::Unlimited => id_of_credential(&self.credential),
+            Admission::Limited(ticket) => ticket.id.clone(),
+        };
+        match self.struck.forbids(pin, &ticket) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Refusal::new(CloseCode::Authentication, STRUCK)),
+            Err(e) => Err(unusable(&e)),
+        }
+    }
+
+    fn remove(&self, pin: Pin) {
+        match std::fs::remove_file(self.path(pin)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                error!(%pin, error = %e, "a client that was struck off cannot be removed");
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether one more client may live by what it brought.
+    fn check_room(&self, census: &mut Census, admission: &Admission) -> Refused<()> {
+        let (ticket, of_ticket_max) = match admission {
+            Admission::Unlimited => (None, CLIENTS_OF_TICKET_MAX),
+            // Where its maker named a number, uses are counted instead.
+            Admission::Limited(ticket) => {
+                let counted = ticket.limits.uses_max.map_or(CLIENTS_OF_TICKET_MAX, |_| usize::MAX);
+                (Some(ticket.id.clone()), counted)
+            }
+        };
+        let see_all = |see: &mut dyn FnMut(Option<Enrolment>)| {
+            let visited = visit(&self.directory, &mut |client| {
+                see(client.ok());
+                Ok(())
+            });
+            if let Err(e) = visited {
+                error!(error = %e, "the clients cannot be counted");
+            }
+        };
+        census.check(&ticket, of_ticket_max, Instant::now(), see_all).map_err(|crowded| match crowded {
+            Crowded::Endpoint => {
+                error!(clients = CLIENTS_MAX, "no more clients can be enrolled");
+                Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it takes")
+            }
+            Crowded::Ticket => {
+                let ticket = ticket.as_deref().unwrap_or(SERVE_TICKET);
+                let text = format!("{CLIENTS_OF_TICKET_MAX} clients live by ticket {ticket}, as many as may");
+                Refusal::new(CloseCode::Authentication, &text)
+            }
+        })
     }
 
     fn find(&self, pin: Pin) -> Refused<Option<Enrolment>> {
@@ -220,25 +277,38 @@ impl ClientBook {
 
 /// The clients written down in a state directory, in order of their pins; a file that cannot be read is an error.
 pub fn list(state_dir: &Path) -> Result<Vec<Enrolment>> {
-    let directory = state_dir.join("clients");
-    let listing = match std::fs::read_dir(&directory) {
-        Ok(listing) => listing,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(Error::of_file("list", &directory, e)),
-    };
     let mut clients = Vec::new();
-    for entry in listing.take(CLIENTS_MAX) {
-        let path = entry.map_err(|e| Error::of_file("list", &directory, e))?.path();
-        let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
-        // What is being written has another name, and what was struck off meanwhile is no client.
-        if let Some(pin) = pin
-            && let Some(bytes) = private_file::read(&path, FILE_BYTES_MAX, false)?
-        {
-            clients.push(parse(&path, &bytes, pin)?);
-        }
-    }
+    visit(&state_dir.join("clients"), &mut |client| {
+        clients.push(client?);
+        Ok(())
+    })?;
     clients.sort_by(|a, b| a.pin.cmp(&b.pin));
     Ok(clients)
+}
+
+/// Shows each client of the directory, until `see` has seen enough.
+fn visit(directory: &Path, see: &mut dyn FnMut(Result<Enrolment>) -> Result<()>) -> Result<()> {
+    let listing = match std::fs::read_dir(directory) {
+        Ok(listing) => listing,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::of_file("list", directory, e)),
+    };
+    for entry in listing.take(CLIENTS_MAX) {
+        let path = entry.map_err(|e| Error::of_file("list", directory, e))?.path();
+        let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
+        // What is being written has another name, and what was struck off meanwhile is no client.
+        let Some(pin) = pin else { continue };
+        match private_file::read(&path, FILE_BYTES_MAX, false) {
+            Ok(Some(bytes)) => see(parse(&path, &bytes, pin))?,
+            Ok(None) => {}
+            Err(e) => see(Err(e))?,
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn is_enrolled(state_dir: &Path, pin: Pin) -> bool {
+    state_dir.join("clients").join(format!("{pin}.toml")).exists()
 }
 
 /// Strikes a client off. False when it is not there.
@@ -371,10 +441,50 @@ mod tests {
     fn a_full_book_takes_nobody_but_those_it_knows() {
         let (_dir, book) = book();
         book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
-        book.enrolled.store(CLIENTS_MAX, Relaxed);
-        let refused = book.authorise(Pin([2; 32]), &book.credential(), || unreachable!()).unwrap_err();
+        *book.census.lock().unwrap() = Census::full_at(Instant::now());
+        let refused = book.authorise(Pin([2; 32]), &book.credential(), || "n".into()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Busy);
         assert!(book.authorise(Pin([1; 32]), b"", || unreachable!()).is_ok());
+    }
+
+    #[test]
+    fn a_mark_keeps_a_client_out_once_its_file_is_gone() {
+        let (dir, book) = book();
+        let (ticket, credential) = LimitedBook::new(dir.path()).create(limits()).unwrap();
+        let pin = Pin([1; 32]);
+        book.authorise(pin, &credential, || "n".into()).unwrap();
+        StruckBook::new(dir.path()).mark(pin, &[ticket.id]).unwrap();
+        // Its file is still there: as an interrupted revocation leaves it.
+        assert!(book.authorise(pin, b"", || unreachable!()).is_ok());
+        book.remove(pin);
+        let refused = book.authorise(pin, &credential, || "n".into()).unwrap_err();
+        assert!(refused.text.contains("struck off") && !book.knows(pin), "{refused}");
+        book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap();
+    }
+
+    #[test]
+    fn one_ticket_enrols_a_bounded_number_of_clients() {
+        let (dir, book) = book();
+        let (ticket, credential) = LimitedBook::new(dir.path()).create(limits()).unwrap();
+        let living = |ticket: &str| {
+            for n in 0..CLIENTS_OF_TICKET_MAX as u32 {
+                let mut pin = [9; 32];
+                pin[..4].copy_from_slice(&n.to_be_bytes());
+                let text =
+                    format!("pin = \"{0}\"\nname = \"n\"\nenrolled = \"e\"\nmay_write = true\n{ticket}", Pin(pin));
+                std::fs::write(book.path(Pin(pin)), text).unwrap();
+            }
+        };
+        living(&format!("ticket = \"{}\"\n", ticket.id));
+        let refused = book.authorise(Pin([1; 32]), &credential, || "n".into()).unwrap_err();
+        assert_eq!(refused.code, CloseCode::Authentication);
+        assert!(refused.text.contains("1024 clients live by ticket"), "{refused}");
+        book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
+        // The ticket of the endpoint itself is bounded too.
+        living("");
+        *book.census.lock().unwrap() = Census::default();
+        assert!(book.authorise(Pin([2; 32]), &book.credential(), || "n".into()).is_err());
+        book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap();
     }
 
     #[test]

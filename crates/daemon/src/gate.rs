@@ -1,29 +1,29 @@
 //! What connections may hold before and after their peer is known.
 //!
 //! A stranger is a connection whose peer has proved neither an enrolled key nor the credential. Strangers have a bounded
-//! number of places; when all are taken, a newcomer waits for one, and the oldest has to leave if it has kept its place
-//! longer than an honest handshake takes. So a burst of an honest client's streams gets through, and silent connections
-//! cannot keep others out.
+//! number of places; when all are taken, the oldest of the address that has most of them leaves at once for a newcomer.
+//! So nobody waits, whoever comes from an address with fewer places keeps them, however many connections others open, and
+//! among connections of one address those that came last get through.
 //!
-//! Invariant: places are given back when a `Pass` is dropped, also by a thread that panics.
+//! Invariants: places are given back when a `Pass` is dropped, also by a thread that panics; nothing here waits.
 
 use model::Pin;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const STRANGERS_MAX: usize = 64;
-/// A stranger may keep its place this long while others wait: two round trips to the other side of the earth.
-const GIVE_WAY_AFTER: Duration = Duration::from_millis(750);
+/// As many as one job may have streams: they may all be in their handshake at once.
+const STRANGERS_MAX: usize = 256;
 /// Connections of one peer: two sessions of 256 streams with room to spare.
 const CONNECTIONS_OF_PEER_MAX: usize = 1024;
+/// The part of an IPv6 address that belongs to one customer.
+const IPV6_SITE_BITS: u32 = 64;
 
 pub struct Gate {
     places: Mutex<Places>,
-    changed: Condvar,
     /// Connections of everybody.
     connections_max: usize,
+    strangers_max: usize,
 }
 
 #[derive(Default)]
@@ -37,7 +37,6 @@ struct Places {
 }
 
 struct Stranger {
-    since: Instant,
     address: SocketAddr,
     pin: Option<Pin>,
     /// A second handle of the connection, to end it.
@@ -66,33 +65,28 @@ pub enum Full {
 
 impl Gate {
     pub fn new(connections_max: usize) -> Arc<Gate> {
-        Arc::new(Gate { places: Mutex::default(), changed: Condvar::new(), connections_max })
+        // Where descriptors are few, strangers leave most of them to those who are known.
+        let strangers_max = (connections_max / 4).clamp(1, STRANGERS_MAX);
+        Arc::new(Gate { places: Mutex::default(), connections_max, strangers_max })
     }
 
-    /// Gives an accepted connection a stranger's place; waits for at most `GIVE_WAY_AFTER`.
+    /// Gives an accepted connection a stranger's place.
     pub fn enter(self: &Arc<Gate>, socket: &TcpStream, address: SocketAddr) -> Result<Pass, Full> {
         let socket = socket.try_clone().map_err(|_| Full::Descriptors)?;
         let mut places = self.lock();
-        loop {
-            if places.is_closed {
-                return Err(Full::Closed);
-            }
-            if places.connections >= self.connections_max {
-                return Err(Full::Connections);
-            }
-            if places.strangers.len() < STRANGERS_MAX {
-                break;
-            }
-            let oldest = places.strangers.first_entry().expect("all places are taken");
-            match GIVE_WAY_AFTER.checked_sub(oldest.get().since.elapsed()) {
-                None => oldest.remove().end(),
-                Some(left) => places = self.wait(places, left),
-            }
+        if places.is_closed {
+            return Err(Full::Closed);
+        }
+        if places.connections >= self.connections_max {
+            return Err(Full::Connections);
+        }
+        if places.strangers.len() >= self.strangers_max {
+            places.make_room();
         }
         let number = places.next_number;
         places.next_number += 1;
         places.connections += 1;
-        places.strangers.insert(number, Stranger { since: Instant::now(), address, pin: None, socket });
+        places.strangers.insert(number, Stranger { address, pin: None, socket });
         Ok(Pass { gate: self.clone(), number, pin: None })
     }
 
@@ -114,7 +108,6 @@ impl Gate {
     /// Connections that proved this key are strangers no longer.
     pub fn admit(&self, pin: Pin) {
         self.lock().strangers.retain(|_, stranger| stranger.pin != Some(pin));
-        self.changed.notify_all();
     }
 
     /// Where a stranger with this key comes from.
@@ -128,16 +121,27 @@ impl Gate {
         let mut places = self.lock();
         places.is_closed = true;
         std::mem::take(&mut places.strangers).into_values().for_each(Stranger::end);
-        self.changed.notify_all();
     }
 
     /// Holds counts only, which are right after each statement: a panic elsewhere does not harm them.
     fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn wait<'a>(&self, places: MutexGuard<'a, Places>, patience: Duration) -> MutexGuard<'a, Places> {
-        self.changed.wait_timeout(places, patience).unwrap_or_else(PoisonError::into_inner).0
+impl Places {
+    /// Ends the oldest stranger of the address that has most places.
+    fn make_room(&mut self) {
+        let mut by_origin: HashMap<IpAddr, usize> = HashMap::new();
+        for stranger in self.strangers.values() {
+            *by_origin.entry(origin(stranger.address)).or_default() += 1;
+        }
+        let most = by_origin.values().max().copied();
+        let oldest =
+            self.strangers.iter().find(|(_, stranger)| by_origin.get(&origin(stranger.address)).copied() == most);
+        if let Some(number) = oldest.map(|(number, _)| *number) {
+            self.strangers.remove(&number).into_iter().for_each(Stranger::end);
+        }
     }
 }
 
@@ -161,8 +165,14 @@ impl Drop for Pass {
                 places.by_peer.remove(&pin);
             }
         }
-        drop(places);
-        self.gate.changed.notify_all();
+    }
+}
+
+/// What counts as one address: an IPv4 address, or the site of an IPv6 address.
+fn origin(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << (128 - IPV6_SITE_BITS))).into(),
+        v4 => v4,
     }
 }
 
@@ -171,6 +181,8 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::net::TcpListener;
+
+    const STRANGERS: usize = 30;
 
     fn pairs(count: usize) -> Vec<(TcpStream, TcpStream, SocketAddr)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -182,27 +194,59 @@ mod tests {
         (0..count).map(|_| connect()).collect()
     }
 
+    /// Whether the endpoint has ended the connection.
+    fn is_ended(client: &mut TcpStream) -> bool {
+        client.set_nonblocking(true).unwrap();
+        client.read(&mut [0]).is_ok_and(|bytes| bytes == 0)
+    }
+
     #[test]
-    fn the_oldest_silent_stranger_makes_room_for_a_newcomer() {
-        let gate = Gate::new(1000);
-        let mut pairs = pairs(STRANGERS_MAX + 1);
-        let passes: Vec<_> = pairs.iter().take(STRANGERS_MAX).map(|(_, s, a)| gate.enter(s, *a).unwrap()).collect();
-        let (_, newest, address) = &pairs[STRANGERS_MAX];
-        let before = Instant::now();
-        let newcomer = gate.enter(newest, *address).unwrap();
-        assert!(before.elapsed() <= GIVE_WAY_AFTER + Duration::from_millis(500));
-        assert_eq!(pairs[0].0.read(&mut [0]).unwrap(), 0, "the first one's connection has ended");
-        pairs[1].0.set_nonblocking(true).unwrap();
-        assert!(pairs[1].0.read(&mut [0]).is_err(), "the second one's has not");
-        drop((passes, newcomer));
+    fn the_oldest_stranger_of_one_address_makes_room_for_a_newcomer() {
+        let gate = Gate::new(4 * STRANGERS);
+        let mut pairs = pairs(STRANGERS + 1);
+        let passes: Vec<_> = pairs.iter().map(|(_, socket, address)| gate.enter(socket, *address).unwrap()).collect();
+        assert!(is_ended(&mut pairs[0].0) && !is_ended(&mut pairs[1].0) && !is_ended(&mut pairs[STRANGERS].0));
+        assert_eq!((gate.strangers_max, gate.lock().strangers.len()), (STRANGERS, STRANGERS));
+        drop(passes);
         assert_eq!(gate.lock().connections, 0);
     }
 
     #[test]
+    fn connections_of_one_address_take_no_place_from_those_of_another() {
+        let gate = Gate::new(4 * STRANGERS);
+        let mut pairs = pairs(STRANGERS + 20);
+        let at = |text: &str| format!("{text}:4000").parse::<SocketAddr>().unwrap();
+        let mut passes = Vec::new();
+        let mut enter = |(_, socket, _): &(TcpStream, TcpStream, SocketAddr), from: &str| {
+            passes.push(gate.enter(socket, at(from)).unwrap());
+        };
+        enter(&pairs[0], "192.0.2.9");
+        // All in one site, and one that came by IPv4 to a socket of IPv6.
+        enter(&pairs[1], "[2001:db8:1:2::1]");
+        enter(&pairs[2], "[::ffff:192.0.2.9]");
+        for (n, pair) in pairs.iter().enumerate().skip(3) {
+            enter(pair, &format!("[2001:db8:1:1::{n:x}]"));
+        }
+        let ended: Vec<_> = pairs.iter_mut().map(|(client, ..)| is_ended(client)).collect();
+        assert_eq!(ended.iter().position(|ended| *ended), Some(3), "the flood's own oldest left first");
+        assert_eq!(ended.iter().filter(|ended| **ended).count(), 20);
+        assert_eq!(origin(at("192.0.2.9")), origin(at("[::ffff:192.0.2.9]")));
+    }
+
+    #[test]
+    fn few_descriptors_are_not_all_left_to_strangers() {
+        let gate = Gate::new(8);
+        let pairs = pairs(8);
+        let passes: Vec<_> = pairs.iter().map(|(_, s, a)| gate.enter(s, *a).unwrap()).collect();
+        assert_eq!((gate.lock().strangers.len(), passes.len()), (2, 8));
+        assert_eq!(Gate::new(1 << 20).strangers_max, STRANGERS_MAX);
+    }
+
+    #[test]
     fn known_peers_take_no_strangers_place() {
-        let gate = Gate::new(1000);
+        let gate = Gate::new(4 * STRANGERS);
         let pin = Pin([1; 32]);
-        let pairs = pairs(3 * STRANGERS_MAX);
+        let pairs = pairs(2 * STRANGERS);
         let mut passes = Vec::new();
         for (_, socket, address) in &pairs {
             let mut pass = gate.enter(socket, *address).unwrap();

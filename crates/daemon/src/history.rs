@@ -46,6 +46,7 @@ pub struct History {
 enum Event {
     Begin(Number, Box<JobSpec>),
     Failures(Number, Vec<Failure>),
+    LeftOut(Number, u64),
     End(Number, Outcome, Counts),
     Stop,
 }
@@ -86,6 +87,11 @@ impl History {
 
     pub fn failures(&self, number: Number, failures: Vec<Failure>) {
         self.offer(Event::Failures(number, failures));
+    }
+
+    /// So many more failures of the attempt are not told one by one.
+    pub fn left_out(&self, number: Number, failures: u64) {
+        self.offer(Event::LeftOut(number, failures));
     }
 
     /// Waits for room in the queue: an end is told once, on a thread that moves no data.
@@ -134,6 +140,10 @@ fn record(ledger: &Ledger, queue: &Receiver<Event>) {
             Event::Begin(..) => Ok(()),
             Event::Failures(number, failures) => match attempts.get(&number) {
                 Some(attempt) => ledger.record_failures(attempt, failures, Wait::Queued),
+                None => Ok(()),
+            },
+            Event::LeftOut(number, failures) => match attempts.get(&number) {
+                Some(attempt) => ledger.record_unlisted(attempt, failures, Wait::Queued),
                 None => Ok(()),
             },
             Event::End(number, outcome, counts) => match attempts.remove(&number) {

@@ -6,6 +6,7 @@
 //! - Rights are looked at for every job, and again while it runs (I14): what a session was opened with decides nothing.
 //! - `null:` and `gen:COUNTxSIZE` reach no storage; whoever may write may also have what it sends forgotten.
 
+mod files;
 mod jobs;
 mod record;
 mod scope;
@@ -15,9 +16,11 @@ use crate::gate::Gate;
 use crate::history::History;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
+use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
 use model::{FailureKind, JobId, Pin, TransferOptions};
+use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
 use record::JobRecord;
@@ -30,6 +33,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::Rehearsal;
 use store::posix::facts::{STAGING_PREFIX, file_system};
+use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use wire::handshake::Direction;
@@ -235,6 +239,14 @@ impl Host for EndpointHost {
         }
     }
 
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+        self.reach_file(grant, path, how)
+    }
+
+    fn answered(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
+        self.record_answer(grant, question, answered);
+    }
+
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
         let snapshot = progress.snapshot();
         self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
@@ -242,7 +254,7 @@ impl Host for EndpointHost {
 }
 
 /// The source that `gen:` names; it comes alone.
-fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
+pub(crate) fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
     match &open.paths[..] {
         [path] => match Generated::parse(path) {
             Some(Ok(spec)) => Ok(GeneratedSource::new(spec)),
@@ -268,23 +280,23 @@ fn names_of(path: &[u8]) -> Result<Vec<Name>, Refusal> {
 }
 
 /// The path can only mean a directory.
-fn names_contents(path: &[u8]) -> bool {
+pub(crate) fn names_contents(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
 }
 
-fn is_no_directory(e: &io::Error) -> bool {
+pub(crate) fn is_no_directory(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Asks the kernel, without trying. A kernel or file system that cannot say does not forbid.
-fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
     match accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Err(e),
         _ => Ok(()),
     }
 }
 
-fn refuse(path: &[u8], e: &io::Error) -> Refusal {
+pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     match e.kind() {
         io::ErrorKind::NotFound => Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory")),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -304,7 +316,7 @@ fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     }
 }
 
-fn forbidden(path: &[u8], why: &str) -> Refusal {
+pub(crate) fn forbidden(path: &[u8], why: &str) -> Refusal {
     Refusal::new(CloseCode::Forbidden, &with_path(path, why))
 }
 

@@ -5,11 +5,12 @@
 //!
 //! Not here: what tickets allow (`limited`), who is let in (`clients`).
 
-use crate::clients::{self, Enrolment};
+use crate::clients::{self, CREDENTIAL_BYTES, Enrolment};
 use crate::error::{Error, Result, shown};
-use crate::limited::{Limited, LimitedBook, Limits, USES_MAX};
+use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::struck::StruckBook;
 use crate::ticket::{self, Ticket};
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
@@ -68,7 +69,7 @@ pub struct Issue {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issued {
     pub ticket: Limited,
-    /// How often it was used; of tickets for any number of clients, how many clients live by it.
+    /// How often it was used; of tickets without a number of uses, how many clients live by it.
     pub uses: u32,
 }
 
@@ -84,7 +85,7 @@ impl Issue {
             return Err(Error::new(Exit::Usage, "a ticket must allow reading or writing"));
         }
         if limits.uses_max.is_some_and(|uses| !(1..=USES_MAX).contains(&uses)) {
-            let hint = "leave --uses away for any number of clients";
+            let hint = "leave --uses away for 1,024 clients at one time";
             return Err(Error::new(Exit::Usage, format!("a ticket has 1 to {USES_MAX} uses")).hint(hint));
         }
         let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;
@@ -107,13 +108,11 @@ impl Issue {
         clients::list(&self.state_dir)
     }
 
-    /// Revokes a ticket and strikes off the clients enrolled with it, or one client by its pin. Returns how many clients.
+    /// Revokes a ticket and strikes off the clients enrolled with it, or one client by its pin, which no ticket of now
+    /// enrols again. Returns how many clients.
     pub fn revoke(&self, what: &str) -> Result<usize> {
-        if Pin::from_hex(what).is_some() {
-            return match clients::strike(&self.state_dir, &what.to_ascii_lowercase())? {
-                true => Ok(1),
-                false => Err(unknown(what)),
-            };
+        if let Some(pin) = Pin::from_hex(what) {
+            return if self.strike(pin)? { Ok(1) } else { Err(unknown(what)) };
         }
         let ticket = (what != SERVE_TICKET).then_some(what);
         let was_there = match ticket {
@@ -128,9 +127,25 @@ impl Issue {
         if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
     }
 
+    /// The mark comes first: a running endpoint never sees a client that is unknown and not kept out.
+    fn strike(&self, pin: Pin) -> Result<bool> {
+        if !clients::is_enrolled(&self.state_dir, pin) {
+            return Ok(false);
+        }
+        let mut tickets = self.book.ids()?;
+        let credential = private_file::read(&self.credential_path(), CREDENTIAL_BYTES as u64, true)?;
+        tickets.extend(credential.map(|credential| id_of_credential(&credential)));
+        StruckBook::new(&self.state_dir).mark(pin, &tickets)?;
+        clients::strike(&self.state_dir, &pin.to_string())
+    }
+
+    fn credential_path(&self) -> PathBuf {
+        self.state_dir.join("credential")
+    }
+
     /// The endpoint makes another one when it starts next.
     fn remove_credential(&self) -> Result<bool> {
-        let path = self.state_dir.join("credential");
+        let path = self.credential_path();
         match std::fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -182,6 +197,31 @@ mod tests {
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap(), 1);
         assert_eq!(issue.revoke(SERVE_TICKET).unwrap(), 0);
         assert!(book.authorise(Pin([4; 32]), &book.credential(), || "n".into()).is_err());
+    }
+
+    #[test]
+    fn a_client_that_was_struck_off_comes_back_with_a_later_ticket_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let issue = Issue::new(dir.path());
+        Announcement { name: "lab".into(), addresses: vec!["192.0.2.1:7740".into()] }.write(dir.path()).unwrap();
+        let book = ClientBook::open(dir.path()).unwrap();
+        let pin = Pin([0xab; 32]);
+        let enrol = |credential: &[u8]| book.authorise(pin, credential, || "n".into());
+        let once = Limits { uses_max: Some(1), ..limits() };
+        let (_, older) = issue.create(once).unwrap();
+        let (_, unused) = issue.create(limits()).unwrap();
+        enrol(&older.credential).unwrap();
+        assert_eq!(issue.revoke(&pin.to_string().to_uppercase()).unwrap(), 1);
+        for credential in [older.credential, unused.credential, book.credential()] {
+            let refused = enrol(&credential).unwrap_err();
+            assert!(refused.text.contains("only a ticket that was made after that"), "{refused}");
+        }
+        let (later, ticket) = issue.create(limits()).unwrap();
+        assert_eq!(enrol(&ticket.credential).unwrap().0.ticket, Some(later.id.clone()));
+        // An older ticket does not replace the later one either.
+        assert_eq!(enrol(&older.credential).unwrap().0.ticket, Some(later.id));
+        book.authorise(Pin([2; 32]), &unused.credential, || "n".into()).unwrap();
+        assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap_err().exit, Exit::Usage);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `limited` what tickets allow and `issue` makes them, `host` opens paths below the root, `privileges` gives up
-//! root's powers and `sandbox` the rest of the file system, `transfer_log` and `history` record. The asking side:
-//! `endpoints` keeps the known endpoints, `connect` reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`,
-//! `job_id`.
+//! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
+//! revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers and `sandbox` the rest of the
+//! file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps the known endpoints, `connect`
+//! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
+//! lasts for one session.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -23,7 +24,9 @@ mod connect;
 mod enrol;
 mod job_id;
 pub mod clients;
+mod census;
 pub mod limited;
+mod struck;
 pub mod issue;
 mod gate;
 mod refusals;
@@ -34,6 +37,7 @@ mod host;
 mod privileges;
 mod sandbox;
 mod serve;
+pub mod ssh;
 
 pub use connect::{ConnectOptions, connect};
 pub use endpoints::{Endpoint, EndpointBook};

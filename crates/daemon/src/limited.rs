@@ -110,20 +110,29 @@ impl LimitedBook {
 
     /// All tickets in order of their ids.
     pub fn list(&self) -> Result<Vec<Limited>> {
+        let mut tickets = Vec::new();
+        for id in self.ids()? {
+            tickets.extend(self.get(&id)?);
+        }
+        tickets.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(tickets)
+    }
+
+    /// The ids of all tickets, also of those that cannot be read.
+    pub fn ids(&self) -> Result<Vec<String>> {
         let listing = match std::fs::read_dir(&self.directory) {
             Ok(listing) => listing,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(Error::of_file("list", &self.directory, e)),
         };
-        let mut tickets = Vec::new();
+        let mut ids = Vec::new();
         for entry in listing.take(2 * TICKETS_MAX) {
             let name = entry.map_err(|e| Error::of_file("list", &self.directory, e))?.file_name();
-            if let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".toml")) {
-                tickets.extend(self.get(id)?);
-            }
+            ids.extend(
+                name.to_str().and_then(|name| name.strip_suffix(".toml")).filter(|id| is_id(id)).map(str::to_owned),
+            );
         }
-        tickets.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(tickets)
+        Ok(ids)
     }
 
     /// Forgets a ticket; from then on it allows nothing. False when there is none of this id.
@@ -245,6 +254,11 @@ fn parse(path: &Path, id: &str, bytes: &[u8]) -> Result<Limited> {
         uses_max: record.uses_max,
     };
     Ok(Limited { id: id.to_owned(), limits, created: record.created, credential_sha256 })
+}
+
+/// The id of the ticket that carries this credential, the endpoint's own included.
+pub(crate) fn id_of_credential(credential: &[u8]) -> String {
+    id_of(&net::sha256(credential))
 }
 
 fn id_of(digest: &[u8; 32]) -> String {

@@ -9,7 +9,8 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
-use std::os::fd::BorrowedFd;
+use rustix::fs::FileType;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// The newest set of rights that is asked for; an older kernel applies those it knows.
@@ -37,17 +38,40 @@ impl Landlock {
     }
 }
 
+/// What of the file system is left to a confined process besides `READ`.
+pub enum Left<'a> {
+    /// A root and directories of its own, with everything in them.
+    ReadAndWrite(BorrowedFd<'a>, &'a [&'a Path]),
+    /// Objects, with what is below them.
+    Read(&'a [OwnedFd]),
+}
+
 /// Confines the calling thread, and all threads it starts from here on, for good.
-pub fn restrict(root: BorrowedFd<'_>, own: &[&Path]) -> Result<Landlock, RulesetError> {
+pub fn restrict(left: Left<'_>) -> Result<Landlock, RulesetError> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::SoftRequirement)
         .handle_access(AccessFs::Refer)?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?;
-    let mut ruleset = ruleset.create()?.add_rule(PathBeneath::new(root, files()))?;
-    for path in own {
-        if let Ok(directory) = PathFd::new(path) {
-            ruleset = ruleset.add_rule(PathBeneath::new(directory, files()))?;
+    let mut ruleset = ruleset.create()?;
+    match left {
+        Left::ReadAndWrite(root, own) => {
+            ruleset = ruleset.add_rule(PathBeneath::new(root, files()))?;
+            for directory in own.iter().filter_map(|path| PathFd::new(path).ok()) {
+                ruleset = ruleset.add_rule(PathBeneath::new(directory, files()))?;
+            }
+        }
+        Left::Read(objects) => {
+            for object in objects {
+                let kind = rustix::fs::fstat(object).map(|status| FileType::from_raw_mode(status.st_mode));
+                let rights = match kind {
+                    Ok(FileType::Directory) => AccessFs::ReadFile | AccessFs::ReadDir,
+                    Ok(FileType::RegularFile) => AccessFs::ReadFile.into(),
+                    // Of a link its text is read, which needs no right; of anything else nothing is.
+                    _ => continue,
+                };
+                ruleset = ruleset.add_rule(PathBeneath::new(object, rights))?;
+            }
         }
     }
     for path in READ {
@@ -91,7 +115,7 @@ mod tests {
         // A thread of its own: it does not get out again.
         let confined = std::thread::spawn(move || {
             let opened = store::posix::beneath::open_directory(&root).unwrap();
-            let landlock = restrict(opened.as_fd(), &[state.as_path()]).unwrap();
+            let landlock = restrict(Left::ReadAndWrite(opened.as_fd(), &[state.as_path()])).unwrap();
             if landlock == Landlock::Off {
                 return;
             }

@@ -20,7 +20,7 @@ use crate::history::History;
 use crate::host::EndpointHost;
 use crate::issue::{Announcement, write_ticket};
 use crate::privileges::{self, Privileges};
-use crate::sandbox::{self, Landlock};
+use crate::sandbox::{self, Landlock, Left};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
 use crate::{advertise, paths};
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::posix::beneath;
+use store::posix::{beneath, directories_max};
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -239,7 +239,7 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
     }
     let mut own = vec![options.state_dir.as_path()];
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
-    sandbox::restrict(root.as_fd(), &own).unwrap_or_else(|e| {
+    sandbox::restrict(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
         Landlock::Off
     })
@@ -295,7 +295,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
 }
 
 /// What the user said, or the host's name.
-fn own_name(said: Option<&str>) -> Result<String> {
+pub(crate) fn own_name(said: Option<&str>) -> Result<String> {
     if let Some(name) = said {
         let is_fit = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
         let wrong = || Error::new(Exit::Usage, "a name has 1 to 64 bytes and no control characters");
@@ -306,8 +306,9 @@ fn own_name(said: Option<&str>) -> Result<String> {
     Ok(if host.is_empty() { "endpoint".to_owned() } else { host })
 }
 
-/// Takes all descriptors that this process may have, and returns how many connections they are good for.
-fn connections_max() -> usize {
+/// Takes all descriptors that this process may have, and returns how many connections they are good for, beside
+/// the directories that jobs keep open.
+pub(crate) fn connections_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let mut current = limit.current;
     if limit.maximum.is_none_or(|maximum| current.is_some_and(|c| c < maximum)) {
@@ -317,5 +318,5 @@ fn connections_max() -> usize {
         }
     }
     let descriptors = current.map_or(usize::MAX, |c| usize::try_from(c).unwrap_or(usize::MAX));
-    (descriptors / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
+    ((descriptors - directories_max(descriptors)) / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
 }

@@ -4,7 +4,10 @@
 //! - `bundle`: up to 1,000 delivered files below 64 MiB, or 64 MiB of them: `files`, `bytes`, `first` (a path of them).
 //! - `file`: one delivered file of 64 MiB or more: `path`, `bytes`, `digest` (`ALGORITHM:HEX`).
 //! - `failure`: one file that was not delivered: `path`, `kind`, `message`.
+//! - `failures`: `left_out`, how many more were not delivered and have no line, where a job has very many.
 //! - `job`: the end: `outcome`, `reason`, `files`, `skipped`, `failed`, `bytes`, `seconds`.
+//! - `change`: directories made, objects removed or renamed by command, without `job` and `direction`: `action`, `paths`
+//!   (how many), `first` (one of them), `files`, `directories`, `failed`, `refused`.
 //! - `lost`: `lines` that could not be written before this one.
 //!
 //! Paths are escaped as in `model::name::Escaped`.

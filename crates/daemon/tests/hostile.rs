@@ -400,3 +400,19 @@ fn a_thousand_silent_connections_keep_nobody_out() {
     drop(silent);
     assert!(place.served.shut_down(PATIENCE));
 }
+
+#[test]
+fn strangers_who_say_one_byte_each_keep_nobody_out() {
+    let place = Place::new();
+    let flood: Vec<_> = (0..1500)
+        .map(|_| {
+            let mut tcp = place.tcp();
+            // Turned away before it was said is as good.
+            let _ = tcp.write_all(&[0x16]);
+            tcp
+        })
+        .collect();
+    place.honest("honest");
+    drop(flood);
+    assert!(place.served.shut_down(PATIENCE));
+}

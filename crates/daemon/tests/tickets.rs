@@ -350,8 +350,14 @@ fn a_client_that_is_struck_off_while_it_copies_is_stopped() {
         let (text, exit) = refused(&pushing.join().unwrap());
         assert!(text.contains("not enrolled here any more") && exit == Exit::Authentication, "{text}");
     });
+    // The tickets of that time let it in no more; one that is made later does.
+    let error = place.enrol("client", &own).unwrap_err();
+    assert!(error.exit == Exit::Authentication && error.message.contains("struck off"), "{error}");
+    let (_, later) = place.issue().create(limits()).unwrap();
+    place.enrol("client", &later).unwrap();
+    finished(&place.push("client", file(&large), b"in/large", true));
     // The endpoint's own ticket can be revoked as well: nobody gets in by it any more.
-    place.enrol("client", &own).unwrap();
+    place.enrol("another", &own).unwrap();
     assert_eq!(place.issue().revoke(SERVE_TICKET).unwrap(), 1);
-    assert_eq!(place.enrol("client", &own).unwrap_err().exit, Exit::Authentication);
+    assert_eq!(place.enrol("another", &own).unwrap_err().exit, Exit::Authentication);
 }

@@ -168,6 +168,11 @@ impl Ledger {
         self.record(attempt, Operation::Failures { attempt: attempt.row, failures }, wait)
     }
 
+    /// Counts failures of the attempt that are not listed.
+    pub fn record_unlisted(&self, attempt: &Attempt, failures: u64, wait: Wait) -> Result<()> {
+        self.record(attempt, Operation::Unlisted { attempt: attempt.row, failures }, wait)
+    }
+
     /// The selected jobs, the newest change first. Includes everything queued before this call.
     pub fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
         self.alone("list jobs", self.subject(), move |connection| query::jobs(connection, &filter))

@@ -34,6 +34,10 @@ pub(crate) enum Operation {
         attempt: AttemptRow,
         failures: Vec<Failure>,
     },
+    Unlisted {
+        attempt: AttemptRow,
+        failures: u64,
+    },
     Sweep(SweepBefore),
     Claim(String),
     /// Writes one page, so that its commit makes earlier, lighter commits durable too.
@@ -76,6 +80,12 @@ impl Operation {
             }
             Operation::Bundles { attempt, bundles } => put_bundles(connection, attempt, bundles, now)?,
             Operation::Failures { attempt, failures } => put_failures(connection, attempt, failures, context)?,
+            Operation::Unlisted { attempt, failures } => {
+                open_state(connection, attempt)?;
+                let add =
+                    "UPDATE jobs SET failures_unlisted = failures_unlisted + ?2, updated_unix_ms = ?3 WHERE job = ?1";
+                connection.prepare_cached(add)?.execute(params![attempt.job, sql_int(*failures), now])?;
+            }
             Operation::Sweep(before) => return sweep(connection, before),
             Operation::Claim(identity) => claim(connection, identity)?,
             Operation::Flush => {
@@ -96,6 +106,7 @@ impl Operation {
             Operation::Progress { .. } => "record progress",
             Operation::Bundles { .. } => "record bundles",
             Operation::Failures { .. } => "record failures",
+            Operation::Unlisted { .. } => "count failures",
             Operation::Sweep(_) => "sweep",
             Operation::Claim(_) => "claim for an identity",
             Operation::Flush => "flush",
@@ -109,7 +120,8 @@ impl Operation {
             Operation::Change { attempt, .. }
             | Operation::Progress { attempt, .. }
             | Operation::Bundles { attempt, .. }
-            | Operation::Failures { attempt, .. } => Subject::Job(attempt.id),
+            | Operation::Failures { attempt, .. }
+            | Operation::Unlisted { attempt, .. } => Subject::Job(attempt.id),
             Operation::Sweep(_) | Operation::Claim(_) | Operation::Flush => Subject::Ledger(path.to_owned()),
         }
     }

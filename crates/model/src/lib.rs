@@ -15,6 +15,8 @@ pub mod options;
 pub mod outcome;
 pub mod change;
 pub mod manifest;
+pub mod files;
+pub mod sum_list;
 pub mod progress;
 pub mod synthetic;
 pub mod mutant;

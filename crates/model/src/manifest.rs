@@ -32,7 +32,7 @@ pub fn first_line(algorithm: DigestAlgorithm) -> String {
 }
 
 /// One file's line, with its line feed.
-pub fn line(digest: &Digest, size_bytes: u64, path: &[u8]) -> String {
+pub fn line(digest: &impl fmt::Display, size_bytes: u64, path: &[u8]) -> String {
     format!("{digest} {size_bytes} {}\n", Escaped(path))
 }
 

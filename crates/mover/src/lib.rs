@@ -7,7 +7,8 @@
 //! ```
 //! A lane is one thread with one data stream and a few recycled blocks; it does everything for a block while the block
 //! is in its cache. Decisions travel on the control stream (`session`), in batches; no lane waits for one file.
-//! `local` joins a sender's and a receiver's lane where one process reaches both storages.
+//! `local` joins a sender's and a receiver's lane where one process reaches both storages. `files` answers what is asked of
+//! files beside copying them.
 //!
 //! Not here: HTTP, terminals, who may do what (`daemon`), and how a rate is judged (`plan`).
 
@@ -23,6 +24,7 @@ pub mod sender;
 pub mod receiver;
 pub mod session;
 pub mod local;
+pub mod files;
 pub mod report;
 
 pub use job::{Delivered, Ending, Observer};

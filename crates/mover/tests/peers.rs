@@ -3,12 +3,13 @@
 mod endpoint;
 
 use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tree, serve};
+use model::files::Question;
 use model::options::Fsync;
 use model::{DigestAlgorithm, Extent, JobId, ObjectId, SessionId, TransferOptions};
 use mover::job::{Port, options_to_wire};
 use mover::limits::LANE_BYTES;
 use mover::sender::SendJob;
-use mover::session::{PushSpec, Server};
+use mover::session::{AskError, PushSpec, Server};
 use mover::{Ending, Memory, Progress};
 use net::{DataStream, DialOptions, Identity, Listener, ServerTls};
 use std::path::Path;
@@ -337,18 +338,18 @@ fn an_object_whose_streams_keep_breaking_does_not_fail_by_that() {
 }
 
 /// An endpoint that takes everything and says nothing more than that it is there.
-fn mute() -> Endpoint {
+fn mute(features: u64) -> Endpoint {
     let identity = Identity::generate().unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().to_string();
     let tls = ServerTls::new(&identity).unwrap();
-    let attend = |mut stream: DataStream| {
+    let attend = move |mut stream: DataStream| {
         let mut head = [0; HEADER_BYTES];
         if stream.recv_exact(&mut head).is_err() {
             return;
         }
         if head[0] == FrameType::Message as u8 {
-            let welcome = Welcome { version: 1, features: feature::ALL, streams_max: 8, ..Welcome::default() };
+            let welcome = Welcome { version: 1, features, streams_max: 8, ..Welcome::default() };
             let _ = stream.send(&[&message::encode(welcome)]);
         }
         let mut sink = vec![0; 1 << 16];
@@ -369,10 +370,28 @@ fn mute() -> Endpoint {
 fn an_endpoint_that_answers_and_never_gets_on_is_no_progress() {
     let dir = tempfile::tempdir().unwrap();
     make_tree(dir.path());
-    let ending = push(&mute(), dir.path());
+    let ending = push(&mute(feature::ALL), dir.path());
     let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
     assert_eq!(refusal.code, CloseCode::NoProgress);
     assert!(refusal.text.contains("although both sides answer"), "{refusal}");
+}
+
+#[test]
+fn an_endpoint_without_the_feature_is_not_asked_about_files() {
+    let client = client(&mute(feature::ALL & !feature::FILES), Some(0));
+    let question = Question::List { paths: vec![Vec::new()], levels: 0, digest: None };
+    let refused = client.ask(&question, &|| false, &mut |_| true).unwrap_err();
+    let AskError::Refused(refusal) = refused else { panic!("{refused}") };
+    assert_eq!(refusal.code, CloseCode::Version);
+    assert!(refusal.text.contains("older"), "{refusal}");
+}
+
+#[test]
+fn a_question_that_is_never_answered_ends_when_the_user_stops_it() {
+    let client = client(&mute(feature::ALL), Some(0));
+    let question = Question::List { paths: vec![Vec::new()], levels: 0, digest: None };
+    let stopped = client.ask(&question, &|| true, &mut |_| true).unwrap_err();
+    assert!(matches!(stopped, AskError::Interrupted(_)), "{stopped}");
 }
 
 /// Keeps what a job would say.

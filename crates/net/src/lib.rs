@@ -10,6 +10,7 @@
 //! - Before authentication a peer costs bounded bytes and bounded time.
 //! - Moving a block through an established stream allocates nothing.
 //!
+//! `interface`, `path_mtu` and `clock` only ask the kernel, for the audit of a host.
 //! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;
@@ -24,6 +25,9 @@ pub mod stream;
 pub mod control;
 mod queue;
 pub mod socket;
+pub mod interface;
+pub mod path_mtu;
+pub mod clock;
 pub mod error;
 
 pub use control::{ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};

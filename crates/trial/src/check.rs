@@ -156,6 +156,22 @@ pub fn half_done(destination: &Path, old: &Tree, new: &Tree) -> Result<(), Strin
     }
 }
 
+/// I2 and I7: as many files and links as a program said are there and complete, whatever else it said.
+///
+/// # Errors
+/// Says how many are missing.
+pub fn acknowledged(destination: &Path, new: &Tree, said: u64) -> Result<(), String> {
+    let mut there = 0;
+    for (path, wanted) in new.iter().filter(|(_, wanted)| wanted.kind != Kind::Directory) {
+        let found = object(&destination.join(path)).map_err(|e| format!("the checker could not read: {e}"))?;
+        there += u64::from(found.as_ref() == Some(wanted));
+    }
+    match there < said {
+        true => Err(format!("I2: {said} objects were reported as delivered or there, and {there} are")),
+        false => Ok(()),
+    }
+}
+
 /// I7: everything is the new object, and what the job did not name is as it was.
 ///
 /// # Errors
@@ -236,6 +252,9 @@ mod tests {
         write("old");
         half_done(dir.path(), &old, &new).unwrap();
         assert!(complete(dir.path(), &old, &new).is_err());
+        acknowledged(dir.path(), &new, 0).unwrap();
+        assert!(acknowledged(dir.path(), &new, 1).unwrap_err().starts_with("I2"));
+        acknowledged(dir.path(), &old, 1).unwrap();
         fs::remove_file(&path).unwrap();
         assert!(half_done(dir.path(), &old, &new).is_err());
         half_done(dir.path(), &Tree::new(), &new).unwrap();

@@ -70,6 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     storage::buffer_and_file(&bed, many, &mut tally)?;
     journal::bytes(&bed, many, &mut tally);
     journal::resumed(&bed, few, &mut tally)?;
+    journal::of_another_version(&bed, &mut tally)?;
     tally.seconds = started.elapsed().as_secs_f64();
     Ok(tally)
 }

@@ -6,6 +6,10 @@
 //!
 //! A sender changes next to nothing: its points are the calls that read the source as well.
 //!
+//! Acknowledgements are held against the disk: what a copy reported as delivered is there, also where it then failed (I2).
+//! What a recovery sends is held against `resent::bound` (I10). Kills before the copy has said its first word, and after it
+//! was told of success, are classes of their own and stand for no fault of the table.
+//!
 //! The order of calls differs from run to run, because threads do: a point is the n-th durable call, and a run that has
 //! fewer is inert.
 
@@ -14,8 +18,9 @@ use crate::check;
 use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::{Ended, Tracing};
 use crate::record::{Outcome, Tally};
+use crate::relay::Witness;
 use crate::sys::{Answer, Moment};
-use crate::{large, pool, tree};
+use crate::{large, pool, resent, tree};
 use anyhow::Result;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -55,6 +60,8 @@ pub struct Args {
 
 /// Even a recovery that has nothing to do opens its state and looks at the destination.
 const POINTS_OF_A_RECOVERY_MIN: u64 = 8;
+const CHUNK_SIZE: &str = "1MiB";
+const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Which program dies, and what it does in the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -125,8 +132,25 @@ impl FromStr for Point {
 #[derive(Default)]
 pub struct Watched {
     counted: u64,
-    /// The call at which it was killed.
-    hit: Option<String>,
+    /// Bytes that had passed the relay when the copy was started; none: it was not yet.
+    began: Option<u64>,
+    hit: Option<Hit>,
+}
+
+/// Where a victim was killed.
+struct Hit {
+    call: String,
+    /// The copy was under way: something of it had passed the relay.
+    is_begun: bool,
+}
+
+/// When a kill came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    StartUp,
+    UnderWay,
+    /// The copy knew of its success.
+    After,
 }
 
 struct Plan {
@@ -145,7 +169,7 @@ pub fn run(args: &Args) -> Result<Tally> {
         return large::run(&args.ground, args.seed);
     }
     let started = Instant::now();
-    let ground = Ground::new(&args.ground, "1MiB", tree::fill_source)?;
+    let ground = Ground::new(&args.ground, CHUNK_SIZE, tree::fill_source)?;
     let mut tally = Tally::new("trial kill --all --double 1000");
     let mut baselines = Vec::new();
     for case in CASES.into_iter().filter(|case| args.case.is_none_or(|only| only == *case)) {
@@ -158,12 +182,12 @@ pub fn run(args: &Args) -> Result<Tally> {
     pool::run(args.jobs, &plans, |plan| {
         let trial = trial(&ground, plan);
         let (tally, figures) = &mut *results.lock().unwrap();
-        let (outcome, measured) = match trial {
+        let Trial { outcome, phases, measured } = match trial {
             Ok(found) => found,
-            Err(e) => (Outcome::Violated(format!("the trial could not be carried out: {e:#}")), None),
+            Err(e) => Trial::new(Outcome::Violated(format!("the trial could not be carried out: {e:#}")), Vec::new()),
         };
-        let fault = if plan.points.len() > 1 { "F088" } else { "F087" };
-        tally.count(&class(plan), &[fault], &outcome, &replay(plan));
+        let (class, faults) = class(plan, &phases);
+        tally.count(&class, faults, &outcome, &replay(plan));
         figures.extend(measured.map(|measured| (plan.case, plan.points.len(), measured)));
     });
     let (mut tally, figures) = results.into_inner().unwrap();
@@ -172,10 +196,16 @@ pub fn run(args: &Args) -> Result<Tally> {
     Ok(tally)
 }
 
-fn class(plan: &Plan) -> String {
-    match plan.points.len() {
-        1 => format!("kill -9, {}", plan.case.name()),
-        n => format!("kill -9 {n} times, {}", plan.case.name()),
+/// Class and faults of the table; a kill outside the job is of none.
+fn class(plan: &Plan, phases: &[Phase]) -> (String, &'static [&'static str]) {
+    let name = plan.case.name();
+    let is_within = phases.iter().all(|phase| *phase == Phase::UnderWay);
+    match (plan.points.len(), phases) {
+        (1, [Phase::StartUp]) => (format!("kill -9 before the copy's first word, {name}"), &[]),
+        (1, [Phase::After]) => (format!("kill -9 after the copy's success, {name}"), &[]),
+        (1, _) => (format!("kill -9, {name}"), &["F087"]),
+        (n, _) if is_within => (format!("kill -9 {n} times, {name}"), &["F088"]),
+        (n, _) => (format!("kill -9 {n} times, not always within the copy, {name}"), &[]),
     }
 }
 
@@ -225,7 +255,7 @@ fn point(random: &mut Random, points: u64) -> Point {
 fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
     let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
     let watched = Arc::new(Mutex::new(Watched::default()));
-    let mut held = killed(&mut bed, case, None, &watched)?;
+    let mut held = killed(&mut bed, case, None, &watched)?.held;
     if held.is_ok() {
         // The second run of the same command skips everything; what it costs is a part of recovering.
         held = recovered(&mut bed)?;
@@ -238,41 +268,86 @@ fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
     Ok((counted, up + down))
 }
 
-fn trial(ground: &Ground, plan: &Plan) -> Result<(Outcome, Option<Measured>)> {
+/// What became of one plan.
+struct Trial {
+    outcome: Outcome,
+    /// Of each kill that came.
+    phases: Vec<Phase>,
+    measured: Option<Measured>,
+}
+
+impl Trial {
+    fn new(outcome: Outcome, phases: Vec<Phase>) -> Trial {
+        Trial { outcome, phases, measured: None }
+    }
+}
+
+fn trial(ground: &Ground, plan: &Plan) -> Result<Trial> {
     let mut bed = Bed::new(ground, plan.case.direction(), tree::fill_older)?;
-    let mut hits = Vec::new();
+    let (mut hits, mut phases) = (Vec::new(), Vec::new());
     for point in &plan.points {
         let watched = Arc::new(Mutex::new(Watched::default()));
-        let held = killed(&mut bed, plan.case, Some(*point), &watched)?;
+        let Killed { held, is_told_of_success } = killed(&mut bed, plan.case, Some(*point), &watched)?;
         let hit = watched.lock().unwrap().hit.take();
         let is_inert = hit.is_none();
-        hits.extend(hit);
+        if let Some(Hit { call, is_begun }) = hit {
+            hits.push(call);
+            phases.push(match (is_told_of_success, is_begun) {
+                (true, _) => Phase::After,
+                (false, true) => Phase::UnderWay,
+                (false, false) => Phase::StartUp,
+            });
+        }
         if let Err(why) = held {
-            return Ok((Outcome::Violated(format!("{why}; killed at: {}", hits.join(", "))), None));
+            return Ok(Trial::new(Outcome::Violated(format!("{why}; killed at: {}", hits.join(", "))), phases));
         }
         if is_inert {
-            return Ok((Outcome::Inert, None));
+            return Ok(Trial::new(Outcome::Inert, phases));
         }
     }
     let started = Instant::now();
+    let witness = bed.relay.witness();
+    let (passed_before, bound) = (witness.bytes(), bound(&bed)?);
     if let Err(why) = recovered(&mut bed)? {
-        return Ok((Outcome::Violated(format!("recovery: {why}; killed at: {}", hits.join(", "))), None));
+        return Ok(Trial::new(Outcome::Violated(format!("recovery: {why}; killed at: {}", hits.join(", "))), phases));
     }
-    let (up, down) = bed.relay.passed();
-    Ok((Outcome::Survived, Some(Measured { bytes_passed: up + down, recovery_ms: started.elapsed().as_millis() })))
+    let bytes_passed = witness.bytes();
+    let sent = bytes_passed - passed_before;
+    let outcome = match sent > bound {
+        true => {
+            let at = hits.join(", ");
+            Outcome::Violated(format!("I10: the recovery took {sent} bytes, more than {bound}; killed at: {at}"))
+        }
+        false => Outcome::Survived,
+    };
+    let measured = Measured { bytes_passed, recovery_ms: started.elapsed().as_millis() };
+    Ok(Trial { outcome, phases, measured: Some(measured) })
 }
 
-/// One run in which the victim dies at the point, and what must hold right after it.
-fn killed(
-    bed: &mut Bed<'_>,
-    case: Case,
-    point: Option<Point>,
-    watched: &Arc<Mutex<Watched>>,
-) -> Result<Result<(), String>> {
+/// What the recovery may send.
+fn bound(bed: &Bed<'_>) -> Result<u64> {
+    let staged = check::staged(&bed.dir.join("root"));
+    let (source, destination) = (&bed.ground.source, bed.destination());
+    Ok(resent::bound(source, &bed.ground.new, &destination, &staged, CHUNK_BYTES)?)
+}
+
+/// A run in which the victim died, or was to.
+struct Killed {
+    /// What must hold right after it.
+    held: Result<(), String>,
+    is_told_of_success: bool,
+}
+
+/// One run in which the victim dies at the point.
+fn killed(bed: &mut Bed<'_>, case: Case, point: Option<Point>, watched: &Arc<Mutex<Watched>>) -> Result<Killed> {
+    let failed = |why: String| Ok(Killed { held: Err(why), is_told_of_success: false });
     let tracing = watch(bed, case, point, watched.clone());
+    let witness = bed.relay.witness();
+    let begin = || watched.lock().unwrap().began = Some(witness.bytes());
     let (client, endpoint) = if case.is_endpoint() {
         let mut client = None;
         if bed.serve(Some(tracing))? && bed.enrol()?.is_ok() {
+            begin();
             client = Some(bed.copy(None)?.wait(PATIENCE)?);
         }
         // Ended in order, so that its last calls are points too.
@@ -280,15 +355,23 @@ fn killed(
     } else {
         if bed.endpoint.is_none() {
             if !bed.serve(None)? {
-                return Ok(Err("the endpoint did not start".to_owned()));
+                return failed("the endpoint did not start".to_owned());
             }
             if let Err(why) = bed.enrol()? {
-                return Ok(Err(format!("the client could not enrol: {why}")));
+                return failed(format!("the client could not enrol: {why}"));
             }
         }
+        begin();
         (Some(bed.copy(Some(tracing))?.wait(PATIENCE)?), None)
     };
-    Ok(judge(bed, client, endpoint))
+    let is_told_of_success = client.as_ref().is_some_and(|ended| ended.as_ref().is_some_and(is_success));
+    Ok(Killed { held: judge(bed, client, endpoint), is_told_of_success })
+}
+
+/// A client that was killed may have said so before.
+fn is_success(client: &Ended) -> bool {
+    let last = client.output.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    last.is_some_and(|event| event["event"] == "done" && event["code"] == 0)
 }
 
 /// What must hold at every instant, and what the programs may have said.
@@ -303,7 +386,8 @@ fn judge(bed: &Bed<'_>, client: Option<Option<Ended>>, endpoint: Option<Option<E
     let Some(Some(Ended { code: Some(code), output, .. })) = &client else { return Ok(()) };
     // Nothing is printed by a copy that could not begin.
     if !output.is_empty() {
-        check::done(output, *code, bed.ground.objects())?;
+        let (ok, skipped, _) = check::done(output, *code, bed.ground.objects())?;
+        check::acknowledged(&bed.destination(), &bed.ground.new, ok + skipped)?;
     }
     match code {
         0 => bed.check_complete(),
@@ -338,6 +422,7 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
 /// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.
 fn watch(bed: &Bed<'_>, case: Case, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> Tracing {
     let is_sender = matches!(case, Case::PushSender | Case::PullSender);
+    let witness: Witness = bed.relay.witness();
     let each = move |seen: &Seen| {
         if seen.moment != Moment::Before {
             return Answer::Kill;
@@ -349,7 +434,9 @@ fn watch(bed: &Bed<'_>, case: Case, point: Option<Point>, watched: Arc<Mutex<Wat
         watched.counted += 1;
         match point {
             Some(point) if watched.counted == point.n => {
-                watched.hit = Some(format!("{} of {:?} {}", seen.call, seen.area, seen.path.display()));
+                let call = format!("{} of {:?} {}", seen.call, seen.area, seen.path.display());
+                let is_begun = watched.began.is_some_and(|began| witness.bytes() > began);
+                watched.hit = Some(Hit { call, is_begun });
                 if point.is_after { Answer::StopAfter } else { Answer::Kill }
             }
             _ => Answer::GoOn,

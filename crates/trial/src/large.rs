@@ -3,6 +3,7 @@
 //! A moment is a number of bytes that have passed the relay, so that a slow machine is hit at the same places. At the end
 //! an independent program (`diff -r`) compares the trees as well.
 
+use crate::check;
 use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::Process;
 use crate::record::{Outcome, Tally};
@@ -68,15 +69,25 @@ fn killed_once(bed: &mut Bed<'_>, is_endpoint: bool, after_bytes: u64) -> Result
     if client.has_ended() {
         return Ok(Outcome::Inert);
     }
-    if is_endpoint {
-        bed.buried()?;
-    } else {
+    let endpoint = if is_endpoint { bed.buried()? } else { None };
+    if !is_endpoint {
         client.signal(Signal::KILL);
     }
-    let held = match client.wait(PATIENCE)? {
-        None => Err(format!("hang: the client did not end within {} s", PATIENCE.as_secs())),
-        Some(ended) => check_words(&ended.errors),
+    let Some(client) = client.wait(PATIENCE)? else {
+        return Ok(Outcome::Violated(format!("hang: the client did not end within {} s", PATIENCE.as_secs())));
     };
+    // One that ended by itself meanwhile was not killed, and a copy that succeeded lost nothing by it.
+    let killed = if is_endpoint { endpoint.as_ref() } else { Some(&client) };
+    if killed.and_then(|ended| ended.signal) != Some(Signal::KILL.as_raw()) || client.code == Some(0) {
+        return Ok(Outcome::Inert);
+    }
+    let mut held = check_words(&client.errors);
+    // Nothing is printed by a copy that could not begin.
+    if let (Ok(()), Some(code), false) = (&held, client.code, client.output.is_empty()) {
+        let counts = check::done(&client.output, code, bed.ground.objects());
+        held =
+            counts.and_then(|(ok, skipped, _)| check::acknowledged(&bed.destination(), &bed.ground.new, ok + skipped));
+    }
     Ok(held.and_then(|()| bed.check_half_done()).map_or_else(Outcome::Violated, |()| Outcome::Survived))
 }
 

@@ -23,6 +23,7 @@ mod job;
 mod check;
 mod kill;
 mod large;
+mod resent;
 mod injections;
 mod errno;
 mod soak;

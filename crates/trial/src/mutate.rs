@@ -2,7 +2,9 @@
 //!
 //! Each is made in a copy of the sources, built, and run against the simulation. Some mutants change nothing that can be
 //! seen (a clock, a path in a message); those that nothing notices are therefore listed to be read, not counted as broken.
+//! The sources as they are have to pass first, and only a violation is a catch.
 
+use crate::museum;
 use crate::record::{Outcome, Tally};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -20,6 +22,8 @@ const FILES: [&str; 4] = [
 /// Lines that begin so are no statements, or cannot be dropped.
 const KEPT: [&str; 12] =
     ["let ", "use ", "return", "}", "//", "#", "pub ", "const ", "static ", "mod ", "match ", "type "];
+
+const CLASS: &str = "machine-made mutants";
 
 #[derive(Args)]
 pub struct Arguments {
@@ -56,7 +60,10 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
             bail!("copying {name} to {} failed", copy.display());
         }
     }
-    let mut missed = Vec::new();
+    let baseline = judge(&copy, arguments)?;
+    if baseline != Verdict::Missed {
+        bail!("the sources as they are do not pass: {baseline:?}");
+    }
     let mut all = Vec::new();
     for file in FILES {
         all.extend(mutants(file, &std::fs::read_to_string(root.join(file))?));
@@ -69,27 +76,31 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
         let verdict = judge(&copy, arguments);
         std::fs::write(&path, original)?;
         let name = format!("{}:{}: {}", mutant.file, mutant.line, mutant.change);
-        let outcome = match verdict? {
-            Verdict::Caught => Outcome::Survived,
-            Verdict::Missed => {
-                missed.push(name.clone());
-                Outcome::Inert
+        let said = match verdict? {
+            Verdict::Caught(evidence) => {
+                tally.count(CLASS, &[], &Outcome::Survived, "");
+                format!("caught: {evidence}")
             }
-            Verdict::NotBuilt => continue,
+            Verdict::Missed => {
+                tally.count(CLASS, &[], &Outcome::Inert, "");
+                "missed, to be read".to_owned()
+            }
+            Verdict::NotJudged(why) => format!("not judged: {why}"),
         };
-        println!("{} {name}", if outcome == Outcome::Survived { "caught" } else { "missed" });
-        tally.count("machine-made mutants", &[], &outcome, "");
+        println!("{name}: {said}");
+        tally.figures.insert(format!("machine-made mutant {name}"), said);
     }
     tally.figures.insert("machine-made mutants that could be made".into(), possible.to_string());
-    tally.figures.insert("machine-made mutants to be read".into(), missed.join("; "));
     tally.seconds = began.elapsed().as_secs_f64();
     Ok(tally)
 }
 
+#[derive(PartialEq, Eq, Debug)]
 enum Verdict {
-    Caught,
+    Caught(String),
     Missed,
-    NotBuilt,
+    /// It does not build, or the simulation ended by something else than a violation.
+    NotJudged(String),
 }
 
 fn judge(copy: &Path, arguments: &Arguments) -> Result<Verdict> {
@@ -102,7 +113,7 @@ fn judge(copy: &Path, arguments: &Arguments) -> Result<Verdict> {
         .output()
         .context("run cargo")?;
     if !built.status.success() {
-        return Ok(Verdict::NotBuilt);
+        return Ok(Verdict::NotJudged("it does not build".to_owned()));
     }
     let seeds = arguments.seeds.to_string();
     let ran = Command::new("timeout")
@@ -111,7 +122,11 @@ fn judge(copy: &Path, arguments: &Arguments) -> Result<Verdict> {
         .args(["simulate", "--stop", "--seeds", &seeds])
         .output()
         .context("run the simulation")?;
-    Ok(if ran.status.success() { Verdict::Missed } else { Verdict::Caught })
+    Ok(match museum::judged(&ran) {
+        Ok(Some(evidence)) => Verdict::Caught(evidence),
+        Ok(None) => Verdict::Missed,
+        Err(why) => Verdict::NotJudged(why),
+    })
 }
 
 /// Every mutant of a file; its tests and the switches of the museum are left alone.

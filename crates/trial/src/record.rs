@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// Violations kept with their text; the rest is counted.
 const VIOLATIONS_KEPT_MAX: usize = 32;
+/// Figures that say what became of one mutant begin so.
+pub const MUTANT_PREFIX: &str = "mutant ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {

@@ -43,9 +43,24 @@ impl Relay {
         *self.shared.endpoint.lock().unwrap() = endpoint;
     }
 
+    /// What has passed on, for a thread of its own.
+    pub fn witness(&self) -> Witness {
+        Witness(self.shared.clone())
+    }
+
     /// Bytes passed on so far: (to the endpoint, to the client).
     pub fn passed(&self) -> (u64, u64) {
         (self.shared.to_endpoint.load(Relaxed), self.shared.to_client.load(Relaxed))
+    }
+}
+
+/// Sees how much has passed a relay.
+#[derive(Clone)]
+pub struct Witness(Arc<Shared>);
+
+impl Witness {
+    pub fn bytes(&self) -> u64 {
+        self.0.to_endpoint.load(Relaxed) + self.0.to_client.load(Relaxed)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants: the document is the same for the same counts; a fault without a trial says so; classes are never summed.
 
-use crate::museum::{Layer, MUTANTS};
-use crate::record::{Class, Tally};
+use crate::museum::{MUTANTS, figure};
+use crate::record::{Class, MUTANT_PREFIX, Tally};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -94,7 +94,8 @@ fn commands(tallies: &BTreeMap<String, Tally>) -> String {
     text.push_str("\n### Figures\n\n");
     for (name, tally) in tallies {
         let _ = writeln!(text, "- `{}`: {:.0} s.", tally.command, tally.seconds);
-        for (figure, value) in &tally.figures {
+        // What became of each mutant stands in the table of the museum.
+        for (figure, value) in tally.figures.iter().filter(|(figure, _)| !figure.starts_with(MUTANT_PREFIX)) {
             let _ = writeln!(text, "  - {name}, {figure}: {value}");
         }
     }
@@ -128,13 +129,11 @@ fn faults(tallies: &BTreeMap<String, Tally>) -> Result<String> {
 fn museum(tallies: &BTreeMap<String, Tally>) -> String {
     let caught = tallies.values().find_map(|tally| tally.figures.get("mutants caught"));
     let mut text = format!("### The museum\n\nMutants caught: {}.\n\n", caught.map_or("not run", String::as_str));
-    text.push_str("| mutant | the bug | caught by |\n|---|---|---|\n");
-    for (name, bug, layer) in MUTANTS {
-        let layer = match layer {
-            Layer::Simulation => "simulation".to_owned(),
-            Layer::Test(package, filter) => format!("tests of `{package}` {filter}"),
-        };
-        let _ = writeln!(text, "| `{name}` | {bug} | {} |", layer.trim_end());
+    text.push_str("| mutant | the bug | what the run says |\n|---|---|---|\n");
+    for (name, bug, _) in MUTANTS {
+        let said = tallies.values().find_map(|tally| tally.figures.get(&figure(name)));
+        let said = said.map_or("not run", String::as_str).replace('|', "\\|");
+        let _ = writeln!(text, "| `{name}` | {bug} | {said} |");
     }
     text.push('\n');
     text
@@ -155,5 +154,16 @@ mod tests {
         assert!(text.contains("| F091 | a ledger of a newer version or another host | REFUSE | 0 | 0 | tests only |"));
         let numbers = (1..=108).filter(|number| text.contains(&format!("| F{number:03} |"))).count();
         assert_eq!(numbers, 108);
+    }
+
+    #[test]
+    fn a_mutant_is_caught_only_where_a_run_recorded_it() {
+        let mut tally = Tally::new("trial museum");
+        tally.figures.insert(figure("leave-staging"), "caught by simulation: I20".to_owned());
+        let tallies = BTreeMap::from([("museum".to_owned(), tally)]);
+        let text = museum(&tallies);
+        assert!(text.contains("| `leave-staging` | the end of a job leaves its staging | caught by simulation: I20 |"));
+        assert!(text.contains("| `skip-reread` | --verify reread reads nothing | not run |"), "{text}");
+        assert!(!commands(&tallies).contains("leave-staging"));
     }
 }

@@ -21,10 +21,12 @@ pub mod feature {
     /// The paths `null:` and `gen:COUNTxSIZE` name no storage.
     pub const SYNTHETIC: u64 = 1 << 4;
 
+    /// Questions about files beside copying them.
+    pub const FILES: u64 = 1 << 8;
     /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
     pub const SYNC: u64 = 1 << 9;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | SYNC;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

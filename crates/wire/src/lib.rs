@@ -7,9 +7,11 @@
 pub mod limits;
 pub mod frame;
 pub mod message;
+mod inquiry;
 pub mod close;
 pub mod handshake;
 pub mod listing;
+pub mod files;
 pub mod data;
 pub mod credit;
 

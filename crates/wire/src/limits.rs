@@ -30,9 +30,27 @@ pub const JOBS_MAX: usize = 16;
 /// Directories of one job: about 100 bytes each at both ends.
 pub const DIRECTORIES_MAX: usize = 4 << 20;
 
+/// Paths that one question names, and their bytes in all.
+pub const ASK_PATHS_MAX: usize = 1024;
+pub const ASK_BYTES_MAX: usize = 256 << 10;
+/// Records in one part of an answer, and the bytes after which a part is cut.
+pub const RECORDS_MAX: usize = 512;
+pub const RECORD_BATCH_BYTES: usize = 128 << 10;
+/// Bytes of a path in an answer.
+pub const RECORD_PATH_BYTES_MAX: usize = 32 << 10;
+/// Parts of an answer that may be sent before the client says how far it has read: 400,000 records/s at 74 ms.
+pub const BATCHES_AHEAD: u64 = 64;
+/// Questions open in one session.
+pub const ASKS_MAX: usize = 4;
+
 const _: () = assert!(PACKED_FILE_BYTES_MAX as usize * 2 <= PACK_BYTES_MAX);
 const _: () = assert!(HELLO_BODY_BYTES_MAX <= CONTROL_BODY_BYTES_MAX);
 const _: () = assert!(ENTRIES_MAX as u64 * 16 <= ENTRIES_OPEN_MAX);
 // An entry is at most a name, numbers and a link; a batch of ordinary entries fits one frame, and batches are cut by
 // bytes before they reach it.
 const _: () = assert!(LINK_BYTES_MAX + 255 + 128 < CONTROL_BODY_BYTES_MAX);
+// The last record of a part may exceed what it is cut at.
+const _: () = assert!(
+    RECORD_BATCH_BYTES + RECORD_PATH_BYTES_MAX + LINK_BYTES_MAX + TEXT_BYTES_MAX + 1024 < CONTROL_BODY_BYTES_MAX
+);
+const _: () = assert!(ASK_BYTES_MAX + ASK_PATHS_MAX * 64 < CONTROL_BODY_BYTES_MAX);

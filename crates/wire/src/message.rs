@@ -5,6 +5,7 @@
 
 use crate::close::{CloseCode, Refusal};
 use crate::frame::{self, FrameType};
+pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
 use prost::Message as _;
 
 macro_rules! messages {
@@ -61,6 +62,16 @@ messages! {
     Cancel = "30",
     /// Either: where its lanes' time went so far.
     Times = "31",
+    /// Client: a question about files beside copying them.
+    Ask = "40",
+    /// Server: a part of the answer.
+    Records = "41",
+    /// Server: the end of the answer.
+    Answered = "42",
+    /// Client: how far the answer may go.
+    Proceed = "43",
+    /// Client: the answer is not wanted any more.
+    Stop = "44",
     /// Receiver: objects whose digests it compares with what it has.
     AskDigests = "50",
     /// Sender: those digests.
@@ -73,7 +84,7 @@ messages! {
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 50, 51, 52"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52"
     )]
     message: Option<Message>,
 }

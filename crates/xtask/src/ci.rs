@@ -27,7 +27,8 @@ pub enum Extent {
 }
 
 /// Programs that the end-to-end tests run.
-const TOOLS: &[&str] = &["ip", "rsync", "strace", "tcpdump", "fusermount3", "ps", "ping", "iptables", "unshare"];
+const TOOLS: &[&str] =
+    &["ip", "rsync", "strace", "tcpdump", "fusermount3", "ps", "ping", "iptables", "unshare", "ssh", "sshd"];
 
 /// Enough of a failing log to show the panic of a test among its neighbours.
 const LOG_LINES_SHOWN: usize = 200;

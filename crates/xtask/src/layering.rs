@@ -24,7 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("daemon", &["model", "mover", "ledger", "net", "store", "wire", "plan"]),
     ("lab", &["model"]),
     ("bench", &["model", "lab", "store", "net"]),
-    (CLI, &["model", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
+    ("audit", &["model", "net"]),
+    (CLI, &["model", "audit", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
     ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
     ("xtask", &[]),
 ];

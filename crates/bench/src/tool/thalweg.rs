@@ -46,7 +46,8 @@ impl Thalweg {
     fn command(&self, bed: &Bed, role: &str, verb: &[&str]) -> Command {
         let home = self.home(bed, role);
         let mut command = Command::new(&self.variant.program);
-        command.args(verb).env("HOME", &home);
+        // What the user has set for copies of their own is no part of a measurement.
+        command.args(verb).env("HOME", &home).env("THALWEG_CONFIG", "/dev/null");
         for name in ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"] {
             command.env(format!("XDG_{name}"), home.join(name.to_ascii_lowercase()));
         }

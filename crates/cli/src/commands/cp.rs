@@ -1,6 +1,7 @@
 //! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
 
-use crate::args;
+use crate::args::ssh::SshArgs;
+use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -8,7 +9,8 @@ use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
-use crate::transfer::{self, Ended, Request};
+use crate::transfer::between::{Sending, TwoHosts};
+use crate::transfer::{self, Ended, Request, Ssh};
 use model::options::{CHUNK_BYTES_DEFAULT, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
 use std::ffi::OsString;
@@ -19,8 +21,8 @@ use std::time::Instant;
 
 /// Copy files and trees, to an endpoint, from one, or within this host
 ///
-/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), tw://ADDR:PORT/PATH, or `-` for
-/// standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
+/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), [USER@]HOST:PATH on any host that
+/// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
 /// directory, and made if it is missing; only where one single file is copied to a name without a trailing slash
 /// that is no directory yet, DST is its new name. A file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are
 /// read and null: forgets what arrives, here or behind NAME:, to see what a path carries without storage.
@@ -31,6 +33,8 @@ use std::time::Instant;
 #[command(after_help = "Examples:\n\
 \x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
+\x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
+\x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
 pub struct Args {
     /// What to copy; several sources must be on the same side
@@ -78,6 +82,17 @@ pub struct Args {
     /// How often to try again after a lost connection; counts anew after progress
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
     retries: u32,
+    /// Leave processors and disks to others: 1 to 19, the higher the more [default without a number: 10]
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(i32).range(1..=19),
+        env = "THALWEG_NICE"
+    )]
+    nice: Option<i32>,
     /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -103,6 +118,8 @@ pub struct Args {
     #[arg(short, long, env = "THALWEG_RECURSIVE")]
     recursive: bool,
     #[command(flatten)]
+    ssh: SshArgs,
+    #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
     decisions: DecisionArgs,
@@ -127,24 +144,71 @@ pub struct More {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    carry_out(&args, &More { command: "cp", deletion: None, backup: None })
+    run_with(&args, &More { command: "cp", deletion: None, backup: None })
 }
 
-pub fn carry_out(args: &Args, more: &More) -> Result<Exit> {
+pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let request = request(args, more)?;
-    if let Some(file) = &args.report {
-        // A report that cannot be written is better known now than after hours.
-        File::create(file).map_err(|e| exit::of_file("write report", file, &e))?;
+    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    if args.is_listed() {
+        let [source] = &mut sources[..] else {
+            return Err(usage("a list of files is of one source", "give a command for each source"));
+        };
+        source.name_contents();
     }
-    let interrupt = Interrupt::watch()?;
-    let events = args.json.then(|| Arc::new(Events::default()));
-    let ended = match transfer::run(&request, started, &interrupt, events.clone()) {
-        Ok(ended) => ended,
-        Err(error) => Ended::before_the_start(&request, error),
+    let request = request(args, more, sources, args::location(&args.destination)?)?;
+    if let Some(nice) = args.nice {
+        give_way(nice)?;
+    }
+    if let Some(hosts) = TwoHosts::of(&request)? {
+        if more.command != "cp" || request.options.has_wishes() {
+            return Err(usage(
+                "between two other hosts everything is copied, and nothing chosen or removed",
+                "run the command on one of the two",
+            ));
+        }
+        return match hosts.run(&request, request.progress != Mode::None) {
+            Err(error) if args.json => carry_out(args, &request, |_, _| Err(error)),
+            ended => ended,
+        };
+    }
+    carry_out(args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+}
+
+/// Runs a copy from here for a command that was given on another host.
+pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
+    let started = Instant::now();
+    let words = ["thalweg", "cp"].into_iter().map(OsString::from);
+    let words = words.chain(flags.into_iter().map(OsString::from)).chain(["--", "SRC", "DST"].map(OsString::from));
+    let Command::Cp(args) = args::parse_words(words)? else {
+        return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
     };
-    if let Some(file) = &args.report {
-        human::write_report(file, &ended).map_err(|e| exit::of_file("write report", file, &e))?;
+    let (sources, destination) = sending.locations();
+    let more = More { command: "cp", deletion: None, backup: None };
+    let request = request(&args, &more, sources, destination)?;
+    carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
+}
+
+fn carry_out(
+    args: &Args,
+    request: &Request,
+    run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Ended>,
+) -> Result<Exit> {
+    let events = args.json.then(|| Arc::new(Events::default()));
+    let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
+    // A report that cannot be written is better known now than after hours.
+    let created =
+        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
+    let is_created = created.is_ok();
+    let run = || run(&Interrupt::watch()?, events.clone());
+    let mut ended = match created.and_then(|()| run()) {
+        Ok(ended) => ended,
+        Err(error) => Ended::before_the_start(request, error),
+    };
+    if let Some(file) = args.report.as_ref().filter(|_| is_created)
+        && let Err(e) = human::write_report(file, &ended)
+    {
+        ended.add_error(report_error(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.
@@ -165,15 +229,15 @@ pub fn carry_out(args: &Args, more: &More) -> Result<Exit> {
     Ok(ended.exit)
 }
 
-fn request(args: &Args, more: &More) -> Result<Request> {
-    let destination = args::location(&args.destination)?;
-    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
-    if args.is_listed() {
-        let [source] = &mut sources[..] else {
-            return Err(usage("a list of files is of one source", "give a command for each source"));
-        };
-        source.name_contents();
-    }
+/// Before any thread: they inherit it. The kernel derives the disk's priority from it too.
+fn give_way(nice: i32) -> Result<()> {
+    let before = rustix::process::getpriority_process(None).unwrap_or(0);
+    // Whoever started us with less keeps it so: nobody but root could go back up.
+    let set = rustix::process::setpriority_process(None, nice.max(before));
+    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
+}
+
+fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Location) -> Result<Request> {
     if args.json && destination == Location::Pipe {
         return Err(usage(
             "--json and `-` both want standard output",
@@ -202,6 +266,7 @@ fn request(args: &Args, more: &More) -> Result<Request> {
         retries: args.retries,
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
+        ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
     })
 }
 

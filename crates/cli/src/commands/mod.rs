@@ -1,12 +1,27 @@
 //! One file for each command.
 
 pub mod serve;
+mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;
 pub mod sync;
 pub mod filter;
+pub mod mv;
+pub mod ls;
+pub mod tree;
+pub mod du;
+pub mod stat;
+pub mod cat;
+pub mod mkdir;
+pub mod rm;
+pub mod check;
 pub mod sum;
+pub mod top;
+pub mod doctor;
+pub mod config;
+pub mod completions;
+pub mod man;
 #[cfg(feature = "bench")]
 pub mod generate;
 #[cfg(feature = "bench")]
@@ -16,19 +31,33 @@ pub mod bench;
 #[cfg(feature = "lab")]
 pub mod lab;
 
-use crate::args::Command;
+use crate::args::{Cli, Command};
 use crate::exit::Result;
 use model::Exit;
 
-pub fn run(command: Command) -> Result<Exit> {
-    match command {
+pub fn run(cli: Cli) -> Result<Exit> {
+    match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
         Command::Filter(args) => filter::run(args),
+        Command::Mv(args) => mv::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Tree(args) => tree::run(args),
+        Command::Du(args) => du::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Cat(args) => cat::run(args),
+        Command::Mkdir(args) => mkdir::run(args),
+        Command::Rm(args) => rm::run(args),
+        Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
+        Command::Config(args) => config::run(args, &cli.globals),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]

@@ -2,9 +2,11 @@
 //!
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
+use super::stdio;
 use crate::args::{address, memory_bytes};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
+use crate::notify::Notify;
 use crate::output;
 use daemon::{Paths, Privileges, ServeOptions, Served};
 use model::Exit;
@@ -13,15 +15,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long clients get to hear that the endpoint goes away.
+/// How long sessions that were told to end, and the record of their jobs, are waited for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run an endpoint: let others send to and fetch from a directory of this host
 ///
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
 /// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
-/// ticket new`. The first Ctrl-C or SIGTERM
-/// ends it in order, the second at once.
+/// ticket new`. The first Ctrl-C or SIGTERM tells the clients and ends their sessions, which they open again and continue
+/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
@@ -30,8 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
     /// The directory that clients see; nothing outside it can be reached
-    #[arg(long, value_name = "DIR", env = "THALWEG_ROOT")]
-    root: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "stdio", env = "THALWEG_ROOT")]
+    root: Option<PathBuf>,
     /// What the endpoint calls itself [default: the host's name]
     #[arg(long, env = "THALWEG_NAME")]
     name: Option<String>,
@@ -59,9 +61,13 @@ pub struct Args {
     /// As root, read and write what any user owns; without it, root may do here what an ordinary user may
     #[arg(long = "super", env = "THALWEG_SUPER")]
     is_super: bool,
+    /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag
+    #[arg(long, hide = true, env = "THALWEG_STDIO")]
+    pub stdio: bool,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    let Some(root) = args.root.filter(|_| !args.stdio) else { return stdio::run() };
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
@@ -72,8 +78,9 @@ pub fn run(args: Args) -> Result<Exit> {
         memory_bytes: args.memory,
         confine: !args.no_landlock,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
-        ..ServeOptions::new(args.listen, args.root, paths.state)
+        ..ServeOptions::new(args.listen, root, paths.state)
     };
+    let notify = Notify::from_env();
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;
     let interrupt = Interrupt::watch()?;
@@ -83,6 +90,11 @@ pub fn run(args: Args) -> Result<Exit> {
         None => ready.push_str(", no ticket (give --ticket-file to enrol clients)"),
     }
     output::line(&ready);
+    let watch = notify.ready(&ready, &interrupt, DRAIN_PATIENCE);
     served.run_until(interrupt.flag(), DRAIN_PATIENCE)?;
+    if let Some(watch) = watch.filter(|_| interrupt.is_set()) {
+        // It has only to say so; a failure of its own is none of the endpoint's.
+        let _ = watch.join();
+    }
     Ok(Exit::Done)
 }

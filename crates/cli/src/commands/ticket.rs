@@ -7,7 +7,7 @@ use daemon::clients::Enrolment;
 use daemon::issue::{Issued, SERVE_TICKET, write_ticket};
 use daemon::limited::{Limits, scope_of};
 use daemon::{Issue, Paths};
-use model::Exit;
+use model::{Exit, Pin};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ struct New {
     /// Allow it for this long from now, such as 12h, 7d or 2w [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = time_span, env = "THALWEG_EXPIRES")]
     expires: Option<Duration>,
-    /// Clients that may enrol with it [default: any number]
+    /// Clients that may enrol with it [default: 1,024 at one time]
     #[arg(long, value_name = "N", env = "THALWEG_USES")]
     uses: Option<u32>,
 }
@@ -84,6 +84,8 @@ struct Clients {
 }
 
 /// Revoke a ticket and strike off the clients enrolled with it, or strike off one client
+///
+/// A client that is struck off by its identity can be enrolled again only with a ticket that is made later.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg ticket revoke 3f09a1c2d4\n\
@@ -117,6 +119,12 @@ pub fn run(args: Args) -> Result<Exit> {
             let struck = revoke.state.issue()?.revoke(&revoke.what)?;
             let clients = output::counted(struck as u64, "client", "clients");
             output::note(&format!("revoked {}: {clients} struck off", output::shown(&revoke.what)));
+            if Pin::from_hex(&revoke.what).is_some() {
+                output::note(
+                    "tickets made before now enrol this identity no more; whoever has one of them can enrol another \
+                     identity with it, until it is revoked too",
+                );
+            }
             if revoke.what == SERVE_TICKET {
                 output::note("`thalweg serve` makes another ticket when it starts next");
             }
@@ -144,7 +152,7 @@ fn create(new: New) -> Result<Exit> {
     if let Err(e) = is_written {
         // A ticket that nobody has is none.
         issue.revoke(&limited.id)?;
-        return Err(exit::of_file("write ticket", &new.ticket_file, &e));
+        return Err(exit::of_written("write ticket", &new.ticket_file, &e));
     }
     let until = limited.expires_text().map_or_else(|| "until it is revoked".into(), |text| format!("until {text}"));
     output::note(&format!("ticket {}: {} {}, {until}", limited.id, ways(&limited.limits), limited.path_text()));

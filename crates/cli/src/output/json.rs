@@ -87,6 +87,11 @@ pub struct Start<'a> {
     pub destination: &'a str,
 }
 
+/// The fields of a `progress` event.
+pub fn progress_fields(sample: &Sample) -> serde_json::Value {
+    serde_json::to_value(Progress::of(sample)).expect("plain values have a JSON form")
+}
+
 #[derive(Serialize)]
 struct Progress {
     seconds: f64,

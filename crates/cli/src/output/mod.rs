@@ -5,6 +5,7 @@
 pub mod changes;
 pub mod human;
 pub mod json;
+pub mod list;
 pub mod progress;
 
 use crate::exit::{self, Error};
@@ -12,12 +13,33 @@ use model::name::Escaped;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Where lines of data go instead, once set.
+static ELSEWHERE: OnceLock<LineSink> = OnceLock::new();
+
+/// Takes a line; false when nobody reads any more.
+pub type LineSink = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Sends every line of data from here on somewhere else than to standard output. Only the first call counts.
+pub fn send_elsewhere(sink: LineSink) {
+    let _ = ELSEWHERE.set(sink);
+}
 
 /// A line of data. False when nobody reads any more.
 pub fn line(text: &str) -> bool {
+    if let Some(sink) = ELSEWHERE.get() {
+        return sink(text);
+    }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Data of several lines. False when nobody reads any more.
+pub fn text(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
 /// Set when the reader of standard output has gone away.

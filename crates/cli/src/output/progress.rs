@@ -13,8 +13,8 @@ use mover::{Progress, Snapshot};
 use plan::{Amounts, Observed};
 use std::collections::VecDeque;
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,18 @@ pub struct Sample {
     pub bottleneck: Bottleneck,
 }
 
+/// The bar that stands on the terminal, so that others can write above it.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Lines of talk that leave a bar on the terminal whole.
+pub fn beside_bar(lines: &[String]) {
+    let write = || lines.iter().for_each(|line| super::note(line));
+    match &*BAR.lock().unwrap() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
 /// Shows a transfer until it is dropped.
 pub struct Display {
     stop: Option<Sender<()>>,
@@ -81,12 +93,14 @@ impl Display {
         };
         let mut shown =
             Shown { mode, events, bar: (mode == Mode::Bar).then(bar), last_event: None, last_line: Instant::now() };
+        *BAR.lock().unwrap() = shown.bar.clone();
         let run = move || {
             let mut history = History::new(direction);
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(tick) {
                 let sample = history.sample(progress.snapshot());
                 shown.show(&sample);
             }
+            *BAR.lock().unwrap() = None;
             if let Some(bar) = shown.bar {
                 bar.finish_and_clear();
             }
@@ -157,17 +171,17 @@ fn facts_since(from: &Snapshot, to: &Snapshot) -> StreamFacts {
 }
 
 /// The snapshots of the last few seconds.
-struct History {
+pub struct History {
     direction: Direction,
     snapshots: VecDeque<Snapshot>,
 }
 
 impl History {
-    fn new(direction: Direction) -> History {
+    pub fn new(direction: Direction) -> History {
         History { direction, snapshots: VecDeque::new() }
     }
 
-    fn sample(&mut self, now: Snapshot) -> Sample {
+    pub fn sample(&mut self, now: Snapshot) -> Sample {
         // The oldest one that is kept is the last that lies outside the window.
         while self.snapshots.get(1).is_some_and(|second| now.elapsed.saturating_sub(second.elapsed) >= WINDOW) {
             self.snapshots.pop_front();
@@ -259,7 +273,7 @@ fn draw(bar: &ProgressBar, sample: &Sample) {
 }
 
 /// `812 of 1,310 files, 1.20 GiB of 1.93 GiB`.
-fn amounts(sample: &Sample) -> String {
+pub fn amounts(sample: &Sample) -> String {
     let counts = &sample.counts;
     let plus = if sample.is_listing_complete { "" } else { "+" };
     let over = counts.files_done + counts.files_skipped;
@@ -277,7 +291,7 @@ fn amounts(sample: &Sample) -> String {
 }
 
 /// `9.41 Gbit/s now, 8.80 Gbit/s on average, 12.0 s left; limited by ...`.
-fn pace(sample: &Sample) -> String {
+pub fn pace(sample: &Sample) -> String {
     let mut text = format!("{} now, {} on average", sample.rate_now, sample.rate_average);
     if sample.files_per_second >= 10.0 {
         text.push_str(&format!(", {} files/s", grouped(sample.files_per_second as u64)));

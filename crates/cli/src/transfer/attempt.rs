@@ -2,13 +2,15 @@
 
 use super::Request;
 use super::ends::{LocalSink, LocalSource, Shape, check_apart, open_source};
-use super::of_store;
+use super::far::{Far, Use};
 use super::route::Route;
 use super::witness::Witness;
+use super::{of_store, stopped};
 use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::nobody_reads;
-use daemon::{ConnectOptions, Endpoint};
+use daemon::ConnectOptions;
+use daemon::ssh::Access;
 use model::synthetic::is_synthetic;
 use model::{Exit, JobId, Location};
 use mover::local::{LocalSpec, copy};
@@ -33,17 +35,17 @@ impl Attempt<'_> {
     pub fn run(&self, progress: &Arc<Progress>) -> Result<Report> {
         self.witness.start_attempt();
         match self.route {
-            Route::Push { endpoint, path } => self.push(endpoint, path, progress),
-            Route::Pull { endpoint, paths } => self.pull(endpoint, paths, progress),
+            Route::Push { far, path } => self.push(far, path, progress),
+            Route::Pull { far, paths } => self.pull(far, paths, progress),
             Route::Local => self.copy_here(progress),
         }
     }
 
-    fn push(&self, endpoint: &Endpoint, path: &[u8], progress: &Arc<Progress>) -> Result<Report> {
+    fn push(&self, far: &Far, path: &[u8], progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
-        let client = self.connect(endpoint)?;
-        check_synthetic(&client, &endpoint.name, &[path])?;
-        check_sync(&client, &endpoint.name, needs_sync_receiver(&self.request.options))?;
+        let client = self.connect(far, Access::Write, &[path.to_vec()])?;
+        check_synthetic(&client, far.name(), &[path])?;
+        check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
         let options = self.request.options.clone();
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
@@ -51,10 +53,10 @@ impl Attempt<'_> {
         Ok(report)
     }
 
-    fn pull(&self, endpoint: &Endpoint, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
-        let client = self.connect(endpoint)?;
-        check_synthetic(&client, &endpoint.name, paths)?;
-        check_sync(&client, &endpoint.name, needs_sync_sender(&self.request.options))?;
+    fn pull(&self, far: &Far, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
+        let client = self.connect(far, Access::Read, paths)?;
+        check_synthetic(&client, far.name(), paths)?;
+        check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -113,14 +115,21 @@ impl Attempt<'_> {
         LocalSink::open(&self.request.destination, shape, is_stdin, &self.request.options)
     }
 
-    fn connect(&self, endpoint: &Endpoint) -> Result<Client> {
-        let options = ConnectOptions {
-            congestion: self.request.congestion.clone(),
-            tuning: Tuning { streams: self.request.streams },
-            memory: Memory::new(self.request.memory_bytes),
-        };
-        let identity = self.identity.as_ref().expect("a route to an endpoint has an identity");
-        daemon::connect(endpoint, identity, &options)
+    fn connect(&self, far: &Far, access: Access, paths: &[Vec<u8>]) -> Result<Client> {
+        let connected = far.connect(&Use {
+            access,
+            paths,
+            identity: self.identity.as_ref().expect("a route to an endpoint has an identity"),
+            options: ConnectOptions {
+                congestion: self.request.congestion.clone(),
+                tuning: Tuning { streams: self.request.streams },
+                memory: Memory::new(self.request.memory_bytes),
+            },
+            memory_bytes: self.request.memory_bytes,
+            interrupt: self.interrupt,
+        });
+        // Ctrl-C ends ssh too, which then gives a reason of its own.
+        connected.map_err(|e| if self.interrupt.is_set() { stopped(self.interrupt) } else { e })
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {

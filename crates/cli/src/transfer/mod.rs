@@ -1,14 +1,18 @@
 //! Carries out one copy, whatever its ends: finds the way, opens the ends, tries again when the connection is lost,
 //! and tells what came of it.
 //!
-//! `route` decides which way bytes go, `ends` opens what is on this host, `attempt` runs the mover once, `witness` keeps
-//! what failed and what was delivered.
+//! `route` decides which way bytes go, `far` reaches the other side, `between` has two far hosts copy, `ends` opens what is
+//! on this host, `attempt` runs the mover once, `witness` keeps what failed and what was delivered, `presence` lets other
+//! processes see it.
 //! Invariant: a job that is tried again has the same id and options, so that nothing verified is sent twice.
 
 mod route;
+mod far;
+pub mod between;
 mod ends;
 mod attempt;
 mod witness;
+pub mod presence;
 
 use crate::exit::{self, Error, Result, error};
 use crate::interrupt::Interrupt;
@@ -16,12 +20,16 @@ use crate::output::json::{Events, Start};
 use crate::output::progress::{self, Mode};
 use crate::output::{self, duration};
 use attempt::Attempt;
+pub use far::Ssh;
 use model::progress::Bottleneck;
 use model::quantity::Rate;
-use model::{Exit, Failure, Location, TransferOptions};
+use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::receiver::Removal;
 use mover::{Ending, Progress, Report};
+use net::Identity;
+use presence::{Presence, Subject};
 use route::Route;
+pub use route::endpoint;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,9 +55,27 @@ pub struct Request {
     pub retries: u32,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
+    pub ssh: Ssh,
 }
 
 impl Request {
+    /// With everything chosen by itself, and silent.
+    pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
+        Request {
+            command: "cp",
+            sources,
+            destination,
+            options: TransferOptions::default(),
+            streams: None,
+            congestion: None,
+            memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            retries: 5,
+            manifest: None,
+            progress: Mode::None,
+            ssh: Ssh::default(),
+        }
+    }
+
     fn synthetic(&self) -> Vec<&'static str> {
         let is_made = self.sources.iter().any(Location::is_synthetic).then_some("source");
         let is_forgotten = self.destination.is_synthetic().then_some("destination");
@@ -133,6 +159,17 @@ impl Ended {
         }
     }
 
+    /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.
+    pub fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            None => {
+                self.exit = error.exit;
+                self.error = Some(error);
+            }
+        }
+    }
+
     pub fn rate(&self) -> Rate {
         Rate::over(self.bytes.saturating_sub(self.resumed_bytes), self.seconds)
     }
@@ -144,21 +181,42 @@ pub fn run(request: &Request, started: Instant, interrupt: &Interrupt, events: O
     let route = Route::find(request, paths.as_ref())?;
     let identity = match &route {
         Route::Local => None,
-        _ => Some(paths?.identity()?),
+        _ => Some(paths.as_ref().map_err(Clone::clone)?.identity()?),
     };
     let job = route.job_id(request, identity.as_ref());
+    run_on(Way { route, identity, job }, request, started, interrupt, events)
+}
+
+/// Which way a request takes, as whom, and what the job is called.
+pub struct Way {
+    route: Route,
+    identity: Option<Identity>,
+    job: JobId,
+}
+
+/// Runs the request on a way that was found already.
+pub fn run_on(
+    way: Way,
+    request: &Request,
+    started: Instant,
+    interrupt: &Interrupt,
+    events: Option<Arc<Events>>,
+) -> Result<Ended> {
+    let Way { route, identity, job } = way;
     let witness = Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?;
     let witness = Arc::new(witness.itemizing(&request.options, route.direction()));
+    let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
+    let (destination, direction) = (request.destination.to_string(), route.direction());
+    let command = request.command;
+    let subject = Subject { command, direction, job, sources: sources.clone(), destination: destination.clone() };
+    let presence = Presence::start(&subject, daemon::Paths::from_env().as_ref().ok());
     if let Some(events) = &events {
-        let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
-        let destination = request.destination.to_string();
-        let direction = route.direction();
-        events.start(&Start { command: request.command, direction, job, sources: &sources, destination: &destination });
+        events.start(&Start { command, direction, job, sources: &sources, destination: &destination });
     }
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
-    let mut run = Run { request, direction: route.direction(), attempt, events, sums: Sums::default(), started };
+    let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
-    run.conclude(report, failed)
+    Ok(run.conclude(report, failed))
 }
 
 struct Run<'a> {
@@ -166,6 +224,7 @@ struct Run<'a> {
     direction: Direction,
     attempt: Attempt<'a>,
     events: Option<Arc<Events>>,
+    presence: Presence,
     sums: Sums,
     started: Instant,
 }
@@ -224,6 +283,7 @@ impl Run<'_> {
     fn once(&mut self) -> (Result<Report>, bool) {
         self.sums.attempts += 1;
         let progress = Progress::new();
+        self.presence.show(self.sums.attempts, &progress, self.direction);
         let before_seconds = self.started.elapsed().as_secs_f64();
         let display =
             progress::Display::start(progress.clone(), self.direction, self.request.progress, self.events.clone());
@@ -246,8 +306,7 @@ impl Run<'_> {
             let why = if self.attempt.route.has_pipe(self.request) {
                 error(self.attempt.interrupt.exit(), "stopped", "a pipe cannot be continued: nothing was published")
             } else {
-                let hint = format!("to go on, give the same command again: {}", command_line());
-                error(self.attempt.interrupt.exit(), "stopped; what was verified is kept", hint)
+                stopped(self.attempt.interrupt)
             };
             return Some(why);
         }
@@ -272,8 +331,8 @@ impl Run<'_> {
         output::note(&format!("{}; {again}", error.message));
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Result<Ended> {
-        let witnessed = self.attempt.witness.finish()?;
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        let witnessed = self.attempt.witness.finish();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
         let exit = match &failed {
             Some(error) => error.exit,
@@ -290,7 +349,7 @@ impl Run<'_> {
             None => nothing_moved(),
         };
         let here_before = counts.files_skipped.min(self.sums.files);
-        Ok(Ended {
+        let mut ended = Ended {
             direction: self.direction,
             options: self.request.options.clone(),
             destination: self.request.destination.to_string(),
@@ -312,7 +371,9 @@ impl Run<'_> {
             error,
             exit,
             report,
-        })
+        };
+        witnessed.manifest_error.into_iter().for_each(|error| ended.add_error(error));
+        ended
     }
 }
 
@@ -357,6 +418,12 @@ fn pause(failures: u32) -> Duration {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+/// The user asked to stop, and can go on later.
+pub fn stopped(interrupt: &Interrupt) -> Error {
+    let hint = format!("to go on, give the same command again: {}", command_line());
+    error(interrupt.exit(), "stopped; what was verified is kept", hint)
 }
 
 /// The command as the user gave it, quoted for a shell.

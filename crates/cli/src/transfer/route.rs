@@ -1,5 +1,6 @@
 //! Which way the bytes go, from the locations that were named.
 
+use super::far::{Far, far_path};
 use super::{Direction, Request};
 use crate::exit::{Error, Result, error, usage};
 use crate::output;
@@ -13,8 +14,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 pub enum Route {
-    Push { endpoint: Endpoint, path: Vec<u8> },
-    Pull { endpoint: Endpoint, paths: Vec<Vec<u8>> },
+    Push { far: Far, path: Vec<u8> },
+    Pull { far: Far, paths: Vec<Vec<u8>> },
     Local,
 }
 
@@ -54,16 +55,20 @@ impl Route {
                 if pipes > 0 && (path.is_empty() || path.ends_with(b"/")) {
                     return Err(no_name());
                 }
-                Ok(Route::Push { endpoint: endpoint(destination, paths)?, path })
+                let far = Far::find(destination, &book(paths)?, &request.ssh)?;
+                let path = path_for(&far, &path);
+                Ok(Route::Push { far, path })
             }
             (n, false) if n == sources.len() => {
-                let first = endpoint(&sources[0], paths)?;
+                let book = book(paths)?;
+                let far = Far::find(&sources[0], &book, &request.ssh)?;
                 for source in &sources[1..] {
-                    if endpoint(source, paths)?.name != first.name {
+                    if !is_at(source, &far, &book)? {
                         return Err(usage("the sources are at several endpoints", "give a command for each endpoint"));
                     }
                 }
-                Ok(Route::Pull { endpoint: first, paths: sources.iter().map(|s| s.path().to_vec()).collect() })
+                let paths = sources.iter().map(|source| path_for(&far, source.path())).collect();
+                Ok(Route::Pull { far, paths })
             }
             (n, true) if n == sources.len() => Err(usage(
                 "copies from one endpoint to another come with a later version",
@@ -95,12 +100,11 @@ impl Route {
 
     /// What the endpoint's refusal of a job means to the user.
     pub fn refused(&self, refusal: &Refusal) -> Error {
-        let (endpoint, names_directory) = match self {
-            Route::Push { endpoint, .. } => (&endpoint.name[..], false),
-            Route::Pull { endpoint, paths } => (&endpoint.name[..], paths.iter().any(|path| path.ends_with(b"/"))),
-            Route::Local => ("this host", false),
+        let (mut error, names_directory) = match self {
+            Route::Push { far, .. } => (far.refused(refusal), false),
+            Route::Pull { far, paths } => (far.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
+            Route::Local => (Error::from_refusal("this host", refusal), false),
         };
-        let mut error = Error::from_refusal(endpoint, refusal);
         if refusal.code == CloseCode::NotFound && names_directory {
             error.exit = Exit::SourceDirectoryNotFound;
         }
@@ -108,13 +112,40 @@ impl Route {
     }
 }
 
-fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
-    let book = EndpointBook::new(paths.map_err(Clone::clone)?.endpoints());
+pub fn book(paths: Result<&Paths, &Error>) -> Result<EndpointBook> {
+    Ok(EndpointBook::new(paths.map_err(Clone::clone)?.endpoints()))
+}
+
+/// Whether a location is on the far side that another one named.
+fn is_at(location: &Location, far: &Far, book: &EndpointBook) -> Result<bool> {
+    Ok(match (location, far) {
+        (Location::Named { name, .. }, Far::Ssh(host)) => *name == host.target.name,
+        (Location::Named { name, .. }, Far::Endpoint(endpoint)) => *name == endpoint.name,
+        (Location::Address { address, .. }, Far::Endpoint(endpoint)) => {
+            book.find_by_address(address)?.name == endpoint.name
+        }
+        _ => false,
+    })
+}
+
+fn path_for(far: &Far, path: &[u8]) -> Vec<u8> {
+    match far {
+        Far::Endpoint(_) => path.to_vec(),
+        Far::Ssh(_) => far_path(path),
+    }
+}
+
+/// The endpoint that a remote location names.
+pub fn endpoint(location: &Location, paths: Result<&Paths, &Error>) -> Result<Endpoint> {
+    let book = book(paths)?;
     match location {
         Location::Named { name, .. } if book.has(name) => book.get(name),
         Location::Named { name, .. } => Err(error(
             Exit::Usage,
-            format!("no endpoint {} is known, and copies over ssh are not in this version", output::shown(name)),
+            format!(
+                "no endpoint {} is known; over ssh there is `thalweg cp` only, in this version",
+                output::shown(name)
+            ),
             "add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
         )),
         Location::Address { address, .. } => book.find_by_address(address),
@@ -157,6 +188,7 @@ mod tests {
             retries: 0,
             manifest: None,
             progress: Mode::None,
+            ssh: Default::default(),
         };
         let paths = Paths::from_values(|name| (name == "HOME").then(|| "/nonexistent".into()));
         Route::find(&request, paths.as_ref())
@@ -175,7 +207,7 @@ mod tests {
             (&["x:null:", "b"], "nothing can be read from null:"),
             (&["a", "gen:1x1"], "nothing can be written to gen:"),
             (&["a", "x:gen:1x1"], "nothing can be written to gen:"),
-            (&["a", "x:"], "no endpoint x is known, and copies over ssh are not in this version"),
+            (&["a", "x:"], "no endpoint x is known, and --no-ssh forbids to take it for a host"),
         ] {
             let error = find(locations).err().unwrap();
             assert_eq!((error.exit, &error.message[..]), (Exit::Usage, message), "{locations:?}");

@@ -4,7 +4,7 @@
 //! delivered. Kept failures are bounded; all are counted.
 
 use super::Direction;
-use crate::exit::{self, Result};
+use crate::exit::{self, Error, Result};
 use crate::output::changes::Lines;
 use crate::output::human;
 use crate::output::json::{self, Events};
@@ -43,13 +43,16 @@ pub struct Witnessed {
     pub failed: u64,
     pub not_kept: u64,
     pub kinds: BTreeSet<FailureKind>,
+    /// The manifest could not be written. What was delivered is delivered.
+    pub manifest_error: Option<Error>,
 }
 
 impl Witness {
     pub fn new(manifest: Option<&Path>, digest: DigestAlgorithm, events: Option<Arc<Events>>) -> Result<Witness> {
         let manifest = match manifest {
             Some(path) => {
-                let manifest = Manifest::create(path, digest).map_err(|e| exit::of_file("write manifest", path, &e))?;
+                let manifest =
+                    Manifest::create(path, digest).map_err(|e| exit::of_written("write manifest", path, &e))?;
                 Some(Mutex::new(manifest))
             }
             None => None,
@@ -71,16 +74,16 @@ impl Witness {
     }
 
     /// Ends the manifest and hands out what was kept.
-    pub fn finish(&self) -> Result<Witnessed> {
+    pub fn finish(&self) -> Witnessed {
         if let Some((lines, _)) = &self.changes {
             lines.lock().unwrap().finish();
         }
-        if let Some(manifest) = &self.manifest {
+        let manifest_error = self.manifest.as_ref().and_then(|manifest| {
             let mut manifest = manifest.lock().unwrap();
-            manifest.finish().map_err(|e| exit::of_file("write manifest", &manifest.path, &e))?;
-        }
+            manifest.finish().err().map(|e| exit::of_written("write manifest", &manifest.path, &e))
+        });
         let State { failures, failed, not_kept, kinds } = std::mem::take(&mut *self.state.lock().unwrap());
-        Ok(Witnessed { failures, failed, not_kept, kinds })
+        Witnessed { failures, failed, not_kept, kinds, manifest_error }
     }
 }
 
@@ -191,7 +194,7 @@ mod tests {
         witness.start_attempt();
         witness.failed(&failure(FailureKind::Special));
         witness.failed(&failure(FailureKind::Changed));
-        let found = witness.finish().unwrap();
+        let found = witness.finish();
         assert_eq!((found.failures.len(), found.failed, found.not_kept), (2, 1, 0));
         assert!(!found.kinds.contains(&FailureKind::Permission));
     }
@@ -205,7 +208,7 @@ mod tests {
         let delivered = Delivered { path: b"x/y".to_vec(), size_bytes: 3, digest: digest.of_object(b"abc") };
         witness.delivered(&[delivered]);
         assert!(!path.exists());
-        witness.finish().unwrap();
+        assert!(witness.finish().manifest_error.is_none());
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# thalweg manifest 1 crc64nvme\n") && text.ends_with(" 3 x/y\n"), "{text}");
         drop(Witness::new(Some(&path), digest, None).unwrap());

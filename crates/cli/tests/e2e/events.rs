@@ -1,9 +1,10 @@
 //! The events that programs read: docs/json.md lists every field, and nothing else appears.
 
-use crate::bed::{Bed, noise};
+use crate::bed::{Bed, noise, until};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Stdio;
 
 /// Field names of each event in the tables of the document, `files.ok` for a field within a field.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
@@ -90,6 +91,32 @@ fn the_last_event_repeats_the_exit_code_whatever_happened() {
         assert_eq!(ran.done()["code"], code);
         let first = &ran.events()[0]["event"];
         assert!(first == "start" || first == "error");
+    }
+}
+
+#[test]
+fn a_report_or_manifest_that_cannot_be_written_is_told_in_the_last_event() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    for (option, what) in [("--report", "write report"), ("--manifest", "write manifest")] {
+        let ran = bed.run(&["cp", "--json", option, "no/dir/file", "f", "lab:g"]);
+        let done = ran.done();
+        assert_eq!((ran.code, &done["code"], &done["files"]["ok"]), (Some(1), &1.into(), &0.into()));
+        assert!(ran.error().contains(what) && ran.error().contains("make its directory first"), "{}", ran.stderr);
+        assert!(!bed.path("root/g").exists());
+        // Its directory goes away while a pipe is copied: the copy is complete, and says so.
+        fs::create_dir(bed.path("d")).unwrap();
+        let mut command = bed.command("client", &["cp", "--json", option, "d/file", "-", "lab:piped"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        until("its file", || fs::read_dir(bed.path("d")).unwrap().count() > 0);
+        fs::remove_dir_all(bed.path("d")).unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"piped").unwrap();
+        let ran = bed.wait(child);
+        let done = ran.done();
+        assert_eq!((ran.code, &done["code"], &done["files"]["ok"]), (Some(1), &1.into(), &1.into()), "{}", ran.stderr);
+        assert!(ran.error().contains(what), "{}", ran.stderr);
+        assert_eq!(fs::read(bed.path("root/piped")).unwrap(), b"piped");
     }
 }
 

@@ -18,9 +18,9 @@ fn an_unknown_endpoint_is_a_usage_error() {
     let bed = Bed::new();
     bed.write("f", b"f");
     refused(
-        &bed.run(&["cp", "f", "nosuch:"]),
+        &bed.run(&["cp", "--no-ssh", "f", "nosuch:"]),
         2,
-        "error: no endpoint nosuch is known, and copies over ssh are not in this version\n\
+        "error: no endpoint nosuch is known, and --no-ssh forbids to take it for a host\n\
          hint: add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
     );
     refused(

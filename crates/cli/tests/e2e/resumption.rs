@@ -14,7 +14,7 @@ const CHUNKS_KEPT: u64 = 8;
 const JOURNAL_BYTES: u64 = (CHUNKS_KEPT + 8) * 64;
 
 /// A file with few bytes on disk and different ones at many places.
-fn make_large(bed: &Bed, name: &str) {
+pub fn make_large(bed: &Bed, name: &str) {
     use std::os::unix::fs::FileExt;
     let file = File::create(bed.path(name)).unwrap();
     file.set_len(LARGE_BYTES).unwrap();
@@ -32,7 +32,7 @@ fn interrupted(bed: &Bed, args: &[&str], staged_below: &str, stop: impl FnOnce(&
 }
 
 #[track_caller]
-fn assert_same(a: impl AsRef<Path>, b: impl AsRef<Path>) {
+pub fn assert_same(a: impl AsRef<Path>, b: impl AsRef<Path>) {
     let equal = std::process::Command::new("cmp").arg(a.as_ref()).arg(b.as_ref()).status().unwrap();
     assert!(equal.success());
 }

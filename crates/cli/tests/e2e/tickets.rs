@@ -75,6 +75,23 @@ fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
 }
 
 #[test]
+fn a_client_that_is_struck_off_by_its_identity_stays_out_until_there_is_a_later_ticket() {
+    let (bed, _server) = Bed::with_endpoint();
+    let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();
+    let identity = clients[0]["identity"].as_str().unwrap();
+    let revoked = at_endpoint(&bed, &["ticket", "revoke", identity]).succeeded();
+    assert!(revoked.stderr.starts_with("revoked [PIN]: 1 client struck off\n"), "{}", revoked.stderr);
+    assert!(revoked.stderr.contains("whoever has one of them can enrol another identity"), "{}", revoked.stderr);
+    let add = |ticket: &str| bed.run(&["endpoint", "add", "lab", "--ticket-file", ticket, "--replace"]);
+    let refused = add("ticket");
+    assert_eq!(refused.code, Some(41), "{}", refused.stderr);
+    assert!(refused.error().contains("only a ticket that was made after that"), "{}", refused.stderr);
+    at_endpoint(&bed, &["ticket", "new", "--ticket-file", "later"]).succeeded();
+    add("later").succeeded();
+    bed.run(&["cp", "ticket", "lab:copied"]).succeeded();
+}
+
+#[test]
 fn a_copy_under_way_ends_when_its_ticket_is_revoked() {
     let bed = Bed::new();
     let _server = bed.serve(&[]);

@@ -22,8 +22,10 @@ use wire::message::Open;
 const LARGE_FILE_BYTES: u64 = 64 << 20;
 const BUNDLE_FILES_MAX: u64 = 1000;
 const BUNDLE_BYTES_MAX: u64 = 64 << 20;
-/// Failures of one job that are written down one by one; the job's last line counts all.
-const FAILURES_MAX: u64 = 100_000;
+/// Failures of one job that are written down one by one, as long as their texts fit too: a client can make failures at will,
+/// and the log and the ledger are everybody's. The rest is counted.
+const FAILURES_MAX: u64 = 1000;
+const FAILURE_BYTES_MAX: usize = 256 << 10;
 /// Failures that go to the ledger at once.
 const FAILURES_AT_ONCE: usize = 64;
 /// Bytes of the paths in the ledger's texts.
@@ -47,6 +49,8 @@ struct State {
     bytes: u64,
     first: Vec<u8>,
     failures: u64,
+    failure_bytes: usize,
+    failures_left_out: u64,
     unsaved_failures: Vec<Failure>,
     is_ended: bool,
 }
@@ -94,11 +98,14 @@ impl JobRecord {
 
     pub fn failed(&self, failure: &Failure) {
         let mut state = self.lock();
-        state.failures += 1;
-        if state.failures > FAILURES_MAX {
+        if state.failures >= FAILURES_MAX || state.failure_bytes >= FAILURE_BYTES_MAX {
+            state.failures_left_out += 1;
             return;
         }
+        state.failures += 1;
         let (path, message) = (path_text(&failure.path), plain_text(&failure.message));
+        // The log has them escaped and shortened, the ledger as they are.
+        state.failure_bytes += path.len().max(failure.path.len()) + message.len().max(failure.message.len());
         self.write("failure", json!({"path": path, "kind": failure.kind.name(), "message": message}));
         state.unsaved_failures.push(failure.clone());
         if state.unsaved_failures.len() >= FAILURES_AT_ONCE {
@@ -153,8 +160,13 @@ impl JobRecord {
         if std::mem::replace(&mut state.is_ended, true) {
             return;
         }
+        let left_out = state.failures_left_out;
         drop(state);
         self.flush();
+        if left_out > 0 {
+            self.write("failures", json!({"left_out": left_out}));
+            self.history.left_out(self.number, left_out);
+        }
         let word = match outcome {
             Outcome::Ended(End::Succeeded) => "succeeded",
             Outcome::Ended(End::Failed) => "failed",
@@ -221,4 +233,57 @@ fn spec(host: &str, grant: &Grant, id: JobId, direction: Direction, open: &Open,
         options.fsync, options.verify, options.digest, options.chunk_bytes, options.no_clobber, options.engine
     );
     JobSpec { key: JobKey { id, role, peer: grant.pin.to_string() }, source, destination, options }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{JobFilter, Ledger};
+    use model::{FailureKind, Pin};
+    use std::time::Duration;
+
+    /// The words of the log, and how many failures the ledger lists and leaves out.
+    fn recorded(failures: impl Iterator<Item = Failure>) -> (Vec<Value>, u64, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Arc::new(TransferLog::open(&dir.path().join("log")).unwrap());
+        let history = Arc::new(History::open(&dir.path().join("ledger.db"), Pin([1; 32])).unwrap());
+        let key = JobKey { id: JobId([1; 16]), role: Role::Receiver, peer: "p".into() };
+        let spec = JobSpec { key, source: "s".into(), destination: "d".into(), options: String::new() };
+        let record = JobRecord {
+            number: history.begin(spec),
+            log,
+            history: history.clone(),
+            started: Instant::now(),
+            job: JobId([1; 16]),
+            client: "c".into(),
+            fields: Map::new(),
+            state: Mutex::default(),
+        };
+        failures.for_each(|failure| record.failed(&failure));
+        record.not_started();
+        assert!(history.close(Instant::now() + Duration::from_secs(30)));
+        let job = Ledger::open(&dir.path().join("ledger.db")).unwrap().jobs(JobFilter::default()).unwrap().remove(0);
+        let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (lines, job.failures_listed, job.failures_unlisted)
+    }
+
+    fn failure(path_bytes: usize) -> Failure {
+        Failure { path: vec![0xff; path_bytes], kind: FailureKind::Permission, message: "why".into() }
+    }
+
+    #[test]
+    fn failures_beyond_the_budget_of_a_job_are_one_line_with_their_number() {
+        let (lines, listed, left_out) = recorded((0..1500).map(|_| failure(10)));
+        assert_eq!((listed, left_out), (1000, 500));
+        let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!((events.len(), events[999], &events[1000..]), (1002, "failure", &["failures", "job"][..]));
+        assert_eq!(lines[1000]["left_out"], 500);
+        let (lines, listed, left_out) = recorded((0..1500).map(|_| failure(4000)));
+        assert_eq!(listed + left_out, 1500);
+        assert!((1..=FAILURE_BYTES_MAX as u64 / 4000 + 1).contains(&listed), "{listed}");
+        assert_eq!(lines.len() as u64, listed + 2);
+        let (lines, ..) = recorded((0..3).map(|_| failure(10)));
+        assert_eq!((lines.len(), &lines[3]["event"]), (4, &json!("job")));
+    }
 }

@@ -10,7 +10,9 @@ use rustix::fs::{Mode, mkdirat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use store::posix::beneath;
+use store::posix::target::Target;
 
 /// A path that may be reached.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -55,16 +57,35 @@ impl Asked {
         beneath::resolve_directory(at.as_fd(), names)
     }
 
+    /// What the path leads to. `follows`: only a directory will do, and a link there is followed. The limiting path itself is
+    /// a root.
+    pub fn target(&self, root: BorrowedFd<'_>, follows: bool) -> io::Result<Target> {
+        match self.scope.split_last() {
+            Some((last, parents)) if self.below.is_empty() && !follows => {
+                let directory = Arc::new(walk(root, parents)?);
+                Ok(Target { directory, name: Some(last.clone()), is_root: true, hides_staging: true })
+            }
+            _ => Target::beneath(walk(root, &self.scope)?.as_fd(), &self.below, follows),
+        }
+    }
+
+    /// Where a directory is to be made; `with_parents` makes what is missing above it.
+    pub fn new_target(&self, root: BorrowedFd<'_>, with_parents: bool) -> io::Result<Target> {
+        if with_parents {
+            let base = self.make_base(root)?;
+            let parents = self.below.split_last().map_or(&[][..], |(_, parents)| parents);
+            beneath::make_directories(base.as_fd(), parents)?;
+        }
+        self.target(root, false)
+    }
+
     /// Where to read from, and the path below that. What the ticket is limited to may itself be a file.
     pub fn open_base(&self, root: BorrowedFd<'_>, names_contents: bool) -> io::Result<(OwnedFd, Vec<u8>)> {
         let (walked, below) = match self.scope.split_last() {
             Some((last, parents)) if self.below.is_empty() && !names_contents => (parents, std::slice::from_ref(last)),
             _ => (&self.scope[..], &self.below[..]),
         };
-        let mut at = beneath::resolve_directory(root, &[])?;
-        for name in walked {
-            at = beneath::open_child(at.as_fd(), name)?;
-        }
+        let at = walk(root, walked)?;
         let mut path = name::join(below);
         if names_contents {
             // Also where nothing is left: `./` is the contents of the base.
@@ -72,6 +93,15 @@ impl Asked {
         }
         Ok((at, path))
     }
+}
+
+/// Goes down one name at a time, following no link.
+fn walk(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+    let mut at = beneath::resolve_directory(root, &[])?;
+    for name in names {
+        at = beneath::open_child(at.as_fd(), name)?;
+    }
+    Ok(at)
 }
 
 #[cfg(test)]
@@ -117,5 +147,24 @@ mod tests {
         assert_eq!(asked(b"box", b"box").open_base(root.as_fd(), false).unwrap().1, b"box");
         assert_eq!(asked(b"box", b"box/").open_base(root.as_fd(), true).unwrap().1, b"./");
         assert_eq!(asked(b"", b"").open_base(root.as_fd(), false).unwrap().1, b"");
+    }
+    #[test]
+    fn what_a_path_leads_to_stays_below_the_limiting_path_which_is_a_root() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("box/in")).unwrap();
+        symlink("../..", dir.path().join("box/out")).unwrap();
+        let root = beneath::open_directory(dir.path()).unwrap();
+        let asked = |path: &[u8]| Asked::within(&names(b"box"), names(path)).unwrap();
+        for follows in [false, true] {
+            let target = asked(b"box").target(root.as_fd(), follows).unwrap();
+            assert!(target.is_root && target.hides_staging && target.changeable().is_err());
+        }
+        assert!(asked(b"box/in").target(root.as_fd(), false).unwrap().changeable().is_ok());
+        assert!(asked(b"box/out").target(root.as_fd(), true).is_err());
+        assert!(asked(b"box/out/box").target(root.as_fd(), false).is_err());
+        assert!(asked(b"box/new/deep").new_target(root.as_fd(), false).is_err());
+        asked(b"box/new/deep").new_target(root.as_fd(), true).unwrap();
+        assert!(dir.path().join("box/new").is_dir() && !dir.path().join("box/new/deep").exists());
+        assert!(asked(b"box/out/x/y").new_target(root.as_fd(), true).is_err());
     }
 }

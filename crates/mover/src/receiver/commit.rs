@@ -160,28 +160,35 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
             }
             Item::Small { listed, index, staged, digest, size_bytes } => {
                 clock.enter(Some(Stage::Publish));
-                if !job.table.lock().unwrap().begin_publishing(listed.expected(index).entry.id.0) {
-                    job.sink.discard(staged);
-                    continue;
-                }
-                if !survives_reread(job, &listed, index, staged, digest) {
-                    continue;
-                }
-                match job.sink.publish(&listed.expected(index).entry, staged) {
-                    Ok(()) => {
-                        let published = Published { listed, index, digest, size_bytes, is_chunked: false };
-                        if mutant::is_on("acknowledge-before-sync") {
-                            job.settle(Outcome { published: vec![published], ..Outcome::default() });
-                            continue;
-                        }
-                        outcome.published.push(published);
-                    }
-                    Err(e) => job.fail(&listed, index, e.kind, e.message()),
-                }
+                publish_small(
+                    job,
+                    Published { listed, index, digest, size_bytes, is_chunked: false },
+                    staged,
+                    &mut outcome,
+                );
             }
         }
     }
     outcome
+}
+
+/// Publishes a small object whose content is durable, if it is still wanted.
+fn publish_small(job: &Arc<ReceiveJob>, published: Published, staged: Staged, outcome: &mut Outcome) {
+    let (listed, index) = (&published.listed, published.index);
+    let entry = &listed.expected(index).entry;
+    if !job.table.lock().unwrap().begin_publishing(entry.id.0) {
+        return job.sink.discard(staged);
+    }
+    if !survives_reread(job, listed, index, staged, published.digest) {
+        return;
+    }
+    match job.sink.publish(entry, staged) {
+        Ok(()) if mutant::is_on("acknowledge-before-sync") => {
+            job.settle(Outcome { published: vec![published], ..Outcome::default() });
+        }
+        Ok(()) => outcome.published.push(published),
+        Err(e) => job.fail(listed, index, e.kind, e.message()),
+    }
 }
 
 /// Makes names durable, and settles them.

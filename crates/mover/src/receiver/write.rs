@@ -150,13 +150,17 @@ impl Large {
         state.held = held;
     }
 
-    /// The right to write a chunk, once no other lane has it; nothing when the chunk is to be dropped. A lane that has it and
-    /// is waiting for its stream is broken off: a sender sends a chunk twice only when it has given the first stream up.
-    pub fn turn(self: &Arc<Large>, extent: Extent, breaker: &Breaker, end: &End) -> Option<Turn> {
+    /// The right to write a chunk, once no other lane has it. A lane that has it and is waiting for its stream is broken off:
+    /// a sender sends a chunk twice only when it has given the first stream up.
+    pub fn turn(self: &Arc<Large>, extent: Extent, breaker: &Breaker, end: &End) -> Claimed {
         loop {
             let mut state = self.state.lock().unwrap();
-            if state.needs_no(extent, self.is_open_ended) || end.is_set() {
-                return None;
+            if state.needs_no(extent, self.is_open_ended) {
+                // In the same moment: what is held is held in this staging, and not in one that comes after it.
+                return state.file.clone().map_or(Claimed::Nothing, Claimed::Held);
+            }
+            if end.is_set() {
+                return Claimed::Nothing;
             }
             let is_other = |(taken, _): &&(Extent, Breaker)| {
                 taken.start == extent.start || taken.start < extent.end && extent.start < taken.end
@@ -164,7 +168,7 @@ impl Large {
             match state.turns.iter().find(is_other).map(|(_, breaker)| breaker.clone()) {
                 None => {
                     state.turns.push((extent, breaker.clone()));
-                    return Some(Turn { large: self.clone(), extent });
+                    return Claimed::Turn(Turn { large: self.clone(), extent });
                 }
                 Some(other) => {
                     other();
@@ -288,6 +292,15 @@ impl Large {
     pub fn restart_complete(&self) {
         self.state.lock().unwrap().start_over();
     }
+}
+
+/// What a lane gets that comes with a chunk.
+pub enum Claimed {
+    Turn(Turn),
+    /// The chunk is in this staging already.
+    Held(Arc<dyn StagedFile>),
+    /// Nobody wants it.
+    Nothing,
 }
 
 /// The right to write a chunk. Given back when dropped, which must be after the last write and after the chunk was recorded.
@@ -444,17 +457,17 @@ mod tests {
         let breaker: Breaker = Arc::new(move || told.store(true, Relaxed));
         let quiet: Breaker = Arc::new(|| {});
         let chunk = Extent::new(0, 8);
-        let first = large.turn(chunk, &breaker, &end).unwrap();
-        assert!(large.turn(Extent::new(8, 16), &quiet, &end).is_some(), "other chunks are free");
+        let Claimed::Turn(first) = large.turn(chunk, &breaker, &end) else { panic!("it is free") };
+        assert!(matches!(large.turn(Extent::new(8, 16), &quiet, &end), Claimed::Turn(_)), "other chunks are free");
         let (second, second_end) = (large.clone(), end.clone());
-        let waiting = std::thread::spawn(move || second.turn(chunk, &quiet, &second_end).is_some());
+        let waiting = std::thread::spawn(move || matches!(second.turn(chunk, &quiet, &second_end), Claimed::Held(_)));
         while !broken.load(Relaxed) {
             std::thread::yield_now();
         }
         // It was all there: the chunk is held when its turn ends, and nobody writes it again.
         large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None).unwrap();
         drop(first);
-        assert!(!waiting.join().unwrap());
+        assert!(waiting.join().unwrap());
     }
 
     #[test]

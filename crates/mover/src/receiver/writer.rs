@@ -8,7 +8,7 @@
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
-use super::write::{Large, Turn, kind_of};
+use super::write::{Claimed, Large, Turn, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::progress::LaneClock;
 use crate::stream::Breaker;
@@ -194,11 +194,10 @@ impl<'a> Writer<'a> {
     }
 
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
-        let Some(turn) = large.turn(extent, &self.breaker, &self.job.end) else {
-            return match large.file(self.job) {
-                Ok(Some(file)) if !mutant::is_on("drop-the-seal-of-a-duplicate") => Target::Held(large, file),
-                _ => Target::Drop,
-            };
+        let turn = match large.turn(extent, &self.breaker, &self.job.end) {
+            Claimed::Turn(turn) => turn,
+            Claimed::Held(file) if !mutant::is_on("drop-the-seal-of-a-duplicate") => return Target::Held(large, file),
+            Claimed::Held(_) | Claimed::Nothing => return Target::Drop,
         };
         match large.file(self.job) {
             Ok(Some(file)) => {

@@ -3,6 +3,8 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::error::ConnectError;
+use super::question::Answers;
 use super::sample::sample;
 use super::{
     ControlOutcome, ControlPort, Job, Running, Session, control_options, join_proof, run_control, watch_stream,
@@ -54,26 +56,6 @@ pub struct ClientOptions {
     pub memory: Memory,
 }
 
-/// Why there is no session.
-#[derive(Debug)]
-pub enum ConnectError {
-    Net(net::Error),
-    Refused(Refusal),
-    Lost(String),
-}
-
-impl std::fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ConnectError::Net(e) => write!(f, "{e}"),
-            ConnectError::Refused(refusal) => write!(f, "the endpoint refused: {refusal}"),
-            ConnectError::Lost(why) => write!(f, "the connection was lost: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
-
 /// Asked again and again while a job runs: true ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
@@ -97,26 +79,27 @@ pub struct PullSpec {
 }
 
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     control: Option<std::thread::JoinHandle<()>>,
     next_job: AtomicU32,
 }
 
-struct Shared {
+pub(super) struct Shared {
     options: ClientOptions,
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
+    pub(super) answers: Answers,
     /// Connections dialled early, not yet joined.
     early: Mutex<VecDeque<Connection>>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     welcome: Option<Welcome>,
     /// The session is over, and why.
-    ended: Option<Ending>,
-    refused: Option<Refusal>,
+    pub(super) ended: Option<Ending>,
+    pub(super) refused: Option<Refusal>,
 }
 
 impl Client {
@@ -149,6 +132,7 @@ impl Client {
         let shared = Arc::new(Shared {
             options,
             session,
+            answers: Answers::default(),
             early: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -197,6 +181,11 @@ impl Client {
     /// Whether the endpoint knows selections, comparisons, dry runs and deletion; another one would pass them over.
     pub fn knows_sync(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::SYNC != 0)
+    }
+
+    /// How many abilities of this program the endpoint does not have.
+    pub fn features_lacking(&self) -> Result<u32, ConnectError> {
+        Ok((feature::ALL & !self.welcome()?.features).count_ones())
     }
 
     /// Sends `source` to the endpoint and waits for the end.
@@ -342,11 +331,20 @@ impl Shared {
         state.ended = Some(ending.clone());
         drop(state);
         self.session.end_jobs(&ending);
+        self.answers.close();
         self.changed.notify_all();
     }
 
     /// What the endpoint says of the session and of opening jobs.
     fn answer(&self, message: Message) -> Result<(), Refusal> {
+        let message = match message {
+            Message::Records(batch) => return self.answers.records(batch),
+            Message::Answered(answered) => {
+                self.answers.answered(&answered);
+                return Ok(());
+            }
+            message => message,
+        };
         let mut state = self.state.lock().unwrap();
         match message {
             Message::Welcome(welcome) => {

@@ -1,6 +1,7 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
 //! `client` opens sessions and runs jobs; `server` answers them through a `Host` that says what may be read and written.
+//! `question` asks about files beside copying them, `asks` answers.
 //!
 //! Invariants:
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
@@ -8,13 +9,18 @@
 //! - A stream, a lane and a job that do not get on end within a stated time, and which of the three diagnoses it was is
 //!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
+mod error;
 mod client;
 mod server;
 mod care;
 mod sample;
 mod watch;
+mod asks;
+mod question;
 
-pub use client::{Client, ClientOptions, ConnectError, Interrupt, PullSpec, PushSpec, Tuning};
+pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
+pub use error::ConnectError;
+pub use question::AskError;
 pub use server::{Grant, Host, HostFacts, Opened, Server};
 
 use crate::job::{Ending, Port};
@@ -22,6 +28,7 @@ use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_I
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Stall, Standing};
+use asks::Asks;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
 use std::collections::HashMap;
@@ -74,6 +81,18 @@ impl Job {
         match self {
             Job::Send(job) => job.end.is_set(),
             Job::Receive(job) => job.end.is_set(),
+        }
+    }
+
+    pub fn wait_for_end(&self) -> Ending {
+        let end = match self {
+            Job::Send(job) => &job.end,
+            Job::Receive(job) => &job.end,
+        };
+        loop {
+            if let Some(ending) = end.wait(Duration::from_secs(3600)) {
+                return ending;
+            }
         }
     }
 
@@ -147,6 +166,8 @@ pub(crate) struct Session {
     /// Who the peer is, at an endpoint.
     grant: OnceLock<Grant>,
     is_dismissed: AtomicBool,
+    /// Questions about files, at an endpoint.
+    asks: Asks,
 }
 
 impl Session {
@@ -163,6 +184,7 @@ impl Session {
             no_progress_ms: AtomicU64::new(NO_PROGRESS_TIMEOUT.as_millis() as u64),
             grant: OnceLock::new(),
             is_dismissed: AtomicBool::new(false),
+            asks: Asks::default(),
         })
     }
 
@@ -223,6 +245,7 @@ impl Session {
             running.job.stop(why.clone());
             running.watch.abort();
         }
+        self.asks.stop_all();
         self.changed.notify_all();
     }
 
@@ -238,6 +261,7 @@ impl Session {
         if self.is_dismissed.swap(true, Relaxed) {
             return self.control.abort();
         }
+        self.asks.stop_all();
         let running = self.running();
         for one in &running {
             one.job.cancel(refusal.code, &refusal.text);
@@ -384,6 +408,8 @@ fn dispatch(
         Message::Pong(_) => return Ok(()),
         Message::Hello(_) | Message::Welcome(_) | Message::Close(_) | Message::Open(_) => return other(message),
         Message::Accept(_) | Message::Reject(_) => return other(message),
+        Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
+        Message::Proceed(_) | Message::Stop(_) => return other(message),
         Message::Entries(m) => m.job,
         Message::SourceFailures(m) => m.job,
         Message::ListEnd(m) => m.job,

@@ -6,12 +6,14 @@ use super::{
     ControlOutcome, ControlPort, Job, NO_BLAKE3, Running, Session, control_options, join_proof, run_control,
     watch_stream,
 };
+use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer, options_from_wire};
 use crate::limits::{JOIN_TIMEOUT, LANE_END_PATIENCE, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
+use model::files::{Access, Question, Tally};
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
+use store::posix::target::Target;
 use store::{Sink, Source};
 use wire::frame::{FrameHeader, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature, negotiate};
@@ -82,14 +85,26 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
+    /// Finds what a path leads to, for a question about files. Asked for every path, so that rights that have ended end
+    /// the answer.
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+        let _ = (grant, path, how);
+        Err(NotReached::Refused(Refusal::new(CloseCode::Forbidden, "questions about files are not answered here")))
+    }
+
+    /// A question about files was answered.
+    fn answered(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
+        let _ = (grant, question, answered);
+    }
+
     /// A job of this host came to its end.
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending);
 }
 
 pub struct Server {
-    host: Arc<dyn Host>,
+    pub(super) host: Arc<dyn Host>,
     memory: Memory,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    pub(super) sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     changed: Condvar,
     /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
     receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
@@ -130,6 +145,16 @@ impl Server {
             if let Err(refusal) = self.host.may_go_on(grant, None) {
                 session.dismiss(&refusal);
                 continue;
+            }
+            for asked in session.asks.all() {
+                let direction = match asked.question.access() {
+                    Access::Look => Direction::ServerSends,
+                    Access::Make | Access::Take => Direction::ClientSends,
+                };
+                let paths: Vec<_> = asked.question.paths().into_iter().map(<[u8]>::to_vec).collect();
+                if let Err(refusal) = self.host.may_go_on(grant, Some((direction, &paths))) {
+                    asked.refuse(refusal);
+                }
             }
             for running in session.running() {
                 let Some((direction, paths)) = running.asked.get() else { continue };
@@ -223,13 +248,7 @@ impl Server {
         let mut reader = FrameReader::new();
         reader.authenticated();
         let entered = Entered { server: self, session: &session };
-        let outcome = run_control(&session, stream, reader, &mut |message| match message {
-            Message::Open(open) => {
-                self.open_job(&session, &grant, open);
-                Ok(())
-            }
-            _ => Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
-        });
+        let outcome = run_control(&session, stream, reader, &mut |message| self.begin(&session, &grant, message));
         drop(entered);
         let (ending, result) = match outcome {
             ControlOutcome::Closed(refusal) if refusal.code == CloseCode::Done => {
@@ -243,6 +262,18 @@ impl Server {
         };
         session.end_jobs(&ending);
         result
+    }
+
+    /// What a client asks for: a job, or an answer.
+    fn begin(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, message: Message) -> Result<(), Refusal> {
+        match message {
+            Message::Open(open) => self.open_job(session, grant, open),
+            Message::Ask(ask) => self.ask(session, grant, ask),
+            Message::Proceed(proceed) => session.asks.proceed(proceed),
+            Message::Stop(stop) => session.asks.stop(stop.number),
+            _ => return Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
+        }
+        Ok(())
     }
 
     fn greet(&self, hello: &Hello, peer: Pin) -> Result<(SessionId, Grant, u32, u64), Refusal> {
@@ -381,15 +412,7 @@ impl Server {
         let unwatched = job.clone();
         let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());
         let watch = move || {
-            let ending = loop {
-                let ending = match &job {
-                    Job::Send(job) => job.end.wait(Duration::from_secs(3600)),
-                    Job::Receive(job) => job.end.wait(Duration::from_secs(3600)),
-                };
-                if let Some(ending) = ending {
-                    break ending;
-                }
-            };
+            let ending = job.wait_for_end();
             watched.remove_job(number);
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {

@@ -1,6 +1,7 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
-//! `list` and `source` read, `staging`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their roots.
+//! `list` and `source` read, `staging`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
+//! roots. `target`, `walk` and `change` serve what is asked of files beside copying them.
 
 pub mod beneath;
 mod tree;
@@ -14,9 +15,13 @@ mod sink;
 mod backup;
 mod prune;
 mod look;
+pub mod target;
+pub mod walk;
+pub mod change;
 pub mod facts;
 pub mod engine;
 
-pub use list::read_directory;
+pub use list::{generation_of, read_directory};
 pub use sink::PosixSink;
 pub use source::PosixSource;
+pub use tree::directories_max;

@@ -399,7 +399,8 @@ impl Sink for PosixSink {
         }
         drop(changed);
         *names_failed |= synced.is_err() && !is_all;
-        synced.map(|_| is_all)
+        // A wait that works does not undo one that failed: `sync_names` says so, and the job ends.
+        synced.map(|_| is_all && !*names_failed)
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {

@@ -80,6 +80,16 @@ impl PosixSource {
         }
     }
 
+    /// Adds the object `name` in a directory that the caller has opened; nothing but that name is looked up in it.
+    pub fn add_child(&mut self, directory: OwnedFd, name: Name) -> io::Result<()> {
+        self.add_object(directory, name)
+    }
+
+    /// Adds the contents of a directory that the caller has opened.
+    pub fn add_contents_of(&mut self, directory: OwnedFd) -> io::Result<()> {
+        self.add_contents(directory)
+    }
+
     fn add_contents(&mut self, directory: OwnedFd) -> io::Result<()> {
         let key = BASE | self.bases.len() as u64;
         self.tree.insert_base(key, Arc::new(directory), b"");

@@ -3,19 +3,24 @@
 //! Invariants:
 //! - A directory is reached only from a base descriptor through `open_child`, one name at a time: no link on the way is
 //!   followed and no path is ever resolved as text.
-//! - At most `OPEN_MAX` descriptors are held; evicted ones are opened again when needed.
+//! - A job holds at most `OPEN_MAX` descriptors, and all jobs of the process a quarter of those it may have, `OPEN_MIN` for
+//!   each job above that. Evicted ones are opened again when needed.
 //!
 //! Memory: about 100 bytes for each directory of the job.
 
 use super::beneath;
 use model::Name;
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Descriptors held open. Half of the usual soft limit of 1,024 leaves room for streams and files.
+/// Descriptors held open for one job.
 const OPEN_MAX: usize = 512;
+/// What a job may hold whatever others do: the directory it is in, and the one it comes to.
+const OPEN_MIN: usize = 2;
 /// A chain of parents longer than this is refused (F047 asks for 1,000 levels).
 const DEPTH_MAX: usize = 4096;
 
@@ -35,13 +40,34 @@ enum Node {
 /// Directories on the way that are not open, innermost first.
 type Missing = Vec<(u64, Name)>;
 
-#[derive(Default)]
 pub struct Tree {
     nodes: RwLock<HashMap<u64, Node>>,
-    open: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+    open: Mutex<Open>,
+}
+
+/// The descriptors that one job holds, counted with those of all others.
+struct Open {
+    by_key: HashMap<u64, Arc<OwnedFd>>,
+    all: &'static AtomicUsize,
+}
+
+/// Descriptors that the jobs of this process may hold for directories, of as many as it may have in all.
+pub fn directories_max(descriptors: usize) -> usize {
+    descriptors / 4
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        static ALL: AtomicUsize = AtomicUsize::new(0);
+        Tree::counted_in(&ALL)
+    }
 }
 
 impl Tree {
+    fn counted_in(all: &'static AtomicUsize) -> Tree {
+        Tree { nodes: RwLock::default(), open: Mutex::new(Open { by_key: HashMap::new(), all }) }
+    }
+
     pub fn insert_base(&self, key: u64, directory: Arc<OwnedFd>, path: &[u8]) {
         self.nodes.write().unwrap().insert(key, Node::Base { directory, path: path.into() });
     }
@@ -62,7 +88,7 @@ impl Tree {
     /// Lets a directory go that will not be asked for again.
     pub fn forget(&self, key: u64) {
         self.nodes.write().unwrap().remove(&key);
-        self.open.lock().unwrap().remove(&key);
+        self.open.lock().unwrap().forget(key);
     }
 
     pub fn is_fresh(&self, key: u64) -> bool {
@@ -74,7 +100,7 @@ impl Tree {
         let (mut at, missing) = self.nearest_open(key)?;
         for (key, name) in missing.into_iter().rev() {
             at = Arc::new(beneath::open_child(at.as_fd(), &name)?);
-            self.remember(key, &at);
+            self.open.lock().unwrap().insert(key, &at, directories_max(descriptors_max()));
         }
         Ok(at)
     }
@@ -84,7 +110,7 @@ impl Tree {
         let mut missing = Vec::new();
         let mut at = key;
         loop {
-            if let Some(found) = self.open.lock().unwrap().get(&at) {
+            if let Some(found) = self.open.lock().unwrap().by_key.get(&at) {
                 return Ok((found.clone(), missing));
             }
             let nodes = self.nodes.read().unwrap();
@@ -98,19 +124,6 @@ impl Tree {
                 None => return Err(io::Error::other("the directory was not made")),
             }
         }
-    }
-
-    fn remember(&self, key: u64, directory: &Arc<OwnedFd>) {
-        let mut open = self.open.lock().unwrap();
-        if open.len() >= OPEN_MAX {
-            // Directories are visited one after the other: which half goes matters little.
-            let mut kept = 0;
-            open.retain(|_, _| {
-                kept += 1;
-                kept % 2 == 0
-            });
-        }
-        open.insert(key, directory.clone());
     }
 
     /// The path of `name` in a directory, relative to the destination of the job.
@@ -135,6 +148,41 @@ impl Tree {
         parts.reverse();
         parts.join(&b'/')
     }
+}
+
+impl Open {
+    fn forget(&mut self, key: u64) {
+        if self.by_key.remove(&key).is_some() {
+            self.all.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn insert(&mut self, key: u64, directory: &Arc<OwnedFd>, all_max: usize) {
+        let held = self.by_key.len();
+        if held >= OPEN_MAX || (held >= OPEN_MIN && self.all.load(Relaxed) >= all_max) {
+            // Directories are visited one after the other: which half goes matters little.
+            let mut kept = 0;
+            self.by_key.retain(|_, _| {
+                kept += 1;
+                kept % 2 == 0
+            });
+            self.all.fetch_sub(held - self.by_key.len(), Relaxed);
+        }
+        if self.by_key.insert(key, directory.clone()).is_none() {
+            self.all.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.by_key.len(), Relaxed);
+    }
+}
+
+/// Asked each time, because an endpoint raises it; a fraction of what opening a directory costs.
+fn descriptors_max() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -168,7 +216,27 @@ mod tests {
         }
         for i in (1..=(OPEN_MAX as u64 * 2)).chain(1..10) {
             tree.open(i).unwrap();
-            assert!(tree.open.lock().unwrap().len() <= OPEN_MAX);
+            assert!(tree.open.lock().unwrap().by_key.len() <= OPEN_MAX);
         }
+    }
+
+    #[test]
+    fn many_jobs_together_hold_no_more_descriptors_than_the_process_can_spare() {
+        const ALL_MAX: usize = 64;
+        static ALL: AtomicUsize = AtomicUsize::new(0);
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let trees: Vec<_> = (0..20).map(|_| Tree::counted_in(&ALL)).collect();
+        for tree in &trees {
+            for key in 1..=40 {
+                tree.open.lock().unwrap().insert(key, &directory, ALL_MAX);
+            }
+            assert!(tree.open.lock().unwrap().by_key.contains_key(&40), "what was opened last is held");
+        }
+        let held = trees.iter().map(|tree| tree.open.lock().unwrap().by_key.len()).sum::<usize>();
+        assert_eq!(held, ALL.load(Relaxed));
+        assert!(held <= ALL_MAX + trees.len() * OPEN_MIN, "{held}");
+        drop(trees);
+        assert_eq!(ALL.load(Relaxed), 0);
     }
 }

@@ -60,19 +60,24 @@ impl Set {
     pub fn many_small(path: &Path) -> Result<Set> {
         let mut sizes: Vec<usize> = (0..1000).map(|number| 1 + number * 3).collect();
         sizes.extend([150_000, 200_001, 262_144, (2 << 20) + 77]);
-        Set::make(path, &sizes)
+        Set::make(path, &sizes, 0)
     }
 
     /// A file of six chunks.
     pub fn one_large(path: &Path) -> Result<Set> {
-        Set::make(path, &[(6 << 20) - 1000])
+        Set::make(path, &[(6 << 20) - 1000], 0)
     }
 
-    fn make(path: &Path, sizes: &[usize]) -> Result<Set> {
+    /// Another version of it: the same name and size, other bytes.
+    pub fn another_large(path: &Path) -> Result<Set> {
+        Set::make(path, &[(6 << 20) - 1000], 1_000)
+    }
+
+    fn make(path: &Path, sizes: &[usize], first_seed: u64) -> Result<Set> {
         std::fs::create_dir(path).with_context(|| format!("make {}", path.display()))?;
         let mut files = BTreeMap::new();
         for (number, size) in sizes.iter().enumerate() {
-            let mut random = Random(number as u64);
+            let mut random = Random(first_seed + number as u64);
             let content: Vec<u8> =
                 (0..size.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(*size).collect();
             let name = format!("f{number:04}");

@@ -4,7 +4,7 @@
 //! never vouch for anything else. `bytes` looks at the log alone, `resumed` at whole transfers that go on with it.
 
 use super::Bed;
-use super::damage::Random;
+use super::damage::{Random, Set};
 use super::frames::sink;
 use super::joined::{self, Carrier, End, Gate, Job, Outcome, STALL, options};
 use super::storage::{APPENDS_MAX, FlipSink, Flipping, Stage};
@@ -105,6 +105,29 @@ pub fn resumed(bed: &Bed, trials: u64, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// An attempt that finds the log and the staging of another version of its object under the names of its own: what they
+/// vouch for is not of this version.
+pub fn of_another_version(bed: &Bed, tally: &mut Tally) -> Result<()> {
+    let [theirs, ours, to] = [(); 3].map(|()| tempfile::tempdir_in(&bed.place).context("make a destination"));
+    let (theirs, ours, to) = (theirs?, ours?, to?);
+    let other = Set::another_large(&bed.place.join("another"))?;
+    let quiet = || Flipping::new(Stage::Nothing, 0, Some(gate()));
+    cut_attempt_of(&other, theirs.path(), quiet())?;
+    cut_attempt_of(&bed.large, ours.path(), quiet())?;
+    for suffix in [".log", ".data"] {
+        let from = copy_staging(theirs.path(), &tempdir_below(&bed.place)?, suffix)?;
+        let at = match suffix {
+            ".log" => copy_staging(ours.path(), to.path(), suffix)?,
+            _ => staged_in(to.path(), suffix)?,
+        };
+        std::fs::copy(&from, &at).with_context(|| format!("copy {}", from.display()))?;
+    }
+    let outcome = attempt_of(&bed.large, to.path(), Flipping::new(Stage::Nothing, 0, None), Verify::Stream)?;
+    let verdict = judged(bed, to.path(), &outcome)?;
+    tally.count("log of another version of the object", &["F090"], &verdict, &bed.again);
+    Ok(())
+}
+
 fn judged(bed: &Bed, to: &Path, outcome: &Outcome) -> Result<Verdict> {
     let found = bed.large.compare(to)?;
     Ok(match outcome.end {
@@ -118,7 +141,11 @@ fn gate() -> Gate {
 }
 
 fn cut_attempt(bed: &Bed, to: &Path, flipping: Arc<Flipping>) -> Result<()> {
-    let outcome = attempt(bed, to, flipping, Verify::Stream)?;
+    cut_attempt_of(&bed.large, to, flipping)
+}
+
+fn cut_attempt_of(set: &Set, to: &Path, flipping: Arc<Flipping>) -> Result<()> {
+    let outcome = attempt_of(set, to, flipping, Verify::Stream)?;
     match outcome.end {
         End::Cut => Ok(()),
         other => bail!("an attempt that was to be cut came to its end: {other:?}"),
@@ -126,15 +153,31 @@ fn cut_attempt(bed: &Bed, to: &Path, flipping: Arc<Flipping>) -> Result<()> {
 }
 
 fn attempt(bed: &Bed, to: &Path, flipping: Arc<Flipping>, verify: Verify) -> Result<Outcome> {
+    attempt_of(&bed.large, to, flipping, verify)
+}
+
+fn attempt_of(set: &Set, to: &Path, flipping: Arc<Flipping>, verify: Verify) -> Result<Outcome> {
     let sink = Arc::new(FlipSink { inner: sink(to)?, flipping: flipping.clone() });
     let options = model::TransferOptions { verify, ..options(DigestAlgorithm::Crc64Nvme) };
-    let job = Job { source: bed.large.source()?, sink, options, stall: STALL };
+    let job = Job { source: set.source()?, sink, options, stall: STALL };
     joined::run(job, &mut plain, flipping.gate.as_ref())
 }
 
 fn plain() -> io::Result<Carrier> {
     let (sender, receiver) = loopback::data_streams()?;
     Ok(Carrier { sender, receiver })
+}
+
+fn tempdir_below(place: &Path) -> Result<PathBuf> {
+    // Removed with the place that all of these trials are in.
+    Ok(tempfile::tempdir_in(place).context("make a directory")?.keep())
+}
+
+/// The staged file that ends so.
+fn staged_in(root: &Path, suffix: &str) -> Result<PathBuf> {
+    let staging = std::fs::read_dir(root)?.flatten().find(|d| d.path().is_dir()).context("no staging is there")?;
+    let mut files = std::fs::read_dir(staging.path())?.flatten().map(|file| file.path());
+    files.find(|file| file.to_string_lossy().ends_with(suffix)).with_context(|| format!("no {suffix} is there"))
 }
 
 /// Copies what an attempt left; returns the file that ends so.

@@ -1,17 +1,16 @@
-//! Trees of files with known content, and the independent look at what came of them.
+//! Trees of files with known content, and what came of them at a destination.
 //!
-//! Invariant: what stands at a destination is read with `std::fs` and digested with BLAKE3 here, and compared with what
-//! was written to the source; no code of the product takes part.
+//! Invariant: what stands there is read by `check`, and compared with what was written to the source, by content alone:
+//! not every tool keeps modes and times.
 
+use crate::check;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Where the product keeps what is not published.
-const STAGING: &[u8] = b".thalweg-staging-";
 const PIECE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,25 +75,12 @@ pub fn write(path: &Path, bytes: u64, seed: u64) -> Result<Known> {
 
 /// The files below `root` as they are; staging is left out.
 pub fn read(root: &Path) -> Result<Files> {
-    let mut files = Files::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(directory) = pending.pop() {
-        let Ok(listing) = fs::read_dir(&directory) else { continue };
-        for entry in listing.flatten() {
-            let is_staging = entry.file_name().as_encoded_bytes().starts_with(STAGING);
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && !is_staging => pending.push(entry.path()),
-                Ok(kind) if kind.is_file() => {
-                    // What vanishes while it is looked at is not at its name.
-                    let Ok(known) = digest_of(&entry.path()) else { continue };
-                    let below = entry.path().strip_prefix(root).context("a path below its root")?.to_owned();
-                    files.insert(below, known);
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(files)
+    let found = check::tree(root).with_context(|| format!("read {}", root.display()))?;
+    let file = |(path, object): (PathBuf, check::Object)| match object.kind {
+        check::Kind::File { bytes, digest } => Some((path, Known { bytes, digest })),
+        _ => None,
+    };
+    Ok(found.into_iter().filter_map(file).collect())
 }
 
 /// Compares what stands below `root` with the new objects, and with the old ones that may still stand there.
@@ -132,20 +118,6 @@ pub fn odd_lengths(root: &Path, new: &Files) -> Vec<PathBuf> {
         fs::symlink_metadata(root.join(path)).is_ok_and(|found| found.len() != known.bytes)
     };
     new.iter().filter(is_odd).map(|(path, _)| path.clone()).collect()
-}
-
-fn digest_of(path: &Path) -> std::io::Result<Known> {
-    let (mut file, mut digest, mut bytes) = (File::open(path)?, blake3::Hasher::new(), 0);
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(Known { bytes, digest: digest.finalize() }),
-            read => {
-                digest.update(&piece[..read]);
-                bytes += read as u64;
-            }
-        }
-    }
 }
 
 /// An endless stream of bytes that follows from the seed.

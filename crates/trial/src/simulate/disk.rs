@@ -4,11 +4,12 @@
 //! keeps, for each file and directory, what storage is sure to hold and, in order, the changes it may or may not hold.
 //! What may be lost is what POSIX allows: a sync of a file keeps its content and attributes but no name; a sync of a
 //! directory keeps its names; a sync of the file system keeps everything; nothing else keeps anything. A rename is kept
-//! whole or not at all.
+//! whole or not at all. Names that a failed sync was to keep stay in doubt until the attempt is over, whatever later syncs
+//! say.
 //!
 //! Not here: which states a power loss may leave (`image`).
 
-use super::faults::DiskFaults;
+use super::faults::{Course, DiskFaults, Fired};
 use os::simulation::{Call, Disk, Host, Verdict, World};
 use rustix::fs::{FileType, fstat, statat};
 use rustix::io::Errno;
@@ -51,12 +52,19 @@ pub enum Change {
     Move { from: Inode, name: Vec<u8>, to: Inode, new_name: Vec<u8>, inode: Inode },
 }
 
+/// A change on its way, and whether a sync that was to keep it failed.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub change: Change,
+    pub is_doubtful: bool,
+}
+
 /// What storage is sure to hold, and what it may hold besides.
 #[derive(Clone, Default, Debug)]
 pub struct Storage {
     pub root: Inode,
     pub nodes: BTreeMap<Inode, Node>,
-    pub pending: Vec<Change>,
+    pub pending: Vec<Pending>,
 }
 
 pub struct SimulatedDisk {
@@ -64,11 +72,18 @@ pub struct SimulatedDisk {
     is_journaled: bool,
 }
 
+type Action = Box<dyn FnOnce() + Send>;
+
 struct State {
     storage: Storage,
     faults: DiskFaults,
     /// Calls that change something or wait for storage, so far.
     calls: u64,
+    reads: u64,
+    course: Arc<Course>,
+    fired: Fired,
+    /// Done before the read of this number.
+    at_read: Option<(u64, Action)>,
     victim: Option<(Weak<World>, Weak<Host>)>,
 }
 
@@ -76,7 +91,8 @@ impl SimulatedDisk {
     /// A disk that is sure to hold what lies below `root` now.
     pub fn new(root: &Path, is_journaled: bool, faults: DiskFaults) -> anyhow::Result<Arc<SimulatedDisk>> {
         let storage = Storage::of_directory(root)?;
-        let state = State { storage, faults, calls: 0, victim: None };
+        let (course, fired, at_read) = (Arc::default(), Fired::No, None);
+        let state = State { storage, faults, calls: 0, reads: 0, course, fired, at_read, victim: None };
         Ok(Arc::new(SimulatedDisk { state: Mutex::new(state), is_journaled }))
     }
 
@@ -85,8 +101,16 @@ impl SimulatedDisk {
         self.state.lock().unwrap().victim = Some((Arc::downgrade(world), Arc::downgrade(host)));
     }
 
-    pub fn set_faults(&self, faults: DiskFaults) {
-        self.state.lock().unwrap().faults = faults;
+    /// An attempt begins or is over: its faults, and the job that they are to disturb.
+    pub fn set_faults(&self, faults: DiskFaults, course: &Arc<Course>) {
+        let mut state = self.state.lock().unwrap();
+        (state.faults, state.course, state.fired) = (faults, course.clone(), Fired::No);
+        state.storage.pending.iter_mut().for_each(|pending| pending.is_doubtful = false);
+    }
+
+    /// Has something done right before a read, counted from 1.
+    pub fn at_read(&self, number: u64, action: Action) {
+        self.state.lock().unwrap().at_read = Some((number, action));
     }
 
     pub fn storage(&self) -> Storage {
@@ -97,9 +121,9 @@ impl SimulatedDisk {
         self.state.lock().unwrap().calls
     }
 
-    /// How many faults fired.
-    pub fn fired(&self) -> u64 {
-        self.state.lock().unwrap().faults.fired
+    /// Whether its faults fired in this attempt.
+    pub fn fired(&self) -> Fired {
+        self.state.lock().unwrap().fired
     }
 }
 
@@ -130,19 +154,45 @@ fn inode_of(file: BorrowedFd<'_>) -> Inode {
     fstat(file).map_or(0, |status| status.st_ino)
 }
 
+impl SimulatedDisk {
+    fn due_at_read(&self) -> Option<Action> {
+        let mut state = self.state.lock().unwrap();
+        state.reads += 1;
+        let reads = state.reads;
+        state.at_read.take_if(|(number, _)| *number == reads).map(|(_, action)| action)
+    }
+}
+
+impl State {
+    fn has_fired(&mut self) {
+        self.fired = self.fired.max(self.course.fired());
+    }
+}
+
 impl Disk for SimulatedDisk {
     fn before(&self, call: &Call<'_>) -> Verdict {
-        let mut state = self.state.lock().unwrap();
         let is_read = matches!(call, Call::Read { .. });
+        if is_read && let Some(action) = self.due_at_read() {
+            action();
+        }
+        let mut state = self.state.lock().unwrap();
         state.calls += u64::from(!is_read);
         let calls = state.calls;
         if !is_read && state.faults.kills_before(calls) {
+            state.has_fired();
             let victim = state.victim.clone();
             drop(state);
             stop(victim);
             return Verdict::Fail(Errno::IO);
         }
-        state.faults.verdict(call, calls)
+        let (verdict, is_fault) = state.faults.verdict(call, calls);
+        if is_fault {
+            state.has_fired();
+        }
+        if matches!(verdict, Verdict::Fail(_)) {
+            state.storage.doubt(call);
+        }
+        verdict
     }
 
     fn after(&self, call: &Call<'_>, opened: Option<BorrowedFd<'_>>) {
@@ -150,6 +200,7 @@ impl Disk for SimulatedDisk {
         state.storage.note(call, opened);
         let calls = state.calls;
         if !matches!(call, Call::Read { .. }) && state.faults.kills_after(calls) {
+            state.has_fired();
             let victim = state.victim.clone();
             drop(state);
             stop(victim);
@@ -203,11 +254,11 @@ impl Storage {
             }
             Call::Unlink { directory, name } => {
                 let directory = inode_of(directory);
-                self.pending.push(Change::NoName { directory, name: name.to_bytes().to_vec() });
+                self.push(Change::NoName { directory, name: name.to_bytes().to_vec() });
             }
             Call::Rename { from, name, to, new_name } => {
                 let inode = statat(to, new_name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).map_or(0, |s| s.st_ino);
-                self.pending.push(Change::Move {
+                self.push(Change::Move {
                     from: inode_of(from),
                     name: name.to_bytes().to_vec(),
                     to: inode_of(to),
@@ -220,45 +271,65 @@ impl Storage {
                 let end = fstat(file).map_or(0, |s| s.st_size as u64);
                 // An append went to the end of the file; the file now ends behind it.
                 let offset = offset.unwrap_or(end.saturating_sub(bytes.len() as u64));
-                self.pending.push(Change::Write { inode, offset, bytes: bytes.to_vec() });
+                self.push(Change::Write { inode, offset, bytes: bytes.to_vec() });
             }
             Call::Truncate { file, length } => {
-                self.pending.push(Change::Length { inode: inode_of(file), bytes: length });
+                self.push(Change::Length { inode: inode_of(file), bytes: length });
             }
             Call::Reserve { file, length } => {
                 let there = fstat(file).map_or(0, |s| s.st_size as u64);
-                self.pending.push(Change::Length { inode: inode_of(file), bytes: there.max(length) });
+                self.push(Change::Length { inode: inode_of(file), bytes: there.max(length) });
             }
             Call::Mode { file, mode } => {
-                self.pending.push(Change::Mode { inode: inode_of(file), mode: mode.as_raw_mode() });
+                self.push(Change::Mode { inode: inode_of(file), mode: mode.as_raw_mode() });
             }
             Call::Times { file, times } => {
                 let modified = (times.last_modification.tv_sec, times.last_modification.tv_nsec);
-                self.pending.push(Change::Modified { inode: inode_of(file), modified });
+                self.push(Change::Modified { inode: inode_of(file), modified });
             }
             Call::Sync { file } => self.settle(inode_of(file), true),
             Call::SyncData { file } => self.settle(inode_of(file), false),
-            Call::SyncAll { .. } => {
-                for change in std::mem::take(&mut self.pending) {
-                    self.apply(&change);
-                }
-            }
+            Call::SyncAll { .. } => self.settle_those(&|_| true),
             Call::Read { .. } => {}
         }
     }
 
     fn name(&mut self, directory: BorrowedFd<'_>, name: &[u8], inode: Inode) {
-        self.pending.push(Change::Name { directory: inode_of(directory), name: name.to_vec(), inode });
+        self.push(Change::Name { directory: inode_of(directory), name: name.to_vec(), inode });
+    }
+
+    fn push(&mut self, change: Change) {
+        self.pending.push(Pending { change, is_doubtful: false });
+    }
+
+    /// A call failed: of the names that it was to keep nobody knows what became.
+    fn doubt(&mut self, call: &Call<'_>) {
+        let (is_all, of) = match *call {
+            Call::SyncAll { .. } => (true, 0),
+            Call::Sync { file } | Call::SyncData { file } => (false, inode_of(file)),
+            _ => return,
+        };
+        for Pending { change, is_doubtful } in &mut self.pending {
+            *is_doubtful |= !change.slots().is_empty() && (is_all || change.concerns(of, false));
+        }
     }
 
     /// Storage now holds everything of one file or directory; without `attributes` only what its bytes need.
     fn settle(&mut self, inode: Inode, attributes: bool) {
-        let pending = std::mem::take(&mut self.pending);
-        for change in pending {
-            match change.concerns(inode, attributes) {
-                true => self.apply(&change),
-                false => self.pending.push(change),
+        self.settle_those(&|change| change.concerns(inode, attributes));
+    }
+
+    fn settle_those(&mut self, is_covered: &dyn Fn(&Change) -> bool) {
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.is_doubtful || !is_covered(&pending.change) {
+                self.pending.push(pending);
+                continue;
             }
+            self.apply(&pending.change);
+            // What came before it under the same name is of no account any more.
+            let slots = pending.change.slots();
+            let is_past = |earlier: &Pending| earlier.change.slots().iter().any(|slot| slots.contains(slot));
+            self.pending.retain(|earlier| !earlier.is_doubtful || !is_past(earlier));
         }
     }
 
@@ -309,6 +380,15 @@ impl Storage {
 }
 
 impl Change {
+    /// The names that it changes, each in its directory.
+    fn slots(&self) -> Vec<(Inode, &[u8])> {
+        match self {
+            Change::Name { directory, name, .. } | Change::NoName { directory, name } => vec![(*directory, &name[..])],
+            Change::Move { from, name, to, new_name, .. } => vec![(*from, &name[..]), (*to, &new_name[..])],
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether a sync of `inode` covers this.
     fn concerns(&self, of: Inode, attributes: bool) -> bool {
         match self {

@@ -1,9 +1,44 @@
 //! The faults of one simulated transfer, drawn from its seed, and their triggers on a disk.
 //!
-//! Each is put in at one point and counts how often it fired.
+//! Each is put in at one point and counts how often it fired. Invariant: what comes after the job has ended is late, and is
+//! counted apart.
 
 use os::simulation::{Call, Verdict};
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Whether the job of an attempt is still under way: until the receiver has said that it is finished, or one side that
+/// it gives up.
+#[derive(Default, Debug)]
+pub struct Course {
+    is_over: AtomicBool,
+}
+
+impl Course {
+    pub fn end(&self) {
+        self.is_over.store(true, SeqCst);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+
+    /// What a fault that fires now is worth.
+    pub fn fired(&self) -> Fired {
+        if self.is_over() { Fired::Late } else { Fired::InTime }
+    }
+}
+
+/// Whether a fault came, and when.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fired {
+    #[default]
+    No,
+    /// After the job's end.
+    Late,
+    /// While the job was under way.
+    InTime,
+}
 
 /// What a disk does wrong. Calls are counted from 1; reads apart from the others.
 #[derive(Clone, Default, Debug)]
@@ -14,7 +49,6 @@ pub struct DiskFaults {
     pub error: Option<(u64, Kind, Errno)>,
     /// Every write is cut to this many bytes, every third is interrupted.
     pub short_bytes: Option<usize>,
-    pub fired: u64,
     pub writes: u64,
     pub reads: u64,
 }
@@ -56,12 +90,12 @@ impl DiskFaults {
         let is_now = self.kill == Some((call, is_after));
         if is_now {
             self.kill = None;
-            self.fired += 1;
         }
         is_now
     }
 
-    pub fn verdict(&mut self, call: &Call<'_>, calls: u64) -> Verdict {
+    /// What becomes of a call, and whether a fault did that.
+    pub fn verdict(&mut self, call: &Call<'_>, calls: u64) -> (Verdict, bool) {
         let kind = Kind::of(call);
         let number = match call {
             Call::Read { .. } => {
@@ -75,17 +109,15 @@ impl DiskFaults {
             && kind == Some(wanted)
         {
             self.error = None;
-            self.fired += 1;
-            return Verdict::Fail(errno);
+            return (Verdict::Fail(errno), true);
         }
         if let (Some(at_most), Call::Write { bytes, .. }) = (self.short_bytes, call) {
             self.writes += 1;
-            self.fired += 1;
             if self.writes.is_multiple_of(3) {
-                return Verdict::Fail(Errno::INTR);
+                return (Verdict::Fail(Errno::INTR), true);
             }
-            return Verdict::Short(at_most.min(bytes.len()).max(1));
+            return (Verdict::Short(at_most.min(bytes.len()).max(1)), at_most < bytes.len());
         }
-        Verdict::Go
+        (Verdict::Go, false)
     }
 }

@@ -4,7 +4,7 @@
 //! sector. Up to `EXHAUSTIVE_MAX` pending changes all subsets are looked at, above it a sample that always has the
 //! empty and the full one.
 
-use super::disk::{Change, Content, Inode, Node, Storage};
+use super::disk::{Change, Content, Inode, Node, Pending, Storage};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,7 @@ impl Storage {
     /// Storage after a loss that keeps the pending changes that `keep` says; it may answer with a part of a write.
     pub fn after_loss(&self, keep: &mut dyn FnMut(usize, &Change) -> Kept) -> Storage {
         let mut storage = Storage { pending: Vec::new(), ..self.clone() };
-        for (index, change) in self.pending.iter().enumerate() {
+        for (index, Pending { change, .. }) in self.pending.iter().enumerate() {
             match keep(index, change) {
                 Kept::No => {}
                 Kept::Whole => storage.apply(change),

@@ -3,6 +3,7 @@
 //! One pipe is one direction of a connection. Bytes stay in order; what is lost is everything from some point on. The
 //! product's streams are under TLS, so damage here is damage after it: in a host's memory.
 
+use super::faults::{Course, Fired};
 use mover::stream::{Breaker, Stream};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
@@ -32,18 +33,19 @@ struct State {
     is_closed: bool,
     is_cut: bool,
     faults: PipeFaults,
-    fired: u64,
+    fired: Fired,
 }
 
-#[derive(Default)]
 pub struct Pipe {
     state: Mutex<State>,
     changed: Condvar,
+    course: Arc<Course>,
 }
 
 impl Pipe {
-    pub fn new(faults: PipeFaults) -> Arc<Pipe> {
-        Arc::new(Pipe { state: Mutex::new(State { faults, ..State::default() }), changed: Condvar::new() })
+    pub fn new(faults: PipeFaults, course: &Arc<Course>) -> Arc<Pipe> {
+        let state = Mutex::new(State { faults, ..State::default() });
+        Arc::new(Pipe { state, changed: Condvar::new(), course: course.clone() })
     }
 
     /// Breaks the pipe now.
@@ -58,7 +60,7 @@ impl Pipe {
         self.state.lock().unwrap().is_cut
     }
 
-    pub fn fired(&self) -> u64 {
+    pub fn fired(&self) -> Fired {
         self.state.lock().unwrap().fired
     }
 
@@ -76,13 +78,13 @@ impl Pipe {
         let mut bytes = bytes.to_vec();
         if let Some(at) = state.faults.flip_at.filter(|at| (first..end).contains(at)) {
             bytes[(at - first) as usize] ^= 1 << (at % 8);
-            state.fired += 1;
+            state.fired = state.fired.max(self.course.fired());
         }
         if let Some(at) = state.faults.cut_at.filter(|at| *at < end) {
             bytes.truncate(at.saturating_sub(first) as usize);
             state.is_closed = true;
             state.is_cut = true;
-            state.fired += 1;
+            state.fired = state.fired.max(self.course.fired());
         }
         let arrives = Instant::now() + state.faults.delay;
         if !bytes.is_empty() {

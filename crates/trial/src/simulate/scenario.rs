@@ -12,12 +12,16 @@ use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use wire::limits::PACKED_FILE_BYTES_MAX;
 
 /// Small, so that a file of a few pages is a large object of several chunks.
 const CHUNK_BYTES: u64 = 4096;
 /// Now and then: an object that is one chunk and too long for a pack.
 const LONG_CHUNK_BYTES: u64 = 256 << 10;
-const LONG_FILE_BYTES: u64 = 70_000;
+const LONG_FILE_BYTES: u64 = PACKED_FILE_BYTES_MAX + 9_000;
+/// Faults of streams lie within so many bytes of the first one's start.
+const SPAN_BYTES: u64 = 30_000;
+const LONG_SPAN_BYTES: u64 = 2 * LONG_FILE_BYTES;
 const FILES_MAX: u64 = 9;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
@@ -50,12 +54,21 @@ pub enum Fault {
     KillReceiver(DiskFaults),
     /// The same, and what was not synced is lost.
     PowerLoss(DiskFaults),
-    KillSender(Duration),
+    KillSender(Moment),
     Network(NetworkFaults, &'static str, &'static [&'static str]),
     ReceiverDisk(DiskFaults, &'static str, &'static [&'static str]),
     SenderDisk(DiskFaults),
     /// A file of the source is rewritten while it may be read.
-    SourceChanges(Duration, Change),
+    SourceChanges(Moment, Change),
+}
+
+/// When something happens at the sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// So long after the attempt's start. Time passes where everyone waits: for what is on its way with this delay.
+    At { after: Duration, delay: Duration },
+    /// Right before its n-th read of content.
+    Reading(u64),
 }
 
 /// How a source changes.
@@ -134,7 +147,8 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
         files.push(path);
     }
     note_directories(&root.join("to"), b"", reference)?;
-    let faults = (0..1 + random.below(4)).map(|_| fault(random)).collect();
+    let span = if chunk_bytes == LONG_CHUNK_BYTES { LONG_SPAN_BYTES } else { SPAN_BYTES };
+    let faults = (0..1 + random.below(4)).map(|_| fault(random, span)).collect();
     Ok(Scenario {
         options: options(random, chunk_bytes),
         streams: 1 + random.below(3) as u32,
@@ -207,18 +221,28 @@ fn options(random: &mut Random, chunk_bytes: u64) -> TransferOptions {
     }
 }
 
-fn fault(random: &mut Random) -> Fault {
+/// Where a job with this delay is under way nearly always: it takes about six ways, and a millisecond.
+fn moment(random: &mut Random) -> Moment {
+    if random.one_in(2) {
+        return Moment::Reading(1 + random.below(12));
+    }
+    let delay = Duration::from_micros([500, 5_000, 40_000][random.below(3) as usize]);
+    let latest_us = 1_000 + 6 * delay.as_micros() as u64;
+    Moment::At { after: Duration::from_micros(random.below(latest_us)), delay }
+}
+
+fn fault(random: &mut Random, span: u64) -> Fault {
     let kill = |random: &mut Random| DiskFaults {
         kill: Some((1 + random.below(90), random.one_in(2))),
         ..DiskFaults::default()
     };
     let delay = Duration::from_micros([0, 100, 40_000][random.below(3) as usize]);
     let stream = |stream| NetworkFaults { delay, stream, ..NetworkFaults::default() };
-    let at = random.below(30_000);
+    let at = random.below(span);
     match random.below(16) {
         0 | 1 => Fault::KillReceiver(kill(random)),
         2..=5 => Fault::PowerLoss(kill(random)),
-        6 => Fault::KillSender(Duration::from_micros(random.below(200_000))),
+        6 => Fault::KillSender(moment(random)),
         7 => Fault::Network(
             stream(PipeFaults { cut_at: Some(at), ..PipeFaults::default() }),
             "simulated cut of a stream",
@@ -246,9 +270,7 @@ fn fault(random: &mut Random) -> Fault {
         }
         14 => {
             let change = if random.one_in(2) { Change::InPlace } else { Change::Rewritten };
-            // Without delay a transfer takes about a millisecond.
-            let latest_us = if random.one_in(4) { 100_000 } else { 1_500 };
-            Fault::SourceChanges(Duration::from_micros(random.below(latest_us)), change)
+            Fault::SourceChanges(moment(random), change)
         }
         _ => Fault::None,
     }

@@ -4,6 +4,7 @@
 //! travel encoded, through the production codec. What `session` does around them in the product (joining streams,
 //! making new ones for those that died, ending jobs with their session) is done here in the shortest way.
 
+use super::faults::{Course, Fired};
 use super::network::{Pipe, PipeFaults, SimulatedStream};
 use super::reference::Reference;
 use model::{JobId, Pin, TransferOptions};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use store::posix::{PosixSink, PosixSource, beneath};
-use wire::{CloseCode, FrameReader, Message, Refusal, message};
+use wire::{FrameReader, Message, Refusal, message};
 
 /// A lane that died is replaced so often.
 const REDIALS_MAX: u32 = 6;
@@ -50,6 +51,7 @@ pub struct Spec<'a> {
     pub options: TransferOptions,
     pub streams: u32,
     pub network: NetworkFaults,
+    pub course: Arc<Course>,
 }
 
 /// How an attempt ended.
@@ -57,10 +59,13 @@ pub struct Spec<'a> {
 pub struct Attempt {
     /// `None` when a host died or the session was lost.
     pub ending: Option<Ending>,
-    pub network_fired: u64,
+    pub network_fired: Fired,
     /// Listed, done, skipped, failed at the sender.
     pub counts: [u64; 4],
+    /// What one side said was wrong with what the other sent.
     pub refused: Option<Refusal>,
+    /// Why one side did not get as far as a job.
+    pub not_started: Option<String>,
     /// Who waited for what when it took too long.
     pub overdue: Option<String>,
 }
@@ -68,6 +73,7 @@ pub struct Attempt {
 /// The pipes of an attempt, broken when it ends.
 #[derive(Default)]
 struct Wires {
+    course: Arc<Course>,
     pipes: Mutex<Vec<Arc<Pipe>>>,
     is_over: AtomicBool,
     refused: Mutex<Option<Refusal>>,
@@ -75,7 +81,7 @@ struct Wires {
 
 impl Wires {
     fn pipe(&self, faults: PipeFaults) -> Arc<Pipe> {
-        let pipe = Pipe::new(faults);
+        let pipe = Pipe::new(faults, &self.course);
         if self.is_over.load(SeqCst) {
             pipe.cut();
         }
@@ -93,12 +99,17 @@ impl Wires {
 struct PipePort {
     pipe: Arc<Pipe>,
     reference: Arc<Reference>,
+    course: Arc<Course>,
 }
 
 impl Port for PipePort {
     fn send(&self, message: Message) {
         self.reference.saw(&message);
+        let is_last = matches!(message, Message::Finished(_) | Message::Cancel(_));
         let _ = self.pipe.send(&message::encode(message), false);
+        if is_last {
+            self.course.end();
+        }
     }
 }
 
@@ -111,7 +122,7 @@ struct Shared {
 }
 
 pub fn attempt(world: &Arc<World>, sides: &Sides, reference: &Arc<Reference>, spec: &Spec<'_>) -> Attempt {
-    let wires = Arc::new(Wires::default());
+    let wires = Arc::new(Wires { course: spec.course.clone(), ..Wires::default() });
     let delay = spec.network.delay;
     let plain = PipeFaults { delay, ..PipeFaults::default() };
     let to_receiver = wires.pipe(plain.clone());
@@ -129,7 +140,13 @@ pub fn attempt(world: &Arc<World>, sides: &Sides, reference: &Arc<Reference>, sp
         start_lane(world, sides, &shared, lane, faults);
     }
     let overdue = watch(world, sides, &shared, (&to_receiver, &to_sender)).then(|| world.stuck());
+    spec.course.end();
     end(world, sides, &shared, overdue)
+}
+
+fn port(outgoing: &Arc<Pipe>, reference: &Arc<Reference>, spec: &Spec<'_>) -> Arc<PipePort> {
+    let (pipe, reference, course) = (outgoing.clone(), reference.clone(), spec.course.clone());
+    Arc::new(PipePort { pipe, reference, course })
 }
 
 fn start_receiver(
@@ -140,7 +157,7 @@ fn start_receiver(
     shared: &Arc<Shared>,
     (incoming, outgoing): (&Arc<Pipe>, &Arc<Pipe>),
 ) {
-    let port = Arc::new(PipePort { pipe: outgoing.clone(), reference: reference.clone() });
+    let port = port(outgoing, reference, spec);
     let (root, options, shared, incoming) =
         (spec.root.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
     spawn_on(world, &sides.receiver, "control of the receiver", move || {
@@ -176,7 +193,7 @@ fn start_sender(
     shared: &Arc<Shared>,
     (incoming, outgoing): (&Arc<Pipe>, &Arc<Pipe>),
 ) {
-    let port = Arc::new(PipePort { pipe: outgoing.clone(), reference: reference.clone() });
+    let port = port(outgoing, reference, spec);
     let (path, options, shared, incoming) =
         (spec.source.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
     spawn_on(world, &sides.sender, "control of the sender", move || {
@@ -289,7 +306,7 @@ fn watch(world: &Arc<World>, sides: &Sides, shared: &Shared, control: (&Arc<Pipe
 fn end(world: &Arc<World>, sides: &Sides, shared: &Arc<Shared>, overdue: Option<String>) -> Attempt {
     let send = shared.send.lock().unwrap().clone();
     let ending = send.as_ref().and_then(|job| job.end.get());
-    let network_fired = shared.wires.pipes.lock().unwrap().iter().map(|pipe| pipe.fired()).sum();
+    let network_fired = shared.wires.pipes.lock().unwrap().iter().map(|pipe| pipe.fired()).max();
     shared.wires.cut();
     let lost = || Ending::Lost("the session ended".into());
     if let Some(job) = &send {
@@ -307,16 +324,15 @@ fn end(world: &Arc<World>, sides: &Sides, shared: &Arc<Shared>, overdue: Option<
         }
     }
     let counts = send.as_ref().map(|job| job.progress.counters.counts()).unwrap_or_default();
-    let refused = shared.wires.refused.lock().unwrap().clone().or_else(|| {
-        let why = shared.failed.lock().unwrap().clone();
-        why.map(|why| Refusal::new(CloseCode::Internal, &why))
-    });
+    let refused = shared.wires.refused.lock().unwrap().clone();
+    let not_started = shared.failed.lock().unwrap().clone();
     *shared.send.lock().unwrap() = None;
     Attempt {
         ending: ending.filter(|ending| !matches!(ending, Ending::Lost(_))),
-        network_fired,
+        network_fired: network_fired.unwrap_or_default(),
         counts: [counts.files_listed, counts.files_done, counts.files_skipped, counts.files_failed],
         refused,
+        not_started,
         overdue,
     }
 }

@@ -148,7 +148,8 @@ fn ours(program: &Path, home: &Path) -> Command {
             command.env_remove(name);
         }
     }
-    command.env("HOME", home).stdin(Stdio::null()).process_group(0);
+    // What the user has set for copies of their own is no part of the demonstration.
+    command.env("HOME", home).env("THALWEG_CONFIG", "/dev/null").stdin(Stdio::null()).process_group(0);
     for name in ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"] {
         command.env(format!("XDG_{name}"), home.join(name.to_ascii_lowercase()));
     }

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Build a laboratory that stays until `thalweg lab down`
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab up continent --name far --set wan.loss=0.01%")]
 pub struct Up {
     #[command(flatten)]
     wanted: Wanted,
@@ -27,6 +29,9 @@ pub struct Up {
 
 /// Remove laboratories
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg lab down far\n\
+\x20   thalweg lab down --all")]
 pub struct Down {
     /// Which; may be left out if there is one
     #[arg(value_name = "NAME", conflicts_with = "all")]

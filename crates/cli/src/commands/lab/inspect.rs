@@ -15,6 +15,8 @@ use std::process::Command;
 
 /// Run a command at a host
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab exec a -- ping -c 3 b")]
 pub struct Exec {
     /// The site, or one of its hosts
     site: String,
@@ -28,6 +30,8 @@ pub struct Exec {
 
 /// Show what is up and what it did
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab status far")]
 pub struct Status {
     /// Which [default: all]
     name: Option<String>,

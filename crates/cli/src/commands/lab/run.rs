@@ -2,7 +2,7 @@
 
 use super::of_lab;
 use super::scenario::Wanted;
-use crate::exit::{Result, of_file};
+use crate::exit::{Result, of_file, of_written};
 use crate::interrupt::Interrupt;
 use crate::output::note;
 use lab::Lab;
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 
 pub fn write_record(record: &Record, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(record).map_err(|e| of_file("write", path, &e.into()))?;
-    std::fs::write(path, text + "\n").map_err(|e| of_file("write", path, &e))
+    std::fs::write(path, text + "\n").map_err(|e| of_written("write", path, &e))
 }
 
 /// Round trips between the first hosts of the sites that can reach each other, all pairs at once.

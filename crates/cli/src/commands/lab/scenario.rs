@@ -1,7 +1,7 @@
 //! Which laboratory is meant, and what can be made of its description alone: a list, a picture, scripts.
 
 use super::of_lab;
-use crate::exit::{Result, error, of_file, usage};
+use crate::exit::{Result, error, of_file, of_written, usage};
 use crate::output::{line, shown};
 use lab::scenario::preset::PRESETS;
 use lab::scenario::{HostSettings, Scenario};
@@ -39,10 +39,14 @@ pub struct Wanted {
 
 /// List the presets
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab presets")]
 pub struct Presets {}
 
 /// Draw a laboratory as an SVG picture
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab draw continent -o continent.svg")]
 pub struct Draw {
     #[command(flatten)]
     wanted: Wanted,
@@ -55,6 +59,8 @@ pub struct Draw {
 ///
 /// Two latency hosts per link stand between the sites and run the kernel's netem.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg lab emit continent -o scripts")]
 pub struct Emit {
     #[command(flatten)]
     wanted: Wanted,
@@ -119,7 +125,7 @@ pub fn presets(_: &Presets) -> Result<Exit> {
 pub fn draw(args: &Draw) -> Result<Exit> {
     let picture = args.wanted.read()?.to_svg();
     match &args.output {
-        Some(path) => fs::write(path, picture).map_err(|e| of_file("write", path, &e))?,
+        Some(path) => fs::write(path, picture).map_err(|e| of_written("write", path, &e))?,
         None => drop(line(&picture)),
     }
     Ok(Exit::Done)
@@ -127,10 +133,10 @@ pub fn draw(args: &Draw) -> Result<Exit> {
 
 pub fn emit(args: &Emit) -> Result<Exit> {
     let files = args.wanted.read()?.emit();
-    fs::create_dir(&args.output).map_err(|e| of_file("create", &args.output, &e))?;
+    fs::create_dir(&args.output).map_err(|e| of_written("create", &args.output, &e))?;
     for (name, text) in files {
         let path = args.output.join(&name);
-        write_script(&path, &text).map_err(|e| of_file("write", &path, &e))?;
+        write_script(&path, &text).map_err(|e| of_written("write", &path, &e))?;
         line(&shown(&path));
     }
     Ok(Exit::Done)

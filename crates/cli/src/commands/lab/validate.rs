@@ -2,7 +2,7 @@
 
 use super::of_lab;
 use super::scenario::Wanted;
-use crate::exit::{Result, of_file};
+use crate::exit::{Result, of_file, of_written};
 use crate::output::{duration, line, note};
 use lab::validate::{Depth, Gate, Progress, Report, Verdict, gates, validate};
 use model::Exit;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let report = validate(&scenario, depth, &args.only, &mut progress).map_err(of_lab)?;
     let json = || serde_json::to_string_pretty(&report).map_err(|e| of_file("show", "the report", &e.into()));
     if let Some(path) = &args.output {
-        std::fs::write(path, json()? + "\n").map_err(|e| of_file("write", path, &e))?;
+        std::fs::write(path, json()? + "\n").map_err(|e| of_written("write", path, &e))?;
     }
     if args.json {
         line(&json()?);

@@ -1,21 +1,27 @@
-//! Reads files on all processors and hands their digests out in the order of the listing.
+//! Reads files on several processors and hands their digests out in the order of the listing.
 //!
-//! Large files are read in parts by several threads. Invariant: at most `WINDOW` files lie between the one that is
-//! handed out next and the one that was listed last, so that memory is bounded whatever the listing's length.
+//! Large files are read in parts by several threads where the digest can be put together from parts. Invariant: at most
+//! `WINDOW` items lie between the one that is handed out next and the one that was listed last, so that memory is bounded
+//! whatever the listing's length.
 
-use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind};
+use super::sum::{PartDigest, PartHasher};
+use model::files::{Sum, SumAlgorithm};
+use model::{Digest, Extent, FailureKind};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use store::SourceFile;
 
-/// Files between the oldest and the newest under way.
+/// Items between the oldest and the newest under way.
 const WINDOW: usize = 4096;
 /// A larger file is read by several threads.
 const PART_BYTES: u64 = 64 << 20;
 /// Stays in the second-level cache between read and digest.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Parts of one file: 1 PiB.
+const PARTS_MAX: u64 = 1 << 24;
+const THREADS_MAX: usize = 16;
 
 /// Opens an item; each thread has one of its own.
 pub type Opener<'a, T> = Box<dyn FnMut(&T) -> store::Result<Arc<dyn SourceFile>> + 'a>;
@@ -27,6 +33,12 @@ pub trait Reading: Sync {
     /// Hands out what is to be read, until `emit` returns false.
     fn list(&self, emit: &mut dyn FnMut(Self::Item) -> bool);
 
+    /// Whether the item is a file to be read; others are handed out in their place without a digest.
+    fn is_read(&self, item: &Self::Item) -> bool {
+        let _ = item;
+        true
+    }
+
     fn size_bytes(&self, item: &Self::Item) -> u64;
 
     fn opener(&self) -> Opener<'_, Self::Item>;
@@ -35,20 +47,20 @@ pub trait Reading: Sync {
     fn settle(&self, item: &Self::Item, file: &dyn SourceFile) -> store::Result<()>;
 }
 
-/// Reads everything and hands each digest to `take`, which returns false to stop.
-pub fn digest_all<R: Reading>(
-    algorithm: DigestAlgorithm,
-    reading: &R,
-    take: &mut dyn FnMut(&R::Item, store::Result<Digest>) -> bool,
-) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+/// Takes an item, and the digest of one that is read; false ends it.
+pub type Take<'a, T> = &'a mut dyn FnMut(&T, Option<store::Result<Sum>>) -> bool;
+
+/// Reads everything and hands each digest to `take`.
+pub fn digest_all<R: Reading>(algorithm: SumAlgorithm, reading: &R, take: Take<'_, R::Item>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let is_stopped = AtomicBool::new(false);
     let (parts_in, parts_out) = sync_channel(threads * 4);
     let parts_out = Mutex::new(parts_out);
     let (done_in, done_out) = channel();
     let (room_in, room_out) = sync_channel(WINDOW);
     std::thread::scope(|scope| {
-        scope.spawn(|| list(reading, parts_in, room_in, &is_stopped));
+        let (done, stopped) = (done_in.clone(), &is_stopped);
+        scope.spawn(move || list(algorithm, reading, parts_in, room_in, done, stopped));
         for _ in 0..threads {
             let done_in = done_in.clone();
             scope.spawn(|| work(algorithm, reading, &parts_out, done_in, &is_stopped));
@@ -76,7 +88,7 @@ struct Pending<T> {
     size_bytes: u64,
     /// `None` when it could not be opened.
     opened: OnceLock<Option<Arc<dyn SourceFile>>>,
-    digests: Mutex<Vec<Option<Digest>>>,
+    digests: Mutex<Vec<Option<PartDigest>>>,
     failure: Mutex<Option<store::Error>>,
     parts_left: AtomicUsize,
 }
@@ -88,31 +100,52 @@ struct Part<T> {
 
 struct Done<T> {
     file: Arc<Pending<T>>,
-    digest: store::Result<Digest>,
+    digest: Option<store::Result<Sum>>,
 }
 
-fn list<R: Reading>(reading: &R, parts: SyncSender<Part<R::Item>>, room: SyncSender<()>, is_stopped: &AtomicBool) {
+fn list<R: Reading>(
+    algorithm: SumAlgorithm,
+    reading: &R,
+    parts: SyncSender<Part<R::Item>>,
+    room: SyncSender<()>,
+    done: Sender<Done<R::Item>>,
+    is_stopped: &AtomicBool,
+) {
     let mut number = 0;
     reading.list(&mut |item| {
-        let size_bytes = reading.size_bytes(&item);
-        let count = size_bytes.div_ceil(PART_BYTES).max(1) as usize;
+        let is_read = reading.is_read(&item);
+        let size_bytes = if is_read { reading.size_bytes(&item) } else { 0 };
+        let parts_needed = match algorithm.in_chunks() {
+            Some(_) => size_bytes.div_ceil(PART_BYTES).max(1),
+            None => 1,
+        };
+        // A size that a list claims must not take memory.
+        let too_large = || store::Error::of_kind(FailureKind::Other, "read file", b"", "larger than any file can be");
+        let (count, failure) = match parts_needed <= PARTS_MAX {
+            true => (parts_needed as usize, None),
+            false => (1, Some(too_large())),
+        };
         let file = Arc::new(Pending {
             number,
             item,
             size_bytes,
             opened: OnceLock::new(),
             digests: Mutex::new(vec![None; count]),
-            failure: Mutex::default(),
+            failure: Mutex::new(failure),
             parts_left: AtomicUsize::new(count),
         });
         number += 1;
         let is_wanted = room.send(()).is_ok() && !is_stopped.load(SeqCst);
-        is_wanted && (0..count).all(|index| parts.send(Part { file: file.clone(), index }).is_ok())
+        match is_read {
+            _ if !is_wanted => false,
+            true => (0..count).all(|index| parts.send(Part { file: file.clone(), index }).is_ok()),
+            false => done.send(Done { file, digest: None }).is_ok(),
+        }
     });
 }
 
 fn work<R: Reading>(
-    algorithm: DigestAlgorithm,
+    algorithm: SumAlgorithm,
     reading: &R,
     parts: &Mutex<Receiver<Part<R::Item>>>,
     done: Sender<Done<R::Item>>,
@@ -132,7 +165,7 @@ fn work<R: Reading>(
         }
         if file.parts_left.fetch_sub(1, SeqCst) == 1 {
             let digest = conclude(algorithm, reading, &file);
-            if done.send(Done { file, digest }).is_err() {
+            if done.send(Done { file, digest: Some(digest) }).is_err() {
                 return;
             }
         }
@@ -141,18 +174,19 @@ fn work<R: Reading>(
 
 /// The digest of one part; `None` when another part has found that the file cannot be read.
 fn read_part<T>(
-    algorithm: DigestAlgorithm,
+    algorithm: SumAlgorithm,
     file: &Pending<T>,
     index: usize,
     opener: &mut Opener<'_, T>,
     block: &mut [u8],
-) -> store::Result<Option<Digest>> {
+) -> store::Result<Option<PartDigest>> {
     let mut failure = None;
     let opened = file.opened.get_or_init(|| opener(&file.item).map_err(|e| failure = Some(e)).ok());
     let Some(opened) = opened else { return failure.map_or(Ok(None), Err) };
     let start = index as u64 * PART_BYTES;
-    let extent = Extent::new(start, file.size_bytes.min(start + PART_BYTES));
-    let mut hasher = ChunkHasher::new(algorithm, extent.start);
+    let end = if algorithm.in_chunks().is_some() { start + PART_BYTES } else { u64::MAX };
+    let extent = Extent::new(start, file.size_bytes.min(end));
+    let mut hasher = PartHasher::new(algorithm, extent.start);
     let mut at = extent.start;
     while at < extent.end {
         let wanted = (extent.end - at).min(block.len() as u64) as usize;
@@ -166,15 +200,23 @@ fn read_part<T>(
     Ok(Some(hasher.finish(extent == Extent::new(0, file.size_bytes))))
 }
 
-fn conclude<R: Reading>(algorithm: DigestAlgorithm, reading: &R, file: &Pending<R::Item>) -> store::Result<Digest> {
+fn conclude<R: Reading>(algorithm: SumAlgorithm, reading: &R, file: &Pending<R::Item>) -> store::Result<Sum> {
     if let Some(e) = file.failure.lock().unwrap().take() {
         return Err(e);
     }
     let stopped = || store::Error::of_kind(FailureKind::Other, "read file", b"", "stopped");
     let opened = file.opened.get().and_then(Option::as_ref).ok_or_else(stopped)?;
     reading.settle(&file.item, &**opened)?;
-    let digests: Option<Vec<Digest>> = file.digests.lock().unwrap().iter().copied().collect();
-    Ok(algorithm.combine(&digests.ok_or_else(stopped)?, PART_BYTES, file.size_bytes))
+    let parts: Option<Vec<PartDigest>> = std::mem::take(&mut *file.digests.lock().unwrap()).into_iter().collect();
+    let mut chunks: Vec<Digest> = Vec::new();
+    for part in parts.ok_or_else(stopped)? {
+        match part {
+            PartDigest::Whole(sum) => return Ok(sum),
+            PartDigest::Chunk(digest) => chunks.push(digest),
+        }
+    }
+    let chunked = algorithm.in_chunks().expect("what is digested in chunks can be put together");
+    Ok(Sum::from(&chunked.combine(&chunks, PART_BYTES, file.size_bytes)))
 }
 
 #[cfg(test)]
@@ -183,7 +225,7 @@ mod tests {
     use model::Generation;
     use std::os::fd::BorrowedFd;
 
-    /// Files of given lengths with the same byte throughout; every seventh cannot be opened.
+    /// Files of given lengths with the same byte throughout; of each seven one is not read and one cannot be opened.
     struct Made(Vec<u64>);
 
     struct MadeFile(u64);
@@ -215,6 +257,10 @@ mod tests {
             }
         }
 
+        fn is_read(&self, index: &usize) -> bool {
+            index % 7 != 5
+        }
+
         fn size_bytes(&self, index: &usize) -> u64 {
             self.0[*index]
         }
@@ -237,14 +283,23 @@ mod tests {
         sizes[3] = 2 * PART_BYTES + 5;
         sizes[4] = PART_BYTES;
         let made = Made(sizes);
-        for algorithm in [DigestAlgorithm::Crc64Nvme, DigestAlgorithm::Blake3] {
+        for algorithm in SumAlgorithm::ALL {
             let mut next = 0;
             digest_all(algorithm, &made, &mut |index, digest| {
                 assert_eq!(*index, next);
                 next += 1;
                 match index % 7 {
-                    6 => assert_eq!(digest.unwrap_err().kind, FailureKind::Permission),
-                    _ => assert_eq!(digest.unwrap(), algorithm.of_object(&vec![7; made.0[*index] as usize])),
+                    5 => assert!(digest.is_none()),
+                    6 => assert_eq!(digest.unwrap().unwrap_err().kind, FailureKind::Permission),
+                    _ => {
+                        let mut hasher = PartHasher::new(algorithm, 0);
+                        hasher.update(&vec![7; made.0[*index] as usize]);
+                        let sum = match hasher.finish(true) {
+                            PartDigest::Whole(sum) => sum,
+                            PartDigest::Chunk(digest) => Sum::from(&digest),
+                        };
+                        assert_eq!(digest.unwrap().unwrap(), sum);
+                    }
                 }
                 true
             });
@@ -256,7 +311,7 @@ mod tests {
     fn a_reader_that_has_enough_ends_it() {
         let made = Made(vec![10; 100_000]);
         let mut taken = 0;
-        digest_all(DigestAlgorithm::Crc64Nvme, &made, &mut |_, _| {
+        digest_all(SumAlgorithm::Crc64Nvme, &made, &mut |_, _| {
             taken += 1;
             taken < 3
         });

@@ -1,0 +1,45 @@
+//! `thalweg cat`: files written to standard output, verified on the way.
+
+use crate::args;
+use crate::exit::{Result, usage};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::transfer::{self, Request};
+use model::{Exit, Location};
+use std::ffi::OsString;
+use std::time::Instant;
+
+/// Write files to standard output, one after the other, from here or from an endpoint
+///
+/// The same as `thalweg cp LOC -` for each. What comes out was verified chunk by chunk; a file whose end cannot be verified
+/// ends the command with an error.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg cat lab:logs/run7.log | tail")]
+pub struct Args {
+    /// What to write: PATH, NAME:PATH or tw://ADDR:PORT/PATH
+    #[arg(required = true, value_name = "LOC")]
+    locations: Vec<OsString>,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let locations: Vec<Location> =
+        args.locations.iter().map(|location| args::location(location)).collect::<Result<_>>()?;
+    if let Some(tree) = locations.iter().find(|location| location.path().ends_with(b"/")) {
+        return Err(usage(format!("{tree} is a directory"), "name files; `thalweg ls` lists them"));
+    }
+    let interrupt = Interrupt::watch()?;
+    for location in locations {
+        let request = Request::plain(vec![location], Location::Pipe);
+        let ended = transfer::run(&request, Instant::now(), &interrupt, None)?;
+        if output::nobody_reads() {
+            // As `cat` ends when its reader has seen enough: that is no failure to talk about.
+            return Ok(Exit::BrokenPipe);
+        }
+        output::human::failures(&ended, output::human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
+        if let Some(error) = ended.error {
+            return Err(error);
+        }
+    }
+    Ok(Exit::Done)
+}

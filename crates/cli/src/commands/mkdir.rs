@@ -1,0 +1,46 @@
+//! `thalweg mkdir`: directories made.
+
+use crate::exit::Result;
+use crate::output;
+use crate::output::list;
+use crate::place::{Failures, Places};
+use model::Exit;
+use model::files::Question;
+use serde_json::json;
+use std::ffi::OsString;
+
+/// Make directories, here or at an endpoint
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n\
+\x20   thalweg mkdir -p lab:results/2026/run7")]
+pub struct Args {
+    /// What to make: PATH, NAME:PATH or tw://ADDR:PORT/PATH
+    #[arg(required = true, value_name = "LOC")]
+    locations: Vec<OsString>,
+    /// Also what is missing above; a directory that is there is no error
+    #[arg(short, long, env = "THALWEG_PARENTS")]
+    parents: bool,
+    /// A JSON object that says what was done
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let places = Places::new()?;
+    let mut failures = Failures::default();
+    let mut made = 0;
+    for place in places.open_all(&args.locations)? {
+        let question = Question::Make { paths: place.paths(), with_parents: args.parents };
+        let answer = place.ask(&question, &places.interrupt, &mut |record| {
+            failures.note(&place, &record);
+            true
+        })?;
+        made += answer.finished()?.directories;
+    }
+    let ended = failures.conclude(Exit::Done, "made");
+    if args.json {
+        let code = ended.as_ref().map_or_else(|e| e.exit, |exit| *exit) as i32;
+        output::line(&list::done(json!({"directories": made, "failed": failures.count, "code": code})).to_string());
+    }
+    ended
+}

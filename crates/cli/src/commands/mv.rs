@@ -1,0 +1,337 @@
+//! `thalweg mv`: other names, and moves from one storage to another.
+//!
+//! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
+//! content under its name, and only if it still is the version that was compared.
+
+use crate::exit::{self, Result, error, usage};
+use crate::output::progress::Mode;
+use crate::output::{self, counted, human, list};
+use crate::place::{Failures, PATHS_AT_ONCE, Place, Places, Side, join, without_slashes};
+use crate::transfer::{self, Request};
+use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
+use model::name::Escaped;
+use model::options::Fsync;
+use model::{Exit, FailureKind};
+use mover::Ending;
+use mover::files::{Here, How, NotReached, Reach};
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+use store::posix::change;
+
+/// Move or rename files and directories, here, at an endpoint, or from one to the other
+///
+/// DST is a directory if one is there, or if it ends in a slash; otherwise it is the new name of the one SRC. A slash behind SRC
+/// means nothing. Within one file system or one endpoint a move is a rename, in one step. Otherwise everything is copied as
+/// `cp` copies it, durably; then both sides digest what they have, and only what is the same leaves the source. What could not
+/// be copied, or changed meanwhile, stays where it was.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg mv lab:run7.tmp lab:run7\n\
+\x20   thalweg mv finished/ lab:archive/")]
+pub struct Args {
+    /// What to move
+    #[arg(required = true, value_name = "SRC")]
+    sources: Vec<OsString>,
+    /// Where to
+    #[arg(value_name = "DST")]
+    destination: OsString,
+    /// Never replace a file that is there
+    #[arg(long, env = "THALWEG_NO_CLOBBER")]
+    no_clobber: bool,
+    /// The digest that is compared before anything is removed
+    #[arg(long, value_name = "crc64nvme|blake3", default_value = "crc64nvme", env = "THALWEG_DIGEST")]
+    digest: model::DigestAlgorithm,
+    /// How progress is shown on standard error
+    #[arg(
+        long,
+        value_name = "auto|bar|plain|none",
+        default_value = "auto",
+        hide_possible_values = true,
+        env = "THALWEG_PROGRESS"
+    )]
+    progress: Mode,
+    /// Only errors
+    #[arg(short, long, env = "THALWEG_QUIET")]
+    quiet: bool,
+    /// A JSON object that says what was done
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    let places = Places::new()?;
+    let sources = places.open_all(&args.sources)?;
+    let destination = places.open(&args.destination)?;
+    let mut moving =
+        Moving { args: &args, places: &places, failures: Failures::default(), moved: Tally::default(), kept: 0 };
+    let ended = moving.run(&sources, &destination);
+    let code = ended.as_ref().map_or_else(|e| e.exit, |exit| *exit) as i32;
+    let Tally { files, directories, bytes, .. } = moving.moved;
+    if args.json {
+        let line = json!({"files": files, "directories": directories, "bytes": bytes, "kept": moving.kept,
+            "failed": moving.failures.count, "code": code});
+        output::line(&list::done(line).to_string());
+    } else if !args.quiet {
+        let files = counted(files, "file", "files");
+        output::note(&format!("moved {files}, {}", counted(directories, "directory", "directories")));
+    }
+    ended
+}
+
+struct Moving<'a> {
+    args: &'a Args,
+    places: &'a Places,
+    failures: Failures,
+    moved: Tally,
+    /// Copied, and not removed.
+    kept: u64,
+}
+
+impl Moving<'_> {
+    fn run(&mut self, sources: &[Place], destination: &Place) -> Result<Exit> {
+        let is_directory = self.is_directory(destination)?;
+        let is_into = is_directory || destination.path.ends_with(b"/");
+        if sources.len() > 1 && !is_into {
+            let message = format!("{} is no directory", destination.shown(b""));
+            return Err(usage(message, "several sources need a directory: make it, or name it with a slash"));
+        }
+        if let Some(source) = sources.iter().find(|source| source.name().is_none()) {
+            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name what is in it"));
+        }
+        if is_into && !is_directory {
+            self.make(destination)?;
+        }
+        for source in sources {
+            let source = source.at(without_slashes(&source.path).to_vec());
+            let name = source.name().expect("looked at above").to_vec();
+            let to = match is_into {
+                true => destination.at(join(&destination.path, &name)),
+                false => destination.clone(),
+            };
+            if !self.rename(&source, &to)? {
+                self.transfer(&source, &to, destination, is_into)?;
+            }
+        }
+        self.failures.conclude(Exit::Done, "moved")
+    }
+
+    fn is_directory(&self, place: &Place) -> Result<bool> {
+        let path = match &place.path[..] {
+            b"" => Vec::new(),
+            path if path.ends_with(b"/") => path.to_vec(),
+            path => [path, b"/"].concat(),
+        };
+        let question = Question::List { paths: vec![path], levels: 0, digest: None };
+        let mut is_directory = false;
+        let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
+            is_directory |= matches!(&record.found, Found::Object { status, .. } if status.is_directory());
+            true
+        })?;
+        answer.finished()?;
+        Ok(is_directory)
+    }
+
+    fn make(&mut self, place: &Place) -> Result<()> {
+        let question = Question::Make { paths: place.paths(), with_parents: true };
+        let failures = &mut self.failures;
+        place.ask(&question, &self.places.interrupt, &mut |record| {
+            failures.note(place, &record);
+            true
+        })?;
+        self.failures.conclude(Exit::Done, "made").map(drop)
+    }
+
+    /// Gives an object its new name; false where it has to be copied.
+    fn rename(&mut self, source: &Place, to: &Place) -> Result<bool> {
+        let may_replace = !self.args.no_clobber;
+        match (&source.side, &to.side) {
+            (Side::Here, Side::Here) => self.rename_here(source, to, may_replace),
+            (one, two) if one.is(two) => {
+                let question = Question::Rename { from: source.path.clone(), to: to.path.clone(), may_replace };
+                let failures = &mut self.failures;
+                let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
+                    failures.note(if record.asked == 0 { source } else { to }, &record);
+                    true
+                })?;
+                self.moved.add(&answer.finished()?);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn rename_here(&mut self, source: &Place, to: &Place, may_replace: bool) -> Result<bool> {
+        let reach = |place: &Place| match Here.reach(&place.path, How::Take) {
+            Ok(target) => Ok(target),
+            Err(NotReached::Failed(e)) => Err(transfer::of_store(&e, &place.shown(b""))),
+            Err(NotReached::Refused(refusal)) => Err(exit::Error::from_refusal("this host", &refusal)),
+        };
+        let (old, new) = (reach(source)?, reach(to)?);
+        let status = old.file_status().map_err(|e| transfer::of_store(&e, &source.shown(b"")))?;
+        match change::rename(&old, &new, may_replace) {
+            Ok(()) => {
+                self.moved.count(&status);
+                Ok(true)
+            }
+            Err(e) if e.source.kind() == std::io::ErrorKind::CrossesDevices => Ok(false),
+            Err(e) => {
+                let text = e.message();
+                let found = Found::Failed { kind: e.kind, text };
+                self.failures.note(source, &Record { asked: 0, path: Vec::new(), is_last: true, found });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Copies, compares, and removes what is the same.
+    fn transfer(&mut self, source: &Place, to: &Place, destination: &Place, is_into: bool) -> Result<()> {
+        let Some(status) = self.status(source)? else { return Ok(()) };
+        let from = match status.is_directory() && !is_into {
+            true => source.at([&source.path[..], b"/"].concat()),
+            false => source.clone(),
+        };
+        let target = match is_into && !destination.path.is_empty() {
+            true => destination.at([without_slashes(&destination.path), b"/"].concat()),
+            false => destination.clone(),
+        };
+        let location = |place: &Place| {
+            let bytes = place.location(b"");
+            crate::args::location(OsStr::from_bytes(&bytes))
+        };
+        let mut request = Request::plain(vec![location(&from)?], location(&target)?);
+        request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
+        request.options.no_clobber = self.args.no_clobber;
+        request.options.digest = self.args.digest;
+        request.options.fsync = Fsync::Batch;
+        let ended = transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
+        human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
+        let is_durable = ended.report.as_ref().is_some_and(|report| {
+            matches!(report.ending, Ending::Finished(_)) && matches!(&report.durable[..], "batch" | "file" | "memory")
+        });
+        if !is_durable {
+            let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; copy with cp");
+            return Err(ended.error.unwrap_or_else(not_durable));
+        }
+        self.remove_delivered(source, to)?;
+        ended.error.map_or(Ok(()), Err)
+    }
+
+    fn status(&mut self, place: &Place) -> Result<Option<FileStatus>> {
+        let question = Question::List { paths: place.paths(), levels: 0, digest: None };
+        let (mut found, failures) = (None, &mut self.failures);
+        let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
+            failures.note(place, &record);
+            if let Found::Object { status, .. } = record.found {
+                found = Some(status);
+            }
+            true
+        })?;
+        answer.finished()?;
+        Ok(found)
+    }
+
+    /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
+    fn remove_delivered(&mut self, source: &Place, to: &Place) -> Result<()> {
+        let algorithm = match self.args.digest {
+            model::DigestAlgorithm::Crc64Nvme => SumAlgorithm::Crc64Nvme,
+            model::DigestAlgorithm::Blake3 => SumAlgorithm::Blake3,
+        };
+        let question = Question::List { paths: source.paths(), levels: ALL_LEVELS, digest: Some(algorithm) };
+        let (mut batch, mut directories): (Vec<Seen>, Vec<Vec<u8>>) = Default::default();
+        let mut outcome = Ok(());
+        let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
+            if self.failures.note(source, &record) {
+                return true;
+            }
+            let Found::Object { status, sum } = record.found else { return true };
+            if status.is_directory() {
+                directories.push(record.path);
+                return true;
+            }
+            batch.push(Seen { path: record.path, status, sum });
+            if batch.len() == PATHS_AT_ONCE {
+                outcome = self.settle(source, to, algorithm, std::mem::take(&mut batch));
+            }
+            outcome.is_ok()
+        })?;
+        answer.finished()?;
+        outcome?;
+        self.settle(source, to, algorithm, batch)?;
+        while !directories.is_empty() {
+            let rest = directories.len().saturating_sub(PATHS_AT_ONCE);
+            let objects = directories.drain(rest..).rev();
+            let objects = objects.map(|path| Doomed { path: source.below(&path), version: None }).collect();
+            let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
+            // One that is not empty holds what was told already.
+            let answer = source.ask(&question, &self.places.interrupt, &mut |_| true)?;
+            self.moved.directories += answer.finished()?.directories;
+        }
+        Ok(())
+    }
+
+    /// Removes those of a batch that the destination has.
+    fn settle(&mut self, source: &Place, to: &Place, algorithm: SumAlgorithm, batch: Vec<Seen>) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let paths = batch.iter().map(|seen| to.below(&seen.path)).collect();
+        let question = Question::List { paths, levels: 0, digest: Some(algorithm) };
+        let mut is_there = vec![false; batch.len()];
+        let answer = to.ask(&question, &self.places.interrupt, &mut |record| {
+            let which = record.asked as usize;
+            is_there[which] |= batch[which].is_same(&record.found);
+            true
+        })?;
+        answer.finished()?;
+        let mut doomed = Vec::new();
+        for (seen, is_there) in batch.into_iter().zip(is_there) {
+            if !is_there {
+                self.kept += 1;
+                self.failures.add(FailureKind::Other, false);
+                let path = source.shown(&seen.path);
+                output::note(&format!("kept: {path}: the destination does not have the same"));
+                continue;
+            }
+            self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };
+            doomed.push(Doomed { path: source.below(&seen.path), version: Some(seen.status.version()) });
+        }
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        let shown: Vec<Vec<u8>> = doomed.iter().map(|object| object.path.clone()).collect();
+        let question = Question::Remove { objects: doomed, is_recursive: false, may_be_directory: false };
+        let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
+            if let Found::Failed { kind, text } = &record.found {
+                self.kept += 1;
+                self.failures.add(*kind, false);
+                let path = Escaped(&shown[record.asked as usize]);
+                output::note(&format!("kept: {path}: {}", Escaped(text.as_bytes())));
+            }
+            true
+        })?;
+        self.moved.files += answer.finished()?.files;
+        Ok(())
+    }
+}
+
+/// An object of the source, with what was read of it.
+struct Seen {
+    path: Vec<u8>,
+    status: FileStatus,
+    sum: Option<Sum>,
+}
+
+impl Seen {
+    fn is_same(&self, found: &Found) -> bool {
+        let Found::Object { status, sum } = found else { return false };
+        match (&self.status.kind, &status.kind) {
+            (FileKind::File, FileKind::File) => {
+                self.sum.is_some() && self.sum == *sum && self.status.size_bytes == status.size_bytes
+            }
+            (FileKind::Symlink(here), FileKind::Symlink(there)) => here == there,
+            _ => false,
+        }
+    }
+}

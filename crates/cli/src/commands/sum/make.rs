@@ -1,0 +1,62 @@
+//! Writes a manifest or a list of the files below locations.
+
+use super::{Args, Format};
+use crate::exit::{Result, usage};
+use crate::output::list::{self, Lines};
+use crate::place::{Failures, Place, Places, join};
+use model::files::{ALL_LEVELS, FileKind, Found, Question, SumAlgorithm};
+use model::name::Escaped;
+use model::{Exit, manifest, sum_list};
+use std::ffi::OsString;
+
+pub fn make(args: &Args, places: &Places, locations: &[OsString]) -> Result<Exit> {
+    let algorithm = args.digest.unwrap_or(SumAlgorithm::Crc64Nvme);
+    let manifest_digest = match (args.format, algorithm.in_chunks()) {
+        (Format::Manifest, None) => {
+            let message = format!("a manifest cannot have {algorithm} digests");
+            return Err(usage(message, "leave --format away, or choose crc64nvme or blake3"));
+        }
+        (Format::List, _) => None,
+        // NUL is no end of a manifest's line.
+        (Format::Auto, digest) => digest.filter(|_| !args.zero),
+        (Format::Manifest, digest) => digest,
+    };
+    let opened = places.open_all(locations)?;
+    let mut lines = Lines::new();
+    if let Some(digest) = manifest_digest.filter(|_| !args.json) {
+        lines.bytes(manifest::first_line(digest).as_bytes());
+    }
+    let mut failures = Failures::default();
+    for place in &opened {
+        let prefix = prefix(place);
+        let question = Question::List { paths: place.paths(), levels: ALL_LEVELS, digest: Some(algorithm) };
+        let answer = place.ask(&question, &places.interrupt, &mut |record| {
+            if failures.note(place, &record) {
+                return !args.json || lines.json(&list::record(&place.shown(&record.path), &record));
+            }
+            let Found::Object { status, sum: Some(sum) } = &record.found else { return true };
+            if status.kind != FileKind::File {
+                return true;
+            }
+            let path = join(prefix, &record.path);
+            match manifest_digest {
+                _ if args.json => lines.json(&list::record(&Escaped(&path).to_string(), &record)),
+                Some(_) => lines.bytes(manifest::line(sum, status.size_bytes, &path).as_bytes()),
+                // A terminal must not be controlled by a name; who reads with a program gets the bytes.
+                None if lines.is_terminal() => lines.text(&format!("{sum}  {}", Escaped(&path))),
+                None => lines.bytes(&sum_list::line(sum, &path, args.zero)),
+            }
+        })?;
+        lines.flush();
+        answer.finished()?;
+    }
+    failures.conclude(Exit::Done, "read and are not listed")
+}
+
+/// What paths of a location begin with: its name, unless its contents were named.
+fn prefix(place: &Place) -> &[u8] {
+    match place.path.ends_with(b"/") || place.path.ends_with(b"/.") {
+        true => b"",
+        false => place.name().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Lines of listings: text for people, NUL-terminated names or JSON objects for programs.
+//!
+//! Long listings are written in blocks; where a person looks on, line by line. A reader that goes away ends the listing.
+
+use model::files::{FileKind, FileStatus, Found, Record, Tally};
+use model::name::Escaped;
+use serde_json::{Map, Value, json};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+const VERSION: u32 = 1;
+
+pub struct Lines {
+    out: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+    is_open: bool,
+}
+
+impl Lines {
+    pub fn new() -> Lines {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Lines { out: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal, is_open: true }
+    }
+
+    /// Control characters must not reach it as they are.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// False when nobody reads any more.
+    pub fn text(&mut self, line: &str) -> bool {
+        self.bytes(line.as_bytes()) && self.bytes(b"\n")
+    }
+
+    pub fn json(&mut self, line: &Value) -> bool {
+        self.text(&line.to_string())
+    }
+
+    /// Bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> bool {
+        self.is_open = self.is_open && self.out.write_all(bytes).is_ok();
+        if self.is_terminal {
+            self.flush();
+        }
+        self.is_open
+    }
+
+    pub fn flush(&mut self) {
+        self.is_open = self.is_open && self.out.flush().is_ok();
+    }
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines::new()
+    }
+}
+
+/// An object, or what failed on it, with every field that is known.
+pub fn record(path: &str, record: &Record) -> Value {
+    let mut fields = Map::new();
+    fields.insert("v".into(), json!(VERSION));
+    fields.insert("path".into(), json!(path));
+    match &record.found {
+        Found::Failed { kind, text } => {
+            fields.insert("failed".into(), json!(kind.name()));
+            fields.insert("message".into(), json!(Escaped(text.as_bytes()).to_string()));
+        }
+        Found::Usage(tally) => {
+            fields.extend(usage(tally));
+        }
+        Found::Object { status, sum } => {
+            fields.extend(object(status));
+            if let Some(sum) = sum {
+                fields.insert(sum.algorithm.name().into(), json!(sum.to_string()));
+            }
+        }
+    }
+    Value::Object(fields)
+}
+
+fn object(status: &FileStatus) -> Map<String, Value> {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    put("kind", json!(status.kind.name()));
+    put("size", json!(status.size_bytes));
+    put("allocated", json!(status.allocated_bytes));
+    put("mode", json!(format!("{:04o}", status.mode)));
+    put("owner", json!(status.owner));
+    put("group", json!(status.group));
+    put("links", json!(status.links));
+    put("inode", json!(status.inode));
+    put("device", json!(status.device));
+    put("modified", json!(status.modified.rfc3339()));
+    put("modified_nanoseconds", json!(status.modified.nanoseconds));
+    put("changed", json!(status.changed.rfc3339()));
+    put("changed_nanoseconds", json!(status.changed.nanoseconds));
+    if let FileKind::Symlink(target) = &status.kind {
+        put("target", json!(Escaped(target).to_string()));
+    }
+    fields
+}
+
+fn usage(tally: &Tally) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("bytes".into(), json!(tally.bytes));
+    fields.insert("allocated".into(), json!(tally.allocated_bytes));
+    fields.insert("files".into(), json!(tally.files));
+    fields.insert("directories".into(), json!(tally.directories));
+    fields.insert("failures".into(), json!(tally.failed));
+    fields
+}
+
+/// What a command did, as its last line.
+pub fn done(fields: Value) -> Value {
+    let mut line = Map::new();
+    line.insert("v".into(), json!(VERSION));
+    line.insert("event".into(), json!("done"));
+    if let Value::Object(fields) = fields {
+        line.extend(fields);
+    }
+    Value::Object(line)
+}
+
+/// `-rw-r--r--`, with the letters of ls for the bits beyond permissions.
+pub fn mode(status: &FileStatus) -> String {
+    let mut text = String::from(status.kind.letter());
+    for (shift, special, letters) in [(6, 0o4000, "sS"), (3, 0o2000, "sS"), (0, 0o1000, "tT")] {
+        let bits = status.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        let may_execute = bits & 1 != 0;
+        text.push(match (status.mode & special != 0, may_execute) {
+            (true, true) => letters.chars().next().unwrap_or('s'),
+            (true, false) => letters.chars().last().unwrap_or('S'),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// What a name is followed by in a long listing.
+pub fn arrow(status: &FileStatus) -> String {
+    match &status.kind {
+        FileKind::Symlink(target) => format!(" -> {}", Escaped(target)),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Timestamp;
+
+    #[test]
+    fn modes_have_the_letters_of_ls() {
+        let shown = |kind, bits| {
+            let zero = Timestamp::default();
+            mode(&FileStatus {
+                kind,
+                mode: bits,
+                size_bytes: 0,
+                allocated_bytes: 0,
+                owner: 0,
+                group: 0,
+                links: 1,
+                inode: 1,
+                device: 1,
+                modified: zero,
+                changed: zero,
+            })
+        };
+        assert_eq!(shown(FileKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(shown(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(shown(FileKind::File, 0o6650), "-rwSr-s---");
+        assert_eq!(shown(FileKind::Symlink(Box::default()), 0o777), "lrwxrwxrwx");
+    }
+}

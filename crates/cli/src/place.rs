@@ -1,0 +1,322 @@
+//! Locations that are looked at or changed, rather than copied: on this host or at an endpoint, by the same questions.
+//!
+//! `Places::open` is the one way from what the user named to a `Place`; an endpoint named several times is connected to
+//! once. What fails on single paths is told here as it comes, and summed up at the end.
+
+use crate::exit::{self, Error, Result, error, usage};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::transfer;
+use daemon::ConnectOptions;
+use model::files::{Found, Question, Record, Tally};
+use model::name::Escaped;
+use model::{Exit, FailureKind, Location};
+use mover::CloseCode;
+use mover::files::{Here, answer};
+use mover::session::{AskError, Client, Tuning};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, Mutex};
+
+/// Paths in one question, well below what the protocol allows.
+pub const PATHS_AT_ONCE: usize = 256;
+/// PATH_MAX, and what the protocol allows.
+const PATH_BYTES_MAX: usize = 4096;
+/// Their bytes.
+const PATH_BYTES_AT_ONCE: usize = 128 << 10;
+
+/// The storages that one command speaks to.
+pub struct Places {
+    known: Mutex<HashMap<String, Arc<There>>>,
+    pub interrupt: Interrupt,
+}
+
+/// A location, opened.
+#[derive(Clone)]
+pub struct Place {
+    pub side: Side,
+    /// As the side knows it.
+    pub path: Vec<u8>,
+    /// What stands before a path of this side when it is shown: `NAME:`, or nothing.
+    prefix: String,
+}
+
+#[derive(Clone)]
+pub enum Side {
+    Here,
+    There(Arc<There>),
+}
+
+/// A session with an endpoint; it is closed in order with the last place that needs it.
+pub struct There {
+    name: String,
+    client: Option<Client>,
+}
+
+/// What came of a question.
+pub struct Answer {
+    pub tally: Tally,
+    /// The user stopped it.
+    stopped: Option<Error>,
+}
+
+impl Answer {
+    /// # Errors
+    /// When it was stopped.
+    pub fn finished(self) -> Result<Tally> {
+        self.stopped.map_or(Ok(self.tally), Err)
+    }
+}
+
+impl Places {
+    pub fn new() -> Result<Places> {
+        Ok(Places { known: Mutex::default(), interrupt: Interrupt::watch()? })
+    }
+
+    /// Opens what the user named.
+    pub fn open(&self, text: &OsStr) -> Result<Place> {
+        let location = crate::args::location(text)?;
+        self.place(&location)
+    }
+
+    pub fn open_all(&self, texts: &[OsString]) -> Result<Vec<Place>> {
+        texts.iter().map(|text| self.open(text)).collect()
+    }
+
+    pub fn place(&self, location: &Location) -> Result<Place> {
+        if location.is_synthetic() || *location == Location::Pipe {
+            return Err(usage(format!("{location} has no files"), "name a path, or NAME:PATH at an endpoint"));
+        }
+        let path = location.path().to_vec();
+        if path.len() > PATH_BYTES_MAX {
+            return Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"));
+        }
+        if !location.is_remote() {
+            return Ok(Place { side: Side::Here, path, prefix: String::new() });
+        }
+        let shown = location.to_string();
+        let prefix = shown[..shown.len() - Escaped(&path).to_string().len()].to_owned();
+        let side = Side::There(self.there(location, &prefix)?);
+        Ok(Place { side, path, prefix })
+    }
+
+    /// The session with the endpoint of a location.
+    fn there(&self, location: &Location, key: &str) -> Result<Arc<There>> {
+        let mut known = self.known.lock().unwrap();
+        if let Some(there) = known.get(key) {
+            return Ok(there.clone());
+        }
+        let paths = daemon::Paths::from_env();
+        let endpoint = transfer::endpoint(location, paths.as_ref())?;
+        // No data streams: questions travel on the control stream.
+        let options = ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() };
+        let client = daemon::connect(&endpoint, &paths?.identity()?, &options)?;
+        let there = Arc::new(There { name: endpoint.name, client: Some(client) });
+        known.insert(key.to_owned(), there.clone());
+        Ok(there)
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            client.close();
+        }
+    }
+}
+
+impl Side {
+    /// Asks, and hands over what is answered; `each` returns false when it has enough.
+    pub fn ask(
+        &self,
+        question: &Question,
+        interrupt: &Interrupt,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Answer> {
+        let stopped = || error(interrupt.exit(), "stopped", "what was done until then stays done");
+        let is_interrupted = || interrupt.is_set();
+        match self {
+            Side::Here => {
+                let answered = answer(question, &Here, &is_interrupted, each);
+                let tally = answered.map_err(|refusal| Error::from_refusal("this host", &refusal))?;
+                Ok(Answer { tally, stopped: interrupt.is_set().then(stopped) })
+            }
+            Side::There(there) => {
+                let client = there.client.as_ref().expect("there until it is dropped");
+                match client.ask(question, &is_interrupted, each) {
+                    Ok(tally) => Ok(Answer { tally, stopped: None }),
+                    Err(AskError::Interrupted(tally)) => Ok(Answer { tally, stopped: Some(stopped()) }),
+                    Err(e) => Err(unanswered(&there.name, &e)),
+                }
+            }
+        }
+    }
+
+    pub fn is(&self, other: &Side) -> bool {
+        match (self, other) {
+            (Side::Here, Side::Here) => true,
+            (Side::There(one), Side::There(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+fn unanswered(name: &str, e: &AskError) -> Error {
+    match e {
+        AskError::Connect(e) => Error::from_connect(name, e),
+        AskError::Refused(refusal) if refusal.code == CloseCode::Version => error(
+            Exit::Version,
+            format!("{name}: {refusal}"),
+            "bring the other side up to date: install this version there",
+        ),
+        AskError::Refused(refusal) => Error::from_refusal(name, refusal),
+        AskError::Lost(_) | AskError::Interrupted(_) => {
+            error(Exit::Temporary, format!("{name}: {}", exit::plain(e)), "give the same command again")
+        }
+    }
+}
+
+impl Place {
+    /// Asks about this place alone.
+    pub fn ask(
+        &self,
+        question: &Question,
+        interrupt: &Interrupt,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Answer> {
+        self.side.ask(question, interrupt, each)
+    }
+
+    pub fn paths(&self) -> Vec<Vec<u8>> {
+        vec![self.path.clone()]
+    }
+
+    /// A path below this one, as the side knows it.
+    pub fn below(&self, path: &[u8]) -> Vec<u8> {
+        join(&self.path, path)
+    }
+
+    /// The same as a location, safe for a terminal.
+    pub fn shown(&self, path: &[u8]) -> String {
+        let whole = self.below(path);
+        let shown: &[u8] = if whole.is_empty() && self.prefix.is_empty() { b"." } else { &whole };
+        format!("{}{}", self.prefix, Escaped(shown))
+    }
+
+    /// What a path of this side is called as a location, in bytes.
+    pub fn location(&self, path: &[u8]) -> Vec<u8> {
+        [self.prefix.as_bytes(), &self.below(path)].concat()
+    }
+
+    /// This place with another path of the same side.
+    pub fn at(&self, path: Vec<u8>) -> Place {
+        Place { path, ..self.clone() }
+    }
+
+    /// The last name of the path, if it has one.
+    pub fn name(&self) -> Option<&[u8]> {
+        let path = without_slashes(&self.path);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        (!matches!(name, b"" | b"." | b"..")).then_some(name)
+    }
+}
+
+/// A path without the slashes behind it; `/` stays.
+pub fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(path.len().min(1), |at| at + 1);
+    &path[..end]
+}
+
+pub fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if base.is_empty() || path.is_empty() || base.ends_with(b"/") { b"" } else { b"/" };
+    [base, separator, path].concat()
+}
+
+/// Cuts a list of paths into what fits one question.
+pub fn in_questions<T>(items: Vec<T>, bytes: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut questions: Vec<Vec<T>> = Vec::new();
+    let mut room_bytes = 0;
+    for item in items {
+        let needed = bytes(&item);
+        match questions.last_mut() {
+            Some(last) if last.len() < PATHS_AT_ONCE && room_bytes >= needed => last.push(item),
+            _ => {
+                room_bytes = PATH_BYTES_AT_ONCE;
+                questions.push(vec![item]);
+            }
+        }
+        room_bytes = room_bytes.saturating_sub(needed);
+    }
+    questions
+}
+
+/// What failed singly; each was told when it was met.
+#[derive(Default)]
+pub struct Failures {
+    pub count: u64,
+    kinds: BTreeSet<FailureKind>,
+    is_named_path: bool,
+}
+
+impl Failures {
+    /// Tells of a record if it is a failure; true then.
+    pub fn note(&mut self, place: &Place, record: &Record) -> bool {
+        let Found::Failed { kind, text } = &record.found else { return false };
+        let text = Escaped(text.as_bytes()).to_string();
+        output::note(&format!("failed: {}: {}", place.shown(&record.path), exit::plain(&text)));
+        self.add(*kind, record.path.is_empty());
+        true
+    }
+
+    pub fn add(&mut self, kind: FailureKind, is_named_path: bool) {
+        self.count += 1;
+        self.kinds.insert(kind);
+        self.is_named_path |= is_named_path;
+    }
+
+    /// The end of a command: what it would be without failures, or one error for all of them.
+    pub fn conclude(&self, exit: Exit, what: &str) -> Result<Exit> {
+        if self.count == 0 {
+            return Ok(exit);
+        }
+        let only = |kind| self.kinds.iter().all(|found| *found == kind);
+        let (exit, hint) = match () {
+            () if only(FailureKind::NotFound) && self.is_named_path => (Exit::SourceFileNotFound, "check the path"),
+            () if only(FailureKind::NoSpace) => (Exit::NoSpace, "make room there first"),
+            () if only(FailureKind::NameRefused) => (Exit::Usage, "name something that is below it"),
+            () => (Exit::Partial, "put right what is listed above and give the command again"),
+        };
+        let paths = output::counted(self.count, "path", "paths");
+        Err(error(exit, format!("{paths} could not be {what}"), hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str) -> Place {
+        Place { side: Side::Here, path: path.into(), prefix: "lab:".into() }
+    }
+
+    #[test]
+    fn paths_are_joined_and_named_as_the_user_would() {
+        assert_eq!(place("a").shown(b"b"), "lab:a/b");
+        assert_eq!(place("a/").shown(b"b\x1b"), "lab:a/b\\x1b");
+        assert_eq!(place("").shown(b""), "lab:");
+        assert_eq!(place("a/").shown(b""), "lab:a/");
+        assert_eq!(place("x/a//").name(), Some(&b"a"[..]));
+        for path in ["", "/", ".", "..", "a/..", "a/."] {
+            assert_eq!(place(path).name(), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn long_lists_are_cut_into_questions() {
+        let sizes = |items: Vec<usize>| in_questions(items, |n| *n).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(vec![1; 600]), [256, 256, 88]);
+        assert_eq!(sizes(vec![PATH_BYTES_AT_ONCE / 2; 5]), [2, 2, 1]);
+        assert_eq!(sizes(vec![PATH_BYTES_AT_ONCE * 2; 2]), [1, 1]);
+        assert!(sizes(vec![]).is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! One configuration file as settings: TOML, checked against the commands and flags there are.
+//!
+//! What stands above all tables holds for every command that has the flag; `[cp]` for one command, `[endpoint.add]` for
+//! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`.
+//! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
+
+use super::known;
+use super::{Layer, Origin, Place, Setting};
+use crate::exit::{Error, Result, usage};
+use crate::output::shown;
+use clap::Command;
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The table that holds the profiles.
+const PROFILES: &str = "profiles";
+
+/// What one file says.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Parsed {
+    pub settings: Vec<Setting>,
+    pub profiles: BTreeMap<String, Vec<Setting>>,
+}
+
+/// Reads a file's text.
+pub fn parse(text: &str, place: &Place, program: &Command) -> Result<Parsed> {
+    let reader = Reader { text, place, program };
+    let table = DeTable::parse(text).map_err(|e| {
+        let at = e.span().map_or(0, |span| span.start);
+        reader.wrong(at, e.message(), "the file is TOML: `key = value` lines, with texts in quotes")
+    })?;
+    let mut parsed = Parsed::default();
+    for (key, value) in in_order(table.get_ref()) {
+        match value.get_ref() {
+            DeValue::Table(profiles) if key.get_ref() == PROFILES => reader.profiles(profiles, &mut parsed)?,
+            _ => reader.entry(&place.layer, &mut Vec::new(), key, value, &mut parsed.settings)?,
+        }
+    }
+    Ok(parsed)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    place: &'a Place,
+    program: &'a Command,
+}
+
+type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+
+impl Reader<'_> {
+    fn profiles(&self, profiles: &DeTable<'_>, parsed: &mut Parsed) -> Result<()> {
+        for (name, value) in in_order(profiles) {
+            let DeValue::Table(table) = value.get_ref() else {
+                let hint = "a profile is a table: [profiles.NAME]";
+                return Err(self.wrong(name.span().start, &format!("{} is not a table", name.get_ref()), hint));
+            };
+            let name_text = name.get_ref().to_string();
+            if audit::profile::names().contains(&name_text.as_str()) {
+                let hint = "it is the name of a set of host settings of `thalweg doctor`: choose another";
+                return Err(self.wrong(name.span().start, &format!("profile {name_text} is taken"), hint));
+            }
+            let mut settings = Vec::new();
+            for (key, value) in in_order(table) {
+                self.entry(&Layer::Profile(name_text.clone()), &mut Vec::new(), key, value, &mut settings)?;
+            }
+            parsed.profiles.insert(name_text, settings);
+        }
+        Ok(())
+    }
+
+    /// One key: a flag's value, or a table for a command. Nesting ends where the commands do.
+    fn entry(
+        &self,
+        layer: &Layer,
+        command: &mut Vec<String>,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+        settings: &mut Vec<Setting>,
+    ) -> Result<()> {
+        let (name, at) = (key.get_ref().to_string(), key.span().start);
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let here = known::command_at(self.program, &words).expect("only known commands are entered");
+        if let DeValue::Table(table) = value.get_ref() {
+            if !known::subcommands(here).contains(&name) {
+                return Err(self.unknown_table(here, &name, at, command.is_empty()));
+            }
+            command.push(name);
+            for (key, value) in in_order(table) {
+                self.entry(layer, command, key, value, settings)?;
+            }
+            command.pop();
+            return Ok(());
+        }
+        let flags = known::flags_below(here);
+        if !flags.contains(&name) {
+            let of = if command.is_empty() { String::new() } else { format!(" of {}", command.join(" ")) };
+            let hint = match known::nearest(&name, flags.iter().map(String::as_str)) {
+                _ if known::subcommands(here).contains(&name) => format!("a command's settings are a table: [{name}]"),
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("settings have the names of flags: `thalweg{}--help` lists them", spaced(command)),
+            };
+            return Err(self.wrong(at, &format!("unknown setting {}{of}", shown(&name)), &hint));
+        }
+        let values = self.values(&name, value)?;
+        let origin = Origin { layer: layer.clone(), file: self.place.file.clone(), line: self.line(at) };
+        settings.push(Setting { command: command.clone(), flag: name, values, origin });
+        Ok(())
+    }
+
+    fn values(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>> {
+        let at = value.span().start;
+        let one = |value: &DeValue<'_>| match value {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().replace('_', "")),
+            DeValue::Float(number) => Some(number.as_str().replace('_', "")),
+            DeValue::Boolean(is_set) => Some(is_set.to_string()),
+            _ => None,
+        };
+        let values: Option<Vec<String>> = match value.get_ref() {
+            DeValue::Array(values) => values.iter().map(|value| one(value.get_ref())).collect(),
+            single => one(single).map(|text| vec![text]),
+        };
+        let hint = "a value is a text in quotes, a decimal number, true or false, or a list of these";
+        let values = values.ok_or_else(|| self.wrong(at, &format!("{name}: no value of a setting"), hint))?;
+        if values.is_empty() {
+            return Err(self.wrong(at, &format!("{name}: the list is empty"), "leave the line away"));
+        }
+        Ok(values)
+    }
+
+    fn unknown_table(&self, here: &Command, name: &str, at: usize, is_outermost: bool) -> Error {
+        let mut tables = known::subcommands(here);
+        tables.extend(is_outermost.then(|| PROFILES.to_owned()));
+        let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean [{near}]?"),
+            None => "tables have the names of commands, or are [profiles.NAME]".to_owned(),
+        };
+        self.wrong(at, &format!("unknown table {}", shown(name)), &hint)
+    }
+
+    fn wrong(&self, at: usize, what: &str, hint: &str) -> Error {
+        usage(format!("{}:{}: {what}", shown(&self.place.file), self.line(at)), hint)
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+/// The entries as they stand in the file: the first mistake is told first.
+fn in_order<'a, 'b>(table: &'a DeTable<'b>) -> Vec<(&'a Key<'b>, &'a Spanned<DeValue<'b>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// The command's words with a space on either side.
+fn spaced(command: &[String]) -> String {
+    command.iter().fold(" ".to_owned(), |text, word| text + word + " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::path::PathBuf;
+
+    fn read(text: &str) -> Result<Parsed> {
+        let place = Place { layer: Layer::User, file: PathBuf::from("c.toml") };
+        parse(text, &place, &crate::args::Cli::command())
+    }
+
+    fn refusal(text: &str) -> (String, String) {
+        let error = read(text).unwrap_err();
+        (error.message, error.hint.unwrap())
+    }
+
+    #[test]
+    fn flags_tables_and_profiles_are_read_with_their_lines() {
+        let text = "retries = 1_0\n[endpoint.add]\nreplace = true\n[profiles.far]\nstreams = 8\n[profiles.far.cp]\ncc = 'bbr'\n";
+        let parsed = read(text).unwrap();
+        let first = &parsed.settings[0];
+        assert_eq!(
+            (first.flag.as_str(), first.values.as_slice(), first.origin.line),
+            ("retries", &["10".into()][..], 1)
+        );
+        assert_eq!(parsed.settings[1].command, ["endpoint", "add"]);
+        let far = &parsed.profiles["far"];
+        assert_eq!((far.len(), far[1].command.as_slice(), far[1].origin.line), (2, &["cp".into()][..], 7));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_line_and_what_was_meant() {
+        for (text, message, hint) in [
+            ("a\n= 1", "c.toml:1:", "the file is TOML"),
+            ("retires = 1", "c.toml:1: unknown setting retires", "did you mean retries?"),
+            ("\nchunk_size = '1MiB'", "c.toml:2: unknown setting chunk_size", "did you mean chunk-size?"),
+            ("[cp]\nlisten = 'a'", "c.toml:2: unknown setting listen of cp", "settings have the names of flags"),
+            ("[pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),
+            ("cp = 1", "c.toml:1: unknown setting cp", "a command's settings are a table: [cp]"),
+            ("help = true", "c.toml:1: unknown setting help", "settings have the names of flags"),
+            ("retries = 2020-01-01", "c.toml:1: retries: no value of a setting", "a value is a text"),
+            ("retries = []", "c.toml:1: retries: the list is empty", "leave the line away"),
+            ("[profiles]\nx = 1", "c.toml:2: x is not a table", "a profile is a table"),
+            ("[profiles.zettar]\nretries = 1", "c.toml:1: profile zettar is taken", "choose another"),
+            ("[profiles.a.pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),
+        ] {
+            let (said, advice) = refusal(text);
+            assert!(said.starts_with(message), "{text}: {said}");
+            assert!(advice.contains(hint), "{text}: {advice}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Settings that the user keeps in files, as defaults of the flags of the same names.
+//!
+//! `file` reads one file, `known` is what may stand in it: the flags of the commands, read off the command line's own
+//! definition, so that a flag needs no second entry here. A setting becomes the flag's default before the command line is
+//! read; flag and variable win over it by themselves.
+//! Invariants: of two settings the one from the nearer place wins (profile, user's file, system's file), and at one place
+//! the one for the narrower command; a file with an unknown key or a wrong value changes nothing and ends the program.
+
+pub mod file;
+pub mod known;
+
+use crate::exit::{Error, Result, of_file, usage};
+use crate::output::shown;
+use clap::Command;
+use file::Parsed;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file of the whole system; a package may name another one when it is built into something larger.
+const SYSTEM_FILE: &str = "/etc/thalweg/config.toml";
+const SYSTEM_VARIABLE: &str = "THALWEG_SYSTEM_CONFIG";
+
+/// A longer file is a mistake, such as a device or a log.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a setting comes from, the least telling first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Layer {
+    System,
+    User,
+    /// A file that was named instead of both.
+    Named,
+    Profile(String),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    pub layer: Layer,
+    pub file: PathBuf,
+    pub line: usize,
+}
+
+/// A value, or several, for one flag of a command and of those below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Empty for every command that has the flag.
+    pub command: Vec<String>,
+    pub flag: String,
+    pub values: Vec<String>,
+    pub origin: Origin,
+}
+
+/// A file that is looked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub layer: Layer,
+    pub file: PathBuf,
+}
+
+/// What was asked for on the command line or by variable, before anything else is read.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Choice {
+    pub config: Option<PathBuf>,
+    pub profile: Option<String>,
+}
+
+/// All settings that hold, the strongest first.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Settings {
+    all: Vec<Setting>,
+}
+
+impl Layer {
+    pub fn word(&self) -> String {
+        match self {
+            Layer::System => "system file".into(),
+            Layer::User => "user file".into(),
+            Layer::Named => "named file".into(),
+            Layer::Profile(name) => format!("profile {name}"),
+        }
+    }
+}
+
+impl Origin {
+    /// `profile fast, /home/a/.config/thalweg/config.toml:12`.
+    pub fn text(&self) -> String {
+        format!("{}, {}:{}", self.layer.word(), shown(&self.file), self.line)
+    }
+}
+
+/// The files that are looked for, the strongest first: the one that was named, or the user's and the system's.
+pub fn places(choice: &Choice) -> Vec<Place> {
+    if let Some(file) = &choice.config {
+        return vec![Place { layer: Layer::Named, file: file.clone() }];
+    }
+    // Without a home there is no file of the user's; commands that need one say so themselves.
+    let user = daemon::Paths::from_env().ok().map(|paths| paths.config.join("config.toml"));
+    let system = std::env::var_os(SYSTEM_VARIABLE).filter(|name| !name.is_empty());
+    let system = PathBuf::from(system.unwrap_or_else(|| OsString::from(SYSTEM_FILE)));
+    let user = user.map(|file| Place { layer: Layer::User, file });
+    user.into_iter().chain([Place { layer: Layer::System, file: system }]).collect()
+}
+
+impl Settings {
+    /// Reads what holds for `choice`. `takes_profile` says that the command itself knows the profile's name.
+    pub fn read(choice: &Choice, program: &Command, takes_profile: bool) -> Result<Settings> {
+        let mut parsed = Vec::new();
+        for place in places(choice) {
+            let text = match read_text(&place.file) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && place.layer != Layer::Named => continue,
+                text => text.map_err(|e| of_file("read configuration", &place.file, &e))?,
+            };
+            parsed.push(file::parse(&text, &place, program)?);
+        }
+        Settings::combine(parsed, choice.profile.as_deref(), takes_profile)
+    }
+
+    /// Puts the files together, the strongest given first.
+    fn combine(files: Vec<Parsed>, profile: Option<&str>, takes_profile: bool) -> Result<Settings> {
+        let mut all = Vec::new();
+        if let Some(name) = profile {
+            let found: Vec<_> = files.iter().filter_map(|file| file.profiles.get(name)).collect();
+            if found.is_empty() && !takes_profile {
+                return Err(unknown_profile(name, &files));
+            }
+            found.into_iter().for_each(|settings| all.extend(narrow_first(settings)));
+        }
+        files.iter().for_each(|file| all.extend(narrow_first(&file.settings)));
+        Ok(Settings { all })
+    }
+
+    /// The setting that holds for a flag of a command, given by its words.
+    pub fn find(&self, command: &[&str], flag: &str) -> Option<&Setting> {
+        let covers = |setting: &Setting| {
+            setting.flag == flag
+                && setting.command.len() <= command.len()
+                && setting.command.iter().zip(command).all(|(mine, its)| mine == its)
+        };
+        self.all.iter().find(|setting| covers(setting))
+    }
+
+    /// Makes the settings for one command the defaults of its flags.
+    pub fn apply(&self, program: Command, command: &[&str]) -> Result<Command> {
+        let mut chosen = Vec::new();
+        if let Some(leaf) = known::command_at(&program, command) {
+            for (id, flag) in known::flags(leaf) {
+                if let Some(setting) = self.find(command, &flag) {
+                    known::check(leaf, setting)?;
+                    chosen.push((id, setting.values.clone()));
+                }
+            }
+        }
+        Ok(known::with_defaults(program, command, &chosen))
+    }
+}
+
+/// `[cp]` before what stands above all tables; the order of the file otherwise.
+fn narrow_first(settings: &[Setting]) -> Vec<Setting> {
+    let mut sorted = settings.to_vec();
+    sorted.sort_by_key(|setting| std::cmp::Reverse(setting.command.len()));
+    sorted
+}
+
+fn unknown_profile(name: &str, files: &[Parsed]) -> Error {
+    let names: Vec<&str> = files.iter().flat_map(|file| file.profiles.keys().map(String::as_str)).collect();
+    let sets = audit::profile::names();
+    let hint = match known::nearest(name, names.iter().chain(&sets).copied()) {
+        Some(_) if sets.contains(&name) => {
+            "it is a set of host settings that `thalweg doctor --profile` checks against".to_owned()
+        }
+        Some(near) => format!("did you mean {near}?"),
+        None if names.is_empty() => "a profile is a table [profiles.NAME] in the configuration file".to_owned(),
+        None => format!("there are: {}", names.join(", ")),
+    };
+    usage(format!("no profile {} is configured", shown(name)), hint)
+}
+
+fn read_text(file: &Path) -> io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let mut opened = std::fs::File::open(file)?.take(FILE_BYTES_MAX + 1);
+    opened.read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn place(layer: Layer) -> Place {
+        Place { layer, file: PathBuf::from("/x/config.toml") }
+    }
+
+    fn settings(files: &[(Layer, &str)], profile: Option<&str>) -> Result<Settings> {
+        let program = crate::args::Cli::command();
+        let parsed = files.iter().map(|(layer, text)| file::parse(text, &place(layer.clone()), &program));
+        Settings::combine(parsed.collect::<Result<_>>()?, profile, false)
+    }
+
+    #[test]
+    fn the_nearer_place_wins_and_at_one_place_the_narrower_command() {
+        let user = "retries = 1\nmemory = '8MiB'\n[cp]\nretries = 2\n[profiles.fast]\nmemory = '64MiB'\n";
+        let system = "retries = 3\nfsync = 'never'\n[cp]\nfsync = 'file'\nmemory = '16MiB'\n";
+        let files = [(Layer::User, user), (Layer::System, system)];
+        let value = |settings: &Settings, flag| settings.find(&["cp"], flag).map(|s| s.values.join(","));
+        let plain = settings(&files, None).unwrap();
+        assert_eq!(value(&plain, "retries").as_deref(), Some("2"));
+        assert_eq!(value(&plain, "memory").as_deref(), Some("8MiB"));
+        assert_eq!(value(&plain, "fsync").as_deref(), Some("file"));
+        assert_eq!(value(&plain, "streams"), None);
+        let fast = settings(&files, Some("fast")).unwrap();
+        assert_eq!(value(&fast, "memory").as_deref(), Some("64MiB"));
+        assert_eq!(fast.find(&["cp"], "memory").unwrap().origin.layer, Layer::Profile("fast".into()));
+    }
+
+    #[test]
+    fn a_setting_is_a_default_and_what_is_typed_wins() {
+        let found = settings(&[(Layer::User, "[cp]\nretries = 7\nquiet = true\nverbose = 2\n")], None).unwrap();
+        let program = || found.apply(crate::args::Cli::command(), &["cp"]).unwrap();
+        let read = |words: &[&str]| {
+            let matches = program().try_get_matches_from(words).unwrap();
+            let cp = matches.subcommand().unwrap().1;
+            (*cp.get_one::<u32>("retries").unwrap(), cp.get_flag("quiet"), cp.get_count("verbose"))
+        };
+        assert_eq!(read(&["thalweg", "cp", "a", "b"]), (7, true, 2));
+        assert_eq!(read(&["thalweg", "cp", "--retries", "1", "a", "b"]), (1, true, 2));
+    }
+
+    #[test]
+    fn a_flag_that_must_be_given_may_come_from_a_file() {
+        let found = settings(&[(Layer::System, "[serve]\nroot = '/data'\nadvertise = ['a', 'b:1']\n")], None).unwrap();
+        let matches =
+            found.apply(crate::args::Cli::command(), &["serve"]).unwrap().try_get_matches_from(["t", "serve"]);
+        let matches = matches.unwrap();
+        let serve = matches.subcommand().unwrap().1;
+        assert_eq!(serve.get_one::<PathBuf>("root").unwrap(), Path::new("/data"));
+        assert_eq!(serve.get_many::<String>("advertise").unwrap().collect::<Vec<_>>(), ["a", "b:1"]);
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_line() {
+        let found = settings(&[(Layer::User, "# first\n[cp]\nstreams = 'many'\n")], None).unwrap();
+        let error = found.apply(crate::args::Cli::command(), &["cp"]).unwrap_err();
+        assert!(error.message.starts_with("/x/config.toml:3: streams: invalid value 'many'"), "{}", error.message);
+        assert!(found.apply(crate::args::Cli::command(), &["serve"]).is_ok(), "it is no setting of serve");
+    }
+
+    #[test]
+    fn an_unknown_profile_is_an_error_that_names_the_nearest() {
+        let file = [(Layer::User, "[profiles.bulk]\nretries = 1\n")];
+        let error = settings(&file, Some("blk")).unwrap_err();
+        assert_eq!(error.hint.as_deref(), Some("did you mean bulk?"));
+        let error = settings(&file, Some("zettar")).unwrap_err();
+        assert!(error.hint.unwrap().contains("thalweg doctor"));
+    }
+}

@@ -1,0 +1,225 @@
+//! A copy from one far host to another, both reached over ssh: the one sends to the other, and this one gives the word.
+//!
+//! The sending host does what `cp` does here, with the same flags, and says what there is to say; its lines pass through.
+//! Not here: the way between the two (`daemon::ssh`).
+
+use super::far::{Far, far_path, tell};
+use super::route::{Route, book};
+use super::{Ended, Request, Way, run_on, stopped};
+use crate::args;
+use crate::exit::{Error, Result, error, usage};
+use crate::interrupt::Interrupt;
+use crate::output::json::Events;
+use crate::output::{self, shown};
+use daemon::ssh::{Access, Between, CopyRequest, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between};
+use daemon::{Endpoint, Paths, job_id};
+use model::{Exit, JobId, Location};
+use net::Identity;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Flags that name files of this host, or mean nothing on another.
+const REFUSED: [&str; 2] = ["manifest", "report"];
+const LEFT_OUT: [&str; 1] = ["progress"];
+
+/// Two far hosts.
+pub struct TwoHosts {
+    from: Target,
+    to: Target,
+    sources: Vec<Vec<u8>>,
+    path: Vec<u8>,
+}
+
+impl TwoHosts {
+    /// The two hosts of a request, if it is one between hosts that no endpoint has the name of.
+    pub fn of(request: &Request) -> Result<Option<TwoHosts>> {
+        let Request { sources, destination, .. } = request;
+        let are_all_remote = sources.iter().all(Location::is_remote) && destination.is_remote();
+        if !are_all_remote || sources.iter().chain([destination]).any(Location::is_synthetic) {
+            return Ok(None);
+        }
+        let paths = Paths::from_env();
+        let book = book(paths.as_ref())?;
+        // An endpoint is asked for by neither: its clients are those that hold its tickets.
+        let is_host = |location: &Location| matches!(location, Location::Named { name, .. } if !book.has(name));
+        if !is_host(&sources[0]) || !is_host(destination) {
+            return Ok(None);
+        }
+        let (Far::Ssh(from), Far::Ssh(to)) =
+            (Far::find(&sources[0], &book, &request.ssh)?, Far::find(destination, &book, &request.ssh)?)
+        else {
+            return Ok(None);
+        };
+        let name = |location: &Location| match location {
+            Location::Named { name, .. } => name.clone(),
+            _ => String::new(),
+        };
+        if sources.iter().any(|source| name(source) != from.target.name) {
+            return Err(usage("the sources are at several hosts", "give a command for each host"));
+        }
+        Ok(Some(TwoHosts {
+            from: from.target,
+            to: to.target,
+            sources: sources.iter().map(|source| far_path(source.path())).collect(),
+            path: far_path(destination.path()),
+        }))
+    }
+
+    /// Runs the copy to its end.
+    pub fn run(self, request: &Request, shows_progress: bool) -> Result<Exit> {
+        let interrupt = Interrupt::watch()?;
+        let identity = Paths::from_env()?.identity()?;
+        let left_out = [&args::ssh::NAMES[..], &LEFT_OUT].concat();
+        let mut flags = args::given_flags(&left_out)?;
+        for flag in REFUSED {
+            if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
+                return Err(usage(
+                    format!("--{flag} names a file of this host, and the copy runs on {}", self.from.name),
+                    "leave it away, or copy to this host first",
+                ));
+            }
+        }
+        flags.push(format!("--progress={}", if shows_progress { "plain" } else { "none" }));
+        let texts: Vec<_> = request.sources.iter().map(|source| source.to_string().into_bytes()).collect();
+        let job = job_id(identity.pin(), &texts, request.destination.to_string(), &request.options);
+        let copy = CopyRequest {
+            sources: self.sources.into_iter().map(PathBytes).collect(),
+            destination: PathBytes(self.path.clone()),
+            name: self.to.name.clone(),
+            flags,
+            job: job.to_string(),
+        };
+        let ended = copy_between(Between {
+            from: &self.from,
+            copy,
+            to: Wanted {
+                options: &request.ssh.options,
+                target: &self.to,
+                access: Access::Write,
+                paths: vec![self.path],
+                identity: &identity,
+                memory_bytes: request.memory_bytes,
+                congestion: request.congestion.clone(),
+                tell: tell(),
+                interrupted: &|| interrupt.is_set(),
+            },
+            line: &output::line,
+        });
+        if interrupt.is_set() {
+            return Err(stopped(&interrupt));
+        }
+        ended
+    }
+}
+
+/// The sending host's part: `cp` to the endpoint that it is told of.
+pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>) -> Result<Exit> {
+    let request = copying.request.clone();
+    let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
+    let Some(job) = job_of(&request.job) else {
+        copying.refuse(&error(
+            Exit::Fatal,
+            "a job without a number",
+            "bring thalweg to the same version on both hosts",
+        ));
+        return Ok(Exit::Done);
+    };
+    // Whoever gave the command has gone: what was verified is kept, and the other host ends by itself.
+    let (link, peer) = copying.begin(&identity, || std::process::exit(Exit::Interrupted as i32))?;
+    let ended = send_to(request, peer, identity, job, &link, run);
+    let exit = ended.unwrap_or_else(|e| {
+        output::error(&e);
+        e.exit
+    });
+    link.ended(exit);
+    Ok(exit)
+}
+
+fn send_to(
+    request: CopyRequest,
+    peer: Peer,
+    identity: Identity,
+    job: JobId,
+    link: &FarLink,
+    run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>,
+) -> Result<Exit> {
+    let CopyRequest { sources, destination, name, flags, .. } = request;
+    let (address, is_relayed) = link.way_to(&peer, &identity)?;
+    if is_relayed && !flags.iter().any(|flag| flag == "--quiet") {
+        let note = format!("{} cannot be reached from the host that sends: copying through this one", shown(&name));
+        output::note(&note);
+    }
+    let for_lines = link.clone();
+    output::send_elsewhere(Box::new(move |text| for_lines.line(text)));
+    let endpoint = Endpoint { name, addresses: vec![address], pin: peer.pin(), added: String::new() };
+    run(flags, &Sending { sources, path: destination.0, endpoint, identity, job })
+}
+
+/// What is sent, and where to.
+pub struct Sending {
+    sources: Vec<PathBytes>,
+    path: Vec<u8>,
+    endpoint: Endpoint,
+    identity: Identity,
+    job: JobId,
+}
+
+impl Sending {
+    /// The locations of the request.
+    pub fn locations(&self) -> (Vec<Location>, Location) {
+        let local = |path: &PathBytes| Location::Local(here(&path.0));
+        let destination = Location::Named { name: self.endpoint.name.clone(), path: self.path.clone() };
+        (self.sources.iter().map(local).collect(), destination)
+    }
+
+    pub fn run(
+        &self,
+        request: &Request,
+        started: Instant,
+        interrupt: &Interrupt,
+        events: Option<Arc<Events>>,
+    ) -> Result<Ended> {
+        let route = Route::Push { far: Far::Endpoint(self.endpoint.clone()), path: self.path.clone() };
+        let way = Way { route, identity: Some(self.identity.clone()), job: self.job };
+        run_on(way, request, started, interrupt, events)
+    }
+}
+
+/// A path as the user of this host would write it: nothing is the home directory, and so is `~`.
+fn here(path: &[u8]) -> Vec<u8> {
+    let home = || std::env::home_dir().map(|home| OsString::from(home).into_vec()).unwrap_or_default();
+    match path.strip_prefix(b"~/") {
+        Some(below) => [&home()[..], b"/", below].concat(),
+        None if path.is_empty() => b"./".to_vec(),
+        None => path.to_vec(),
+    }
+}
+
+fn job_of(text: &str) -> Option<JobId> {
+    let is_hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
+    JobId::from_slice(&number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_number_reads_back() {
+        let job = JobId::from_slice(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]).unwrap();
+        assert_eq!(job_of(&job.to_string()), Some(job));
+        for wrong in ["", "12", "+0000000000000000000000000000001", &"g".repeat(32)] {
+            assert_eq!(job_of(wrong), None);
+        }
+    }
+
+    #[test]
+    fn a_sending_hosts_paths_are_those_of_its_own_user() {
+        assert_eq!(here(b""), b"./");
+        assert_eq!(here(b"a:b/"), b"a:b/");
+        assert!(here(b"~/x").ends_with(b"/x") && !here(b"~/x").starts_with(b"~"));
+    }
+}

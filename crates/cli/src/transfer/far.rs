@@ -1,0 +1,189 @@
+//! The other side of a copy: an endpoint that is known, or a host on which ssh starts one for the session.
+//!
+//! Invariant: a name that an endpoint has is that endpoint; only what no endpoint is called is taken for a host, and that is
+//! said.
+
+use crate::exit::{Error, Result, error, usage};
+use crate::interrupt::Interrupt;
+use crate::output::{self, shown};
+use daemon::ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
+use daemon::{ConnectOptions, Endpoint, EndpointBook};
+use model::{Exit, Location};
+use mover::session::Client;
+use mover::{CloseCode, Refusal};
+use net::Identity;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Streams that share one ssh connection: one of them reads or writes while the other waits.
+const TUNNEL_STREAMS: u32 = 2;
+const FILE_HINT: &str = "a local file with a colon is ./FILE";
+
+/// Whether and how hosts are reached over ssh.
+#[derive(Clone, Debug, Default)]
+pub struct Ssh {
+    pub options: SshOptions,
+    pub is_allowed: bool,
+    pub is_quiet: bool,
+}
+
+pub enum Far {
+    Endpoint(Endpoint),
+    Ssh(Box<SshHost>),
+}
+
+/// A host that ssh reaches, and the endpoint there once it was started.
+pub struct SshHost {
+    pub target: Target,
+    ssh: Ssh,
+    reached: Mutex<Option<Reached>>,
+}
+
+/// What a session with the far side is for.
+pub struct Use<'a> {
+    pub access: Access,
+    pub paths: &'a [Vec<u8>],
+    pub identity: &'a Identity,
+    pub options: ConnectOptions,
+    pub memory_bytes: usize,
+    pub interrupt: &'a Interrupt,
+}
+
+impl Far {
+    /// What a remote location names.
+    pub fn find(location: &Location, book: &EndpointBook, ssh: &Ssh) -> Result<Far> {
+        match location {
+            Location::Named { name, .. } if book.has(name) => book.get(name).map(Far::Endpoint),
+            Location::Named { name, .. } if !ssh.is_allowed => Err(error(
+                Exit::Usage,
+                format!("no endpoint {} is known, and --no-ssh forbids to take it for a host", shown(name)),
+                format!("add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; {FILE_HINT}"),
+            )),
+            Location::Named { name, path } => SshHost::new(name, path, ssh).map(|host| Far::Ssh(Box::new(host))),
+            Location::Address { address, .. } => book.find_by_address(address).map(Far::Endpoint),
+            _ => unreachable!("only remote locations are looked up"),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Far::Endpoint(endpoint) => &endpoint.name,
+            Far::Ssh(host) => &host.target.name,
+        }
+    }
+
+    /// Opens a session.
+    pub fn connect(&self, wish: &Use<'_>) -> Result<Client> {
+        match self {
+            Far::Endpoint(endpoint) => daemon::connect(endpoint, wish.identity, &wish.options),
+            Far::Ssh(host) => host.connect(wish),
+        }
+    }
+
+    /// What a refusal from there means to the user.
+    pub fn refused(&self, refusal: &Refusal) -> Error {
+        let error = Error::from_refusal(self.name(), refusal);
+        match (self, refusal.code) {
+            (Far::Ssh(_), CloseCode::NotFound) => error.hint("relative paths begin in the home directory there"),
+            (Far::Ssh(_), CloseCode::Forbidden) => {
+                error.hint("give that user the right to it, or name a user who has it: USER@HOST:PATH")
+            }
+            _ => error,
+        }
+    }
+}
+
+impl SshHost {
+    fn new(name: &str, path: &[u8], ssh: &Ssh) -> Result<SshHost> {
+        let target = Target::parse(name)?;
+        let text = [name.as_bytes(), b":", path].concat();
+        let as_file = Path::new(OsStr::from_bytes(&text));
+        if as_file.symlink_metadata().is_ok() {
+            let shown = shown(as_file);
+            return Err(usage(
+                format!("{shown} is a file here, and would be a path on the host {}", output::shown(name)),
+                format!("for the file write ./{shown}; for the host write {}:./PATH", output::shown(name)),
+            ));
+        }
+        // What holds an @ can be nothing but a host.
+        if !name.contains('@') && !ssh.is_quiet {
+            output::note(&format!("no endpoint {} is known: trying ssh", shown(name)));
+        }
+        Ok(SshHost { target, ssh: ssh.clone(), reached: Mutex::default() })
+    }
+
+    fn connect(&self, wish: &Use<'_>) -> Result<Client> {
+        let mut held = self.reached.lock().unwrap();
+        if !held.as_mut().is_some_and(Reached::is_alive) {
+            // The old one first: what it may still hold there is what the new one continues.
+            *held = None;
+            let reached = held.insert(self.start(wish)?);
+            if reached.is_tunnelled && !self.ssh.options.is_tunnel_only && !self.ssh.is_quiet {
+                let name = &self.target.name;
+                output::note(&format!("no port of {name} can be reached: copying through the ssh connection itself"));
+            }
+        }
+        let reached = held.as_ref().expect("it was started");
+        let mut options = wish.options.clone();
+        if reached.is_tunnelled {
+            options.tuning.streams.get_or_insert(TUNNEL_STREAMS);
+            // It would be that of a connection within this host.
+            options.congestion = None;
+        }
+        daemon::connect(&reached.endpoint, wish.identity, &options)
+    }
+
+    fn start(&self, wish: &Use<'_>) -> Result<Reached> {
+        let wanted = Wanted {
+            options: &self.ssh.options,
+            target: &self.target,
+            access: wish.access,
+            paths: wish.paths.to_vec(),
+            identity: wish.identity,
+            memory_bytes: wish.memory_bytes,
+            congestion: wish.options.congestion.clone(),
+            tell: tell(),
+            interrupted: &|| wish.interrupt.is_set(),
+        };
+        reach(&wanted)
+    }
+}
+
+/// Lines of ssh, and of what it runs, are talk.
+pub fn tell() -> Tell {
+    Arc::new(|line: &str| output::note(line))
+}
+
+/// A path of a host as its far side takes it: what can only be a directory ends in a slash.
+pub fn far_path(path: &[u8]) -> Vec<u8> {
+    let names_directory = path == b"~" || path == b".." || path.ends_with(b"/..");
+    if names_directory { [path, b"/"].concat() } else { path.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_refused_where_only_endpoints_are_allowed() {
+        let book = EndpointBook::new("/nonexistent");
+        let location = Location::Named { name: "far".into(), path: b"x".to_vec() };
+        let error = Far::find(&location, &book, &Ssh::default()).err().unwrap();
+        assert_eq!(error.exit, Exit::Usage);
+        let ssh = Ssh { is_allowed: true, is_quiet: true, ..Ssh::default() };
+        assert_eq!(Far::find(&location, &book, &ssh).ok().unwrap().name(), "far");
+        let option = Location::Named { name: "-oProxyCommand=x".into(), path: b"x".to_vec() };
+        assert_eq!(Far::find(&option, &book, &ssh).err().unwrap().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn what_can_only_be_a_directory_ends_in_a_slash() {
+        for (path, far) in
+            [("~", "~/"), ("..", "../"), ("a/..", "a/../"), ("", ""), ("a", "a"), ("~/a", "~/a"), ("a..", "a..")]
+        {
+            assert_eq!(far_path(path.as_bytes()), far.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Questions about files: which paths a client may reach for them, and what is written down of changes.
+//!
+//! Invariants:
+//! - Looking needs the right to read; making directories the right to write; removing and renaming both: whoever may only
+//!   send can neither see nor take away what others sent.
+//! - What a ticket is limited to is its client's root: it is neither removed nor renamed.
+//! - Staging of transfers is not reached.
+
+use super::scope::Asked;
+use super::{EndpointHost, forbidden, names_contents, names_of};
+use crate::clients::Rights;
+use crate::transfer_log::{path_text, plain_text};
+use model::files::{Access, Question, Tally};
+use model::name::{self, Escaped};
+use model::synthetic;
+use mover::files::{How, NotReached};
+use mover::session::Grant;
+use serde_json::{Map, json};
+use std::os::fd::AsFd;
+use store::posix::target::Target;
+use tracing::{debug, info};
+use wire::Refusal;
+use wire::handshake::Direction;
+
+impl EndpointHost {
+    pub(super) fn reach_file(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+        let rights = self.clients.rights(grant.pin).map_err(NotReached::Refused)?;
+        let asked = self.check_file(&rights, path, how).map_err(NotReached::Refused)?;
+        let failed = |e| NotReached::Failed(store::Error::new("open", b"", e));
+        let root = self.root.as_fd();
+        match how {
+            How::Look => asked.target(root, names_contents(path)),
+            How::Take if path.ends_with(b"/") => asked.target(root, false).and_then(Target::not_a_link),
+            How::Take => asked.target(root, false),
+            How::Make { with_parents } => asked.new_target(root, with_parents),
+        }
+        .map_err(failed)
+    }
+
+    fn check_file(&self, rights: &Rights, path: &[u8], how: How) -> Result<Asked, Refusal> {
+        if matches!(how, How::Look | How::Take) {
+            self.check_way(rights, Direction::ServerSends, path)?;
+        }
+        if matches!(how, How::Make { .. } | How::Take) {
+            self.check_way(rights, Direction::ClientSends, path)?;
+        }
+        if synthetic::is_synthetic(path) {
+            return Err(forbidden(path, "there is no storage behind this path"));
+        }
+        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
+            let scope = Escaped(&name::join(&rights.scope)).to_string();
+            forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
+        })
+    }
+
+    /// Writes down what a client changed.
+    pub(super) fn record_answer(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
+        let (client, action) = (plain_text(&grant.name), question.word());
+        let (tally, refused) = match answered {
+            Ok(tally) => (*tally, ""),
+            Err(refusal) => (Tally::default(), &refusal.text[..]),
+        };
+        let (files, directories, failed) = (tally.files, tally.directories, tally.failed);
+        if question.access() == Access::Look {
+            return debug!(client, pin = %grant.pin, action, files, directories, failed, refused, "files looked at");
+        }
+        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
+        let paths = question.paths();
+        let first = paths.first().map(|path| path_text(path));
+        let line = json!({"client": client, "pin": grant.pin.to_string(), "action": action, "paths": paths.len(),
+            "first": first, "files": files, "directories": directories, "failed": failed,
+            "refused": plain_text(refused)});
+        let fields: Map<_, _> = line.as_object().cloned().unwrap_or_default();
+        self.log.write("change", &fields);
+    }
+}

@@ -1,0 +1,29 @@
+//! Endpoints that last for one session, started on another host through the user's own ssh program.
+//!
+//! Near side: `command` says what ssh is to run, `launch` starts it and waits for the far side's greeting, `deploy` takes this
+//! program there, `reach` finds a way for the data: straight to a port of the far host, else through the ssh connection.
+//! Far side: `far` serves what `offer` has opened to the one client it was told of. Both: `message` is what they say to each
+//! other, `link` carries that, and streams, over the two pipes.
+//!
+//! Invariants:
+//! - Neither side's key is ever trusted but by what ssh has carried: each learns the other's public key over it and accepts
+//!   no other. There is no secret besides, and so none in arguments or logs.
+//! - Everything that the user named travels on standard input; the command line that a shell sees holds none of it.
+//! - The far side reaches the paths that were asked for, in the way that was asked for, and ends with its standard input.
+//!
+//! Not here: who may log in, and how (ssh), and the data path (`mover`).
+
+mod command;
+mod deploy;
+mod far;
+mod launch;
+mod link;
+mod message;
+mod offer;
+mod reach;
+
+pub use command::{SshOptions, Target, read_ports};
+pub use far::{Asked, Copying, FarLink, accept};
+pub use launch::Tell;
+pub use message::{Access, CopyRequest, PathBytes, Peer, exit_of};
+pub use reach::{Between, Reached, Wanted, copy_between, reach};

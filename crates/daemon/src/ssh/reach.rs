@@ -1,0 +1,245 @@
+//! The way for the data: straight to a port of the far host where one answers, else through the ssh connection.
+//!
+//! Every address that the far side names, and the name that ssh was given, are tried at once; the first that answers with the
+//! right key is taken. Whatever else answers there is of no interest: private addresses may belong to somebody else here.
+//!
+//! A copy between two far hosts goes from the one straight to the other where it can, else through this host: what is
+//! carried is encrypted from end to end all the same.
+
+use super::command::{SshOptions, Target};
+use super::launch::{Remote, Tell, harmless};
+use super::link::{Accept, Link};
+use super::message::{Access, CopyRequest, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use crate::time::rfc3339;
+use model::{Exit, Pin};
+use net::{DialOptions, Identity};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+/// For one address to answer, and to show its key. Twice the round trip to the other side of the earth and back, several
+/// times; a firewall that drops what it does not like costs as much.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// With the time that a name takes to be resolved.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A far host to be reached, and what for.
+pub struct Wanted<'a> {
+    pub options: &'a SshOptions,
+    pub target: &'a Target,
+    pub access: Access,
+    pub paths: Vec<Vec<u8>>,
+    pub identity: &'a Identity,
+    /// For the far side's lanes.
+    pub memory_bytes: usize,
+    pub congestion: Option<String>,
+    pub tell: Tell,
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// An endpoint on a far host, for as long as this lives.
+pub struct Reached {
+    remote: Remote,
+    pub endpoint: Endpoint,
+    /// Its address is one of this host, whose connections ssh carries.
+    pub is_tunnelled: bool,
+}
+
+impl Reached {
+    pub fn is_alive(&mut self) -> bool {
+        self.remote.is_alive()
+    }
+}
+
+/// Starts an endpoint on a far host and finds the way to it.
+pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
+    let remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
+    let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())])?;
+    let name = remote.name().to_owned();
+    let direct = match addresses.is_empty() {
+        true => None,
+        false => probe(&addresses, &dial_options(wanted, pin)?, wanted.interrupted)?,
+    };
+    let is_tunnelled = direct.is_none();
+    let address = match direct {
+        Some(address) => address,
+        None => relay(remote.link())?,
+    };
+    let endpoint = Endpoint { name, addresses: vec![address], pin, added: rfc3339(SystemTime::now()) };
+    Ok(Reached { remote, endpoint, is_tunnelled })
+}
+
+/// Makes a greeted far side an endpoint; returns where it may be reached, and its key.
+fn serve(remote: &Remote, wanted: &Wanted<'_>, clients: Vec<PinText>) -> Result<(Vec<String>, Pin)> {
+    let request = ServeRequest {
+        access: wanted.access,
+        paths: wanted.paths.iter().cloned().map(PathBytes).collect(),
+        clients,
+        ports: wanted.options.ports,
+        is_tunnel_only: wanted.options.is_tunnel_only,
+        memory_bytes: wanted.memory_bytes,
+        congestion: wanted.congestion.clone(),
+    };
+    let ready = remote.ask(Wish::Serve(request), wanted.interrupted)?;
+    let mut addresses = ready.usable_addresses();
+    if let Some(port) = addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port) {
+        let host = &wanted.target.host;
+        let by_name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        if crate::ticket::is_address(&by_name) && !addresses.contains(&by_name) {
+            addresses.push(by_name);
+        }
+    }
+    Ok((addresses, ready.pin.0))
+}
+
+fn dial_options(wanted: &Wanted<'_>, pin: Pin) -> Result<DialOptions> {
+    DialOptions::new(wanted.identity, pin).map_err(|e| Error::from_net(&wanted.target.name, &e))
+}
+
+/// The first address at which the right key answers; `None` when none does in time.
+pub(super) fn probe(
+    addresses: &[String],
+    dial: &DialOptions,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<String>> {
+    let dial = DialOptions { connect_timeout: CONNECT_TIMEOUT, handshake_timeout: HANDSHAKE_TIMEOUT, ..dial.clone() };
+    let (answers, answered) = channel();
+    for address in addresses {
+        let (address, dial, answers) = (address.clone(), dial.clone(), answers.clone());
+        let dial_one = move || {
+            let found = net::dial(&address, &dial).inspect_err(|e| tracing::debug!(error = %e, "no way there"));
+            // Whoever was first is enough.
+            let _ = answers.send(found.is_ok().then_some(address));
+        };
+        // An address without a thread is one address less.
+        let _ = std::thread::Builder::new().name("probe".into()).spawn(dial_one);
+    }
+    drop(answers);
+    let deadline = Instant::now() + PROBE_PATIENCE;
+    while Instant::now() < deadline {
+        match answered.recv_timeout(LOOK_INTERVAL) {
+            Ok(Some(address)) => return Ok(Some(address)),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if interrupted() => return Err(stopped()),
+            Ok(None) | Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// A listener on this host's loopback, whose connections the link carries until it ends. Returns its address.
+pub(super) fn relay(link: &Link) -> Result<String> {
+    let failed = |e: io::Error| Error::new(Exit::Failed, format!("listen on the loopback interface: {e}"));
+    let listener = TcpListener::bind("127.0.0.1:0").or_else(|_| TcpListener::bind("[::1]:0")).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?.to_string();
+    let link = link.clone();
+    let accept = move || {
+        for socket in listener.incoming() {
+            match socket {
+                // Anybody on this host may connect; who finds no room is not carried, and the others go on.
+                Ok(socket) => match link.carry(socket) {
+                    Err(e) if e.kind() == io::ErrorKind::NotConnected => return,
+                    _ => {}
+                },
+                // Out of descriptors, most likely: the connection waits.
+                Err(_) => std::thread::park_timeout(ACCEPT_PAUSE),
+            }
+        }
+    };
+    std::thread::Builder::new().name("relay".into()).spawn(accept).map_err(failed)?;
+    Ok(address)
+}
+
+/// A copy from one far host to another.
+pub struct Between<'a> {
+    pub from: &'a Target,
+    /// What the host `from` is asked to do.
+    pub copy: CopyRequest,
+    /// The other host and its path. Its `options` reach both.
+    pub to: Wanted<'a>,
+    /// Takes a line of data; false when nobody reads it any more.
+    pub line: &'a dyn Fn(&str) -> bool,
+}
+
+/// Runs the copy to its end. What is to be said about it, the sending host has said.
+pub fn copy_between(between: Between<'_>) -> Result<Exit> {
+    let Between { from, copy, to, line } = between;
+    let far_end: Arc<OnceLock<String>> = Arc::default();
+    let for_link = far_end.clone();
+    let accept: Accept = Box::new(move || match for_link.get() {
+        Some(address) => connect(address),
+        None => Err(io::ErrorKind::NotConnected.into()),
+    });
+    let sender = Remote::start(to.options, from, Some(accept), to.tell.clone(), to.interrupted)?;
+    let key = sender.ask(Wish::Copy(copy), to.interrupted)?.pin;
+    let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
+    let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())])?;
+    // For what the sender cannot reach by itself; asked for once it cannot.
+    let direct = match addresses.is_empty() {
+        true => None,
+        false => probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?,
+    };
+    let here = match direct {
+        Some(address) => address,
+        None => relay(receiver.link())?,
+    };
+    let _ = far_end.set(here);
+    sender.say(&Peer { addresses, pin: PinText(pin) })?;
+    loop {
+        match sender.hear(to.interrupted)? {
+            Some(News::Line(text)) if !line(&harmless(&text)) => return Ok(Exit::BrokenPipe),
+            Some(News::Line(_)) => {}
+            Some(News::Ended(exit)) => return Ok(exit_of(exit)),
+            None => {
+                return Err(Error::new(Exit::Temporary, format!("the ssh connection to {} was lost", from.name))
+                    .hint("the same command continues where this one stopped"));
+            }
+        }
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let addresses = net::resolve(address).map_err(io::Error::other)?;
+    TcpStream::connect(&addresses[..])
+}
+
+fn stopped() -> Error {
+    Error::new(Exit::Interrupted, "stopped before anything was copied")
+        .hint("nothing was changed; give the same command again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_address_with_the_right_key_is_taken_and_others_are_passed_over() {
+        let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let serve = |identity: &Identity| {
+            let tls = net::ServerTls::new(identity).unwrap();
+            let listener = net::Listener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().to_string();
+            std::thread::spawn(move || {
+                while let Ok(Some((tcp, _))) = listener.accept() {
+                    let _ = net::accept_tls(tcp, &tls, Instant::now() + HANDSHAKE_TIMEOUT);
+                }
+            });
+            address
+        };
+        let right = serve(&theirs);
+        let wrong = serve(&ours);
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let dial = DialOptions::new(&ours, theirs.pin()).unwrap();
+        let found = probe(&[wrong.clone(), closed.clone(), right.clone()], &dial, &|| false).unwrap();
+        assert_eq!(found, Some(right));
+        assert_eq!(probe(&[wrong, closed], &dial, &|| false).unwrap(), None);
+        assert_eq!(probe(&[], &dial, &|| false).unwrap(), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Answers questions about files beside copying them: lists, sums, new directories, removals, new names.
+//!
+//! `answer` carries out a `model::files::Question` on whatever `Reach` lets it reach, the same for a path of this host and
+//! for a client's; `digest` reads files on several processors; `sum` is one file's digest while it is read.
+//!
+//! Not here: who may reach what (`Reach` is the caller's), sessions (see `session`), and how answers are shown.
+
+mod sum;
+pub mod digest;
+mod answer;
+mod here;
+
+pub use answer::{How, NotReached, Reach, answer};
+pub use here::Here;

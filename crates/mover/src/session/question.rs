@@ -1,0 +1,194 @@
+//! Questions about files, asked of an endpoint: the answer's parts are handed to the asking thread through a queue that
+//! never holds more than the endpoint may send ahead.
+
+use super::client::{Client, Interrupt};
+use super::error::ConnectError;
+use crate::job::Ending;
+use model::files::{Question, Record, Tally};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+use wire::files::{AnswerCheck, ask_of, tally_of};
+use wire::handshake::feature;
+use wire::limits::BATCHES_AHEAD;
+use wire::message::{self, Answered, Proceed, Records, Stop};
+use wire::{CloseCode, Refusal};
+
+/// The endpoint hears how far the answer was read this often.
+const PROCEED_STEP: u64 = BATCHES_AHEAD / 4;
+/// How often a wait for the answer looks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// How long an answer that was stopped may take to say what was done.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a question was not answered.
+#[derive(Debug)]
+pub enum AskError {
+    Connect(ConnectError),
+    Refused(Refusal),
+    Lost(String),
+    /// The user stopped it, when so much was found or done.
+    Interrupted(Tally),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::Connect(e) => write!(f, "{e}"),
+            AskError::Refused(refusal) => write!(f, "{refusal}"),
+            AskError::Lost(why) => write!(f, "the connection was lost: {why}"),
+            AskError::Interrupted(_) => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// The questions of a client that are not answered to their end.
+#[derive(Default)]
+pub(super) struct Answers {
+    open: Mutex<HashMap<u32, Waiting>>,
+    /// Number of the question asked last.
+    last: AtomicU32,
+}
+
+struct Waiting {
+    check: AnswerCheck,
+    parts: SyncSender<Part>,
+}
+
+enum Part {
+    Records(Vec<Record>),
+    End(Result<Tally, Refusal>),
+}
+
+impl Answers {
+    /// A part of an answer; one that nobody waits for any more crossed its `Stop` on the way.
+    pub fn records(&self, batch: Records) -> Result<(), Refusal> {
+        let number = batch.number;
+        let mut open = self.open.lock().unwrap();
+        let Some(waiting) = open.get(&number) else { return Ok(()) };
+        let records = waiting.check.check(batch)?;
+        match waiting.parts.try_send(Part::Records(records)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => {
+                open.remove(&number);
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => Err(Refusal::new(CloseCode::Limit, "more of an answer than was asked for")),
+        }
+    }
+
+    pub fn answered(&self, answered: &Answered) {
+        if let Some(waiting) = self.open.lock().unwrap().remove(&answered.number) {
+            // There is always room for it: it is not counted among the parts.
+            let _ = waiting.parts.try_send(Part::End(tally_of(answered)));
+        }
+    }
+
+    /// The session is over: nothing more comes.
+    pub fn close(&self) {
+        self.open.lock().unwrap().clear();
+    }
+
+    fn begin(&self, question: &Question) -> (u32, Receiver<Part>) {
+        let number = self.last.fetch_add(1, Relaxed) + 1;
+        let (parts, received) = sync_channel(BATCHES_AHEAD as usize + 1);
+        self.open.lock().unwrap().insert(number, Waiting { check: AnswerCheck::new(question), parts });
+        (number, received)
+    }
+
+    fn forget(&self, number: u32) {
+        self.open.lock().unwrap().remove(&number);
+    }
+}
+
+impl Client {
+    /// Whether the endpoint answers questions about files.
+    pub fn knows_files(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::FILES != 0)
+    }
+
+    /// Asks the endpoint and hands over what it answers, on the calling thread; `each` returns false when it has enough.
+    /// Several threads may ask at once.
+    pub fn ask(
+        &self,
+        question: &Question,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Tally, AskError> {
+        if !self.knows_files().map_err(AskError::Connect)? {
+            let text = "the program there is older and does not know this command";
+            return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
+        }
+        let (number, parts) = self.shared.answers.begin(question);
+        let asked = self.shared.session.control.send(message::encode(ask_of(number, question)));
+        let answered = match asked {
+            Ok(()) => self.take(number, &parts, interrupt, each),
+            Err(_) => Err(AskError::Lost(self.why_ended())),
+        };
+        self.shared.answers.forget(number);
+        answered
+    }
+
+    fn take(
+        &self,
+        number: u32,
+        parts: &Receiver<Part>,
+        interrupt: Interrupt<'_>,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Tally, AskError> {
+        let control = &self.shared.session.control;
+        let stop = || _ = control.send(message::encode(Stop { number }));
+        let mut taken = 0;
+        let mut is_wanted = true;
+        let mut given_up: Option<Instant> = None;
+        loop {
+            if given_up.is_none() && interrupt() {
+                stop();
+                (is_wanted, given_up) = (false, Some(Instant::now()));
+            }
+            if given_up.is_some_and(|since| since.elapsed() >= STOP_PATIENCE) {
+                return Err(AskError::Interrupted(Tally::default()));
+            }
+            let part = match parts.recv_timeout(WAIT) {
+                Ok(part) => part,
+                Err(RecvTimeoutError::Timeout) if !self.has_ended() => continue,
+                Err(_) => return Err(AskError::Lost(self.why_ended())),
+            };
+            match part {
+                Part::End(Ok(tally)) if given_up.is_some() => return Err(AskError::Interrupted(tally)),
+                Part::End(ended) => return ended.map_err(AskError::Refused),
+                Part::Records(records) => {
+                    if is_wanted && !records.into_iter().all(&mut *each) {
+                        is_wanted = false;
+                        // The end is waited for: what the endpoint did until then is part of the result.
+                        stop();
+                    }
+                    taken += 1;
+                    if taken % PROCEED_STEP == 0 {
+                        let _ = control.send(message::encode(Proceed { number, batches: taken + BATCHES_AHEAD }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.shared.state.lock().unwrap().ended.is_some()
+    }
+
+    fn why_ended(&self) -> String {
+        let state = self.shared.state.lock().unwrap();
+        match (&state.refused, &state.ended) {
+            (Some(refusal), _) => refusal.to_string(),
+            (None, Some(Ending::Lost(why))) => why.clone(),
+            (None, Some(ending)) => ending.to_string(),
+            (None, None) => "it closed".into(),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What the kernel tells of a network interface only through calls: rings and offloads of its driver (ethtool's ioctl),
+//! queue disciplines (netlink).
+//!
+//! Nothing is changed here. An interface whose driver does not answer a question has no value for it.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// Descriptors of the driver's rings: how many there are, how many there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rings {
+    pub receive: u32,
+    pub receive_max: u32,
+    pub send: u32,
+    pub send_max: u32,
+}
+
+/// Work that the interface or the kernel's edge does for many packets at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    pub segmentation_tcp: Option<bool>,
+    pub segmentation: Option<bool>,
+    pub receive_merging: Option<bool>,
+    pub receive_merging_hardware: Option<bool>,
+    pub checksum_send: Option<bool>,
+}
+
+/// A queue discipline of an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueDiscipline {
+    pub interface_index: u32,
+    /// Below another one, as those of each queue are below `mq`.
+    pub is_root: bool,
+    pub kind: String,
+}
+
+// Commands of `linux/ethtool.h`.
+const GET_RINGS: u32 = 0x10;
+const GET_CHECKSUM_SEND: u32 = 0x16;
+const GET_SEGMENTATION_TCP: u32 = 0x1e;
+const GET_SEGMENTATION: u32 = 0x23;
+const GET_FLAGS: u32 = 0x25;
+const GET_RECEIVE_MERGING: u32 = 0x2b;
+const FLAG_RECEIVE_MERGING_HARDWARE: u32 = 1 << 15;
+
+const RINGS_WORDS: usize = 9;
+
+/// The rings of an interface, where its driver has any to tell of.
+pub fn rings(interface: &str) -> Option<Rings> {
+    let mut words = [0u32; RINGS_WORDS];
+    words[0] = GET_RINGS;
+    ethtool(interface, &mut words).ok()?;
+    // cmd, rx_max, rx_mini_max, rx_jumbo_max, tx_max, rx, rx_mini, rx_jumbo, tx
+    let rings = Rings { receive_max: words[1], send_max: words[4], receive: words[5], send: words[8] };
+    (rings.receive_max > 0).then_some(rings)
+}
+
+pub fn offloads(interface: &str) -> Offloads {
+    let value = |command: u32| {
+        let mut words = [command, 0];
+        ethtool(interface, &mut words).ok().map(|()| words[1])
+    };
+    let is_on = |command: u32| value(command).map(|value| value != 0);
+    Offloads {
+        segmentation_tcp: is_on(GET_SEGMENTATION_TCP),
+        segmentation: is_on(GET_SEGMENTATION),
+        receive_merging: is_on(GET_RECEIVE_MERGING),
+        receive_merging_hardware: value(GET_FLAGS).map(|flags| flags & FLAG_RECEIVE_MERGING_HARDWARE != 0),
+        checksum_send: is_on(GET_CHECKSUM_SEND),
+    }
+}
+
+/// Asks the driver; the first word is the command, and the answer comes in the same words.
+fn ethtool(interface: &str, words: &mut [u32]) -> io::Result<()> {
+    let name = interface.as_bytes();
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    // SAFETY: `ifreq` is plain old data, for which all zeroes is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: `request` and `words` outlive the call. Every command used here reads its first word and writes at most as
+    // many words as its caller's array has: 9 for the rings, 2 for a single value.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+// Messages and attributes of `linux/rtnetlink.h` and `linux/pkt_sched.h`.
+const TYPE_GET: u16 = 38;
+const TYPE_NEW: u16 = 36;
+const TYPE_ERROR: u16 = 2;
+const TYPE_DONE: u16 = 3;
+const FLAGS_REQUEST_DUMP: u16 = 0x301;
+const ATTRIBUTE_KIND: u16 = 1;
+const PARENT_ROOT: u32 = u32::MAX;
+const HEADER_BYTES: usize = 16;
+const TRAFFIC_BYTES: usize = 20;
+const ATTRIBUTE_BYTES: usize = 4;
+const ANSWER_BYTES: usize = 64 << 10;
+/// The kernel answers at once, or the answer was lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than a host with thousands of queues sends.
+const ANSWERS_MAX: usize = 4096;
+
+/// All queue disciplines of this network namespace.
+pub fn queue_disciplines() -> io::Result<Vec<QueueDiscipline>> {
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    let mut request = [0u8; HEADER_BYTES + TRAFFIC_BYTES];
+    let bytes = request.len() as u32;
+    request[..4].copy_from_slice(&bytes.to_ne_bytes());
+    request[4..6].copy_from_slice(&TYPE_GET.to_ne_bytes());
+    request[6..8].copy_from_slice(&FLAGS_REQUEST_DUMP.to_ne_bytes());
+    rustix::net::send(&socket, &request, SendFlags::empty())?;
+    let mut found = Vec::new();
+    for _ in 0..ANSWERS_MAX {
+        if read_answer(&socket, &mut found)? {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// One datagram of messages. True after the last.
+fn read_answer(socket: &OwnedFd, found: &mut Vec<QueueDiscipline>) -> io::Result<bool> {
+    let mut answer = vec![0u8; ANSWER_BYTES];
+    let (bytes, _) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
+    let mut rest = &answer[..bytes];
+    while let Some((kind, message, after)) = next(rest) {
+        match kind {
+            TYPE_DONE => return Ok(true),
+            TYPE_ERROR => return Err(io::Error::other("the kernel tells nothing of queue disciplines")),
+            TYPE_NEW => found.extend(discipline(message)),
+            _ => {}
+        }
+        rest = after;
+    }
+    Ok(bytes == 0)
+}
+
+/// A message's type and content, and what follows it.
+fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    let message = bytes.get(HEADER_BYTES..length)?;
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    Some((kind, message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+fn discipline(message: &[u8]) -> Option<QueueDiscipline> {
+    let (interface_index, parent) = (u32_at(message, 4)?, u32_at(message, 12)?);
+    let mut rest = message.get(TRAFFIC_BYTES..)?;
+    loop {
+        let length = usize::from(u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(rest.get(2..4)?.try_into().ok()?);
+        let value = rest.get(ATTRIBUTE_BYTES..length)?;
+        if kind == ATTRIBUTE_KIND {
+            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            let kind = String::from_utf8_lossy(text).into_owned();
+            return Some(QueueDiscipline { interface_index, is_root: parent == PARENT_ROOT, kind });
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel sends it: header, traffic message, one attribute.
+    fn message(kind: u16, index: u32, parent: u32, name: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES + TRAFFIC_BYTES];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&index.to_ne_bytes());
+        bytes[HEADER_BYTES + 12..HEADER_BYTES + 16].copy_from_slice(&parent.to_ne_bytes());
+        bytes.extend_from_slice(&((ATTRIBUTE_BYTES + name.len()) as u16).to_ne_bytes());
+        bytes.extend_from_slice(&ATTRIBUTE_KIND.to_ne_bytes());
+        bytes.extend_from_slice(name);
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn disciplines_are_read_from_the_kernels_messages() {
+        let bytes = [message(TYPE_NEW, 2, PARENT_ROOT, b"mq\0"), message(TYPE_NEW, 2, 1, b"fq_codel\0")].concat();
+        let (kind, first, rest) = next(&bytes).unwrap();
+        assert_eq!(kind, TYPE_NEW);
+        let root = QueueDiscipline { interface_index: 2, is_root: true, kind: "mq".into() };
+        assert_eq!(discipline(first), Some(root));
+        let (_, second, rest) = next(rest).unwrap();
+        assert_eq!(discipline(second).unwrap().kind, "fq_codel");
+        assert!(next(rest).is_none());
+    }
+
+    #[test]
+    fn damaged_messages_are_no_disciplines() {
+        let whole = message(TYPE_NEW, 2, PARENT_ROOT, b"fq\0");
+        for cut in 0..HEADER_BYTES + TRAFFIC_BYTES {
+            assert!(next(&whole[..cut]).is_none_or(|(_, message, _)| discipline(message).is_none()));
+        }
+        assert!(discipline(&[0; TRAFFIC_BYTES + 4]).is_none(), "an attribute of no length ends the search");
+    }
+
+    #[test]
+    fn the_loopback_interface_answers_or_has_nothing_to_say() {
+        assert_eq!(rings("lo"), None);
+        assert_eq!(rings("a name that is far too long"), None);
+        let _ = offloads("lo");
+        assert!(queue_disciplines().is_ok());
+    }
+}

@@ -1,0 +1,117 @@
+//! What an attempt may come to under each fault: the expected words of `faults.toml`, held against how it ended.
+//!
+//! Invariant: a fault that did not fire while the job was under way excuses nothing.
+
+use super::faults::{Fired, Kind};
+use super::scenario::Fault;
+use super::transfer::Attempt;
+use mover::Ending;
+use rustix::io::Errno;
+
+/// How an attempt ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// Finished, with nothing failed.
+    Keep,
+    /// Finished, and so many objects are reported as failed.
+    FailFile(u64),
+    /// One side gave the job up and said why.
+    FailJob(String),
+    /// A host died or the session broke: RETRY is for the attempt after it.
+    Lost,
+    /// One side called what the other sent wrong.
+    Refused(String),
+}
+
+impl Word {
+    pub fn of(attempt: &Attempt) -> Word {
+        if let Some(refusal) = &attempt.refused {
+            return Word::Refused(refusal.to_string());
+        }
+        match (&attempt.ending, &attempt.not_started) {
+            (Some(Ending::Finished(_)), _) if attempt.counts[3] == 0 => Word::Keep,
+            (Some(Ending::Finished(_)), _) => Word::FailFile(attempt.counts[3]),
+            (Some(Ending::Cancelled { refusal, .. }), _) => Word::FailJob(refusal.to_string()),
+            (_, Some(why)) => Word::FailJob(why.clone()),
+            _ => Word::Lost,
+        }
+    }
+}
+
+/// Holds the end of an attempt against what its fault allows.
+///
+/// # Errors
+/// Says what was allowed.
+pub fn check(fault: &Fault, fired: Fired, word: &Word) -> Result<(), String> {
+    let is_allowed = match fired {
+        Fired::InTime => is_allowed(fault, word),
+        // Who dies with the last word on its way leaves the other side without it.
+        Fired::Late if is_kill(fault) => matches!(word, Word::Keep | Word::Lost),
+        Fired::Late | Fired::No => *word == Word::Keep,
+    };
+    if is_allowed {
+        Ok(())
+    } else {
+        Err(format!("the outcome is {word:?}, which this fault ({fired:?}) does not explain"))
+    }
+}
+
+fn is_kill(fault: &Fault) -> bool {
+    matches!(fault, Fault::KillReceiver(_) | Fault::PowerLoss(_) | Fault::KillSender(_))
+}
+
+fn is_allowed(fault: &Fault, word: &Word) -> bool {
+    let keeps = *word == Word::Keep;
+    let fails_one = keeps || *word == Word::FailFile(1);
+    let gives_up = keeps || matches!(word, Word::FailJob(_));
+    match fault {
+        Fault::None => keeps,
+        // The other threads of a host that dies may still say that its storage failed.
+        Fault::KillReceiver(_) | Fault::PowerLoss(_) | Fault::KillSender(_) => {
+            matches!(word, Word::Lost | Word::FailJob(_))
+        }
+        // F100 RETRY: the session is over, and the attempt after it goes on.
+        Fault::Network(network, ..) if network.control_cut_at.is_some() => *word == Word::Lost,
+        // F075 RETRY: asked for again; a frame that became another one is refused.
+        Fault::Network(network, ..) if network.stream.flip_at.is_some() => keeps || matches!(word, Word::Refused(_)),
+        // F004, F025, F099: the streams that are left, and a new one, carry what was lost.
+        Fault::Network(..) => keeps,
+        // F073 KEEP.
+        Fault::ReceiverDisk(faults, ..) if faults.short_bytes.is_some() => keeps,
+        Fault::ReceiverDisk(faults, ..) => match faults.error {
+            // F072 RETRY: one error, and the object comes again.
+            Some((_, Kind::Write, Errno::IO)) => keeps,
+            // F070 FAIL-JOB, where there is no way around; a sync that fails ends a job whose names it may have lost.
+            Some((_, Kind::Write | Kind::Sync, _)) => gives_up,
+            // F081 FAIL-JOB, or one object that could not be made or named.
+            Some(_) => gives_up || fails_one,
+            None => keeps,
+        },
+        // F071 FAIL-FILE: the one that was read.
+        Fault::SenderDisk(_) => *word == Word::FailFile(1),
+        // F058 FAIL-FILE: described again, or reported.
+        Fault::SourceChanges(..) => fails_one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faults::DiskFaults;
+    use super::*;
+
+    #[test]
+    fn a_fault_excuses_its_own_outcome_only_and_one_that_did_not_fire_excuses_nothing() {
+        let killed = Fault::KillReceiver(DiskFaults::default());
+        assert!(check(&killed, Fired::InTime, &Word::Lost).is_ok());
+        assert!(check(&killed, Fired::InTime, &Word::Keep).is_err());
+        assert!(check(&killed, Fired::No, &Word::Lost).is_err());
+        let error = Some((1, Kind::Write, Errno::IO));
+        let written = Fault::ReceiverDisk(DiskFaults { error, ..DiskFaults::default() }, "", &[]);
+        assert!(check(&written, Fired::InTime, &Word::Keep).is_ok());
+        assert!(check(&written, Fired::InTime, &Word::FailFile(1)).is_err());
+        let read = Fault::SenderDisk(DiskFaults::default());
+        assert!(check(&read, Fired::InTime, &Word::FailFile(1)).is_ok());
+        assert!(check(&read, Fired::InTime, &Word::Keep).is_err());
+        assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new())).is_err());
+    }
+}
