@@ -9,9 +9,9 @@ use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
-    cat, check, completions, config, cp, doctor, du, endpoint, ls, man, mkdir, mv, rm, serve, stat, sum,
+    cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
 };
-use crate::commands::{ticket, top, tree};
+use crate::commands::{sync, ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::settings::{Choice, Settings};
@@ -58,6 +58,8 @@ pub enum Command {
     Endpoint(endpoint::Args),
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
+    Sync(Box<sync::Args>),
+    Filter(filter::Args),
     Mv(mv::Args),
     Ls(ls::Args),
     Tree(tree::Args),

@@ -9,6 +9,7 @@ pub fn start(command: &Command) {
     let level = match command {
         Command::Serve(args) if !args.stdio => "info",
         Command::Cp(args) if args.verbose > 1 => "debug",
+        Command::Sync(args) if args.copy.verbose > 1 => "debug",
         _ => "error",
     };
     let filter = std::env::var("THALWEG_LOG").ok().and_then(|text| EnvFilter::try_new(text).ok());

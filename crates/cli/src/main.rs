@@ -9,6 +9,7 @@
 mod args;
 mod settings;
 mod commands;
+mod selection;
 mod transfer;
 mod place;
 mod output;

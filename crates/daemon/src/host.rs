@@ -31,6 +31,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
+use store::Rehearsal;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
@@ -95,6 +96,30 @@ impl EndpointHost {
         // A root that belongs to somebody else can hold writable directories, but no staging.
         let staging_parent = if may_write(&self.root).is_ok() { &self.root } else { &directory };
         Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to })
+    }
+
+    /// The destination of a dry run, as far as it exists, and what a single object would be called there.
+    fn look_at_destination(&self, rights: &Rights, open: &Open) -> Result<(Option<PosixSink>, Option<Name>), Refusal> {
+        let [path] = &open.paths[..] else {
+            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
+        };
+        let asked = self.check(rights, Direction::ClientSends, path)?;
+        let opened = |names: &[Name]| match asked.look_beneath(self.root.as_fd(), names) {
+            Ok(directory) => Ok(Some(directory)),
+            Err(e) if is_no_directory(&e) => Ok(None),
+            Err(e) => Err(refuse(path, &e)),
+        };
+        let sink = |directory: OwnedFd| {
+            let directory = Arc::new(directory);
+            PosixSink::new(directory.clone(), directory, None)
+        };
+        match (opened(&asked.below)?, asked.below.split_last()) {
+            (Some(directory), _) => Ok((Some(sink(directory)), None)),
+            (None, Some((last, parents))) if open.is_single && !names_contents(path) => {
+                Ok((opened(parents)?.map(sink), Some(last.clone())))
+            }
+            (None, _) => Ok((None, None)),
+        }
     }
 
     /// Whether a path may be read or written by whoever has these rights; before anything of it is looked at.
@@ -183,10 +208,17 @@ impl Host for EndpointHost {
                 let file_system = NULL_FILE_SYSTEM.to_owned();
                 Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system })
             }
+            Direction::ClientSends if options.is_dry_run => {
+                let (there, rename_to) = self.look_at_destination(&rights, open)?;
+                let sink = Arc::new(Rehearsal::new(there.map(|there| there.with_backup(options.backup.as_deref()))));
+                let observer = Some(self.record(grant, job, direction, open, options));
+                Ok(Opened::Receive { sink, rename_to, observer, file_system: String::new() })
+            }
             Direction::ClientSends => {
                 let destination = self.open_destination(&rights, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
-                let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
+                let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod)
+                    .with_backup(options.backup.as_deref());
                 let observer = self.record(grant, job, direction, open, options);
                 let rename_to = destination.rename_to;
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
@@ -198,7 +230,8 @@ impl Host for EndpointHost {
                 Ok(Opened::Send { source, is_single: false, observer })
             }
             Direction::ServerSends => {
-                let source = self.open_sources(&rights, open)?;
+                let mut source = self.open_sources(&rights, open)?;
+                source.select(options.selection.clone());
                 let is_single = source.is_single_object();
                 let observer = self.record(grant, job, direction, open, options);
                 Ok(Opened::Send { source: Arc::new(source), is_single, observer: Some(observer) })

@@ -46,6 +46,19 @@ pub enum LocationError {
 }
 
 impl Location {
+    /// Names the contents of the directory instead of the directory.
+    pub fn name_contents(&mut self) {
+        match self {
+            Location::Local(path) if !path.ends_with(b"/") => path.push(b'/'),
+            Location::Named { path, .. } | Location::Address { path, .. }
+                if !path.is_empty() && !path.ends_with(b"/") =>
+            {
+                path.push(b'/');
+            }
+            _ => {}
+        }
+    }
+
     pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
         let bytes = text.as_bytes();
         match bytes {

@@ -1,6 +1,8 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::selection::{Bounds, Selection};
+use std::sync::Arc;
 
 /// When a published object is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +38,67 @@ pub struct TransferOptions {
     pub chmod: Option<(u32, u32)>,
     /// `pread`, `uring` or `auto`.
     pub engine: Engine,
+    /// What of the source is taken.
+    pub selection: Arc<Selection>,
+    /// What counts as changed.
+    pub compare: Compare,
+    /// A file at the destination that is newer than its source stays.
+    pub keeps_newer: bool,
+    /// Nothing is made that is not there.
+    pub only_existing: bool,
+    /// Everything is decided, and nothing done.
+    pub is_dry_run: bool,
+    /// Every change is told.
+    pub tells_changes: bool,
+    /// What the source does not have is removed.
+    pub deletion: Option<Deletion>,
+    /// Where what is replaced or removed goes: a path below the destination.
+    pub backup: Option<Vec<u8>>,
+}
+
+/// What counts as changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compare {
+    /// Nothing that is there.
+    Exists,
+    Size,
+    /// Size or modification time.
+    #[default]
+    Mtime,
+    /// Size or content: both sides digest what has the same size.
+    Checksum,
+}
+
+/// How far removing goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deletion {
+    /// The source is the contents of a directory: the destination itself is to be like it, and not only the directory of
+    /// that name in it.
+    pub is_at_root: bool,
+    /// If more than these would go, none goes.
+    pub removals_max: Option<u64>,
+}
+
+impl TransferOptions {
+    /// Something is asked beyond copying everything and skipping what has the same size and time.
+    pub fn has_wishes(&self) -> bool {
+        !self.selection.is_everything()
+            || self.compare != Compare::default()
+            || self.keeps_newer
+            || self.only_existing
+            || self.is_dry_run
+            || self.tells_changes
+            || self.deletion.is_some()
+            || self.backup.is_some()
+    }
+
+    /// What the source leaves out. Where the receiver deletes, it applies the bounds: it has to hear of every name.
+    pub fn selection_at_source(&self) -> Arc<Selection> {
+        if self.deletion.is_none() || self.selection.bounds == Bounds::default() {
+            return self.selection.clone();
+        }
+        Arc::new(Selection { bounds: Bounds::default(), ..Selection::clone(&self.selection) })
+    }
 }
 
 /// Which storage engine moves blocks.
@@ -63,6 +126,14 @@ impl Default for TransferOptions {
             no_clobber: false,
             chmod: None,
             engine: Engine::Auto,
+            selection: Arc::default(),
+            compare: Compare::default(),
+            keeps_newer: false,
+            only_existing: false,
+            is_dry_run: false,
+            tells_changes: false,
+            deletion: None,
+            backup: None,
         }
     }
 }
@@ -96,4 +167,5 @@ macro_rules! named {
 
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
 named!(Verify { Stream = "stream", Reread = "reread" });
+named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

@@ -98,8 +98,9 @@ pub enum Exit {
     Fatal = 7,
     Partial = 23,
     Changed = 24,
-    /// A measurement came out worse than the one it was compared with.
-    Regressed = 25,
+    /// A limit was crossed: more would be deleted than --max-delete allows, or a measurement came out worse than the one
+    /// it was compared with.
+    LimitCrossed = 25,
     Integrity = 40,
     Authentication = 41,
     Version = 42,

@@ -1,10 +1,12 @@
 //! What the two halves of a job have in common: how they speak to each other, how they end, who watches.
 
+use crate::wishes;
 use model::name::Escaped;
-use model::{Digest, Failure, TransferOptions};
+use model::{Change, Digest, Failure, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::message::Finished;
 use wire::{CloseCode, Message, Refusal};
@@ -14,6 +16,10 @@ pub trait Port: Send + Sync {
     /// Never blocks on the other half's work; a message that cannot be carried any more is dropped, because then the
     /// session ends and both halves hear of it.
     fn send(&self, message: Message);
+
+    /// Waits until what was sent before has gone, as far as it waits in this process: for messages that nothing bounds but
+    /// the work behind them. Not from the thread that receives.
+    fn make_room(&self) {}
 }
 
 /// An object that was verified and published.
@@ -35,6 +41,15 @@ pub trait Observer: Send + Sync {
     fn delivered(&self, batch: &[Delivered]);
 
     fn failed(&self, failure: &Failure);
+
+    /// Whether changes are told here; otherwise the receiver tells the sender of them.
+    fn wants_changes(&self) -> bool {
+        false
+    }
+
+    fn changed(&self, changes: &[Change]) {
+        let _ = changes;
+    }
 }
 
 /// How a job ended.
@@ -135,6 +150,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Engine::Plain => 1,
             Engine::Uring => 2,
         },
+        selection: wishes::selection_to_wire(&options.selection),
+        decisions: wishes::decisions_to_wire(options),
     }
 }
 
@@ -152,7 +169,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
         (files @ 0o10000..=0o10777, directories @ 0o10000..=0o10777) => Some((files & 0o777, directories & 0o777)),
         _ => return Err(refused("permission bits")),
     };
-    Ok(TransferOptions {
+    let mut taken = TransferOptions {
         fsync: match options.fsync {
             1 => Fsync::File,
             2 => Fsync::Batch,
@@ -178,7 +195,11 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             2 => Engine::Uring,
             _ => return Err(refused("engine")),
         },
-    })
+        selection: Arc::new(wishes::selection_from_wire(options.selection.as_ref())?),
+        ..TransferOptions::default()
+    };
+    wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
+    Ok(taken)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub mod memory;
 pub mod progress;
 mod stall;
 pub mod job;
+pub mod wishes;
+mod digest;
 pub mod stream;
 pub mod sender;
 pub mod receiver;

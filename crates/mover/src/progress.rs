@@ -89,6 +89,8 @@ pub struct Progress {
     pub counters: Counters,
     pub lanes: LaneCounts,
     pub is_listing_complete: AtomicBool,
+    /// Blocks read to compare what both sides have.
+    pub blocks_compared: AtomicU64,
     started: Instant,
     /// Microseconds from the start to the first payload byte; 0 before it.
     first_payload_us: AtomicU64,
@@ -125,6 +127,7 @@ impl Progress {
             counters: Counters::default(),
             lanes: LaneCounts::default(),
             is_listing_complete: AtomicBool::new(false),
+            blocks_compared: AtomicU64::new(0),
             started: Instant::now(),
             first_payload_us: AtomicU64::new(0),
             streams: AtomicU32::new(0),
@@ -155,7 +158,11 @@ impl Progress {
         let counts = self.counters.counts();
         let listed = counts.files_listed + counts.directories + counts.bytes_listed;
         let settled = counts.files_done + counts.files_skipped + counts.files_failed;
-        listed.wrapping_add(settled).wrapping_add(counts.bytes_sent).wrapping_add(counts.bytes_resumed)
+        listed
+            .wrapping_add(settled)
+            .wrapping_add(counts.bytes_sent)
+            .wrapping_add(counts.bytes_resumed)
+            .wrapping_add(self.blocks_compared.load(Relaxed))
     }
 
     /// This side's lanes, added up.

@@ -2,6 +2,7 @@
 
 use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
+use crate::receiver::Removal;
 use model::progress::{LaneTimes, STAGES, StreamFacts};
 use model::{Failure, TransferOptions};
 use wire::message::Times;
@@ -22,6 +23,10 @@ pub struct Report {
     /// Streams that carried the job at most.
     pub streams: u32,
     pub notes: Vec<String>,
+    /// What became of objects that the source does not have.
+    pub removal: Removal,
+    pub removed: u64,
+    pub extraneous: u64,
     /// Kept failures; `snapshot.counts.files_failed` counts all.
     pub failures: Vec<Failure>,
 }
@@ -29,6 +34,9 @@ pub struct Report {
 impl Report {
     pub fn new(progress: &Progress, ending: Ending, options: TransferOptions, is_sender: bool) -> Report {
         let snapshot = progress.snapshot();
+        let finished = if let Ending::Finished(finished) = &ending { Some(finished) } else { None };
+        let removed = finished.map(|finished| (finished.deletion, finished.removed, finished.extraneous));
+        let (removal, removed, extraneous) = removed.unwrap_or_default();
         let (durable, engine) = match &ending {
             Ending::Finished(finished) => (finished.durable.clone(), finished.engine.clone()),
             _ => (String::new(), String::new()),
@@ -43,6 +51,9 @@ impl Report {
             congestion: String::new(),
             streams: 0,
             notes: progress.notes(),
+            removal: Removal::from_number(removal),
+            removed,
+            extraneous,
             failures: Vec::new(),
         }
     }

@@ -12,7 +12,9 @@ mod source;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
+mod rehearsal;
 
 pub use error::{Error, Result};
-pub use sink::{Decision, Durability, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+pub use rehearsal::Rehearsal;
+pub use sink::{Decision, Durability, Fate, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
 pub use source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};

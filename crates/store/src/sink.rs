@@ -1,7 +1,8 @@
 //! Writing storage: stage out of sight, then publish.
 
-use crate::Result;
-use model::{Entry, Name};
+use crate::source::SourceFile;
+use crate::{Error, Result};
+use model::{Entry, Failure, FailureKind, Name, ObjectId, Timestamp};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,9 +12,43 @@ pub enum Decision {
     /// Nothing: publish must not replace anything.
     Absent,
     /// An older or different object, to be replaced in one step.
-    Replace { size_bytes: u64 },
+    Replace { size_bytes: u64, there: There },
     /// Size and modification time are equal: nothing to do.
     Same,
+}
+
+/// What is known of an object that stands at a final name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct There {
+    pub is_file: bool,
+    pub modified: Timestamp,
+}
+
+/// What becomes of an object that the source does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Remove,
+    /// A directory that stays, while what is in it is looked at.
+    Keep,
+    /// It stays with everything in it.
+    Spare,
+}
+
+/// What is removed of a destination, and who hears of it.
+pub struct Prune<'a> {
+    /// Directories of the job that are looked through, none of them twice.
+    pub directories: &'a [ObjectId],
+    /// Whether the source has this name in one of them.
+    pub is_listed: &'a dyn Fn(ObjectId, &Name) -> bool,
+    /// What becomes of a path, a directory or not, that the source does not have.
+    pub fate: &'a dyn Fn(&[u8], bool) -> Fate,
+    /// Everything is looked at and told, and nothing removed.
+    pub is_rehearsal: bool,
+    /// Hears of each object, and whether it is a directory; what is in it comes first.
+    pub removed: &'a mut dyn FnMut(&[u8], bool),
+    pub failed: &'a mut dyn FnMut(Failure),
+    /// False ends it before the next object.
+    pub goes_on: &'a dyn Fn() -> bool,
 }
 
 /// Whether publishing may replace an object at the final name.
@@ -68,6 +103,34 @@ pub trait Sink: Send + Sync {
 
     /// Makes the directory of this entry (or accepts one that is there) so that children can follow.
     fn make_directory(&self, entry: &Entry) -> Result<()>;
+
+    /// As `make_directory`, but nothing is made: what is missing counts as fresh, so that nothing is looked for in it.
+    fn look_directory(&self, entry: &Entry) -> Result<()> {
+        self.make_directory(entry)
+    }
+
+    /// Whether a directory was made by this job, so that nothing of others' can be in it.
+    fn is_fresh(&self, directory: ObjectId) -> bool {
+        let _ = directory;
+        false
+    }
+
+    /// Opens what stands at an entry's final name, to compare it.
+    fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
+        let why = "this kind of destination cannot be read";
+        Err(Error::of_kind(FailureKind::ReadError, "read", entry.name.as_bytes(), why))
+    }
+
+    /// Gives what stands at an entry's final name, which has its content, its time.
+    fn touch(&self, entry: &Entry) -> Result<()> {
+        let _ = entry;
+        Ok(())
+    }
+
+    /// Removes what the source does not have.
+    fn prune(&self, prune: &mut Prune<'_>) {
+        let _ = prune;
+    }
 
     /// Makes a symbolic link in one step. False when an equal one was there.
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool>;

@@ -23,8 +23,10 @@ pub mod feature {
 
     /// Questions about files beside copying them.
     pub const FILES: u64 = 1 << 8;
+    /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
+    pub const SYNC: u64 = 1 << 9;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -72,13 +72,19 @@ messages! {
     Proceed = "43",
     /// Client: the answer is not wanted any more.
     Stop = "44",
+    /// Receiver: objects whose digests it compares with what it has.
+    AskDigests = "50",
+    /// Sender: those digests.
+    Digests = "51",
+    /// Receiver: what it changes.
+    Changes = "52",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52"
     )]
     message: Option<Message>,
 }
@@ -194,6 +200,69 @@ pub struct Options {
     /// 0 auto, 1 pread, 2 uring.
     #[prost(uint32, tag = "8")]
     pub engine: u32,
+    /// What of the source is taken; absent where that is everything.
+    #[prost(message, optional, tag = "9")]
+    pub selection: Option<Selection>,
+    /// What becomes of what is there; absent where it is replaced when size or time differ.
+    #[prost(message, optional, tag = "10")]
+    pub decisions: Option<Decisions>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Selection {
+    #[prost(message, repeated, tag = "1")]
+    pub rules: Vec<RuleRecord>,
+    #[prost(uint64, tag = "2")]
+    pub size_bytes_min: u64,
+    /// The first size that is too large; 0 where none is.
+    #[prost(uint64, tag = "3")]
+    pub size_bytes_end: u64,
+    #[prost(bool, tag = "4")]
+    pub has_modified_since: bool,
+    #[prost(sint64, tag = "5")]
+    pub modified_since: i64,
+    #[prost(bool, tag = "6")]
+    pub has_modified_before: bool,
+    #[prost(sint64, tag = "7")]
+    pub modified_before: i64,
+    #[prost(bool, tag = "8")]
+    pub is_listed: bool,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub listed: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RuleRecord {
+    #[prost(bool, tag = "1")]
+    pub takes: bool,
+    #[prost(string, tag = "2")]
+    pub pattern: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Decisions {
+    /// 0 mtime, 1 exists, 2 size, 3 checksum.
+    #[prost(uint32, tag = "1")]
+    pub compare: u32,
+    #[prost(bool, tag = "2")]
+    pub keeps_newer: bool,
+    #[prost(bool, tag = "3")]
+    pub only_existing: bool,
+    #[prost(bool, tag = "4")]
+    pub is_dry_run: bool,
+    #[prost(bool, tag = "5")]
+    pub tells_changes: bool,
+    #[prost(bool, tag = "6")]
+    pub deletes: bool,
+    #[prost(bool, tag = "7")]
+    pub deletes_at_root: bool,
+    #[prost(bool, tag = "8")]
+    pub has_removals_max: bool,
+    #[prost(uint64, tag = "9")]
+    pub removals_max: u64,
+    /// Below the destination; empty where nothing is kept.
+    #[prost(bytes = "vec", tag = "10")]
+    pub backup: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -399,6 +468,53 @@ pub struct Finished {
     pub failures: Vec<FailureRecord>,
     #[prost(string, tag = "4")]
     pub engine: String,
+    /// Objects removed, or that would be.
+    #[prost(uint64, tag = "5")]
+    pub removed: u64,
+    /// Objects that the source does not have.
+    #[prost(uint64, tag = "6")]
+    pub extraneous: u64,
+    /// 0 none was asked for, 1 done, 2 the listing was not whole, 3 more than allowed.
+    #[prost(uint32, tag = "7")]
+    pub deletion: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AskDigests {
+    #[prost(uint32, tag = "1")]
+    pub job: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub runs: Vec<Run>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Digests {
+    #[prost(uint32, tag = "1")]
+    pub job: u32,
+    /// Of whole objects; empty where it could not be made.
+    #[prost(message, repeated, tag = "2")]
+    pub digests: Vec<DigestRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Changes {
+    #[prost(uint32, tag = "1")]
+    pub job: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub changes: Vec<ChangeRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ChangeRecord {
+    /// Relative to the destination.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// 1 file, 2 directory, 3 symbolic link.
+    #[prost(uint32, tag = "2")]
+    pub subject: u32,
+    /// Bits of `model::change::cause`.
+    #[prost(uint32, tag = "3")]
+    pub causes: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -8,9 +8,10 @@ use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
+use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::{self, Ended, Request, Ssh};
-use model::options::{CHUNK_BYTES_DEFAULT, Engine, Fsync, Verify};
+use model::options::{CHUNK_BYTES_DEFAULT, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
 use std::ffi::OsString;
 use std::fs::File;
@@ -73,7 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
     /// Never replace a file that is there
-    #[arg(long, env = "THALWEG_NO_CLOBBER")]
+    #[arg(long, alias = "ignore-existing", env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
     #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
@@ -118,22 +119,60 @@ pub struct Args {
     recursive: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    #[command(flatten)]
+    decisions: DecisionArgs,
+}
+
+impl Args {
+    pub fn sources(&self) -> &[OsString] {
+        &self.sources
+    }
+
+    /// A list says what of the source is taken.
+    pub fn is_listed(&self) -> bool {
+        self.selection.is_listed()
+    }
+}
+
+/// What a command asks beyond copying.
+pub struct More {
+    pub command: &'static str,
+    pub deletion: Option<Deletion>,
+    pub backup: Option<Vec<u8>>,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    run_with(&args, &More { command: "cp", deletion: None, backup: None })
+}
+
+pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<_>>()?;
-    let request = request(&args, sources, args::location(&args.destination)?)?;
+    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    if args.is_listed() {
+        let [source] = &mut sources[..] else {
+            return Err(usage("a list of files is of one source", "give a command for each source"));
+        };
+        source.name_contents();
+    }
+    let request = request(args, more, sources, args::location(&args.destination)?)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
+        if more.command != "cp" || request.options.has_wishes() {
+            return Err(usage(
+                "between two other hosts everything is copied, and nothing chosen or removed",
+                "run the command on one of the two",
+            ));
+        }
         return match hosts.run(&request, request.progress != Mode::None) {
-            Err(error) if args.json => carry_out(&args, &request, |_, _| Err(error)),
+            Err(error) if args.json => carry_out(args, &request, |_, _| Err(error)),
             ended => ended,
         };
     }
-    carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+    carry_out(args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
 }
 
 /// Runs a copy from here for a command that was given on another host.
@@ -145,7 +184,8 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
         return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
     };
     let (sources, destination) = sending.locations();
-    let request = request(&args, sources, destination)?;
+    let more = More { command: "cp", deletion: None, backup: None };
+    let request = request(&args, &more, sources, destination)?;
     carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
 }
 
@@ -197,25 +237,29 @@ fn give_way(nice: i32) -> Result<()> {
     set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
 }
 
-fn request(args: &Args, sources: Vec<Location>, destination: Location) -> Result<Request> {
+fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Location) -> Result<Request> {
     if args.json && destination == Location::Pipe {
         return Err(usage(
             "--json and `-` both want standard output",
             "name a file as the destination, or leave --json away",
         ));
     }
+    let options = options(args, more)?;
+    let has_no_tree = |location: &Location| *location == Location::Pipe || location.is_synthetic();
+    if options.has_wishes() && sources.iter().chain([&destination]).any(has_no_tree) {
+        return Err(usage(
+            "filters, comparisons and dry runs need a tree of files on both sides",
+            "leave them away for `-`, gen: and null:",
+        ));
+    }
+    if sources.iter().any(Location::is_remote) {
+        check_list_to_send(&options.selection)?;
+    }
     Ok(Request {
+        command: more.command,
         sources,
         destination,
-        options: TransferOptions {
-            fsync: args.fsync,
-            verify: args.verify,
-            digest: args.digest,
-            chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
-            no_clobber: args.no_clobber,
-            chmod: args.chmod,
-            engine: args.engine,
-        },
+        options,
         streams: args.streams,
         memory_bytes: args.memory,
         congestion: args.cc.clone(),
@@ -224,6 +268,24 @@ fn request(args: &Args, sources: Vec<Location>, destination: Location) -> Result
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
     })
+}
+
+fn options(args: &Args, more: &More) -> Result<TransferOptions> {
+    let mut options = TransferOptions {
+        fsync: args.fsync,
+        verify: args.verify,
+        digest: args.digest,
+        chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+        no_clobber: args.no_clobber,
+        chmod: args.chmod,
+        engine: args.engine,
+        selection: Arc::new(args.selection.selection()?),
+        deletion: more.deletion,
+        backup: more.backup.clone(),
+        ..TransferOptions::default()
+    };
+    args.decisions.apply(&mut options, args.quiet, args.json);
+    Ok(options)
 }
 
 /// What a person reads at the end.

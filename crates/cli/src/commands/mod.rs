@@ -5,6 +5,8 @@ mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod cp;
+pub mod sync;
+pub mod filter;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -39,6 +41,8 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
+        Command::Sync(args) => sync::run(*args),
+        Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),
         Command::Ls(args) => ls::run(args),
         Command::Tree(args) => tree::run(args),

@@ -2,10 +2,12 @@
 
 use super::{counted, duration, shown};
 use crate::transfer::{Direction, Ended};
+use model::change::Subject;
 use model::name::Escaped;
 use model::options::Verify;
 use model::quantity::ByteCount;
-use model::{Failure, FailureKind};
+use model::{Change, Failure, FailureKind};
+use mover::receiver::Removal;
 use mover::{Ending, Report};
 use plan::{StreamInputs, stream_table};
 use std::io::{self, BufWriter, Write};
@@ -41,7 +43,13 @@ pub fn summary(ended: &Ended) -> Vec<String> {
     if !ended.report.as_ref().is_some_and(has_moved) {
         return Vec::new();
     }
-    let mut lines = vec![moved(ended), pace(ended), limit(ended)];
+    let mut lines = vec![moved(ended)];
+    lines.extend(not_removed(ended));
+    if ended.options.is_dry_run {
+        lines.push("nothing was changed (--dry-run)".to_owned());
+        return lines;
+    }
+    lines.extend([pace(ended), limit(ended)]);
     if !ended.bottleneck.advice.is_empty() {
         lines.push(format!("to go faster: {}", Escaped(ended.bottleneck.advice.as_bytes())));
     }
@@ -53,7 +61,8 @@ pub fn summary(ended: &Ended) -> Vec<String> {
 
 fn moved(ended: &Ended) -> String {
     let mut text = format!(
-        "copied {}, {} to {}",
+        "{} {}, {} to {}",
+        if ended.options.is_dry_run { "would copy" } else { "copied" },
         counted(ended.files_ok, "file", "files"),
         ByteCount(ended.bytes),
         if ended.destination == "-" { "standard output".to_owned() } else { shown(&ended.destination) }
@@ -64,10 +73,28 @@ fn moved(ended: &Ended) -> String {
     if ended.files_skipped > 0 {
         text.push_str(&format!("; {} skipped", super::grouped(ended.files_skipped)));
     }
+    if ended.options.deletion.is_some() {
+        text.push_str(&format!("; {} removed", super::grouped(ended.removed)));
+    }
     if ended.files_failed > 0 {
         text.push_str(&format!("; {} failed", super::grouped(ended.files_failed)));
     }
     text
+}
+
+/// Why nothing was removed although that was asked for.
+fn not_removed(ended: &Ended) -> Option<String> {
+    let why = match ended.report.as_ref()?.removal {
+        Removal::ListingNotWhole => "nothing was removed: the source could not be listed as a whole",
+        _ => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// A change as `rsync --itemize-changes` shows it.
+pub fn change(change: &Change, is_sent: bool) -> String {
+    let slash = if change.subject == Subject::Directory { "/" } else { "" };
+    format!("{} {}{slash}", change.letters(is_sent), Escaped(&change.path))
 }
 
 fn pace(ended: &Ended) -> String {

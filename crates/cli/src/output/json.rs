@@ -9,10 +9,11 @@ use crate::transfer::{Direction, Ended};
 use daemon::Endpoint;
 use daemon::clients::Enrolment;
 use daemon::limited::Limited;
+use model::change::Subject;
 use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
-use model::{Failure, FailureKind, JobId};
+use model::{Change, Failure, FailureKind, JobId};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -161,6 +162,28 @@ struct File {
     message: String,
 }
 
+/// A change, as an event.
+pub fn change(change: &Change, is_sent: bool) -> String {
+    #[derive(Serialize)]
+    struct Line {
+        v: u32,
+        event: &'static str,
+        path: String,
+        action: &'static str,
+        kind: &'static str,
+        letters: String,
+    }
+    let kind = match change.subject {
+        Subject::File => "file",
+        Subject::Directory => "directory",
+        Subject::Symlink => "link",
+    };
+    let path = Escaped(&change.path).to_string();
+    let line =
+        Line { v: VERSION, event: "change", path, action: change.action(), kind, letters: change.letters(is_sent) };
+    serde_json::to_string(&line).expect("plain values have a JSON form")
+}
+
 #[derive(Serialize)]
 struct Problem<'a> {
     message: &'a str,
@@ -174,6 +197,8 @@ struct Done {
     /// The ends without storage.
     synthetic: Vec<&'static str>,
     files: DoneFiles,
+    removed: u64,
+    is_dry_run: bool,
     directories: u64,
     bytes: u64,
     resumed_bytes: u64,
@@ -237,6 +262,8 @@ impl Done {
         Done {
             synthetic: ended.synthetic.clone(),
             files: DoneFiles { ok: ended.files_ok, skipped: ended.files_skipped, failed: ended.files_failed },
+            removed: ended.removed,
+            is_dry_run: ended.options.is_dry_run,
             directories: ended.directories,
             bytes: ended.bytes,
             resumed_bytes: ended.resumed_bytes,

@@ -2,6 +2,7 @@
 //!
 //! Nothing outside this folder prints. A reader that goes away (a closed pipe) is a normal end of output, never an error.
 
+pub mod changes;
 pub mod human;
 pub mod json;
 pub mod list;

@@ -15,6 +15,7 @@ use model::synthetic::is_synthetic;
 use model::{Exit, JobId, Location};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::wishes::{needs_sync_receiver, needs_sync_sender};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::io::{self, Read};
@@ -44,6 +45,7 @@ impl Attempt<'_> {
         let LocalSource { source, is_single } = self.open_source()?;
         let client = self.connect(far, Access::Write, &[path.to_vec()])?;
         check_synthetic(&client, far.name(), &[path])?;
+        check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
         let options = self.request.options.clone();
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
@@ -54,6 +56,7 @@ impl Attempt<'_> {
     fn pull(&self, far: &Far, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
         let client = self.connect(far, Access::Read, paths)?;
         check_synthetic(&client, far.name(), paths)?;
+        check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -104,11 +107,12 @@ impl Attempt<'_> {
     }
 
     fn open_source(&self) -> Result<LocalSource> {
-        open_source(&self.request.sources, Box::new(Stdin { interrupt: self.interrupt.clone() }))
+        let stdin = Box::new(Stdin { interrupt: self.interrupt.clone() });
+        open_source(&self.request.sources, stdin, self.request.options.selection_at_source())
     }
 
     fn open_sink(&self, shape: Shape, is_stdin: bool) -> Result<LocalSink> {
-        LocalSink::open(&self.request.destination, shape, is_stdin, self.request.options.chmod)
+        LocalSink::open(&self.request.destination, shape, is_stdin, &self.request.options)
     }
 
     fn connect(&self, far: &Far, access: Access, paths: &[Vec<u8>]) -> Result<Client> {
@@ -143,6 +147,15 @@ fn check_synthetic(client: &Client, endpoint: &str, paths: &[impl AsRef<[u8]>]) 
     }
     let message = format!("endpoint {endpoint} does not know gen: and null:");
     Err(error(Exit::Usage, message, "the thalweg there is older: install this version there"))
+}
+
+/// An endpoint that does not know what is asked would pass it over: a dry run would write.
+fn check_sync(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_sync().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know filters, comparisons, dry runs or removal");
+    Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

@@ -7,7 +7,7 @@ use super::of_store;
 use super::route::no_name;
 use crate::exit::{self, Result, error, usage};
 use crate::output::{self, shown};
-use model::{Exit, Location, Name};
+use model::{Exit, Location, Name, Selection, TransferOptions};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use store::pipe::{PipeSink, PipeSource};
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{GeneratedSource, NullSink};
-use store::{Sink, Source};
+use store::{Rehearsal, Sink, Source};
 
 /// What is to be read here.
 pub struct LocalSource {
@@ -26,7 +26,11 @@ pub struct LocalSource {
     pub is_single: bool,
 }
 
-pub fn open_source(locations: &[Location], stdin: Box<dyn std::io::Read + Send>) -> Result<LocalSource> {
+pub fn open_source(
+    locations: &[Location],
+    stdin: Box<dyn std::io::Read + Send>,
+    selection: Arc<Selection>,
+) -> Result<LocalSource> {
     if locations == [Location::Pipe] {
         return Ok(LocalSource { source: Arc::new(PipeSource::new(stdin)), is_single: true });
     }
@@ -44,6 +48,7 @@ pub fn open_source(locations: &[Location], stdin: Box<dyn std::io::Read + Send>)
             error
         })?;
     }
+    source.select(selection);
     let is_single = source.is_single_object();
     Ok(LocalSource { source: Arc::new(source), is_single })
 }
@@ -69,7 +74,7 @@ pub enum Shape {
 }
 
 impl LocalSink {
-    pub fn open(location: &Location, shape: Shape, is_stdin: bool, chmod: Option<(u32, u32)>) -> Result<LocalSink> {
+    pub fn open(location: &Location, shape: Shape, is_stdin: bool, options: &TransferOptions) -> Result<LocalSink> {
         if *location == Location::Pipe {
             let sink = Arc::new(PipeSink::new(Box::new(output::Data)));
             return Ok(LocalSink { sink, rename_to: None, is_sequential: true, made: Vec::new() });
@@ -96,11 +101,27 @@ impl LocalSink {
             }
             _ => (path, None),
         };
+        if options.is_dry_run {
+            return Self::rehearse(directory, rename_to, options);
+        }
         let made = make_directories(directory)?;
         let opened = beneath::open_directory(directory).map_err(|e| exit::of_file("open directory", directory, &e))?;
         let opened: Arc<OwnedFd> = Arc::new(opened);
-        let sink = Arc::new(PosixSink::new(opened.clone(), opened, chmod));
-        Ok(LocalSink { sink, rename_to, is_sequential: false, made })
+        let sink = PosixSink::new(opened.clone(), opened, options.chmod).with_backup(options.backup.as_deref());
+        Ok(LocalSink { sink: Arc::new(sink), rename_to, is_sequential: false, made })
+    }
+
+    /// The destination of a dry run, as far as it exists.
+    fn rehearse(directory: &Path, rename_to: Option<Name>, options: &TransferOptions) -> Result<LocalSink> {
+        let there = match beneath::open_directory(directory) {
+            Ok(opened) => {
+                let opened = Arc::new(opened);
+                Some(PosixSink::new(opened.clone(), opened, options.chmod).with_backup(options.backup.as_deref()))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(exit::of_file("open directory", directory, &e)),
+        };
+        Ok(LocalSink { sink: Arc::new(Rehearsal::new(there)), rename_to, is_sequential: false, made: Vec::new() })
     }
 
     /// Removes what was made for a copy that did not happen, as far as it is empty.
@@ -225,7 +246,9 @@ mod tests {
     #[test]
     fn the_destination_rule_makes_a_new_name_of_a_single_file_only() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |path: &str, shape| LocalSink::open(&local(&dir.path().join(path)), shape, false, None);
+        let open = |path: &str, shape| {
+            LocalSink::open(&local(&dir.path().join(path)), shape, false, &TransferOptions::default())
+        };
         fs::create_dir(dir.path().join("there")).unwrap();
         fs::write(dir.path().join("file"), b"x").unwrap();
         let renamed = |sink: LocalSink| sink.rename_to.map(|name| name.as_bytes().to_vec());
@@ -237,13 +260,18 @@ mod tests {
         assert_eq!(renamed(open("tree", Shape::Tree).unwrap()), None);
         assert!(dir.path().join("made").is_dir() && dir.path().join("tree").is_dir());
         assert!(open("file", Shape::Tree).is_err());
-        assert!(LocalSink::open(&local(&dir.path().join("there")), Shape::Single, true, None).is_err());
+        assert!(
+            LocalSink::open(&local(&dir.path().join("there")), Shape::Single, true, &TransferOptions::default())
+                .is_err()
+        );
     }
 
     #[test]
     fn directories_made_for_nothing_are_removed_while_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let sink = LocalSink::open(&local(&dir.path().join("a/b/")), Shape::Tree, false, None).ok().unwrap();
+        let sink = LocalSink::open(&local(&dir.path().join("a/b/")), Shape::Tree, false, &TransferOptions::default())
+            .ok()
+            .unwrap();
         fs::create_dir(dir.path().join("a/other")).unwrap();
         sink.abandon();
         assert!(!dir.path().join("a/b").exists() && dir.path().join("a/other").exists());

@@ -24,6 +24,7 @@ pub use far::{Far, Ssh, Use};
 use model::progress::Bottleneck;
 use model::quantity::Rate;
 use model::{Exit, Failure, JobId, Location, TransferOptions};
+use mover::receiver::Removal;
 use mover::{Ending, Progress, Report};
 use net::Identity;
 use presence::{Presence, Subject};
@@ -41,6 +42,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
+    pub command: &'static str,
     pub sources: Vec<Location>,
     pub destination: Location,
     pub options: TransferOptions,
@@ -59,6 +61,7 @@ impl Request {
     /// With everything chosen by itself, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         Request {
+            command: "cp",
             sources,
             destination,
             options: TransferOptions::default(),
@@ -100,6 +103,8 @@ pub struct Ended {
     pub files_ok: u64,
     pub files_skipped: u64,
     pub files_failed: u64,
+    /// Removed, or that would be.
+    pub removed: u64,
     pub directories: u64,
     /// Of the files delivered.
     pub bytes: u64,
@@ -137,6 +142,7 @@ impl Ended {
             files_ok: 0,
             files_skipped: 0,
             files_failed: 0,
+            removed: 0,
             directories: 0,
             bytes: 0,
             resumed_bytes: 0,
@@ -196,13 +202,15 @@ pub fn run_on(
     events: Option<Arc<Events>>,
 ) -> Result<Ended> {
     let Way { route, identity, job } = way;
-    let witness = Arc::new(Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?);
+    let witness = Witness::new(request.manifest.as_deref(), request.options.digest, events.clone())?;
+    let witness = Arc::new(witness.itemizing(&request.options, route.direction()));
     let sources: Vec<_> = request.sources.iter().map(Location::to_string).collect();
     let (destination, direction) = (request.destination.to_string(), route.direction());
-    let subject = Subject { command: "cp", direction, job, sources: sources.clone(), destination: destination.clone() };
+    let command = request.command;
+    let subject = Subject { command, direction, job, sources: sources.clone(), destination: destination.clone() };
     let presence = Presence::start(&subject, daemon::Paths::from_env().as_ref().ok());
     if let Some(events) = &events {
-        events.start(&Start { command: "cp", direction, job, sources: &sources, destination: &destination });
+        events.start(&Start { command, direction, job, sources: &sources, destination: &destination });
     }
     let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
     let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
@@ -330,6 +338,11 @@ impl Run<'_> {
             None => Exit::from_failures(witnessed.kinds.iter().copied()),
         };
         let error = failed.or_else(|| summed_up(exit, witnessed.failed));
+        let stopped = report.as_ref().and_then(|report| too_many(report));
+        let (exit, error) = match (error, stopped) {
+            (None, Some(stopped)) => (stopped.exit, Some(stopped)),
+            (error, _) => (exit, error),
+        };
         let bottleneck = match &report {
             Some(report) => progress::bottleneck(None, &report.snapshot, self.direction),
             None => nothing_moved(),
@@ -343,6 +356,7 @@ impl Run<'_> {
             files_ok: counts.files_done + here_before,
             files_skipped: counts.files_skipped - here_before,
             files_failed: witnessed.failed.max(counts.files_failed),
+            removed: report.as_ref().map_or(0, |report| report.removed),
             directories: counts.directories,
             bytes: counts.bytes_done + counts.bytes_skipped.min(self.sums.bytes),
             resumed_bytes: self.sums.resumed_bytes.unwrap_or(counts.bytes_resumed),
@@ -386,6 +400,16 @@ fn summed_up(exit: Exit, failed: u64) -> Option<Error> {
         _ => "put right what is listed and give the same command again; what is there already is skipped",
     };
     Some(error(exit, format!("{files} not delivered"), hint))
+}
+
+/// Nothing was removed, because more would have gone than was allowed.
+fn too_many(report: &Report) -> Option<Error> {
+    let max = report.options.deletion.and_then(|deletion| deletion.removals_max).unwrap_or(0);
+    (report.removal == Removal::TooMany).then(|| {
+        let would = output::counted(report.extraneous, "object", "objects");
+        let message = format!("{would} would be removed, more than --max-delete {max}: nothing was removed");
+        error(Exit::LimitCrossed, message, "look at them with --dry-run; a larger --max-delete lets them go")
+    })
 }
 
 /// 1, 2, 4 ... seconds, each up to a quarter longer or shorter, so that many clients do not come back at once.

@@ -159,6 +159,7 @@ mod tests {
         let (destination, sources) = locations.split_last().unwrap();
         let parse = |text: &&str| Location::parse(OsStr::new(text)).unwrap();
         let request = Request {
+            command: "cp",
             sources: sources.iter().map(parse).collect(),
             destination: parse(destination),
             options: Default::default(),

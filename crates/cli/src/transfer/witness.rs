@@ -3,10 +3,13 @@
 //! The manifest is written beside its final name and renamed when the run is over, however it ended: it lists what was
 //! delivered. Kept failures are bounded; all are counted.
 
+use super::Direction;
 use crate::exit::{self, Error, Result};
-use crate::output::json::Events;
+use crate::output::changes::Lines;
+use crate::output::human;
+use crate::output::json::{self, Events};
 use model::manifest;
-use model::{DigestAlgorithm, Failure, FailureKind};
+use model::{Change, DigestAlgorithm, Failure, FailureKind, TransferOptions};
 use mover::{Delivered, Observer};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,6 +24,8 @@ pub struct Witness {
     state: Mutex<State>,
     manifest: Option<Mutex<Manifest>>,
     events: Option<Arc<Events>>,
+    /// Where changes are told, and whether files leave this host.
+    changes: Option<(Mutex<Lines>, bool)>,
 }
 
 #[derive(Default)]
@@ -52,7 +57,15 @@ impl Witness {
             }
             None => None,
         };
-        Ok(Witness { state: Mutex::default(), manifest, events })
+        Ok(Witness { state: Mutex::default(), manifest, events, changes: None })
+    }
+
+    /// Tells every change on standard output, where that was asked for.
+    pub fn itemizing(mut self, options: &TransferOptions, direction: Direction) -> Witness {
+        if options.tells_changes {
+            self.changes = Some((Mutex::new(Lines::start()), direction == Direction::Push));
+        }
+        self
     }
 
     /// Forgets the failures of the attempt before: the next one meets them again if they still are.
@@ -62,6 +75,9 @@ impl Witness {
 
     /// Ends the manifest and hands out what was kept.
     pub fn finish(&self) -> Witnessed {
+        if let Some((lines, _)) = &self.changes {
+            lines.lock().unwrap().finish();
+        }
         let manifest_error = self.manifest.as_ref().and_then(|manifest| {
             let mut manifest = manifest.lock().unwrap();
             manifest.finish().err().map(|e| exit::of_written("write manifest", &manifest.path, &e))
@@ -82,6 +98,19 @@ impl Observer for Witness {
         for delivered in batch {
             manifest.write(manifest::line(&delivered.digest, delivered.size_bytes, &delivered.path).as_bytes());
         }
+    }
+
+    fn wants_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    fn changed(&self, changes: &[Change]) {
+        let Some((lines, is_sent)) = &self.changes else { return };
+        let line = |change: &Change| match &self.events {
+            Some(_) => json::change(change, *is_sent),
+            None => human::change(change, *is_sent),
+        };
+        lines.lock().unwrap().push(changes.iter().map(line).collect());
     }
 
     fn failed(&self, failure: &Failure) {

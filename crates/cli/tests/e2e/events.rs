@@ -44,6 +44,7 @@ fn every_event_has_exactly_the_documented_fields() {
     let socket = std::os::unix::net::UnixListener::bind(bed.path("t/socket")).unwrap();
     let mut events = bed.run(&["cp", "--json", "t", "lab:"]).succeeded().events();
     drop(socket);
+    events.extend(bed.run(&["sync", "--json", "--itemize", "t/", "copied"]).succeeded().events());
     // A pipe that stays open long enough for a progress event.
     let mut command = bed.command("client", &["cp", "--json", "-", "lab:slow"]);
     let mut child = command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -4,6 +4,7 @@
 
 mod bed;
 mod copies;
+mod syncs;
 mod files;
 mod pipes;
 mod resumption;

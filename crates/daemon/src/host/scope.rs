@@ -48,6 +48,15 @@ impl Asked {
         Ok(at)
     }
 
+    /// Opens a directory below the end of the limiting path, without making anything.
+    pub fn look_beneath(&self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        let mut at = beneath::resolve_directory(root, &[])?;
+        for name in &self.scope {
+            at = beneath::open_child(at.as_fd(), name)?;
+        }
+        beneath::resolve_directory(at.as_fd(), names)
+    }
+
     /// What the path leads to. `follows`: only a directory will do, and a link there is followed. The limiting path itself is
     /// a root.
     pub fn target(&self, root: BorrowedFd<'_>, follows: bool) -> io::Result<Target> {

@@ -205,7 +205,7 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Fatal,
         Exit::Partial,
         Exit::Changed,
-        Exit::Regressed,
+        Exit::LimitCrossed,
         Exit::Integrity,
         Exit::Authentication,
         Exit::Version,

@@ -5,14 +5,18 @@
 //! as the listing grows.
 
 use super::commit::Item;
+use super::compare::{Candidate, Comparisons};
+use super::policy::{self, Step};
+use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::job::Ending;
 use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
+use model::change::cause;
 use model::mutant;
-use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId};
+use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,11 +24,12 @@ use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{ExtentRecord, FailureRecord, Finished, Want, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Want, runs_of};
 use wire::{CloseCode, Message, bounded};
 
 pub enum Event {
     Described(Vec<Described>),
+    Digests(Vec<DigestRecord>),
     Finish,
 }
 
@@ -69,6 +74,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         wanted_bytes: 0,
         wanted_files: 0,
         is_probed: false,
+        comparisons: Comparisons::default(),
     };
     while !job.end.is_set() {
         let mut events = job.decider.events.lock().unwrap();
@@ -82,8 +88,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
         drop(events);
         match event {
             Event::Described(batch) => decide.batch(batch),
+            Event::Digests(digests) => decide.compared(digests),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
-            Event::Finish if !job.table.lock().unwrap().is_empty() => {
+            Event::Finish if !job.table.lock().unwrap().is_empty() || !decide.comparisons.is_empty() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
             }
             Event::Finish => return decide.finish(),
@@ -101,11 +108,21 @@ struct Decide<'a> {
     wanted_bytes: u64,
     wanted_files: u64,
     is_probed: bool,
+    comparisons: Comparisons,
+}
+
+/// What is decided of an object.
+enum Decided {
+    Settled,
+    /// Its content, with the rule to publish by.
+    Wanted(PublishRule),
+    /// Its digest, before it is known.
+    Asked(Decision),
 }
 
 /// What is decided of a batch.
 #[derive(Default)]
-struct Answer {
+pub struct Answer {
     described: usize,
     objects: Vec<(u32, Expected)>,
     large: Vec<(u64, Arc<Large>)>,
@@ -114,6 +131,7 @@ struct Answer {
     outcome: Outcome,
     /// Links that were made: settled when their names are as durable as the user asked.
     links: Vec<u64>,
+    changes: Vec<Change>,
 }
 
 impl Decide<'_> {
@@ -124,10 +142,18 @@ impl Decide<'_> {
         };
         let mut answer = Answer::default();
         let mut directories = 0;
-        for described in batch {
+        let mut candidates = Vec::new();
+        for (index, described) in batch.into_iter().enumerate() {
             directories += u64::from(is_directory(&described));
             let expected = match described {
-                Described::Entry { entry, is_open_ended } => self.entry(entry, is_open_ended, &mut answer),
+                Described::Entry { entry, is_open_ended } => match self.entry(entry, is_open_ended, &mut answer) {
+                    (_, Decided::Settled) => None,
+                    (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
+                    (entry, Decided::Asked(found)) => {
+                        candidates.push(Candidate { index, entry, found });
+                        None
+                    }
+                },
                 Described::BadName { id, parent, name, why } => {
                     let path = bad_path(self.job, parent, &name);
                     let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
@@ -140,14 +166,56 @@ impl Decide<'_> {
             answer.described += 1;
         }
         self.check_room();
+        if !candidates.is_empty() {
+            return self.comparisons.ask(self.job, first, answer, directories, candidates);
+        }
         self.send(first, answer);
         // They are settled by being described, and leave room for others.
         self.job.count_settled(directories);
     }
 
+    /// Takes the sender's digests in, and answers the batches that waited for them.
+    fn compared(&mut self, digests: Vec<DigestRecord>) {
+        for record in digests {
+            let Some((first, compared)) = self.comparisons.take(self.job, &record) else {
+                return self.job.cancel(CloseCode::WrongState, "a digest that was not asked for");
+            };
+            let mut answer = std::mem::take(self.comparisons.answer_of(first));
+            self.conclude(compared.candidate, compared.is_same, &mut answer);
+            *self.comparisons.answer_of(first) = answer;
+            if let Some(complete) = self.comparisons.complete(first) {
+                self.check_room();
+                self.send(first, complete.answer);
+                self.job.count_settled(complete.directories);
+            }
+        }
+    }
+
+    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) {
+        let Candidate { index, entry, found } = candidate;
+        if is_same {
+            answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
+            if let Decision::Replace { .. } = found
+                && self.job.sink.touch(&entry).is_ok()
+            {
+                self.change(&entry, cause::KEPT | cause::TIME, answer);
+            }
+            return;
+        }
+        let causes = policy::causes(&entry, &found) | cause::CONTENT;
+        match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
+            Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+            Ok(_) => {}
+            Err(e) => self.failed(&entry, e.kind, e.message(), answer),
+        }
+    }
+
     fn send(&self, first: u64, mut answer: Answer) {
         let job = self.job;
+        job.tell_changes(std::mem::take(&mut answer.changes));
         // Large objects need to know the batch they are part of; it is complete only now.
+        // What was compared came later than its neighbours.
+        answer.objects.sort_unstable_by_key(|(index, _)| *index);
         answer.objects.shrink_to_fit();
         let listed = Arc::new(Listed { first, described: answer.described, objects: answer.objects });
         for (id, large) in &answer.large {
@@ -161,44 +229,54 @@ impl Decide<'_> {
         match job.durability {
             Durability::Group => answer.links.into_iter().for_each(|id| job.committer.push(Item::Link(id), &job.end)),
             Durability::File => super::commit::confirm(job, Outcome { links: answer.links, ..Outcome::default() }),
-            Durability::None => answer.outcome.links = answer.links,
+            Durability::None => answer.outcome.links.extend(answer.links),
         }
         job.settle(answer.outcome);
     }
 
-    /// Decides one entry; returns it if its content is wanted.
-    fn entry(&mut self, mut entry: Entry, is_open_ended: bool, answer: &mut Answer) -> Option<Expected> {
+    /// Decides one entry, which may get another name.
+    fn entry(&mut self, mut entry: Entry, is_open_ended: bool, answer: &mut Answer) -> (Entry, Decided) {
         let counters = &self.job.progress.counters;
         match entry.kind {
             Kind::Directory => count(&counters.directories, 1),
             _ => count(&counters.files_listed, 1),
         }
         count(&counters.bytes_listed, entry.size_bytes());
+        let told = |e: store::Error| (e.kind, e.message());
+        let named = self.named(&mut entry);
+        let decided = named.and_then(|()| self.decided(&entry, is_open_ended, answer).map_err(told));
+        match decided {
+            Ok(decided) => (entry, decided),
+            Err((kind, message)) => {
+                self.failed(&entry, kind, message, answer);
+                (entry, Decided::Settled)
+            }
+        }
+    }
+
+    /// Checks an entry's name against what is known of others.
+    fn named(&mut self, entry: &mut Entry) -> Result<(), (FailureKind, String)> {
+        let refused = |kind, why: &str| (kind, why.to_owned());
+        if let Some(census) = &self.job.census {
+            census.note(entry.parent, &entry.name, (entry.kind == Kind::Directory).then_some(entry.id));
+        }
         if entry.name.as_bytes().starts_with(STAGING_PREFIX) {
-            let why = "names that begin so are kept for staging";
-            return self.failed(entry, FailureKind::NameRefused, why.to_owned(), answer);
+            return Err(refused(FailureKind::NameRefused, "names that begin so are kept for staging"));
         }
         if entry.parent == ObjectId::ROOT {
-            if let Err(e) = self.rename(&mut entry) {
-                return self.failed(entry, e.kind, e.message(), answer);
-            }
+            self.rename(entry).map_err(|e| (e.kind, e.message()))?;
             let is_known = self.top_names.contains(&entry.name);
             if self.top_names.len() < TOP_NAMES_MAX && entry.id.0 < REPLACEMENT_FIRST {
                 self.top_names.insert(entry.name.clone());
             }
             if is_known && entry.id.0 < REPLACEMENT_FIRST {
-                let why = "two sources have this name at the destination";
-                return self.failed(entry, FailureKind::Duplicate, why.to_owned(), answer);
+                return Err(refused(FailureKind::Duplicate, "two sources have this name at the destination"));
             }
         }
         if entry.id.0 >= REPLACEMENT_FIRST {
-            self.void_predecessor(&entry);
+            self.void_predecessor(entry);
         }
-        match self.decided(&entry, is_open_ended, answer) {
-            Ok(Some(rule)) => Some(Expected { entry, rule }),
-            Ok(None) => None,
-            Err(e) => self.failed(entry, e.kind, e.message(), answer),
-        }
+        Ok(())
     }
 
     /// What is described again is void under its earlier id, also if the content that says so is lost with its stream.
@@ -223,8 +301,8 @@ impl Decide<'_> {
         Ok(())
     }
 
-    fn failed(&self, entry: Entry, kind: FailureKind, message: String, answer: &mut Answer) -> Option<Expected> {
-        let path = self.job.sink.path(&entry);
+    fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
+        let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };
         if entry.kind == Kind::Directory {
             // The sender counts directories as settled by being described: it hears of this at the end.
@@ -232,7 +310,6 @@ impl Decide<'_> {
         } else {
             answer.outcome.failed.push((entry.id.0, failure));
         }
-        None
     }
 
     fn directory_failed(&self, failure: Failure) {
@@ -245,42 +322,89 @@ impl Decide<'_> {
         self.job.decider.directory_failures.lock().unwrap().push(failure);
     }
 
-    /// `Some` when the content is wanted, with the rule to publish by.
-    fn decided(
+    fn decided(&mut self, entry: &Entry, is_open_ended: bool, answer: &mut Answer) -> store::Result<Decided> {
+        let options = &self.job.options;
+        if entry.kind == Kind::Directory {
+            return self.directory(entry, answer).map(|()| Decided::Settled);
+        }
+        let skipped = (entry.id.0, entry.size_bytes());
+        // Where nothing is removed the sender has left out what is not within them.
+        if options.deletion.is_some() && !options.selection.bounds.admit(entry) {
+            answer.outcome.skipped.push(skipped);
+            return Ok(Decided::Settled);
+        }
+        let found = self.job.sink.decide(entry)?;
+        let replaced_bytes = match &found {
+            Decision::Replace { size_bytes, .. } => *size_bytes,
+            Decision::Absent | Decision::Same => 0,
+        };
+        match policy::step(options, entry, is_open_ended, &found) {
+            Step::Skip => answer.outcome.skipped.push(skipped),
+            Step::Compare => return Ok(Decided::Asked(found)),
+            Step::Publish(rule) => {
+                let causes = policy::causes(entry, &found);
+                return self.publish(entry, is_open_ended, (rule, replaced_bytes), causes, answer);
+            }
+        }
+        Ok(Decided::Settled)
+    }
+
+    fn directory(&mut self, entry: &Entry, answer: &mut Answer) -> store::Result<()> {
+        let job = self.job;
+        let is_made = !job.options.only_existing && !job.options.is_dry_run;
+        if is_made {
+            job.sink.make_directory(entry)?
+        } else {
+            job.sink.look_directory(entry)?
+        }
+        let is_fresh = job.sink.is_fresh(entry.id);
+        if is_fresh && job.options.only_existing {
+            return Ok(());
+        }
+        if is_fresh {
+            self.change(entry, cause::NEW, answer);
+        }
+        self.directories.push(entry.clone());
+        Ok(())
+    }
+
+    /// Notes a change for whoever asked to see it.
+    fn change(&self, entry: &Entry, causes: u32, answer: &mut Answer) {
+        if self.job.options.tells_changes {
+            let (path, subject) = (self.job.sink.path(entry), policy::subject(&entry.kind));
+            answer.changes.push(Change { path, subject, causes });
+        }
+    }
+
+    /// A file or link that is to be published; wants its content if it has any.
+    fn publish(
         &mut self,
         entry: &Entry,
         is_open_ended: bool,
+        (rule, replaced_bytes): (PublishRule, u64),
+        causes: u32,
         answer: &mut Answer,
-    ) -> store::Result<Option<PublishRule>> {
+    ) -> store::Result<Decided> {
         let job = self.job;
-        if entry.kind == Kind::Directory {
-            job.sink.make_directory(entry)?;
-            self.directories.push(entry.clone());
-            return Ok(None);
-        }
-        let id = entry.id.0;
-        let size = entry.size_bytes();
-        let (rule, replaced_bytes) = match job.sink.decide(entry)? {
-            Decision::Same => {
-                answer.outcome.skipped.push((id, size));
-                return Ok(None);
-            }
-            Decision::Replace { .. } if job.options.no_clobber => {
-                answer.outcome.skipped.push((id, size));
-                return Ok(None);
-            }
-            Decision::Replace { size_bytes } => (PublishRule::Replace, size_bytes),
-            Decision::Absent => (PublishRule::NoReplace, 0),
-        };
+        let (id, size) = (entry.id.0, entry.size_bytes());
         if let Kind::Symlink(_) = entry.kind {
             match job.sink.make_symlink(entry, rule)? {
-                true => answer.links.push(id),
+                true => {
+                    self.change(entry, causes, answer);
+                    answer.links.push(id);
+                }
                 false => answer.outcome.skipped.push((id, 0)),
             }
-            return Ok(None);
+            return Ok(Decided::Settled);
         }
+        self.change(entry, causes, answer);
         self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
         self.wanted_files += u64::from(rule == PublishRule::NoReplace);
+        if job.options.is_dry_run {
+            count(&job.progress.counters.bytes_done, size);
+            answer.links.push(id);
+            return Ok(Decided::Settled);
+        }
         self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
@@ -298,7 +422,7 @@ impl Decide<'_> {
         } else {
             answer.wanted.push(id);
         }
-        Ok(Some(rule))
+        Ok(Decided::Wanted(rule))
     }
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
@@ -333,6 +457,10 @@ impl Decide<'_> {
     /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
     fn finish(&mut self) {
         let job = self.job;
+        let removed = self.prune();
+        if job.end.is_set() {
+            return;
+        }
         for entry in self.directories.iter().rev() {
             if let Err(e) = job.sink.finish_directory(entry) {
                 let failure = Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() };
@@ -358,6 +486,9 @@ impl Decide<'_> {
             durable: job.durable().to_owned(),
             failures: failures.into_iter().take(1024).map(record).collect(),
             engine: job.write_engine.name(),
+            removed: removed.removed,
+            extraneous: removed.extraneous,
+            deletion: removed.removal as u32,
         };
         job.tell_times();
         // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
@@ -365,6 +496,19 @@ impl Decide<'_> {
         let _ = job.finished.set(finished.clone());
         job.port.send(Message::Finished(finished.clone()));
         job.end.set(Ending::Finished(finished));
+        // Whoever gives the same command again waits for its threads to let the destination go.
+        job.committer.wake();
+    }
+}
+
+impl Decide<'_> {
+    /// Removes what the source does not have, if that was asked for.
+    fn prune(&self) -> Removed {
+        let directories: Vec<_> = match self.job.options.deletion {
+            Some(_) => self.directories.iter().map(|entry| entry.id).collect(),
+            None => return Removed::default(),
+        };
+        prune::run(self.job, &directories, &mut |failure| self.directory_failed(failure))
     }
 }
 

@@ -9,7 +9,10 @@
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
 mod table;
+mod policy;
 mod decide;
+mod compare;
+mod prune;
 mod receive;
 mod writer;
 mod verify;
@@ -17,6 +20,7 @@ mod write;
 mod commit;
 mod resume;
 
+pub use prune::Removal;
 pub use receive::run_lane;
 pub use write::WriteEngine;
 pub(crate) use writer::LocalLane;
@@ -29,8 +33,9 @@ use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::options::Fsync;
-use model::{Digest, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
+use model::{Change, Digest, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
+use prune::Census;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,8 +43,14 @@ use store::{Durability, Sink};
 use table::{Listed, Table};
 use wire::limits::ENTRIES_OPEN_MAX;
 use wire::listing::{Described, ListingCheck};
-use wire::message::{Cancel, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Resend, Settled, runs_of};
+use wire::message::{
+    Cancel, ChangeRecord, Changes, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Resend, Settled,
+    runs_of,
+};
 use wire::{CloseCode, Message, Refusal, bounded};
+
+/// Changes told in one message: with the longest paths they stay below its bound.
+const CHANGES_TOLD: usize = 128;
 
 const NOT_SETTLED: &str = "a job that is to be finished before everything in it is settled";
 
@@ -68,6 +79,10 @@ pub struct ReceiveJob {
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
+    /// Digests that the sender has been asked for and not told.
+    digests_asked: AtomicU64,
+    /// What the source has, where the rest is removed.
+    census: Option<Census>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
     pub end: End,
@@ -97,7 +112,7 @@ impl ReceiveJob {
     ) -> store::Result<Arc<ReceiveJob>> {
         let facts = sink.facts()?;
         let durability = match spec.options.fsync {
-            _ if facts.is_memory_backed => Durability::None,
+            _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
             Fsync::Never => Durability::None,
             Fsync::File => Durability::File,
             Fsync::Batch => Durability::Group,
@@ -106,6 +121,8 @@ impl ReceiveJob {
             number: spec.number,
             id: spec.id,
             sender: spec.sender,
+            census: spec.options.deletion.map(|_| Census::default()),
+            digests_asked: AtomicU64::new(0),
             options: spec.options,
             port,
             progress,
@@ -182,6 +199,14 @@ impl ReceiveJob {
                 self.listing.lock().unwrap().end(end.entries)?;
                 self.progress.is_listing_complete.store(true, Relaxed);
             }
+            Message::Digests(told) => {
+                let count = told.digests.len() as u64;
+                let asked = self.digests_asked.fetch_update(Relaxed, Relaxed, |asked| asked.checked_sub(count));
+                if asked.is_err() {
+                    return Err(Refusal::new(CloseCode::Limit, "more digests than were asked for"));
+                }
+                self.decider.push(Event::Digests(told.digests));
+            }
             Message::Finish(_) => self.take_finish()?,
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
@@ -252,6 +277,14 @@ impl ReceiveJob {
             id => self.void(id),
         }
         let kind = FailureKind::from_number(record.kind);
+        if let Some(census) = self.census.as_ref().filter(|_| record.object == 0) {
+            match kind {
+                FailureKind::Special => census.note_path(&bounded_path(&record.path)),
+                // Two sources have it: the first of them is described.
+                FailureKind::Duplicate => {}
+                _ => census.note_gap(),
+            }
+        }
         self.count_failure(kind);
         if let Some(observer) = &self.observer {
             let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();
@@ -273,6 +306,26 @@ impl ReceiveJob {
         }
         // Only what was open: a sender must not raise its own credit by giving up what it never described.
         self.count_settled(1);
+    }
+
+    /// Tells of changes: the observer that asked for it, or the sender's.
+    fn tell_changes(&self, changes: Vec<Change>) {
+        if changes.is_empty() || !self.options.tells_changes {
+            return;
+        }
+        if let Some(observer) = self.observer.as_ref().filter(|observer| observer.wants_changes()) {
+            return observer.changed(&changes);
+        }
+        for changes in changes.chunks(CHANGES_TOLD) {
+            let record = |change: &Change| ChangeRecord {
+                path: bounded_path(&change.path),
+                subject: change.subject as u32,
+                causes: change.causes,
+            };
+            self.port.make_room();
+            let changes = changes.iter().map(record).collect();
+            self.port.send(Message::Changes(Changes { job: self.number, changes }));
+        }
     }
 
     /// Settles objects, tells the sender, the counters and the observer.

@@ -11,6 +11,7 @@ pub mod split;
 mod large;
 mod read;
 mod send;
+mod digests;
 
 pub(crate) use read::ChunkReader;
 pub(crate) use send::send_chunk_payload;
@@ -21,9 +22,10 @@ use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::progress::{Progress, count};
 use crate::stall::Standing;
+use model::change::Subject;
 use model::mutant;
 use model::progress::LaneTimes;
-use model::{Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use split::{Batch, Claim, Split, Work};
 use std::collections::{BTreeMap, HashMap};
@@ -52,6 +54,7 @@ pub struct SendJob {
     /// book, never by the control loop.
     replacing: Mutex<()>,
     work: Condvar,
+    asked: digests::Asked,
     pub end: End,
 }
 
@@ -101,6 +104,7 @@ impl SendJob {
             book: Mutex::new(book),
             replacing: Mutex::new(()),
             work: Condvar::new(),
+            asked: Default::default(),
             end: End::default(),
         })
     }
@@ -140,6 +144,8 @@ impl SendJob {
             Message::Credit(credit) => {
                 self.book.lock().unwrap().split.grant(credit.entries, credit.in_flight_bytes);
             }
+            Message::AskDigests(asked) => self.ask_digests(&asked)?,
+            Message::Changes(changes) => self.changed(changes),
             Message::Times(times) => self.progress.set_there(crate::report::times_from_wire(&times)),
             Message::Finished(finished) => {
                 if !self.book.lock().unwrap().is_finish_sent {
@@ -242,6 +248,17 @@ impl SendJob {
             count(&self.progress.counters.files_listed, 1);
             self.failed(Failure { path: bounded_path(&record.path), kind, message });
         }
+    }
+
+    /// What the receiver changes, for whoever asked to see it.
+    fn changed(&self, changes: wire::message::Changes) {
+        let Some(observer) = self.observer.as_ref().filter(|observer| observer.wants_changes()) else { return };
+        let change = |record: wire::message::ChangeRecord| Change {
+            path: bounded_path(&record.path),
+            subject: Subject::from_number(record.subject),
+            causes: record.causes,
+        };
+        observer.changed(&changes.changes.into_iter().map(change).collect::<Vec<_>>());
     }
 
     fn failed(&self, failure: Failure) {

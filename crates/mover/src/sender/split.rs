@@ -223,6 +223,12 @@ impl Split {
         held.states[(id - first) as usize] = state;
     }
 
+    /// An object that was described and that the receiver has not answered.
+    pub fn unanswered_object(&self, id: u64) -> Option<SourceObject> {
+        let (held, index) = self.find(id).filter(|(held, index)| held.states[*index] == State::Described)?;
+        Some(held.batch.objects[index].clone())
+    }
+
     /// A described object, moved on to Wanted.
     fn described(&mut self, id: u64) -> Result<(Arc<Batch>, usize), Refusal> {
         let found = self.find(id).filter(|(held, index)| held.states[*index] == State::Described);

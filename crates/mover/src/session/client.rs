@@ -3,6 +3,7 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::error::ConnectError;
 use super::lanes::Lanes;
 use super::question::Answers;
 use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, run_control};
@@ -13,6 +14,7 @@ use crate::progress::{Progress, processors};
 use crate::receiver::{ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
+use crate::wishes;
 use model::{JobId, Name, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
 use plan::{Adaptation, StreamChoice, StreamInputs};
@@ -46,26 +48,6 @@ pub struct ClientOptions {
     pub tuning: Tuning,
     pub memory: Memory,
 }
-
-/// Why there is no session.
-#[derive(Debug)]
-pub enum ConnectError {
-    Net(net::Error),
-    Refused(Refusal),
-    Lost(String),
-}
-
-impl std::fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ConnectError::Net(e) => write!(f, "{e}"),
-            ConnectError::Refused(refusal) => write!(f, "the endpoint refused: {refusal}"),
-            ConnectError::Lost(why) => write!(f, "the connection was lost: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 /// Asked again and again while a job runs: true ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
@@ -189,6 +171,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::SYNTHETIC != 0)
     }
 
+    /// Whether the endpoint knows selections, comparisons, dry runs and deletion; another one would pass them over.
+    pub fn knows_sync(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::SYNC != 0)
+    }
+
     /// How many abilities of this program the endpoint does not have.
     pub fn features_lacking(&self) -> Result<u32, ConnectError> {
         Ok((feature::ALL & !self.welcome()?.features).count_ones())
@@ -213,7 +200,7 @@ impl Client {
             job_id: spec.id.0.to_vec(),
             direction: Direction::ClientSends as u32,
             paths: vec![spec.path],
-            options: Some(options_to_wire(&spec.options)),
+            options: Some(options_to_wire(&wishes::for_receiver(&spec.options))),
             is_single: spec.is_single,
             is_sequential,
         });
@@ -249,7 +236,7 @@ impl Client {
             job_id: spec.id.0.to_vec(),
             direction: Direction::ServerSends as u32,
             paths: spec.paths,
-            options: Some(options_to_wire(&spec.options)),
+            options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
             is_single: false,
             is_sequential: spec.is_sequential,
         });

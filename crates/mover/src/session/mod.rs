@@ -10,6 +10,7 @@
 //! - A stream, a lane and a job that do not get on end within a stated time, and which of the three diagnoses it was is
 //!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
+mod error;
 mod client;
 mod lanes;
 mod server;
@@ -19,7 +20,8 @@ mod watch;
 mod asks;
 mod question;
 
-pub use client::{Client, ClientOptions, ConnectError, Interrupt, PullSpec, PushSpec, Tuning};
+pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
+pub use error::ConnectError;
 pub use question::AskError;
 pub use server::{Grant, Host, HostFacts, Opened, Server};
 
@@ -277,6 +279,9 @@ impl Session {
     }
 }
 
+/// What may wait on a control stream before those who can wait do: far from what a peer may leave unread.
+const QUEUED_BYTES: usize = 1 << 20;
+
 /// Says what needs no answer, without waiting. A peer that does not read for 8 MiB of messages is as good as gone.
 fn say_last(control: &ControlSender, message: impl Into<Message>) {
     if let Err(SendError::Full) = control.try_send(message::encode(message)) {
@@ -295,6 +300,12 @@ impl Port for ControlPort {
         // Full is said to the loop's thread only; a closed stream ends the jobs anyway.
         if let Err(SendError::Full) = self.0.send(message::encode(message)) {
             self.0.abort();
+        }
+    }
+
+    fn make_room(&self) {
+        while self.0.queued_bytes() > QUEUED_BYTES {
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
 }
@@ -413,6 +424,9 @@ fn dispatch(
         Message::Finished(m) => m.job,
         Message::Cancel(m) => m.job,
         Message::Times(m) => m.job,
+        Message::AskDigests(m) => m.job,
+        Message::Digests(m) => m.job,
+        Message::Changes(m) => m.job,
     };
     let running = session.jobs.lock().unwrap().get(&number).cloned();
     // What is said of a job that is over, or that was refused, crossed its end on the way.

@@ -1,7 +1,8 @@
 //! Questions about files, asked of an endpoint: the answer's parts are handed to the asking thread through a queue that
 //! never holds more than the endpoint may send ahead.
 
-use super::client::{Client, ConnectError, Interrupt};
+use super::client::{Client, Interrupt};
+use super::error::ConnectError;
 use crate::job::Ending;
 use model::files::{Question, Record, Tally};
 use std::collections::HashMap;

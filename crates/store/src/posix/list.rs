@@ -101,60 +101,94 @@ pub fn generation_of(status: &Stat) -> Generation {
 pub struct Pending {
     /// How the source opens it.
     pub key: DirectoryKey,
-    /// What the receiver knows it as.
+    /// Its number in the walk; what the receiver knows it as, where nothing is left out.
     pub id: ObjectId,
 }
 
-/// Lists one directory: emits its entries with ids from `next_id` on and pushes its subdirectories on `pending`.
-/// Returns false when `emit` asked to stop.
-pub fn list_directory(
-    tree: &super::tree::Tree,
-    at: &Pending,
-    next_id: &mut u64,
-    pending: &mut Vec<Pending>,
-    emit: &mut dyn FnMut(Found) -> bool,
-) -> bool {
-    let failed =
-        |path: Vec<u8>, error: Error| Found::Failed(Failure { path, kind: error.kind, message: error.message() });
-    let directory = match tree.open(at.key.0) {
-        Ok(directory) => directory,
-        Err(e) => return emit(failed(tree.path(at.key.0, b""), Error::new("open directory", b"", e))),
-    };
-    let mut goes_on = true;
-    let mut found_directories = Vec::new();
-    let listed = read_directory(directory.as_fd(), &mut |name, status| {
-        let status = match status {
-            Ok(status) => status,
-            Err(Errno::NOENT) => return true, // Gone between listing and looking: it was never part of this copy.
-            Err(e) => {
-                goes_on = emit(failed(tree.path(at.key.0, name.as_bytes()), Error::new("look at", b"", e)));
-                return goes_on;
+/// Who hears of what a walk comes upon.
+pub trait Visitor {
+    /// Whether an object of this name is looked at, and entered if it is a directory.
+    fn takes(&mut self, at: &Pending, name: &Name, is_directory: bool) -> bool;
+
+    /// Hears of what was taken. False to stop.
+    fn found(&mut self, found: Found) -> bool;
+}
+
+/// A walk through a tree, directory by directory. Ids count up from 1 by what the visitor takes.
+pub struct Walk<'a> {
+    pub tree: &'a super::tree::Tree,
+    pub next_id: u64,
+    pub pending: Vec<Pending>,
+}
+
+impl Walk<'_> {
+    /// Lists one directory, or only these names in it: hands its entries to the visitor and keeps its subdirectories
+    /// for later. Returns false when the visitor asked to stop.
+    pub fn list(&mut self, at: &Pending, names: Option<&[Name]>, visitor: &mut dyn Visitor) -> bool {
+        let directory = match self.tree.open(at.key.0) {
+            Ok(directory) => directory,
+            Err(e) => return visitor.found(self.failed(at, b"", Error::new("open directory", b"", e))),
+        };
+        let mut goes_on = true;
+        let mut found_directories = Vec::new();
+        let mut look = |name: &Name, status: std::result::Result<Stat, Errno>| {
+            goes_on = match status {
+                // Gone between listing and looking: it was never part of this copy.
+                Err(Errno::NOENT) if names.is_none() => true,
+                Err(e) => visitor.found(self.failed(at, name.as_bytes(), Error::new("look at", b"", e))),
+                Ok(status) => self.visit(at, directory.as_fd(), (name, &status), &mut found_directories, visitor),
+            };
+            goes_on
+        };
+        let listed = match names {
+            None => read_directory(directory.as_fd(), &mut look),
+            Some(names) => {
+                let status = |name: &Name| statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+                let _ = names.iter().all(|name| look(name, status(name)));
+                Ok(())
             }
         };
-        if name.as_bytes().starts_with(STAGING_PREFIX) && FileType::from_raw_mode(status.st_mode).is_dir() {
-            let path = tree.path(at.key.0, name.as_bytes());
-            let why = "skip: staging of running transfers is not copied".to_owned();
-            goes_on = emit(Found::Failed(Failure { path, kind: FailureKind::Special, message: why }));
-            return goes_on;
+        self.pending.extend(found_directories.into_iter().rev());
+        if let Err(e) = listed {
+            goes_on = visitor.found(self.failed(at, b"", Error::new("read directory", b"", e)));
         }
-        let id = ObjectId(*next_id);
-        let found = match entry_from(directory.as_fd(), name, id, at.id, &status) {
+        goes_on
+    }
+
+    fn visit(
+        &mut self,
+        at: &Pending,
+        directory: BorrowedFd<'_>,
+        (name, status): (&Name, &Stat),
+        found_directories: &mut Vec<Pending>,
+        visitor: &mut dyn Visitor,
+    ) -> bool {
+        let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
+        if name.as_bytes().starts_with(STAGING_PREFIX) && is_directory {
+            let path = self.tree.path(at.key.0, name.as_bytes());
+            let why = "skip: staging of running transfers is not copied".to_owned();
+            return visitor.found(Found::Failed(Failure { path, kind: FailureKind::Special, message: why }));
+        }
+        if !visitor.takes(at, name, is_directory) {
+            return true;
+        }
+        let id = ObjectId(self.next_id);
+        let found = match entry_from(directory, name, id, at.id, status) {
             Ok(entry) => {
-                *next_id += 1;
+                self.next_id += 1;
                 if entry.kind == Kind::Directory {
-                    tree.insert(id.0, at.key.0, name.clone(), false);
+                    self.tree.insert(id.0, at.key.0, name.clone(), false);
                     found_directories.push(Pending { key: DirectoryKey(id.0), id });
                 }
                 Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })
             }
-            Err(e) => failed(tree.path(at.key.0, name.as_bytes()), e),
+            Err(e) => self.failed(at, name.as_bytes(), e),
         };
-        goes_on = emit(found);
-        goes_on
-    });
-    pending.extend(found_directories.into_iter().rev());
-    if let Err(e) = listed {
-        goes_on = emit(failed(tree.path(at.key.0, b""), Error::new("read directory", b"", e)));
+        visitor.found(found)
     }
-    goes_on
+
+    fn failed(&self, at: &Pending, name: &[u8], error: Error) -> Found {
+        let path = self.tree.path(at.key.0, name);
+        Found::Failed(Failure { path, kind: error.kind, message: error.message() })
+    }
 }

@@ -6,11 +6,15 @@
 pub mod beneath;
 mod tree;
 mod list;
+mod choose;
 mod source;
 mod staging;
 mod large;
 mod lane;
 mod sink;
+mod backup;
+mod prune;
+mod look;
 pub mod target;
 pub mod walk;
 pub mod change;

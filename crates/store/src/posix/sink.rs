@@ -7,12 +7,14 @@
 //!
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
+use super::backup::Backup;
 use super::lane::PosixSinkLane;
 use super::large::LargeFile;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
 use super::{beneath, facts, list};
-use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
+use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::mutant;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
@@ -22,14 +24,16 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The sticky bit of a directory that is not to have it in the end.
 const UNFINISHED: u32 = 0o1000;
+/// Numbers of directories that are not the job's begin here: far above those that a sender counts to.
+const SCRATCH_FIRST: u64 = 1 << 61;
 
 pub struct PosixSink {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What the lanes and large files of one sink have in common.
@@ -50,6 +54,9 @@ pub(super) struct Shared {
     /// no later success makes good (F072).
     names_failed: Mutex<bool>,
     pub chmod: Option<(u32, u32)>,
+    /// Where what is replaced or removed goes.
+    pub backup: Option<Backup>,
+    next_scratch: AtomicU64,
 }
 
 pub(super) struct Lane {
@@ -74,11 +81,13 @@ impl PosixSink {
             changed_directories: Mutex::default(),
             names_failed: Mutex::default(),
             chmod,
+            backup: None,
+            next_scratch: AtomicU64::new(SCRATCH_FIRST),
         };
         PosixSink { shared: Arc::new(shared) }
     }
 
-    fn error(&self, operation: &'static str, entry: &Entry, e: impl Into<io::Error>) -> Error {
+    pub(super) fn error(&self, operation: &'static str, entry: &Entry, e: impl Into<io::Error>) -> Error {
         Error::new(operation, self.path(entry), e)
     }
 }
@@ -140,6 +149,9 @@ impl Shared {
         entry: &Entry,
         rule: PublishRule,
     ) -> Result<()> {
+        if rule == PublishRule::Replace {
+            self.keep_second(directory, entry.parent, &entry.name)?;
+        }
         if mutant::is_on("remove-before-replacing") {
             let _ = unlinkat(directory, entry.name.as_c_str(), AtFlags::empty());
         }
@@ -215,6 +227,17 @@ impl Shared {
         Ok(())
     }
 
+    /// A number for a directory that is none of the job's.
+    pub fn scratch_number(&self) -> u64 {
+        self.next_scratch.fetch_add(1, Relaxed)
+    }
+
+    /// Lets a directory go that was removed, or that nothing more is done in.
+    pub fn forget(&self, number: u64) {
+        self.changed_directories.lock().unwrap().remove(&number);
+        self.tree.forget(number);
+    }
+
     /// Remembers that a directory's names are to be made durable.
     pub fn changed(&self, directory: ObjectId) {
         self.changed_directories.lock().unwrap().insert(directory.0);
@@ -244,13 +267,8 @@ impl Sink for PosixSink {
         let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there = beneath::open_child(parent.as_fd(), &entry.name).map_err(|e| match e.raw_os_error() {
-                    Some(code) if [Errno::NOTDIR, Errno::LOOP].contains(&Errno::from_raw_os_error(code)) => {
-                        let why = "a file or symbolic link stands where a directory is needed";
-                        Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), why)
-                    }
-                    _ => self.error("open directory", entry, e),
-                })?;
+                let there =
+                    beneath::open_child(parent.as_fd(), &entry.name).map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
@@ -268,12 +286,31 @@ impl Sink for PosixSink {
         Ok(())
     }
 
+    fn look_directory(&self, entry: &Entry) -> Result<()> {
+        self.look_for_directory(entry)
+    }
+
+    fn is_fresh(&self, directory: ObjectId) -> bool {
+        self.shared.tree.is_fresh(directory.0)
+    }
+
+    fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
+        self.open_at(entry)
+    }
+
+    fn touch(&self, entry: &Entry) -> Result<()> {
+        self.set_time(entry)
+    }
+
+    fn prune(&self, prune: &mut Prune<'_>) {
+        self.shared.prune(prune);
+    }
+
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
         let Kind::Symlink(target) = &entry.kind else { panic!("make_symlink of {:?}", entry.kind) };
         let fail = |e: Errno| self.error("make symbolic link", entry, e);
         let directory = self.shared.open_directory(entry)?;
-        let there = rustix::fs::readlinkat(&directory, entry.name.as_c_str(), Vec::new());
-        if there.is_ok_and(|t| t.as_bytes() == &target[..]) {
+        if self.link_at(entry)?.is_some_and(|there| there[..] == target[..]) {
             // An attempt that was cut off may have left a name that is not durable yet.
             self.shared.changed(entry.parent);
             return Ok(false);
@@ -317,9 +354,10 @@ impl Sink for PosixSink {
                         // An attempt that was cut off may have left a name that is not durable yet.
                         self.shared.changed(entry.parent);
                     }
-                    Ok(if is_same { Decision::Same } else { Decision::Replace { size_bytes } })
+                    let there = There { is_file: true, modified: there.modified };
+                    Ok(if is_same { Decision::Same } else { Decision::Replace { size_bytes, there } })
                 }
-                _ => Ok(Decision::Replace { size_bytes: 0 }),
+                _ => Ok(Decision::Replace { size_bytes: 0, there: There::default() }),
             },
         }
     }

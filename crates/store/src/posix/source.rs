@@ -4,13 +4,13 @@
 //! through a descriptor whose generation is checked after the read, so that a change is noticed (I8).
 
 use super::beneath;
-use super::list::{self, Pending};
+use super::choose::Chooser;
+use super::list::{self, Pending, Visitor, Walk};
 use super::tree::Tree;
 use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Error, Result};
-use model::{Entry, Failure, FailureKind, Generation, Kind, Name, ObjectId};
+use model::{Entry, Generation, Kind, Name, ObjectId, Selection};
 use rustix::fs::{AtFlags, fstat, statat};
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -30,11 +30,17 @@ enum Base {
 pub struct PosixSource {
     tree: Arc<Tree>,
     bases: Vec<Base>,
+    selection: Arc<Selection>,
 }
 
 impl PosixSource {
     pub fn new() -> PosixSource {
-        PosixSource { tree: Arc::new(Tree::default()), bases: Vec::new() }
+        PosixSource { tree: Arc::new(Tree::default()), bases: Vec::new(), selection: Arc::default() }
+    }
+
+    /// What of the tree is listed.
+    pub fn select(&mut self, selection: Arc<Selection>) {
+        self.selection = selection;
     }
 
     /// Adds a path of the user's own. A trailing slash means the contents of the directory (rsync's rule).
@@ -124,38 +130,33 @@ impl Default for PosixSource {
 
 impl Source for PosixSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut next_id = 1;
-        let mut pending = Vec::new();
-        let mut top_names = HashSet::new();
-        let is_merged = self.bases.len() > 1;
-        let emit = &mut |found: Found| match found {
-            Found::Object(o)
-                if is_merged && o.entry.parent == ObjectId::ROOT && !top_names.insert(o.entry.name.clone()) =>
-            {
-                let message = "two sources have this name at the destination".to_owned();
-                emit(Found::Failed(Failure { path: self.path(&o), kind: FailureKind::Duplicate, message }))
-            }
-            found => emit(found),
-        };
+        let mut walk = Walk { tree: &self.tree, next_id: 1, pending: Vec::new() };
+        let mut chooser = Chooser::new(&self.tree, &self.selection, self.bases.len() > 1, emit);
         for base in &self.bases {
             match base {
-                Base::Contents { key } => pending.push(Pending { key: DirectoryKey(*key), id: ObjectId::ROOT }),
+                Base::Contents { key } => {
+                    walk.pending.push(Pending { key: DirectoryKey(*key), id: ObjectId::ROOT });
+                }
                 Base::Object { key, name } => {
-                    let id = ObjectId(next_id);
+                    let at = Pending { key: DirectoryKey(*key), id: ObjectId::ROOT };
+                    let id = ObjectId(walk.next_id);
                     let entry = self.look(*key, name, id, ObjectId::ROOT)?;
-                    next_id += 1;
+                    if !chooser.takes(&at, name, entry.kind == Kind::Directory) {
+                        continue;
+                    }
+                    walk.next_id += 1;
                     if entry.kind == Kind::Directory {
                         self.tree.insert(id.0, *key, name.clone(), false);
-                        pending.push(Pending { key: DirectoryKey(id.0), id });
+                        walk.pending.push(Pending { key: DirectoryKey(id.0), id });
                     }
-                    let object = SourceObject { entry, directory: DirectoryKey(*key), is_open_ended: false };
-                    if !emit(Found::Object(object)) {
+                    if !chooser.found(Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })) {
                         return Ok(());
                     }
                 }
             }
-            while let Some(at) = pending.pop() {
-                if !list::list_directory(&self.tree, &at, &mut next_id, &mut pending, emit) {
+            while let Some(at) = walk.pending.pop() {
+                let names = chooser.names(at.id);
+                if !walk.list(&at, names.as_deref(), &mut chooser) {
                     return Ok(());
                 }
             }
@@ -225,8 +226,8 @@ impl SourceLane for PosixSourceLane {
     }
 }
 
-struct PosixFile {
-    file: std::fs::File,
+pub(super) struct PosixFile {
+    pub file: std::fs::File,
 }
 
 impl SourceFile for PosixFile {

@@ -77,6 +77,20 @@ impl Tree {
         self.nodes.write().unwrap().insert(key, Node::Below { parent, name, is_fresh });
     }
 
+    /// Where a directory lies: below which one, and its name there. `None` for those that the job goes below.
+    pub fn place(&self, key: u64) -> Option<(u64, Name)> {
+        match self.nodes.read().unwrap().get(&key)? {
+            Node::Below { parent, name, .. } => Some((*parent, name.clone())),
+            Node::Base { .. } => None,
+        }
+    }
+
+    /// Lets a directory go that will not be asked for again.
+    pub fn forget(&self, key: u64) {
+        self.nodes.write().unwrap().remove(&key);
+        self.open.lock().unwrap().forget(key);
+    }
+
     pub fn is_fresh(&self, key: u64) -> bool {
         matches!(self.nodes.read().unwrap().get(&key), Some(Node::Below { is_fresh: true, .. }))
     }
@@ -137,6 +151,12 @@ impl Tree {
 }
 
 impl Open {
+    fn forget(&mut self, key: u64) {
+        if self.by_key.remove(&key).is_some() {
+            self.all.fetch_sub(1, Relaxed);
+        }
+    }
+
     fn insert(&mut self, key: u64, directory: &Arc<OwnedFd>, all_max: usize) {
         let held = self.by_key.len();
         if held >= OPEN_MAX || (held >= OPEN_MIN && self.all.load(Relaxed) >= all_max) {

@@ -103,7 +103,7 @@ fn decide(arena: &Arena, _: u64) -> Round {
         return Ok(());
     }
     match sink.decide(&file(2, D, "f")) {
-        Ok(Decision::Replace { size_bytes: OUTSIDE_BYTES }) => Err("it looked at the outside file".into()),
+        Ok(Decision::Replace { size_bytes: OUTSIDE_BYTES, .. }) => Err("it looked at the outside file".into()),
         _ => Ok(()),
     }
 }

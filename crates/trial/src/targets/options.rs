@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use mover::job::{options_from_wire, options_to_wire};
-use wire::message::Options;
+use wire::message::{Decisions, Options};
 
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes::new(data);
@@ -12,7 +12,20 @@ pub fn run(data: &[u8]) {
     let chunk_bytes = if shift < 64 { 1 << shift } else { bytes.u64() };
     let no_clobber = bytes.u8() & 1 == 1;
     let (chmod_files, chmod_directories) = (bytes.u32(), bytes.u32());
-    let told = Options { fsync, verify, digest, chunk_bytes, no_clobber, chmod_files, chmod_directories, engine };
+    let compare = u32::from(bytes.u8());
+    let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
+    let told = Options {
+        fsync,
+        verify,
+        digest,
+        chunk_bytes,
+        no_clobber,
+        chmod_files,
+        chmod_directories,
+        engine,
+        selection: None,
+        decisions,
+    };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),
         Err(refusal) => assert!(!refusal.text.is_empty()),

@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<Exit> {
     } else {
         lines(&found).iter().all(|text| line(&Escaped(text.as_bytes()).to_string()));
     }
-    Ok(if found.regressions > 0 { Exit::Regressed } else { Exit::Done })
+    Ok(if found.regressions > 0 { Exit::LimitCrossed } else { Exit::Done })
 }
 
 fn lines(found: &Diff) -> Vec<String> {

@@ -1,0 +1,411 @@
+//! Filter rules: which paths of a tree a job takes.
+//!
+//! An ordered list of rules, each a pattern that takes or leaves; the first that matches decides. Where none matches, an
+//! object is taken, unless every rule takes: then the rest is left. Patterns are those of rsync: a leading slash ties to
+//! the root of the job, a trailing one means directories, `*` and `?` stop at a slash, `**` does not, `[...]` is a set of
+//! characters, a backslash takes away a meaning. A pattern without a slash within is compared with the name alone,
+//! wherever it lies, one with a slash with the end of the path.
+//!
+//! Invariant: patterns are bounded in number and length, so that a peer's cost no more than a bounded compilation.
+//! Not here: walking a tree (see `store`), and the order in which rules were given (see the program).
+
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub const RULES_MAX: usize = 1024;
+/// Bytes of one pattern, and of all together.
+pub const RULE_BYTES_MAX: usize = 4096;
+pub const RULES_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// It takes what it matches; otherwise it leaves it.
+    pub takes: bool,
+    pub pattern: String,
+}
+
+impl Rule {
+    pub fn take(pattern: &str) -> Rule {
+        Rule { takes: true, pattern: pattern.to_owned() }
+    }
+
+    pub fn leave(pattern: &str) -> Rule {
+        Rule { takes: false, pattern: pattern.to_owned() }
+    }
+
+    /// Reads `+ PATTERN` or `- PATTERN`.
+    pub fn parse(text: &str) -> Option<Rule> {
+        match text.split_once(' ')? {
+            ("+", pattern) => Some(Rule::take(pattern)),
+            ("-", pattern) => Some(Rule::leave(pattern)),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", if self.takes { '+' } else { '-' }, self.pattern)
+    }
+}
+
+/// What the rules say of one path, without those above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    Take,
+    Leave,
+    /// No rule matches.
+    None,
+}
+
+/// What becomes of a path, and which rule decided it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Explained {
+    pub is_taken: bool,
+    /// Its number from 0; `None` where no rule matched.
+    pub rule: Option<usize>,
+    /// How much of the path the rule matched: less than all where a directory above decides.
+    pub length: usize,
+}
+
+/// Rules that are ready to be asked.
+#[derive(Clone, Default)]
+pub struct Filter {
+    rules: Vec<Rule>,
+    globs: GlobSet,
+    /// For each glob: its rule, and whether it matches directories only.
+    owners: Vec<(usize, bool)>,
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Filter) -> bool {
+        self.rules == other.rules
+    }
+}
+
+impl Eq for Filter {}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.rules.fmt(f)
+    }
+}
+
+impl Filter {
+    /// # Errors
+    /// With words for the user, when a pattern cannot be read or there are too many.
+    pub fn new(rules: Vec<Rule>) -> Result<Filter, String> {
+        let bytes: usize = rules.iter().map(|rule| rule.pattern.len()).sum();
+        if rules.len() > RULES_MAX || bytes > RULES_BYTES_MAX {
+            return Err(format!("more than {RULES_MAX} filter rules, or more than 128 KiB of them"));
+        }
+        let mut builder = GlobSetBuilder::new();
+        let mut owners = Vec::new();
+        for (number, rule) in rules.iter().enumerate() {
+            let wrong = |why: &str| format!("filter pattern {:?}: {why}", rule.pattern);
+            for (glob, is_directory) in translated(&rule.pattern).map_err(wrong)? {
+                let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build();
+                builder.add(glob.map_err(|e| wrong(&e.kind().to_string()))?);
+                owners.push((number, is_directory));
+            }
+        }
+        let globs = builder.build().map_err(|e| format!("the filter patterns are too large together: {e}"))?;
+        Ok(Filter { rules, globs, owners })
+    }
+
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Every rule takes: what none matches is left.
+    pub fn leaves_rest(&self) -> bool {
+        !self.rules.is_empty() && self.rules.iter().all(|rule| rule.takes)
+    }
+
+    /// What the rules say of the path itself.
+    pub fn word(&self, path: &[u8], is_directory: bool) -> Word {
+        match self.first_match(path, is_directory) {
+            Some(number) if self.rules[number].takes => Word::Take,
+            Some(_) => Word::Leave,
+            None => Word::None,
+        }
+    }
+
+    /// What becomes of a path: whoever walks the tree from its root comes to the same.
+    pub fn explain(&self, path: &[u8], is_directory: bool) -> Explained {
+        let mut taken_by = None;
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for length in ends.chain([path.len()]) {
+            let is_whole = length == path.len();
+            let found = self.first_match(&path[..length], is_directory || !is_whole);
+            match found {
+                Some(number) if !self.rules[number].takes => {
+                    return Explained { is_taken: false, rule: Some(number), length };
+                }
+                Some(number) if is_whole || self.leaves_rest() => taken_by = Some((number, length)),
+                _ => {}
+            }
+        }
+        match taken_by {
+            Some((number, length)) => Explained { is_taken: true, rule: Some(number), length },
+            None => Explained { is_taken: !self.leaves_rest(), rule: None, length: path.len() },
+        }
+    }
+
+    fn first_match(&self, path: &[u8], is_directory: bool) -> Option<usize> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        let candidate = Candidate::new(Path::new(OsStr::from_bytes(path)));
+        let mut found = Vec::new();
+        self.globs.matches_candidate_into(&candidate, &mut found);
+        let mut fitting =
+            found.iter().map(|at| self.owners[*at]).filter(|(_, of_directory)| is_directory || !of_directory);
+        fitting.next().map(|(number, _)| number)
+    }
+}
+
+/// The globs that a pattern stands for, and whether they match directories only.
+fn translated(pattern: &str) -> Result<Vec<(String, bool)>, &'static str> {
+    if pattern.len() > RULE_BYTES_MAX {
+        return Err("longer than 4096 bytes");
+    }
+    if pattern.contains('\0') {
+        return Err("holds a NUL byte");
+    }
+    let is_tied = pattern.starts_with('/');
+    let below = pattern.strip_prefix('/').unwrap_or(pattern);
+    // `dir/***` is the directory and everything in it.
+    let (body, is_directory, has_contents) = match (below.strip_suffix("/***"), below.strip_suffix('/')) {
+        (Some(body), _) => (body, true, true),
+        (None, Some(body)) => (body, true, false),
+        (None, None) => (below, false, false),
+    };
+    if body.is_empty() {
+        return Err("names nothing");
+    }
+    let glob = format!("{}{}", if is_tied { "" } else { "**/" }, glob_of(body)?);
+    let contents = has_contents.then(|| (format!("{glob}/{ANYTHING}"), false));
+    Ok([(glob, is_directory)].into_iter().chain(contents).collect())
+}
+
+/// Any bytes, slashes included: the library knows `**` only as a whole name.
+const ANYTHING: &str = "{*,*/**/*}";
+
+fn glob_of(body: &str) -> Result<String, &'static str> {
+    let mut glob = String::with_capacity(body.len() + 16);
+    let mut rest = body.chars().peekable();
+    while let Some(next) = rest.next() {
+        match next {
+            '*' if rest.peek() == Some(&'*') => {
+                while rest.next_if_eq(&'*').is_some() {}
+                glob.push_str(ANYTHING);
+            }
+            '\\' => {
+                glob.push('\\');
+                glob.push(rest.next().ok_or("ends in a backslash")?);
+            }
+            // They have no meaning here.
+            '{' | '}' | ',' => glob.extend(['\\', next]),
+            '[' => set_of(&mut rest, &mut glob)?,
+            plain => glob.push(plain),
+        }
+    }
+    Ok(glob)
+}
+
+/// Copies a set of characters up to its end; a bracket right at its beginning belongs to it.
+fn set_of(rest: &mut impl Iterator<Item = char>, glob: &mut String) -> Result<(), &'static str> {
+    glob.push('[');
+    let mut members = 0;
+    for (at, next) in rest.enumerate() {
+        glob.push(next);
+        match next {
+            '!' | '^' if at == 0 => {}
+            ']' if members > 0 => return Ok(()),
+            '/' => return Err("has a slash in a set of characters"),
+            _ => members += 1,
+        }
+    }
+    Err("has a [ without its ]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filter(rules: &[&str]) -> Filter {
+        Filter::new(rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect()).unwrap()
+    }
+
+    fn leaves(pattern: &str, path: &str) -> bool {
+        let path = path.as_bytes();
+        let (path, is_directory) = path.strip_suffix(b"/").map_or((path, false), |path| (path, true));
+        filter(&[&format!("- {pattern}")]).word(path, is_directory) == Word::Leave
+    }
+
+    #[test]
+    fn patterns_match_as_in_rsync() {
+        for (pattern, path, expected) in [
+            ("*.o", "a.o", true),
+            ("*.o", "d/e/a.o", true),
+            ("*.o", "a.o/b", false),
+            ("/*.o", "d/a.o", false),
+            ("/d/*.o", "d/a.o", true),
+            ("/d/*.o", "d/e/a.o", false),
+            ("/d/**.o", "d/e/a.o", true),
+            ("d/e", "x/d/e", true),
+            ("d/e", "xd/e", false),
+            ("tmp/", "tmp", false),
+            ("tmp/", "a/tmp/", true),
+            ("/foo/*/bar", "foo/x/bar", true),
+            ("/foo/*/bar", "foo/x/y/bar", false),
+            ("/foo/**/bar", "foo/x/y/bar", true),
+            ("/foo/**/bar", "foo/bar", false),
+            ("dir/***", "dir/", true),
+            ("dir/***", "dir", false),
+            ("dir/***", "a/dir/b/c", true),
+            ("dir/**", "dir/", false),
+            ("a**z", "x/ab/cz", true),
+            ("fil?", "file", true),
+            ("fil?", "fil", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[^a-c]x", "dx", true),
+            ("[]x]y", "]y", true),
+            ("a\\*b", "a*b", true),
+            ("a\\*b", "axb", false),
+            ("{a,b}", "{a,b}", true),
+            ("{a,b}", "a", false),
+            ("trailing.", "d/trailing.", true),
+            ("**", "a/b", true),
+        ] {
+            assert_eq!(leaves(pattern, path), expected, "{pattern} and {path}");
+        }
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_read_are_refused_with_a_reason() {
+        for (pattern, why) in [
+            ("[a", "has a [ without its ]"),
+            ("a\\", "ends in a backslash"),
+            ("/", "names nothing"),
+            ("", "names nothing"),
+            ("[a/b]", "has a slash in a set of characters"),
+        ] {
+            let error = Filter::new(vec![Rule::leave(pattern)]).unwrap_err();
+            assert!(error.ends_with(why), "{error}");
+        }
+        assert!(Filter::new(vec![Rule::leave(&"x".repeat(RULE_BYTES_MAX + 1))]).is_err());
+        assert!(Filter::new(vec![Rule::leave("x"); RULES_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides_and_a_directory_decides_for_what_is_in_it() {
+        let rules = filter(&["+ keep.log", "- *.log", "- /build/"]);
+        let explained = |path: &str| rules.explain(path.as_bytes(), false);
+        assert_eq!(explained("a/keep.log"), Explained { is_taken: true, rule: Some(0), length: 10 });
+        assert_eq!(explained("a/x.log"), Explained { is_taken: false, rule: Some(1), length: 7 });
+        assert_eq!(explained("build/keep.log"), Explained { is_taken: false, rule: Some(2), length: 5 });
+        assert_eq!(explained("a/x"), Explained { is_taken: true, rule: None, length: 3 });
+    }
+
+    #[test]
+    fn rules_that_only_take_leave_the_rest() {
+        let rules = filter(&["+ *.c", "+ docs/"]);
+        for (path, is_taken) in [("a/x.c", true), ("a/x.h", false), ("docs/a/b", true), ("a/docs/b", true)] {
+            assert_eq!(rules.explain(path.as_bytes(), false).is_taken, is_taken, "{path}");
+        }
+        assert!(filter(&[]).explain(b"a", false).is_taken);
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_matched_by_their_bytes() {
+        assert_eq!(filter(&["- a?b"]).word(b"a\xffb", false), Word::Leave);
+        assert_eq!(filter(&["- *.x"]).word(b"d/\xff\xfe.x", false), Word::Leave);
+    }
+
+    /// The same meaning, written as slowly and plainly as it goes.
+    mod reference {
+        fn glob(pattern: &[u8], text: &[u8]) -> bool {
+            match pattern {
+                [] => text.is_empty(),
+                [b'*', b'*', rest @ ..] => {
+                    let rest = rest.iter().position(|b| *b != b'*').map_or(&[][..], |at| &rest[at..]);
+                    (0..=text.len()).any(|at| glob(rest, &text[at..]))
+                }
+                [b'*', rest @ ..] => {
+                    let stop = text.iter().position(|b| *b == b'/').unwrap_or(text.len());
+                    (0..=stop).any(|at| glob(rest, &text[at..]))
+                }
+                [b'?', rest @ ..] => text.first().is_some_and(|b| *b != b'/') && glob(rest, &text[1..]),
+                [first, rest @ ..] => text.first() == Some(first) && glob(rest, &text[1..]),
+            }
+        }
+
+        pub fn matches(pattern: &str, path: &[u8], is_directory: bool) -> bool {
+            let pattern = pattern.as_bytes();
+            let tied = pattern.first() == Some(&b'/');
+            let body = if tied { &pattern[1..] } else { pattern };
+            if let Some(body) = body.strip_suffix(b"/***") {
+                let whole = [body, b"/**"].concat();
+                return is_directory && ends(body, path, tied) || ends(&whole, path, tied);
+            }
+            match body.strip_suffix(b"/") {
+                Some(body) => is_directory && ends(body, path, tied),
+                None => ends(body, path, tied),
+            }
+        }
+
+        fn ends(body: &[u8], path: &[u8], tied: bool) -> bool {
+            let starts = (0..path.len()).filter(|at| *at == 0 || !tied && path[at - 1] == b'/');
+            starts.into_iter().any(|at| glob(body, &path[at..]))
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+        #[test]
+        fn the_matcher_agrees_with_a_slow_reference(
+            pattern in "/?[ab.*?/]{1,7}(/|/\\*\\*\\*)?",
+            // No name is `.` or `..`.
+            path in r"\.{0,2}[ab][ab.]{0,2}(/\.{0,2}[ab][ab.]{0,2}){0,3}",
+            is_directory: bool,
+        ) {
+            // No path has two slashes in a row.
+            let pattern = pattern.replace("//", "/");
+            let Ok(ours) = Filter::new(vec![Rule::leave(&pattern)]) else { return Ok(()) };
+            let expected = reference::matches(&pattern, path.as_bytes(), is_directory);
+            prop_assert_eq!(ours.word(path.as_bytes(), is_directory) == Word::Leave, expected);
+        }
+
+        #[test]
+        fn a_walk_from_the_root_comes_to_what_is_explained(
+            rules in proptest::collection::vec(("[+-]", "/?[ab*]{1,3}(/[ab*]{1,3})?/?"), 0..5),
+            path in "[ab]{1,2}(/[ab]{1,2}){0,3}",
+        ) {
+            let rules: Vec<_> = rules.into_iter().map(|(sign, pattern)| Rule { takes: sign == "+", pattern }).collect();
+            let filter = Filter::new(rules).unwrap();
+            let names: Vec<&str> = path.split('/').collect();
+            let mut is_whole = !filter.leaves_rest();
+            let mut is_taken = true;
+            for depth in 1..=names.len() {
+                let is_directory = depth < names.len();
+                let word = filter.word(names[..depth].join("/").as_bytes(), is_directory);
+                is_whole |= word == Word::Take;
+                is_taken = word == Word::Take || word == Word::None && (is_whole || is_directory);
+                if !is_taken {
+                    break;
+                }
+            }
+            prop_assert_eq!(filter.explain(path.as_bytes(), false).is_taken, is_taken);
+        }
+    }
+}

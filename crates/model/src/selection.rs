@@ -1,0 +1,122 @@
+//! What of a source a job takes: by rules on paths, by size and age, by a list of paths.
+//!
+//! Not here: walking the tree (see `store`), and where a bound is applied (the sender's, unless the receiver deletes what
+//! the source does not have: then it has to hear of every name).
+
+use crate::entry::{Entry, Kind};
+use crate::filter::Filter;
+use crate::name::{Name, NameError, relative_path};
+use std::collections::BTreeMap;
+
+/// Paths of a list that goes to an endpoint, and their bytes.
+pub const LISTED_MAX: usize = 65_536;
+pub const LISTED_BYTES_MAX: usize = 512 << 10;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Selection {
+    pub filter: Filter,
+    pub bounds: Bounds,
+    /// Only these, and what lies in those that are directories.
+    pub listed: Option<Listed>,
+}
+
+impl Selection {
+    /// Everything is taken.
+    pub fn is_everything(&self) -> bool {
+        self.filter.is_empty() && self.bounds == Bounds::default() && self.listed.is_none()
+    }
+}
+
+/// Bounds on files; directories and links are within them always.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    pub size_bytes_min: u64,
+    /// The first size that is too large; 0 where none is.
+    pub size_bytes_end: u64,
+    /// Seconds since 1970.
+    pub modified_since: Option<i64>,
+    pub modified_before: Option<i64>,
+}
+
+impl Bounds {
+    pub fn admit(&self, entry: &Entry) -> bool {
+        if entry.kind != Kind::File {
+            return true;
+        }
+        let (size, seconds) = (entry.generation.size_bytes, entry.generation.modified.seconds);
+        size >= self.size_bytes_min
+            && (self.size_bytes_end == 0 || size < self.size_bytes_end)
+            && self.modified_since.is_none_or(|since| seconds >= since)
+            && self.modified_before.is_none_or(|before| seconds < before)
+    }
+}
+
+/// A list of paths as a tree of their names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listed {
+    /// As they were given.
+    pub paths: Vec<Vec<u8>>,
+    pub root: Node,
+}
+
+/// What is listed of one directory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Node {
+    /// The object itself is listed, and with it all that lies in it.
+    pub is_whole: bool,
+    pub below: BTreeMap<Name, Node>,
+}
+
+impl Listed {
+    /// # Errors
+    /// With the path that is not relative to the root, or climbs.
+    pub fn new(paths: Vec<Vec<u8>>) -> Result<Listed, (Vec<u8>, NameError)> {
+        let mut root = Node::default();
+        for path in &paths {
+            let names = relative_path(path).map_err(|e| (path.clone(), e))?;
+            let mut at = &mut root;
+            for name in names {
+                at = at.below.entry(name).or_default();
+            }
+            at.is_whole = true;
+        }
+        Ok(Listed { paths, root })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Generation, Timestamp};
+    use crate::id::ObjectId;
+
+    fn file(size_bytes: u64, seconds: i64) -> Entry {
+        let modified = Timestamp { seconds, nanoseconds: 0 };
+        let generation = Generation { size_bytes, modified, ..Generation::default() };
+        let name = Name::new(b"f").unwrap();
+        Entry { id: ObjectId(1), parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o644, generation }
+    }
+
+    #[test]
+    fn bounds_hold_for_files_only() {
+        let bounds =
+            Bounds { size_bytes_min: 2, size_bytes_end: 5, modified_since: Some(10), modified_before: Some(20) };
+        for (size, seconds, expected) in [(2, 10, true), (4, 19, true), (1, 10, false), (5, 10, false), (3, 9, false)] {
+            assert_eq!(bounds.admit(&file(size, seconds)), expected, "{size} {seconds}");
+        }
+        assert!(!bounds.admit(&file(3, 20)));
+        assert!(bounds.admit(&Entry { kind: Kind::Directory, ..file(0, 0) }));
+        assert!(Bounds::default().admit(&file(0, i64::MIN)));
+    }
+
+    #[test]
+    fn a_list_becomes_a_tree_and_cannot_climb() {
+        let list = Listed::new(vec![b"a/b".to_vec(), b"./a".to_vec(), b"c/d/".to_vec()]).unwrap();
+        let at = |name: &str| &list.root.below[&Name::new(name.as_bytes()).unwrap()];
+        assert!(at("a").is_whole && at("a").below.len() == 1);
+        assert!(!at("c").is_whole && !list.root.is_whole);
+        assert!(Listed::new(vec![b"../x".to_vec()]).is_err());
+        assert!(Listed::new(vec![b"/x".to_vec()]).is_err());
+        assert!(Listed::new(vec![b".".to_vec()]).unwrap().root.is_whole);
+    }
+}

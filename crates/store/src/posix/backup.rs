@@ -1,0 +1,156 @@
+//! Keeping what is replaced or removed: below one directory of the destination, under its path.
+//!
+//! Invariants:
+//! - The directories on the way are made and opened one name at a time from the destination, and no link is followed.
+//! - What is to be replaced gets its second name before the new object takes the first: the final name is never free. Where
+//!   the file system has no second names it is moved instead, and the name is free for that moment.
+//! - An older object of the same name in the backup directory is replaced; a directory there is not.
+
+use super::beneath;
+use super::sink::{PosixSink, Shared};
+use super::tree::Tree;
+use crate::{Error, Result};
+use model::{Name, ObjectId};
+use os::fs::{mkdirat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, Mode, RenameFlags, linkat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+/// Where the backups of one job lie.
+pub struct Backup {
+    /// Below the destination.
+    pub names: Vec<Name>,
+    /// Directories of the job and where their backups go, by their numbers in the tree.
+    directories: Mutex<HashMap<u64, u64>>,
+}
+
+impl Backup {
+    pub fn new(names: Vec<Name>) -> Backup {
+        Backup { names, directories: Mutex::default() }
+    }
+
+    /// The path is on the way to the backup directory, is it, or lies in it.
+    pub fn covers(&self, path: &[u8]) -> bool {
+        let mut parts = path.split(|b| *b == b'/');
+        self.names.iter().all(|name| parts.next().is_none_or(|part| part == name.as_bytes()))
+    }
+}
+
+impl PosixSink {
+    /// Keeps what the job replaces or removes below this path of the destination. Before anything is shared.
+    pub fn with_backup(mut self, path: Option<&[u8]>) -> PosixSink {
+        let names = path.and_then(|path| model::name::relative_path(path).ok()).filter(|names| !names.is_empty());
+        let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
+        shared.backup = names.map(Backup::new);
+        self
+    }
+}
+
+impl Shared {
+    /// Gives what stands at a name, if anything does, its place among the backups as well.
+    pub fn keep_second(&self, directory: BorrowedFd<'_>, parent: ObjectId, name: &Name) -> Result<()> {
+        let Some(backup) = &self.backup else { return Ok(()) };
+        let fail = |e: io::Error| Error::new("keep in backup directory", self.tree.path(parent.0, name.as_bytes()), e);
+        let number = self.backup_directory(backup, parent.0).map_err(fail)?;
+        let place = self.tree.open(number).map_err(fail)?;
+        match link(directory, name, &place) {
+            Ok(()) => self.changed(ObjectId(number)),
+            Err(Errno::NOENT) => {}
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK | Errno::NOSYS) => {
+                rename(directory, name, &place).map_err(|e| fail(e.into()))?;
+                self.changed(ObjectId(number));
+            }
+            Err(e) => return Err(fail(e.into())),
+        }
+        Ok(())
+    }
+
+    /// Moves what stands at a name to its place among the backups. False where there are none.
+    pub fn keep_instead(&self, directory: BorrowedFd<'_>, parent: u64, name: &Name) -> io::Result<bool> {
+        let Some(backup) = &self.backup else { return Ok(false) };
+        let number = self.backup_directory(backup, parent)?;
+        rename(directory, name, &*self.tree.open(number)?)?;
+        self.changed(ObjectId(number));
+        Ok(true)
+    }
+
+    /// The number of the directory where backups of this one go; makes what is missing of it.
+    fn backup_directory(&self, backup: &Backup, directory: u64) -> io::Result<u64> {
+        let mut directories = backup.directories.lock().unwrap();
+        let mut missing = Vec::new();
+        let mut at = directory;
+        let mut number = loop {
+            if let Some(known) = directories.get(&at) {
+                break *known;
+            }
+            match self.tree.place(at) {
+                Some((parent, name)) => {
+                    missing.push((at, name));
+                    at = parent;
+                }
+                None => {
+                    let mut number = at;
+                    for name in &backup.names {
+                        number = self.make_scratch(&self.tree, number, name)?;
+                    }
+                    directories.insert(at, number);
+                    break number;
+                }
+            }
+        };
+        for (at, name) in missing.into_iter().rev() {
+            number = self.make_scratch(&self.tree, number, &name)?;
+            directories.insert(at, number);
+        }
+        Ok(number)
+    }
+
+    fn make_scratch(&self, tree: &Tree, parent: u64, name: &Name) -> io::Result<u64> {
+        let above = tree.open(parent)?;
+        match mkdirat(&above, name.as_c_str(), Mode::from_raw_mode(0o700)) {
+            Ok(()) => self.changed(ObjectId(parent)),
+            Err(Errno::EXIST) => drop(beneath::open_child(above.as_fd(), name)?),
+            Err(e) => return Err(e.into()),
+        }
+        let number = self.scratch_number();
+        tree.insert(number, parent, name.clone(), false);
+        Ok(number)
+    }
+}
+
+fn link(from: BorrowedFd<'_>, name: &Name, to: &OwnedFd) -> std::result::Result<(), Errno> {
+    match linkat(from, name.as_c_str(), to, name.as_c_str(), AtFlags::empty()) {
+        Err(Errno::EXIST) => {
+            unlinkat(to, name.as_c_str(), AtFlags::empty())?;
+            linkat(from, name.as_c_str(), to, name.as_c_str(), AtFlags::empty())
+        }
+        linked => linked,
+    }
+}
+
+fn rename(from: BorrowedFd<'_>, name: &Name, to: &OwnedFd) -> std::result::Result<(), Errno> {
+    renameat_with(from, name.as_c_str(), to, name.as_c_str(), RenameFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_the_backups_and_what_is_in_them_is_covered() {
+        let backup = Backup::new(model::name::relative_path(b"old/today").unwrap());
+        for (path, covered) in [
+            ("old", true),
+            ("old/today", true),
+            ("old/today/x", true),
+            ("old/x", false),
+            ("older", false),
+            ("x", false),
+        ] {
+            assert_eq!(backup.covers(path.as_bytes()), covered, "{path}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Looking at what stands in a destination, without changing it; and the one change that needs no new content, a time.
+
+use super::sink::{PosixSink, times_of};
+use super::source::PosixFile;
+use super::{beneath, list};
+use crate::source::SourceFile;
+use crate::{Error, Result};
+use model::{Entry, FailureKind, Name, ObjectId};
+use os::fs::futimens;
+use rustix::fs::{FileType, fstat, readlinkat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+impl PosixSink {
+    /// Enters a directory of the destination into the tree; one that is missing counts as fresh.
+    pub(super) fn look_for_directory(&self, entry: &Entry) -> Result<()> {
+        let tree = &self.shared.tree;
+        let is_missing = tree.is_fresh(entry.parent.0) || {
+            let parent = self.shared.open_directory(entry)?;
+            match beneath::open_child(parent.as_fd(), &entry.name) {
+                Ok(_) => false,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+                Err(e) => return Err(self.no_directory(entry, e)),
+            }
+        };
+        tree.insert(entry.id.0, entry.parent.0, entry.name.clone(), is_missing);
+        Ok(())
+    }
+
+    /// As `Sink::enter`, without making the directory.
+    pub(crate) fn look_into(&self, name: &Name) -> Result<()> {
+        let tree = &self.shared.tree;
+        let fail = |e: io::Error| Error::new("open directory", name.as_bytes(), e);
+        let here = tree.open(ObjectId::ROOT.0).map_err(fail)?;
+        match beneath::resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
+            Ok(below) => tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b""),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let above = self.shared.scratch_number();
+                tree.insert_base(above, here, b"");
+                tree.insert(ObjectId::ROOT.0, above, name.clone(), true);
+            }
+            Err(e) => return Err(fail(e)),
+        }
+        Ok(())
+    }
+
+    /// Why a name cannot be used as a directory.
+    pub(super) fn no_directory(&self, entry: &Entry, e: io::Error) -> Error {
+        match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOTDIR | Errno::LOOP) => {
+                let why = "a file or symbolic link stands where a directory is needed";
+                Error::of_kind(FailureKind::InTheWay, "make directory", crate::Sink::path(self, entry), why)
+            }
+            _ => self.error("open directory", entry, e),
+        }
+    }
+
+    /// The target of the symbolic link that stands at an entry's name.
+    pub(crate) fn link_at(&self, entry: &Entry) -> Result<Option<Vec<u8>>> {
+        if self.shared.tree.is_fresh(entry.parent.0) {
+            return Ok(None);
+        }
+        let directory = self.shared.open_directory(entry)?;
+        let target = readlinkat(&directory, entry.name.as_c_str(), Vec::new());
+        Ok(target.ok().map(|target| target.into_bytes()))
+    }
+
+    fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {
+        let directory = self.shared.open_directory(entry)?;
+        let file = beneath::open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
+        let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            let path = crate::Sink::path(self, entry);
+            return Err(Error::of_kind(FailureKind::InTheWay, "open file", path, "it is no file any more"));
+        }
+        Ok(file)
+    }
+
+    pub(super) fn open_at(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
+        Ok(Arc::new(PosixFile { file: self.open_file_at(entry)?.into() }))
+    }
+
+    /// Gives a file whose content is that of its source the source's time.
+    pub(super) fn set_time(&self, entry: &Entry) -> Result<()> {
+        let file = self.open_file_at(entry)?;
+        let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
+        if list::generation_of(&status).modified != entry.generation.modified {
+            futimens(&file, &times_of(entry.generation.modified)).map_err(|e| self.error("set time", entry, e))?;
+        }
+        Ok(())
+    }
+}
