@@ -338,7 +338,7 @@ impl Run<'_> {
             None => Exit::from_failures(witnessed.kinds.iter().copied()),
         };
         let error = failed.or_else(|| summed_up(exit, witnessed.failed));
-        let stopped = report.as_ref().and_then(|report| too_many(report));
+        let stopped = report.as_ref().and_then(too_many);
         let (exit, error) = match (error, stopped) {
             (None, Some(stopped)) => (stopped.exit, Some(stopped)),
             (error, _) => (exit, error),
