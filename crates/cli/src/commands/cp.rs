@@ -21,7 +21,7 @@ use std::time::Instant;
 
 /// Copy files and trees, to an endpoint, from one, or within this host
 ///
-/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), [USER@]HOST:PATH on any host that
+/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), `[USER@]HOST:PATH` on any host that
 /// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
 /// directory, and made if it is missing; only where one single file is copied to a name without a trailing slash
 /// that is no directory yet, DST is its new name. A file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are
