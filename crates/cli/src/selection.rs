@@ -68,6 +68,8 @@ impl clap::Args for RuleArgs {
     fn augment_args(command: Command) -> Command {
         FLAGS.into_iter().fold(command, |command, (name, value, variable, help)| {
             let arg = Arg::new(name).long(name).value_name(value).env(variable).help(help);
+            // A rule that leaves begins with a minus sign.
+            let arg = arg.allow_hyphen_values(true);
             command.arg(arg.action(ArgAction::Append).value_parser(value_parser!(OsString)))
         })
     }

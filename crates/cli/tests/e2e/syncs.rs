@@ -200,7 +200,7 @@ fn what_is_excluded_is_neither_sent_nor_removed() {
         for file in ["old.tmp", "cache/mine", "gone", "was/old.tmp", "was/gone"] {
             bed.write(&format!("{}/{file}", way.destination), b"x");
         }
-        way.sync(bed, &["--delete", "--exclude", "*.tmp", "--exclude", "/cache/"]).succeeded();
+        way.sync(bed, &["--delete", "--exclude", "*.tmp", "--filter", "- /cache/"]).succeeded();
         assert_eq!(way.names(bed), ["a", "cache", "cache/mine", "old.tmp", "was", "was/old.tmp"]);
     });
 }
