@@ -176,7 +176,10 @@ enum Said {
 impl Said {
     fn text(&self) -> String {
         match self {
-            Said::Copy(Some(ended)) => format!("code {:?}: {}", ended.code, ended.errors.trim()),
+            Said::Copy(Some(ended)) => {
+                let failed = ended.output.lines().find(|line| line.contains("\"failed\"")).unwrap_or_default();
+                format!("code {:?}: {} {failed}", ended.code, ended.errors.trim())
+            }
             Said::Copy(None) => "it hung".to_owned(),
             Said::Sooner(text) => text.trim().to_owned(),
         }

@@ -272,7 +272,14 @@ impl Sink for PosixSink {
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
-                if mode & UNFINISHED != 0 && is_ours && status.st_mode & 0o5777 == mode & !facts::umask() {
+                let is_to_change = mode & UNFINISHED != 0 && is_ours;
+                let (unfinished, finished) = (mode & !facts::umask(), self.shared.mode_of(entry));
+                // An attempt that failed files in it has closed it all the same: its successor opens it again.
+                if is_to_change && status.st_mode & 0o5777 == finished && finished & 0o300 != 0o300 {
+                    let reopened = fchmod(&there, Mode::from_raw_mode(unfinished));
+                    reopened.map_err(|e| self.error("set mode and time of directory", entry, e))?;
+                    self.shared.unfinished.lock().unwrap().insert(entry.id.0);
+                } else if is_to_change && status.st_mode & 0o5777 == unfinished {
                     self.shared.unfinished.lock().unwrap().insert(entry.id.0);
                 }
                 false
