@@ -106,14 +106,14 @@ impl Large {
         &listed.expected(*index).entry
     }
 
-    /// The staging of the object; `None` after it was discarded.
+    /// The staging of the object; `None` after it was discarded, or handed out to be published.
     pub fn file(&self, job: &ReceiveJob) -> store::Result<Option<Arc<dyn StagedFile>>> {
         self.open(job, self.entry())
     }
 
     fn open(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
         let mut state = self.state.lock().unwrap();
-        if state.is_discarded || state.file.is_some() {
+        if state.is_discarded || state.is_complete || state.file.is_some() {
             return Ok(state.file.clone());
         }
         let (file, journal) = job.sink.begin(entry, &self.stem)?;
