@@ -75,7 +75,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("ignore-changed-chunks", "a large file that changed while it was read is sealed", Simulation),
     ("resume-another-version", "staging of another version of the source is continued", FLIPS),
     ("trust-log-after-reboot", "unsynced chunks count after a power loss, unread", Simulation),
-    ("ignore-reboot", "a power loss is taken for a killed process", Simulation),
+    ("ignore-reboot", "a power loss is taken for a killed process", Test("mover", "resume")),
     ("trust-a-journal-alone", "a log whose data is gone is continued", Test("store", "large")),
     ("accept-torn-records", "a record of the extent log is taken without its checksum", Test("ledger", "extent_log")),
     ("skip-reread", "--verify reread reads nothing", FLIPS),

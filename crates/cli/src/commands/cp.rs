@@ -22,10 +22,11 @@ use std::time::Instant;
 /// Copy files and trees, to an endpoint, from one, or within this host
 ///
 /// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), `[USER@]HOST:PATH` on any host that
-/// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a
-/// directory, and made if it is missing; only where one single file is copied to a name without a trailing slash
-/// that is no directory yet, DST is its new name. A file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are
-/// read and null: forgets what arrives, here or behind NAME:, to see what a path carries without storage.
+/// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with
+/// rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a directory, and made if it is missing;
+/// only where one single file is copied to a name without a trailing slash that is no directory yet, DST is its new name. A
+/// file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are read and null: forgets what arrives, here or behind
+/// NAME:, to see what a path carries without storage.
 ///
 /// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
 /// when the same command is given again. Every byte is verified before its file appears.

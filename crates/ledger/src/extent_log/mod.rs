@@ -7,8 +7,7 @@
 //! - Replay never reports an extent that was not recorded, whatever happened to the bytes: each record's checksum covers
 //!   the checksum before it, so that records that were moved, dropped, repeated or taken from another log do not verify.
 //! - Memory is bounded by the number of chunks of the object, and the number of records by `records_max`.
-//! - Extents that no checkpoint vouches for are trusted only in the boot in which the log was started, because only
-//!   then the page cache still stands behind them.
+//! - An extent is relied on unread only by a checkpoint's word, and only in the boot in which the log was started.
 //!
 //! Not here: files, syncing, and the decision whether the source still is the generation in the header.
 
@@ -20,7 +19,7 @@ mod tests;
 
 pub use header::{Header, NAME_BYTES_MAX, start};
 pub use record::{Appender, Mark, RECORD_BYTES, records_max};
-pub use replay::{Replayed, Resume, replay, restart};
+pub use replay::{Continuation, Replayed, replay};
 
 use crc_fast::{CrcAlgorithm, Digest};
 use thiserror::Error;

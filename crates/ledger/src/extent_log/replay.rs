@@ -3,7 +3,7 @@
 //! A record whose checksum fails ends the log (a torn tail: the ordinary trace of a crash). A record whose checksum holds
 //! and whose content cannot be right makes the whole log unusable: no crash writes that.
 
-use super::header::{Header, start};
+use super::header::Header;
 use super::record::{Appender, Body, RECORD_BYTES, Record, link_of};
 use super::{Unusable, Violation};
 use model::{Digest, Extent, mutant};
@@ -22,15 +22,12 @@ pub struct Replayed {
     end: Appender,
 }
 
-/// What the next attempt may rely on, and how it goes on.
+/// How the next attempt goes on in the same file, in the boot that started the log. It has to be cut to `keep_bytes` before
+/// anything is appended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Resume<'a> {
-    /// The boot that started the log is still running, and everything recorded stands. The file has to be truncated to
-    /// `keep_bytes` before anything is appended.
-    Continue { extents: &'a [(Extent, Digest)], keep_bytes: usize, appender: Appender },
-    /// Only what was durable stands. The file has to be replaced by a log that says just that (`restart`): in the old one,
-    /// a later checkpoint would vouch for the rest.
-    Restart { extents: &'a [(Extent, Digest)] },
+pub struct Continuation {
+    pub keep_bytes: usize,
+    pub appender: Appender,
 }
 
 /// Reads a whole log.
@@ -58,26 +55,18 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, Unusable> {
     Ok(Replayed { header, extents: fold.extents, durable_count, good_bytes, end: fold.end })
 }
 
-/// Begins a log that holds extents known to be durable: header, extents and a checkpoint. For a log that another boot
-/// left behind, or that is full. The caller writes it to a file of its own, syncs that and renames it over the old log.
-pub fn restart(header: &Header, durable: &[(Extent, Digest)]) -> Result<(Vec<u8>, Appender), Unusable> {
-    let (mut log, mut appender) = start(header)?;
-    let refused = |index: usize| move |violation| Unusable::Record { index: index as u32, violation };
-    for (index, (extent, digest)) in durable.iter().enumerate() {
-        log.extend_from_slice(&appender.extent(*extent, digest).map_err(refused(index))?);
-    }
-    let mark = appender.mark();
-    log.extend_from_slice(&appender.checkpoint(mark).map_err(refused(durable.len()))?);
-    Ok((log, appender))
-}
-
 impl Replayed {
-    /// Decides what the running boot may rely on: everything in the boot that started the log, else what was durable.
-    pub fn resume(&self, boot: &[u8; 16]) -> Resume<'_> {
-        if self.header.boot != *boot && !mutant::is_on("ignore-reboot") {
-            return Resume::Restart { extents: &self.extents[..self.durable_count] };
-        }
-        Resume::Continue { extents: &self.extents, keep_bytes: self.good_bytes, appender: self.end.clone() }
+    /// Nothing in another boot than the one that started the log: in the old file a later checkpoint would vouch for what is
+    /// not known to be there, so that a new log has to say what was found.
+    pub fn continuation(&self, boot: &[u8; 16]) -> Option<Continuation> {
+        let is_same = self.header.boot == *boot || mutant::is_on("ignore-reboot");
+        is_same.then(|| Continuation { keep_bytes: self.good_bytes, appender: self.end.clone() })
+    }
+
+    /// What may be relied on unread, and what has to be read back and compared first. In the same boot a checkpoint is
+    /// enough; after another one not even that, because names may be those of older files.
+    pub fn sure_and_doubtful(&self, boot: &[u8; 16]) -> (&[(Extent, Digest)], &[(Extent, Digest)]) {
+        self.extents.split_at(if self.continuation(boot).is_some() { self.durable_count } else { 0 })
     }
 }
 

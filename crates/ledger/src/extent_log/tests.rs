@@ -227,7 +227,7 @@ fn a_log_holds_no_more_records_than_its_bound() {
 }
 
 #[test]
-fn another_boot_trusts_only_what_was_durable_and_starts_the_log_anew() {
+fn a_boot_trusts_its_own_checkpoints_and_another_one_nothing_unread() {
     let header = header(DigestAlgorithm::Crc64Nvme, 16 * KIB);
     let (mut log, mut appender) = start(&header).unwrap();
     for index in [3, 0] {
@@ -239,20 +239,13 @@ fn another_boot_trusts_only_what_was_durable_and_starts_the_log_anew() {
     log.extend_from_slice(&appender.checkpoint(mark).unwrap());
     let replayed = replay(&log).unwrap();
     assert_eq!((replayed.extents.len(), replayed.durable_count), (3, 2));
-    let Resume::Continue { extents, keep_bytes, appender: next } = replayed.resume(&BOOT) else { panic!() };
-    assert_eq!((extents.len(), keep_bytes, next), (3, log.len(), appender));
-
-    let header = Header { boot: [1; 16], ..header };
-    let resume = replayed.resume(&header.boot);
-    assert_eq!(resume, Resume::Restart { extents: &replayed.extents[..2] });
-    let Resume::Restart { extents } = resume else { panic!() };
-    let (mut log, mut appender) = restart(&header, extents).unwrap();
-    let again = replay(&log).unwrap();
-    assert_eq!((&again.extents[..], again.durable_count), (extents, 2));
-    log.extend_from_slice(&appender.extent(chunk(&header, 2), &crc(2)).unwrap());
-    let again = replay(&log).unwrap();
-    assert!(matches!(again.resume(&[1; 16]), Resume::Continue { extents, .. } if extents.len() == 3));
-    assert!(matches!(again.resume(&BOOT), Resume::Restart { extents } if extents.len() == 2));
+    let next = replayed.continuation(&BOOT).unwrap();
+    assert_eq!((next.keep_bytes, next.appender), (log.len(), appender));
+    let (sure, doubtful) = replayed.sure_and_doubtful(&BOOT);
+    assert_eq!((sure.len(), doubtful), (2, &replayed.extents[2..]));
+    assert_eq!(replayed.continuation(&[1; 16]), None);
+    let (sure, doubtful) = replayed.sure_and_doubtful(&[1; 16]);
+    assert_eq!((sure.len(), doubtful), (0, &replayed.extents[..]));
 }
 
 #[test]
@@ -420,7 +413,7 @@ proptest! {
     fn continuing_a_torn_log_is_as_if_it_had_not_been_torn(written in written(), cut in any::<prop::sample::Index>()) {
         let length = written.header_bytes + cut.index(written.log.len() - written.header_bytes + 1);
         let replayed = replay(&written.log[..length]).unwrap();
-        let Resume::Continue { keep_bytes, mut appender, .. } = replayed.resume(&BOOT) else { panic!() };
+        let Continuation { keep_bytes, mut appender } = replayed.continuation(&BOOT).unwrap();
         let mut log = written.log[..keep_bytes].to_vec();
         log.extend_from_slice(&appender.checkpoint(appender.mark()).unwrap());
         let again = replay(&log).unwrap();

@@ -6,7 +6,7 @@
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
 //!   the name of the data file included.
 
-use ledger::extent_log::{self, Appender, Header, Resume};
+use ledger::extent_log::{self, Appender, Continuation, Header};
 use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId, Pin};
 use store::StagedFile;
 
@@ -58,19 +58,15 @@ pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header, is_over: &dy
         .ok()
         .filter(|r| r.header.is_same_object(header) || model::mutant::is_on("resume-another-version"));
     let Some(replayed) = replayed else { return start(file, header, Vec::new()) };
-    let resume = replayed.resume(&header.boot);
-    let (sure, doubtful) = match &resume {
-        Resume::Continue { .. } => replayed.extents.split_at(replayed.durable_count),
-        Resume::Restart { .. } => (&[][..], &replayed.extents[..]),
-    };
+    let (sure, doubtful) = replayed.sure_and_doubtful(&header.boot);
     let mut chunks = sure.to_vec();
     for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
         if digest_of(file, *extent, header)? == Some(*digest) || model::mutant::is_on("trust-log-after-reboot") {
             chunks.push((*extent, *digest));
         }
     }
-    match resume {
-        Resume::Continue { keep_bytes, appender, .. } if chunks.len() == replayed.extents.len() => {
+    match replayed.continuation(&header.boot) {
+        Some(Continuation { keep_bytes, appender }) if chunks.len() == replayed.extents.len() => {
             file.truncate_journal(keep_bytes as u64)?;
             Ok(Held { chunks, appender: Some(appender) })
         }
@@ -111,6 +107,73 @@ fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::R
 mod tests {
     use super::*;
     use model::{Generation, Kind, Name, ObjectId};
+    use std::os::fd::BorrowedFd;
+    use store::{PublishRule, Result};
+
+    /// Data that is all zeros, and a journal that takes everything.
+    struct Zeros;
+
+    impl StagedFile for Zeros {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<usize> {
+            buffer.fill(0);
+            Ok(buffer.len())
+        }
+        fn append_journal(&self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn truncate_journal(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn checkpoint(&self) -> Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
+            Ok(())
+        }
+        fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+            Ok(())
+        }
+        fn discard(&self) {}
+    }
+
+    #[test]
+    fn nothing_counts_unread_after_a_reboot_and_only_what_a_checkpoint_vouches_for_before_one() {
+        let (algorithm, chunk_bytes) = (DigestAlgorithm::Crc64Nvme, 1 << 10);
+        let header = |boot: u8| Header {
+            algorithm,
+            chunk_bytes,
+            object_bytes: 4 * chunk_bytes,
+            generation: Generation { size_bytes: 4 * chunk_bytes, ..Generation::default() },
+            boot: [boot; 16],
+            job: JobId([1; 16]),
+            name: b"data".to_vec(),
+        };
+        let (mut log, mut appender) = extent_log::start(&header(1)).unwrap();
+        let chunk = |n: u64| Extent::new(n * chunk_bytes, (n + 1) * chunk_bytes);
+        let [right, wrong] = [vec![0; chunk_bytes as usize], vec![1; chunk_bytes as usize]];
+        let digest = |bytes: &[u8], n: u64| {
+            let mut hasher = ChunkHasher::new(algorithm, chunk(n).start);
+            hasher.update(bytes);
+            hasher.finish(false)
+        };
+        log.extend_from_slice(&appender.extent(chunk(0), &digest(&wrong, 0)).unwrap());
+        log.extend_from_slice(&appender.checkpoint(appender.mark()).unwrap());
+        log.extend_from_slice(&appender.extent(chunk(1), &digest(&wrong, 1)).unwrap());
+        log.extend_from_slice(&appender.extent(chunk(2), &digest(&right, 2)).unwrap());
+        let held = |boot: u8, is_over: bool| {
+            let held = open(&Zeros, &log, &header(boot), &|| is_over).unwrap();
+            held.chunks.iter().map(|(extent, _)| extent.start / chunk_bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(held(1, false), [0, 2]);
+        assert_eq!(held(2, false), [2]);
+        assert_eq!((held(1, true), held(2, true)), (vec![0], vec![]));
+    }
 
     #[test]
     fn what_one_sender_left_is_not_found_by_another_who_describes_the_same() {

@@ -1,7 +1,7 @@
 //! The extent log: whatever happened to its bytes, nothing is reported that was not recorded, and it can be continued.
 
 use super::Bytes;
-use ledger::extent_log::{self, Header, RECORD_BYTES, Replayed, Resume};
+use ledger::extent_log::{self, Continuation, Header, RECORD_BYTES, Replayed};
 use model::{Digest, DigestAlgorithm, Extent, Generation, JobId};
 use std::collections::HashSet;
 
@@ -127,27 +127,19 @@ fn check(replayed: &Replayed) {
     }
     let mut other = replayed.header.boot;
     other[0] ^= 1;
-    match replayed.resume(&other) {
-        Resume::Restart { extents } => assert_eq!(extents.len(), replayed.durable_count),
-        Resume::Continue { .. } => panic!("another boot goes on with a log it cannot vouch for"),
-    }
-    let durable = &replayed.extents[..replayed.durable_count];
-    if let Ok((log, _)) = extent_log::restart(&replayed.header, durable) {
-        let again = extent_log::replay(&log).expect("what is written is read");
-        assert_eq!((&again.extents[..], again.durable_count), (durable, durable.len()));
-    }
+    assert_eq!(replayed.continuation(&other), None, "another boot goes on with a log it cannot vouch for");
+    assert!(replayed.sure_and_doubtful(&other).0.is_empty());
 }
 
 /// The next attempt appends behind what is good, and all of it is read again.
 fn goes_on(log: &[u8], replayed: &Replayed) {
-    let Resume::Continue { extents, keep_bytes, mut appender } = replayed.resume(&replayed.header.boot) else {
-        panic!("the boot that wrote a log goes on with it");
-    };
+    let next = replayed.continuation(&replayed.header.boot);
+    let Continuation { keep_bytes, mut appender } = next.expect("the boot that wrote a log goes on with it");
     let mut kept = log[..keep_bytes].to_vec();
     let mark = appender.mark();
     let Ok(record) = appender.checkpoint(mark) else { return };
     kept.extend_from_slice(&record);
     let again = extent_log::replay(&kept).expect("a continued log is read");
-    assert_eq!(again.extents, extents);
-    assert_eq!(again.durable_count, extents.len());
+    assert_eq!(again.extents, replayed.extents);
+    assert_eq!(again.durable_count, replayed.extents.len());
 }
