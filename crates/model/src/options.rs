@@ -1,6 +1,7 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::fidelity::Fidelity;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
+    /// What of an object's metadata is kept beyond the ordinary.
+    pub fidelity: Fidelity,
 }
 
 /// What counts as changed.
@@ -134,6 +137,7 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
+            fidelity: Fidelity::default(),
         }
     }
 }

@@ -26,7 +26,10 @@ pub mod feature {
     /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
     pub const SYNC: u64 = 1 << 9;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC;
+    /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
+    pub const FIDELITY: u64 = 1 << 10;
+
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }
