@@ -235,6 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn attributes_special_files_and_other_names_read_back_where_a_job_asks_for_them() {
+        let attributes =
+            |is_shared| Some(crate::message::AttributesRecord { uid: 1, gid: 2, is_shared, ..Default::default() });
+        let first = EntryRecord { attributes: attributes(true), ..file(0, b"a") };
+        let device =
+            EntryRecord { kind: 7, number: 259, size_bytes: 0, attributes: attributes(false), ..file(0, b"d") };
+        let other = EntryRecord { kind: OTHER_NAME, same_as: 1, size_bytes: 0, ..file(0, b"b") };
+        let wish = Fidelity { owner: true, hard_links: true, devices: true, ..Fidelity::default() };
+        let records = vec![first, device, other];
+        let mut check = ListingCheck::new(9);
+        check.allow(wish);
+        let described = check.check(batch(1, records.clone())).unwrap();
+        for (found, record) in described.iter().zip(&records) {
+            let Described::Entry { entry, .. } = found else { panic!("{found:?}") };
+            assert_eq!(record_of(entry, false), *record);
+        }
+        for at in 0..3 {
+            let alone = batch(1, vec![records[at].clone()]);
+            assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{at}");
+        }
+    }
+
+    #[test]
     fn ids_parents_and_credit_are_held() {
         let refused = |check: &mut ListingCheck, b: Entries| check.check(b).unwrap_err().code;
         assert_eq!(refused(&mut ListingCheck::new(9), batch(2, vec![file(0, b"a")])), CloseCode::Malformed);

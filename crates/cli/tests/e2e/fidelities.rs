@@ -279,9 +279,10 @@ fn a_sync_mends_what_differs_beside_content_without_sending_it_again() {
         set_mode(bed.path("s/f"), 0o666);
         set(&bed.path("s/f"), "user.a", b"2");
         set(&there.join("f"), "user.b", b"3");
-        let content = fs::read(there.join("h")).unwrap();
+        let modified = there.join("g").metadata().unwrap().modified().unwrap();
         fs::remove_file(there.join("h")).unwrap();
-        fs::write(there.join("h"), content).unwrap();
+        fs::write(there.join("h"), b"g").unwrap();
+        fs::File::options().write(true).open(there.join("h")).unwrap().set_modified(modified).unwrap();
         let lines = |flags: &[&str]| {
             let args = [&["sync", "-aHX", "--itemize"], flags, &["s/", way]].concat();
             String::from_utf8(bed.run(&args).succeeded().stdout).unwrap()

@@ -382,7 +382,8 @@ impl Decide<'_> {
         }
         let causes = match is_fresh {
             true => cause::NEW,
-            false if job.options.tells_changes => job.sink.differences(entry)?,
+            // What cannot be looked at is told when it cannot be set.
+            false if job.options.tells_changes => job.sink.differences(entry).unwrap_or(0),
             false => 0,
         };
         if causes != 0 {

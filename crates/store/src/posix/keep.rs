@@ -293,3 +293,94 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Generation, Name, ObjectId};
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    fn entry(kind: Kind, mode: u32, attributes: Attributes) -> Entry {
+        Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"f").unwrap(),
+            kind,
+            mode,
+            generation: Generation::default(),
+            attributes: Some(Arc::new(attributes)),
+        }
+    }
+
+    fn keeper(is_own: bool, is_super: bool) -> Keeper {
+        let wish = Fidelity { owner: true, group: true, mode: true, xattrs: true, ..Fidelity::default() };
+        Keeper { wish, is_own, is_super, ..Keeper::default() }
+    }
+
+    #[test]
+    fn set_id_bits_come_with_their_owner_and_not_from_others() {
+        let file = |mode| entry(Kind::File, mode, Attributes::new(5, 6, 0, Vec::new()));
+        let mut said = 0;
+        let mut mode = |keeper: &Keeper, mode, owner| keeper.mode_of(&file(mode), owner, &mut |_| said += 1);
+        assert_eq!(mode(&keeper(true, false), 0o6755, (5, 6)), 0o6755);
+        assert_eq!(mode(&keeper(true, false), 0o6755, (1, 6)), 0o2755);
+        assert_eq!(mode(&keeper(true, false), 0o6755, (5, 1)), 0o4755);
+        assert_eq!(mode(&keeper(false, true), 0o7755, (5, 6)), 0o7755);
+        assert_eq!(mode(&keeper(false, false), 0o7755, (5, 6)), 0o1755);
+        assert_eq!(said, 3);
+        let nobodys = Entry { attributes: None, ..file(0o6755) };
+        assert_eq!(keeper(true, true).mode_of(&nobodys, (5, 6), &mut |_| {}), 0o755);
+        let directory = entry(Kind::Directory, 0o7775, Attributes::new(5, 6, 0, Vec::new()));
+        assert_eq!(keeper(false, false).mode_of(&directory, (1, 2), &mut |_| {}), 0o3775);
+    }
+
+    #[test]
+    fn owners_are_given_only_by_those_who_may_and_groups_also_by_their_members() {
+        let status = fstat(tempfile::tempfile().unwrap()).unwrap();
+        let (uid, gid) = (status.st_uid + 1, status.st_gid + 1);
+        let attributes = Attributes::new(uid, gid, 0, Vec::new());
+        let mut said = Vec::new();
+        let mut owner = |keeper: &Keeper| keeper.owner_of(&attributes, &status, &mut |text| said.push(text.to_owned()));
+        assert_eq!(owner(&keeper(true, true)), (Some(uid), Some(gid)));
+        assert_eq!(owner(&Keeper { groups: vec![gid], ..keeper(true, false) }), (None, Some(gid)));
+        assert_eq!(owner(&keeper(true, false)), (None, None));
+        assert_eq!(owner(&Keeper::default()), (None, None));
+        assert_eq!(said.len(), 3, "{said:?}");
+    }
+
+    #[test]
+    fn names_decide_whose_an_object_is_and_root_stays_root() {
+        let Some(root) = crate::posix::owners::name_of(Sort::User, 0) else { return };
+        let there = keeper(true, true);
+        there.learn(Sort::User, 4711, &root);
+        there.learn(Sort::User, 0, b"whoever");
+        there.learn(Sort::User, 4712, b"no such user, surely");
+        assert_eq!([4711, 0, 4712].map(|number| there.number(Sort::User, number)), [0, 0, 4712]);
+    }
+
+    #[test]
+    fn attributes_of_a_read_only_file_are_set_and_others_of_users_go() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let fd = file.as_file().as_fd();
+        if fsetxattr(fd, "user.extra", b"1", XattrFlags::empty()).is_err() {
+            return;
+        }
+        let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.into(), value: value.into() };
+        let status = fstat(fd).unwrap();
+        let xattrs = vec![xattr(b"user.kept", b"2"), xattr(b"security.other", b"3")];
+        let entry = entry(Kind::File, 0o400, Attributes::new(status.st_uid, status.st_gid, 0, xattrs));
+        let keeper = Keeper { is_super: false, ..Keeper::new(keeper(true, false).wish, true) };
+        let wished = cause::XATTR | cause::MODE;
+        assert_eq!(keeper.differences(fd, &entry, None), Ok(wished));
+        assert_eq!(keeper.apply(fd, &entry, None, true, &Vec::new), wished);
+        assert_eq!(keeper.differences(fd, &entry, None), Ok(0));
+        let is_ours = |name: &CString| name.to_bytes().starts_with(b"user.");
+        let names: Vec<_> = names(fd).unwrap().into_iter().filter(is_ours).collect();
+        assert_eq!(names, [c"user.kept".to_owned()]);
+        assert_eq!(value(fd, c"user.kept"), Ok(Some(b"2".to_vec())));
+        assert_eq!(fstat(fd).unwrap().st_mode & 0o7777, 0o400);
+        let warnings = keeper.take_warnings();
+        assert!(warnings.len() == 1 && warnings[0].text.contains("only root may set them"), "{warnings:?}");
+    }
+}

@@ -215,3 +215,83 @@ fn kind_of(node: Node) -> (FileType, u64) {
         Node::BlockDevice(number) => (FileType::BlockDevice, number),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sink;
+    use crate::posix::beneath;
+    use model::{Fidelity, Generation, Name, ObjectId, Timestamp};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    use std::path::Path;
+
+    fn sink(path: &Path) -> PosixSink {
+        let fd = Arc::new(beneath::open_directory(path).unwrap());
+        let wish = Fidelity { mode: true, hard_links: true, specials: true, ..Fidelity::default() };
+        PosixSink::new(fd.clone(), fd, None).with_fidelity(wish, true)
+    }
+
+    fn entry(name: &str, kind: Kind, generation: Generation) -> Entry {
+        let (id, parent, name) = (ObjectId(1), ObjectId::ROOT, Name::new(name.as_bytes()).unwrap());
+        Entry { id, parent, name, kind, mode: 0o640, generation, attributes: None }
+    }
+
+    fn at(seconds: i64) -> Generation {
+        Generation { modified: Timestamp { seconds, nanoseconds: 5 }, ..Generation::default() }
+    }
+
+    #[test]
+    fn special_files_and_links_are_made_once_and_again_when_they_differ() {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = sink(dir.path());
+        let fifo = |seconds| entry("fifo", Kind::Node(Node::Fifo), at(seconds));
+        for (seconds, is_made) in [(7, true), (7, false), (8, true), (8, false)] {
+            assert_eq!(sink.make_node(&fifo(seconds), PublishRule::Replace).unwrap(), is_made);
+            let made = dir.path().join("fifo").symlink_metadata().unwrap();
+            assert!(made.file_type().is_fifo() && made.mode() & 0o7777 == 0o640);
+            assert_eq!((made.mtime(), made.mtime_nsec()), (seconds, 5));
+        }
+        let socket = entry("fifo", Kind::Node(Node::Socket), at(8));
+        assert!(sink.make_node(&socket, PublishRule::Replace).unwrap());
+        assert!(dir.path().join("fifo").symlink_metadata().unwrap().file_type().is_socket());
+        let link = |seconds| entry("link", Kind::Symlink((*b"to").into()), at(seconds));
+        for (seconds, is_made) in [(7, true), (7, false), (9, true)] {
+            assert_eq!(sink.make_symlink(&link(seconds), PublishRule::Replace).unwrap(), is_made);
+        }
+        sink.close();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "staging is gone");
+    }
+
+    #[test]
+    fn another_name_is_given_to_the_file_that_was_described_and_to_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = sink(dir.path());
+        std::fs::write(dir.path().join("first"), b"12345").unwrap();
+        let status = rustix::fs::stat(dir.path().join("first")).unwrap();
+        let first = entry("first", Kind::File, generation_of(&status));
+        let other = entry("other", Kind::HardLink(first.id), Generation::default());
+        let rule = LinkRule { may_make: true, may_replace: true, ignores_time: false, is_rehearsal: false };
+        let link = |rule| sink.make_hard_link(&first, &other, rule).unwrap();
+        assert_eq!(link(LinkRule { may_make: false, ..rule }), Linked::Kept);
+        assert_eq!(link(LinkRule { is_rehearsal: true, ..rule }), Linked::Made { has_replaced: false });
+        assert!(!dir.path().join("other").exists());
+        assert_eq!(link(rule), Linked::Made { has_replaced: false });
+        assert_eq!(link(rule), Linked::There);
+        std::fs::remove_file(dir.path().join("other")).unwrap();
+        std::fs::write(dir.path().join("other"), b"else").unwrap();
+        assert_eq!(link(LinkRule { may_replace: false, ..rule }), Linked::Kept);
+        assert_eq!(link(rule), Linked::Made { has_replaced: true });
+        assert_eq!(std::fs::metadata(dir.path().join("other")).unwrap().nlink(), 2);
+        // Another file, or a link, has the first name.
+        std::fs::remove_file(dir.path().join("first")).unwrap();
+        assert_eq!(link(rule), Linked::NoFile);
+        std::os::unix::fs::symlink("other", dir.path().join("first")).unwrap();
+        assert_eq!(link(rule), Linked::NoFile);
+        std::fs::remove_file(dir.path().join("other")).unwrap();
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        std::fs::remove_file(dir.path().join("first")).unwrap();
+        std::fs::write(dir.path().join("first"), b"123456").unwrap();
+        assert_eq!(link(rule), Linked::NoFile);
+        sink.close();
+    }
+}
