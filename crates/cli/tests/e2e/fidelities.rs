@@ -357,7 +357,9 @@ fn an_interrupted_copy_of_names_is_finished_by_the_same_command() {
     // As an attempt leaves it that ended before the last name.
     fs::remove_file(bed.path("root/d/c")).unwrap();
     let done = bed.run(&["cp", "-H", "--json", "s/", "lab:d/"]).succeeded().done();
-    assert_eq!(done["files"], serde_json::json!({"ok": 1, "skipped": 2, "failed": 0}), "{done}");
+    // Where the name that is gone is the first in the listing, the file comes again and takes the others along.
+    let [ok, skipped] = ["ok", "skipped"].map(|name| done["files"][name].as_u64().unwrap());
+    assert!(ok > 0 && ok + skipped == 3, "{done}");
     assert_eq!(bed.path("root/d/c").metadata().unwrap().nlink(), 3);
     // The file changed: all of its names follow it.
     fs::write(bed.path("s/a"), b"another content").unwrap();
