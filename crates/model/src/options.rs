@@ -54,6 +54,8 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
+    /// Of a large file that replaces another, only the chunks travel that differ.
+    pub is_delta: bool,
 }
 
 /// What counts as changed.
@@ -90,6 +92,7 @@ impl TransferOptions {
             || self.tells_changes
             || self.deletion.is_some()
             || self.backup.is_some()
+            || self.is_delta
     }
 
     /// What the source leaves out. Where the receiver deletes, it applies the bounds: it has to hear of every name.
@@ -134,6 +137,7 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
+            is_delta: false,
         }
     }
 }
