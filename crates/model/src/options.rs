@@ -57,6 +57,8 @@ pub struct TransferOptions {
     pub backup: Option<Vec<u8>>,
     /// What of an object's metadata is kept beyond the ordinary.
     pub fidelity: Fidelity,
+    /// Of a large file that replaces another, only the chunks travel that differ.
+    pub is_delta: bool,
 }
 
 /// What counts as changed.
@@ -93,6 +95,7 @@ impl TransferOptions {
             || self.tells_changes
             || self.deletion.is_some()
             || self.backup.is_some()
+            || self.is_delta
     }
 
     /// What the source leaves out. Where the receiver deletes, it applies the bounds: it has to hear of every name.
@@ -138,6 +141,7 @@ impl Default for TransferOptions {
             deletion: None,
             backup: None,
             fidelity: Fidelity::default(),
+            is_delta: false,
         }
     }
 }

@@ -47,6 +47,7 @@ impl Attempt<'_> {
         check_synthetic(&client, far.name(), &[path])?;
         check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
         check_fidelity(&client, far.name(), needs_fidelity_receiver(&self.request.options))?;
+        check_delta(&client, far.name(), self.request.options.is_delta)?;
         let options = self.request.options.clone();
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
@@ -59,6 +60,7 @@ impl Attempt<'_> {
         check_synthetic(&client, far.name(), paths)?;
         check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
         check_fidelity(&client, far.name(), needs_fidelity_sender(&self.request.options))?;
+        check_delta(&client, far.name(), self.request.options.is_delta)?;
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -171,6 +173,15 @@ fn check_fidelity(client: &Client, endpoint: &str, is_needed: bool) -> Result<()
     }
     let message = format!("endpoint {endpoint} does not know owners, attributes, hard links or special files");
     Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
+}
+
+/// One that does not know digests of chunks would send or take everything.
+fn check_delta(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_delta().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know --delta");
+    Err(error(Exit::Version, message, "leave it away, or bring the other side up to date: install this version there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

@@ -5,29 +5,28 @@
 //! as the listing grows.
 
 use super::commit::Item;
-use super::compare::{Candidate, Comparisons};
+use super::compare::{Candidate, Compared, Comparisons};
+use super::delta::Delta;
 use super::links::HardLinks;
 use super::policy::{self, Step};
-use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
-use crate::job::Ending;
 use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::mutant;
 use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Want, runs_of};
-use wire::{CloseCode, Message, bounded};
+use wire::message::{DigestRecord, ExtentRecord, Names, Want, runs_of};
+use wire::{CloseCode, Message};
 
 pub enum Event {
     Described(Vec<Described>),
@@ -44,7 +43,7 @@ pub struct Decider {
     /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
     rename_to: Mutex<Option<Name>>,
     /// Told to the sender at the end.
-    directory_failures: Mutex<Vec<Failure>>,
+    pub(super) directory_failures: Mutex<Vec<Failure>>,
 }
 
 impl Decider {
@@ -104,10 +103,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
     }
 }
 
-struct Decide<'a> {
-    job: &'a Arc<ReceiveJob>,
+pub(super) struct Decide<'a> {
+    pub(super) job: &'a Arc<ReceiveJob>,
     /// Final mode and time are set when everything is in place.
-    directories: Vec<Entry>,
+    pub(super) directories: Vec<Entry>,
     /// Names at the top of the job: two sources may not become one object (F052).
     top_names: HashSet<Name>,
     /// What the wanted objects take beyond what they replace.
@@ -115,8 +114,8 @@ struct Decide<'a> {
     wanted_files: u64,
     is_probed: bool,
     comparisons: Comparisons,
-    links: HardLinks,
-    warnings: Warnings,
+    pub(super) links: HardLinks,
+    pub(super) warnings: Warnings,
 }
 
 /// What is decided of an object.
@@ -126,6 +125,8 @@ enum Decided {
     Wanted(PublishRule),
     /// Its digest, before it is known.
     Asked(Decision),
+    /// What of its content is there already, before the rest is wanted.
+    Differs(Box<Delta>),
 }
 
 /// What is decided of a batch.
@@ -150,7 +151,7 @@ impl Decide<'_> {
         };
         let mut answer = Answer::default();
         let mut directories = 0;
-        let mut candidates = Vec::new();
+        let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         for (index, described) in batch.into_iter().enumerate() {
             directories += u64::from(is_settled_by_being_described(&described));
             let expected = match described {
@@ -159,6 +160,10 @@ impl Decide<'_> {
                     (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
                     (entry, Decided::Asked(found)) => {
                         candidates.push(Candidate { index, entry, found });
+                        None
+                    }
+                    (_, Decided::Differs(delta)) => {
+                        deltas.push(delta.placed(index));
                         None
                     }
                 },
@@ -174,8 +179,9 @@ impl Decide<'_> {
             answer.described += 1;
         }
         self.check_room();
-        if !candidates.is_empty() {
-            return self.comparisons.ask(self.job, first, answer, directories, candidates);
+        if !candidates.is_empty() || !deltas.is_empty() {
+            self.comparisons.ask(self.job, first, answer, directories, candidates);
+            return deltas.into_iter().for_each(|delta| self.comparisons.ask_chunks(self.job, first, delta));
         }
         self.send(first, answer);
         // They are settled by being described, and leave room for others.
@@ -189,8 +195,20 @@ impl Decide<'_> {
                 return self.job.cancel(CloseCode::WrongState, "a digest that was not asked for");
             };
             let mut answer = std::mem::take(self.comparisons.answer_of(first));
-            self.conclude(compared.candidate, compared.is_same, &mut answer);
+            let differs = match compared {
+                Compared::Whole { candidate, is_same } => self.conclude(candidate, is_same, &mut answer),
+                Compared::Chunks(delta) => {
+                    let Delta { index, entry, rule, large, .. } = delta;
+                    self.want_large(&entry, large, &mut answer);
+                    answer.objects.push((index as u32, Expected { entry, rule }));
+                    None
+                }
+                Compared::Asked => None,
+            };
             *self.comparisons.answer_of(first) = answer;
+            if let Some(delta) = differs {
+                self.comparisons.ask_chunks(self.job, first, delta);
+            }
             if let Some(complete) = self.comparisons.complete(first) {
                 self.check_room();
                 self.send(first, complete.answer);
@@ -199,7 +217,8 @@ impl Decide<'_> {
         }
     }
 
-    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) {
+    /// Decides what was compared whole; what differs may be compared chunk by chunk next.
+    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) -> Option<Delta> {
         let Candidate { index, entry, found } = candidate;
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
@@ -209,14 +228,16 @@ impl Decide<'_> {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
             }
             self.amend(&entry, &Decision::Same, answer);
-            return;
+            return None;
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
         match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
             Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+            Ok(Decided::Differs(delta)) => return Some(delta.placed(index)),
             Ok(_) => {}
             Err(e) => self.failed(&entry, e.kind, e.message(), answer),
         }
+        None
     }
 
     fn send(&self, first: u64, mut answer: Answer) {
@@ -313,6 +334,9 @@ impl Decide<'_> {
     }
 
     fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
+        if kind == FailureKind::NoSpace {
+            return self.job.no_space(entry, &message);
+        }
         let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };
         if let Kind::Directory | Kind::HardLink(_) = entry.kind {
@@ -323,7 +347,7 @@ impl Decide<'_> {
         }
     }
 
-    fn directory_failed(&self, failure: Failure) {
+    pub(super) fn directory_failed(&self, failure: Failure) {
         // Counted among the files, which failures are of.
         count(&self.job.progress.counters.files_listed, 1);
         self.job.count_failure(failure.kind);
@@ -454,21 +478,29 @@ impl Decide<'_> {
         self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
-            let gaps = large.gaps();
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
-            match gaps {
-                Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-                Some(gaps) => {
-                    let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
-                    answer.extents.extend(gaps.iter().map(record));
-                }
-                None => answer.wanted.push(id),
+            if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
+                return Ok(Decided::Differs(Box::new(delta)));
             }
-            answer.large.push((id, large));
+            self.want_large(entry, large, answer);
         } else {
             answer.wanted.push(id);
         }
         Ok(Decided::Wanted(rule))
+    }
+
+    /// Wants what is missing of an object that travels in chunks.
+    fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
+        let id = entry.id.0;
+        match large.gaps() {
+            Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
+            Some(gaps) => {
+                let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
+                answer.extents.extend(gaps.iter().map(record));
+            }
+            None => answer.wanted.push(id),
+        }
+        answer.large.push((id, large));
     }
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
@@ -476,6 +508,7 @@ impl Decide<'_> {
     fn resumed_whole(&self, entry: &Entry, large: &Arc<Large>, answer: &mut Answer) {
         let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
         large.forget(start);
+        self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
         answer.extents.push(ExtentRecord { object: entry.id.0, start, end: entry.size_bytes() });
     }
 
@@ -498,67 +531,6 @@ impl Decide<'_> {
             let text = format!("no room for more files at the destination: {} needed so far", self.wanted_files);
             self.job.cancel(CloseCode::NoSpace, &text);
         }
-    }
-
-    /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
-    fn finish(&mut self) {
-        let job = self.job;
-        let linked = self.links.make(job, &mut |failure| self.directory_failed(failure));
-        let removed = self.prune();
-        if job.end.is_set() {
-            return;
-        }
-        for entry in self.directories.iter().rev() {
-            if let Err(e) = job.sink.finish_directory(entry) {
-                let failure = Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() };
-                self.directory_failed(failure);
-            }
-        }
-        if job.durability != Durability::None
-            && !mutant::is_on("finish-without-name-sync")
-            && let Err(e) = job.sink.sync_names()
-        {
-            return job.cancel(CloseCode::Internal, &e.to_string());
-        }
-        job.sink.close();
-        let record = |failure: Failure| FailureRecord {
-            object: 0,
-            path: failure.path,
-            kind: failure.kind as u32,
-            text: bounded(&failure.message).to_owned(),
-        };
-        let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
-        let finished = Finished {
-            job: job.number,
-            durable: job.durable().to_owned(),
-            failures: failures.into_iter().take(1024).map(record).collect(),
-            engine: job.write_engine.name(),
-            removed: removed.removed,
-            extraneous: removed.extraneous,
-            deletion: removed.removal as u32,
-            linked: linked.made,
-            linked_before: linked.there,
-        };
-        job.warn([self.warnings.take(), job.sink.take_warnings()].concat());
-        job.tell_times();
-        // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
-        // said: the other side may close the session as soon as it hears it.
-        let _ = job.finished.set(finished.clone());
-        job.port.send(Message::Finished(finished.clone()));
-        job.end.set(Ending::Finished(finished));
-        // Whoever gives the same command again waits for its threads to let the destination go.
-        job.committer.wake();
-    }
-}
-
-impl Decide<'_> {
-    /// Removes what the source does not have, if that was asked for.
-    fn prune(&self) -> Removed {
-        let directories: Vec<_> = match self.job.options.deletion {
-            Some(_) => self.directories.iter().map(|entry| entry.id).collect(),
-            None => return Removed::default(),
-        };
-        prune::run(self.job, &directories, &mut |failure| self.directory_failed(failure))
     }
 }
 
