@@ -195,6 +195,11 @@ fn there_and_back(bed: &Bed, run: &dyn Fn(&[&str])) {
     assert_alike(&bed.path("tree"), &bed.path("back"));
     run(&["sync", ALL, "tree/", "copy/"]);
     assert_alike(&bed.path("tree"), &bed.path("copy"));
+    // What is there already stays as it is.
+    run(&["sync", ALL, "tree/", "copy/"]);
+    run(&["sync", ALL, "--delete", "tree/", "lab:in/"]);
+    assert_alike(&bed.path("tree"), &bed.path("copy"));
+    assert_alike(&bed.path("tree"), &bed.path("root/in"));
 }
 
 #[test]

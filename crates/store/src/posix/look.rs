@@ -5,6 +5,7 @@ use super::source::PosixFile;
 use super::{beneath, list};
 use crate::source::SourceFile;
 use crate::{Error, Result};
+use model::change::cause;
 use model::{Entry, FailureKind, Kind, Name, ObjectId};
 use os::fs::futimens;
 use rustix::fs::{FileType, fstat, readlinkat};
@@ -90,7 +91,10 @@ impl PosixSink {
             file.as_fd()
         };
         let differences = self.shared.keeper.differences(object, entry, self.shared.chmod_of(entry));
-        differences.map_err(|e| self.error("look at", entry, e))
+        let differences = differences.map_err(|e| self.error("look at", entry, e))?;
+        // One that this job has opened for itself gets back the mode that it had.
+        let is_open = entry.kind == Kind::Directory && self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
+        Ok(if is_open { differences & !cause::MODE } else { differences })
     }
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {

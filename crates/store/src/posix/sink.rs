@@ -51,7 +51,7 @@ pub(super) struct Shared {
     /// Where links are made before they get their names, by device number.
     link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
     /// Directories that an attempt which died has made and not given their final mode.
-    unfinished: Mutex<BTreeSet<u64>>,
+    pub unfinished: Mutex<BTreeSet<u64>>,
     is_closed: AtomicBool,
     /// Directories whose names changed since the last `sync_names`.
     changed_directories: Mutex<BTreeSet<u64>>,
