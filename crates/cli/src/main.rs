@@ -17,6 +17,7 @@ mod interrupt;
 mod notify;
 mod logs;
 mod exit;
+mod fidelity;
 
 use std::process::ExitCode;
 

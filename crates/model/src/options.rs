@@ -1,6 +1,7 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::fidelity::Fidelity;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -56,6 +57,8 @@ pub struct TransferOptions {
     pub backup: Option<Vec<u8>>,
     /// Of a large file that replaces another, only the chunks travel that differ.
     pub is_delta: bool,
+    /// What of an object's metadata is kept beyond the ordinary.
+    pub fidelity: Fidelity,
 }
 
 /// What counts as changed.
@@ -138,6 +141,7 @@ impl Default for TransferOptions {
             deletion: None,
             backup: None,
             is_delta: false,
+            fidelity: Fidelity::default(),
         }
     }
 }

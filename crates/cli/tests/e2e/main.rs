@@ -5,6 +5,7 @@
 mod bed;
 mod copies;
 mod syncs;
+mod fidelities;
 mod files;
 mod pipes;
 mod resumption;

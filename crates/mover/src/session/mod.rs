@@ -435,6 +435,8 @@ fn dispatch(
         Message::AskDigests(m) => m.job,
         Message::Digests(m) => m.job,
         Message::Changes(m) => m.job,
+        Message::Names(m) => m.job,
+        Message::Warnings(m) => m.job,
     };
     let running = session.jobs.lock().unwrap().get(&number).cloned();
     // What is said of a job that is over, or that was refused, crossed its end on the way.

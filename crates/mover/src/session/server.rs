@@ -373,6 +373,12 @@ impl Server {
         if options.digest == DigestAlgorithm::Blake3 && session.features.load(Relaxed) & feature::BLAKE3 == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_BLAKE3));
         }
+        if !options.fidelity.is_none() && session.features.load(Relaxed) & feature::FIDELITY == 0 {
+            return Err(Refusal::new(
+                CloseCode::Version,
+                "owners and attributes need a feature that this session lacks",
+            ));
+        }
         let (of_all, of_peer) = self.open_jobs(session.peer);
         if of_all >= OPEN_JOBS_MAX {
             return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it takes; try again later"));
