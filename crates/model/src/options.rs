@@ -1,6 +1,7 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -54,6 +55,23 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
+    /// How content is made smaller on its way between hosts.
+    pub compression: Compression,
+    /// How fast content may leave its sender, by the time of the week.
+    pub pace: Option<Arc<Timetable>>,
+    /// Bytes of content after which the job stops.
+    pub payload_bytes_max: Option<u64>,
+}
+
+/// How content is made smaller on its way between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    #[default]
+    None,
+    /// As strong as pays: from not at all to the strongest, decided while it runs.
+    Auto,
+    Zstd,
+    Lz4,
 }
 
 /// What counts as changed.
@@ -134,6 +152,9 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
+            compression: Compression::default(),
+            pace: None,
+            payload_bytes_max: None,
         }
     }
 }
@@ -168,4 +189,5 @@ macro_rules! named {
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
 named!(Verify { Stream = "stream", Reread = "reread" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
+named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });
