@@ -25,8 +25,10 @@ pub mod feature {
     pub const FILES: u64 = 1 << 8;
     /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
     pub const SYNC: u64 = 1 << 9;
+    /// Compressed data streams, and message 70.
+    pub const LIMITS: u64 = 1 << 11;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | LIMITS;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -13,6 +13,7 @@ pub mod handshake;
 pub mod listing;
 pub mod files;
 pub mod data;
+pub mod parcel;
 pub mod credit;
 
 pub use close::{CloseCode, Refusal, bounded};

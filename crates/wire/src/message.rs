@@ -78,13 +78,15 @@ messages! {
     Digests = "51",
     /// Receiver: what it changes.
     Changes = "52",
+    /// Receiver: how fast and how far the sender may go, as its user set it.
+    Pace = "70",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 70"
     )]
     message: Option<Message>,
 }
@@ -206,6 +208,9 @@ pub struct Options {
     /// What becomes of what is there; absent where it is replaced when size or time differ.
     #[prost(message, optional, tag = "10")]
     pub decisions: Option<Decisions>,
+    /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
+    #[prost(uint32, tag = "20")]
+    pub compression: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -515,6 +520,18 @@ pub struct ChangeRecord {
     /// Bits of `model::change::cause`.
     #[prost(uint32, tag = "3")]
     pub causes: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Pace {
+    #[prost(uint32, tag = "1")]
+    pub job: u32,
+    /// What all data streams of the job may carry; 0 is no limit.
+    #[prost(uint64, tag = "2")]
+    pub bytes_per_second: u64,
+    /// Bytes of content that the job may send in all; 0 is no limit.
+    #[prost(uint64, tag = "3")]
+    pub payload_bytes_max: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
