@@ -8,6 +8,7 @@ pub mod limits;
 pub mod frame;
 pub mod message;
 mod inquiry;
+mod pace;
 pub mod close;
 pub mod handshake;
 pub mod listing;

@@ -2,7 +2,7 @@
 //!
 //! Not here: how much may be sent (`mover`), which only a sender knows to the byte.
 
-use super::{Run, command_line};
+use super::Run;
 use crate::exit::{Error, error};
 use crate::output::duration;
 use model::pace::Timetable;
@@ -69,8 +69,8 @@ impl Run<'_> {
         if self.attempt.route.has_pipe(self.request) {
             return error(exit, message, "a pipe cannot be continued: nothing was published");
         }
-        let hint = format!("to go on, give the same command again: {}", command_line());
-        error(exit, format!("{message}; what was verified is kept"), hint)
+        // It may run on another host than the one on which the command was given.
+        error(exit, format!("{message}; what was verified is kept"), "the same command goes on where this one stopped")
     }
 }
 

@@ -104,7 +104,7 @@ fn no_run_sends_more_than_it_may_and_the_same_command_comes_to_the_end() {
             // Alone and in packs.
             bed.write(&format!("{}/{i}", way[2]), &noise(if i < 20 { 256 << 10 } else { 64 << 10 }, i as u64));
         }
-        let total = 20 * 320 << 10;
+        let total = (20 * 320) << 10;
         let mut sent = 0;
         for run in 0.. {
             let ran = copy(&bed, &["--max-transfer", "2M"], way);
@@ -115,11 +115,9 @@ fn no_run_sends_more_than_it_may_and_the_same_command_comes_to_the_end() {
                 break;
             }
             assert_eq!((ran.code, &done["code"]), (Some(8), &8.into()), "{}", ran.stderr);
-            assert!(
-                ran.error().starts_with(
-                    "error: stopped at --max-transfer 2.00 MiB; what was verified is kept\nhint: to go on"
-                )
-            );
+            assert!(ran.error().starts_with(
+                "error: stopped at --max-transfer 2.00 MiB; what was verified is kept\nhint: the same command goes on"
+            ));
             assert!(number(&done, "sent_bytes") > 0 && run < 20, "it gets on: {done}");
         }
         // What was delivered once is not sent again.
@@ -156,9 +154,9 @@ fn a_run_that_is_out_of_time_says_so_and_the_next_one_goes_on() {
         let ran = copy(&bed, &["--bwlimit=64K", "--max-duration=1s"], way);
         assert_eq!((ran.code, &ran.done()["code"]), (Some(10), &10.into()), "{}", ran.stderr);
         let error = ran.error();
-        assert!(
-            error.starts_with("error: stopped at --max-duration 1.00 s; what was verified is kept\nhint: to go on")
-        );
+        assert!(error.starts_with(
+            "error: stopped at --max-duration 1.00 s; what was verified is kept\nhint: the same command goes on"
+        ));
         assert!(!bed.path(way[3]).join("f").exists());
         copy(&bed, &[], way).succeeded();
         assert_eq!(contents(&bed.path(way[2])), contents(&bed.path(way[3])));

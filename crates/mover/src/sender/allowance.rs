@@ -17,15 +17,14 @@ impl Allowance {
         self.is_spent = false;
     }
 
-    /// Whether a unit of work may be begun.
-    pub fn permits(&self, bytes: u64) -> bool {
-        let fits = |max: u64| self.used_bytes == 0 || self.used_bytes.saturating_add(bytes) <= max;
-        !self.is_spent && self.bytes_max.is_none_or(fits)
+    /// Whether so much is left.
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.bytes_max.is_none_or(|max| self.used_bytes.saturating_add(bytes) <= max)
     }
 
     /// Takes a unit of work off; what does not fit ends the job, also where less would have fitted.
     pub fn claim(&mut self, bytes: u64) -> bool {
-        self.is_spent = !self.permits(bytes);
+        self.is_spent |= self.used_bytes > 0 && !self.fits(bytes);
         if !self.is_spent {
             self.used_bytes = self.used_bytes.saturating_add(bytes);
         }
@@ -53,8 +52,8 @@ mod tests {
         let mut large = bounded();
         assert!(large.claim(100) && !large.claim(1));
         let mut allowance = bounded();
-        assert!(allowance.claim(4) && allowance.claim(6) && allowance.permits(0) && !allowance.is_spent());
-        assert!(!allowance.claim(1) && allowance.is_spent() && !allowance.permits(0));
+        assert!(allowance.claim(4) && allowance.claim(6) && allowance.claim(0) && !allowance.is_spent());
+        assert!(!allowance.fits(1) && !allowance.claim(1) && allowance.is_spent() && !allowance.claim(0));
         allowance.set(Some(11));
         assert!(allowance.claim(1));
     }

@@ -418,7 +418,7 @@ impl Split {
         let mut end = run.range.start;
         while end < run.range.end && end - run.range.start < CLAIM_FILES && is_wanted(end) {
             let size = run.batch.objects[end].entry.size_bytes();
-            let may_go = |bytes| self.bytes.may_send(bytes) && self.allowance.permits(bytes);
+            let may_go = |bytes| self.bytes.may_send(bytes) && self.allowance.fits(bytes);
             if bytes > 0 && (bytes + size > CLAIM_BYTES || !may_go(bytes + size)) {
                 break;
             }

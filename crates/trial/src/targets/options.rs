@@ -14,6 +14,7 @@ pub fn run(data: &[u8]) {
     let (chmod_files, chmod_directories) = (bytes.u32(), bytes.u32());
     let compare = u32::from(bytes.u8());
     let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
+    let compression = u32::from(bytes.u8());
     let told = Options {
         fsync,
         verify,
@@ -25,6 +26,7 @@ pub fn run(data: &[u8]) {
         engine,
         selection: None,
         decisions,
+        compression,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),
