@@ -55,6 +55,8 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
+    /// Of a large file that replaces another, only the chunks travel that differ.
+    pub is_delta: bool,
     /// How content is made smaller on its way between hosts.
     pub compression: Compression,
     /// How fast content may leave its sender, by the time of the week.
@@ -108,6 +110,7 @@ impl TransferOptions {
             || self.tells_changes
             || self.deletion.is_some()
             || self.backup.is_some()
+            || self.is_delta
     }
 
     /// What the source leaves out. Where the receiver deletes, it applies the bounds: it has to hear of every name.
@@ -152,6 +155,7 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
+            is_delta: false,
             compression: Compression::default(),
             pace: None,
             payload_bytes_max: None,

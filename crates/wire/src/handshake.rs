@@ -27,8 +27,10 @@ pub mod feature {
     pub const SYNC: u64 = 1 << 9;
     /// Compressed data streams, and message 70.
     pub const LIMITS: u64 = 1 << 11;
+    /// Digests of chunks, so that only those travel that differ from what is there.
+    pub const DELTA: u64 = 1 << 12;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | LIMITS;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | LIMITS | DELTA;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

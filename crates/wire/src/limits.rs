@@ -42,6 +42,9 @@ pub const RECORD_BATCH_BYTES: usize = 128 << 10;
 pub const RECORD_PATH_BYTES_MAX: usize = 32 << 10;
 /// Parts of an answer that may be sent before the client says how far it has read: 400,000 records/s at 74 ms.
 pub const BATCHES_AHEAD: u64 = 64;
+/// Digests of chunks told at once.
+pub const CHUNK_DIGESTS_MAX: u32 = 1024;
+
 /// Questions open in one session.
 pub const ASKS_MAX: usize = 4;
 

@@ -269,6 +269,9 @@ pub struct Decisions {
     /// Below the destination; empty where nothing is kept.
     #[prost(bytes = "vec", tag = "10")]
     pub backup: Vec<u8>,
+    /// Only with BLAKE3.
+    #[prost(bool, tag = "11")]
+    pub is_delta: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -491,13 +494,19 @@ pub struct AskDigests {
     pub job: u32,
     #[prost(message, repeated, tag = "2")]
     pub runs: Vec<Run>,
+    /// With `chunk_count`: of the one object in `runs`, these chunks.
+    #[prost(uint64, tag = "3")]
+    pub chunk_first: u64,
+    /// 0 asks for digests of whole objects.
+    #[prost(uint32, tag = "4")]
+    pub chunk_count: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Digests {
     #[prost(uint32, tag = "1")]
     pub job: u32,
-    /// Of whole objects; empty where it could not be made.
+    /// Of whole objects, or one after the other of the chunks asked for; empty where it could not be made.
     #[prost(message, repeated, tag = "2")]
     pub digests: Vec<DigestRecord>,
 }

@@ -12,7 +12,7 @@ use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::{self, Ended, Request, Ssh};
-use model::options::{CHUNK_BYTES_DEFAULT, Deletion, Engine, Fsync, Verify};
+use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Location, TransferOptions};
 use std::ffi::OsString;
 use std::fs::File;
@@ -283,11 +283,12 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {
+    let chunk_bytes = if args.decisions.delta { CHUNK_BYTES_MIN } else { CHUNK_BYTES_DEFAULT };
     let mut options = TransferOptions {
         fsync: args.fsync,
         verify: args.verify,
         digest: args.digest,
-        chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+        chunk_bytes: args.chunk_size.unwrap_or(chunk_bytes),
         no_clobber: args.no_clobber,
         chmod: args.chmod,
         engine: args.engine,

@@ -68,7 +68,7 @@ fn moved(ended: &Ended) -> String {
         if ended.destination == "-" { "standard output".to_owned() } else { shown(&ended.destination) }
     );
     if ended.resumed_bytes > 0 {
-        text.push_str(&format!(" ({} of it in an earlier run)", ByteCount(ended.resumed_bytes)));
+        text.push_str(&format!(" ({} of it was there already)", ByteCount(ended.resumed_bytes)));
     }
     if ended.files_skipped > 0 {
         text.push_str(&format!("; {} skipped", super::grouped(ended.files_skipped)));

@@ -65,6 +65,7 @@ impl Attempt<'_> {
         check_synthetic(&client, far.name(), &[path])?;
         check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
         check_limits(&client, far.name(), options.compression != Compression::None)?;
+        check_delta(&client, far.name(), self.request.options.is_delta)?;
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.is_over());
         client.close();
@@ -75,6 +76,7 @@ impl Attempt<'_> {
         let client = self.connect(far, Access::Read, paths)?;
         check_synthetic(&client, far.name(), paths)?;
         check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
+        check_delta(&client, far.name(), self.request.options.is_delta)?;
         let is_bound = options.pace.is_some() || options.payload_bytes_max.is_some();
         check_limits(&client, far.name(), is_bound || options.compression != Compression::None)?;
         let shape = match paths {
@@ -188,6 +190,15 @@ fn check_limits(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> 
     }
     let message = format!("endpoint {endpoint} does not know compression, or limits on what it sends");
     Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
+}
+
+/// One that does not know digests of chunks would send or take everything.
+fn check_delta(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_delta().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know --delta");
+    Err(error(Exit::Version, message, "leave it away, or bring the other side up to date: install this version there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

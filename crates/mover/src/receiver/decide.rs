@@ -5,7 +5,8 @@
 //! as the listing grows.
 
 use super::commit::Item;
-use super::compare::{Candidate, Comparisons};
+use super::compare::{Candidate, Compared, Comparisons};
+use super::delta::Delta;
 use super::policy::{self, Step};
 use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
@@ -20,6 +21,7 @@ use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
@@ -118,6 +120,8 @@ enum Decided {
     Wanted(PublishRule),
     /// Its digest, before it is known.
     Asked(Decision),
+    /// What of its content is there already, before the rest is wanted.
+    Differs(Box<Delta>),
 }
 
 /// What is decided of a batch.
@@ -142,7 +146,7 @@ impl Decide<'_> {
         };
         let mut answer = Answer::default();
         let mut directories = 0;
-        let mut candidates = Vec::new();
+        let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         for (index, described) in batch.into_iter().enumerate() {
             directories += u64::from(is_directory(&described));
             let expected = match described {
@@ -151,6 +155,10 @@ impl Decide<'_> {
                     (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
                     (entry, Decided::Asked(found)) => {
                         candidates.push(Candidate { index, entry, found });
+                        None
+                    }
+                    (_, Decided::Differs(delta)) => {
+                        deltas.push(delta.placed(index));
                         None
                     }
                 },
@@ -166,8 +174,9 @@ impl Decide<'_> {
             answer.described += 1;
         }
         self.check_room();
-        if !candidates.is_empty() {
-            return self.comparisons.ask(self.job, first, answer, directories, candidates);
+        if !candidates.is_empty() || !deltas.is_empty() {
+            self.comparisons.ask(self.job, first, answer, directories, candidates);
+            return deltas.into_iter().for_each(|delta| self.comparisons.ask_chunks(self.job, first, delta));
         }
         self.send(first, answer);
         // They are settled by being described, and leave room for others.
@@ -181,8 +190,20 @@ impl Decide<'_> {
                 return self.job.cancel(CloseCode::WrongState, "a digest that was not asked for");
             };
             let mut answer = std::mem::take(self.comparisons.answer_of(first));
-            self.conclude(compared.candidate, compared.is_same, &mut answer);
+            let differs = match compared {
+                Compared::Whole { candidate, is_same } => self.conclude(candidate, is_same, &mut answer),
+                Compared::Chunks(delta) => {
+                    let Delta { index, entry, rule, large, .. } = delta;
+                    self.want_large(&entry, large, &mut answer);
+                    answer.objects.push((index as u32, Expected { entry, rule }));
+                    None
+                }
+                Compared::Asked => None,
+            };
             *self.comparisons.answer_of(first) = answer;
+            if let Some(delta) = differs {
+                self.comparisons.ask_chunks(self.job, first, delta);
+            }
             if let Some(complete) = self.comparisons.complete(first) {
                 self.check_room();
                 self.send(first, complete.answer);
@@ -191,7 +212,8 @@ impl Decide<'_> {
         }
     }
 
-    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) {
+    /// Decides what was compared whole; what differs may be compared chunk by chunk next.
+    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) -> Option<Delta> {
         let Candidate { index, entry, found } = candidate;
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
@@ -200,14 +222,16 @@ impl Decide<'_> {
             {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
             }
-            return;
+            return None;
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
         match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
             Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+            Ok(Decided::Differs(delta)) => return Some(delta.placed(index)),
             Ok(_) => {}
             Err(e) => self.failed(&entry, e.kind, e.message(), answer),
         }
+        None
     }
 
     fn send(&self, first: u64, mut answer: Answer) {
@@ -302,6 +326,9 @@ impl Decide<'_> {
     }
 
     fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
+        if kind == FailureKind::NoSpace {
+            return self.job.no_space(entry, &message);
+        }
         let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };
         if entry.kind == Kind::Directory {
@@ -408,21 +435,29 @@ impl Decide<'_> {
         self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
-            let gaps = large.gaps();
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
-            match gaps {
-                Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-                Some(gaps) => {
-                    let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
-                    answer.extents.extend(gaps.iter().map(record));
-                }
-                None => answer.wanted.push(id),
+            if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
+                return Ok(Decided::Differs(Box::new(delta)));
             }
-            answer.large.push((id, large));
+            self.want_large(entry, large, answer);
         } else {
             answer.wanted.push(id);
         }
         Ok(Decided::Wanted(rule))
+    }
+
+    /// Wants what is missing of an object that travels in chunks.
+    fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
+        let id = entry.id.0;
+        match large.gaps() {
+            Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
+            Some(gaps) => {
+                let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
+                answer.extents.extend(gaps.iter().map(record));
+            }
+            None => answer.wanted.push(id),
+        }
+        answer.large.push((id, large));
     }
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
@@ -430,6 +465,7 @@ impl Decide<'_> {
     fn resumed_whole(&self, entry: &Entry, large: &Arc<Large>, answer: &mut Answer) {
         let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
         large.forget(start);
+        self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
         answer.extents.push(ExtentRecord { object: entry.id.0, start, end: entry.size_bytes() });
     }
 

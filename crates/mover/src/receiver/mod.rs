@@ -11,6 +11,7 @@
 mod table;
 mod policy;
 mod decide;
+mod delta;
 mod compare;
 mod prune;
 mod receive;
@@ -33,7 +34,7 @@ use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::options::Fsync;
-use model::{Change, Digest, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
+use model::{Change, Digest, Entry, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
 use std::collections::HashMap;
@@ -79,6 +80,8 @@ pub struct ReceiveJob {
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
+    /// The session has the feature for digests of chunks.
+    may_ask_chunks: AtomicBool,
     /// Digests that the sender has been asked for and not told.
     digests_asked: AtomicU64,
     /// What the source has, where the rest is removed.
@@ -122,6 +125,7 @@ impl ReceiveJob {
             id: spec.id,
             sender: spec.sender,
             census: spec.options.deletion.map(|_| Census::default()),
+            may_ask_chunks: AtomicBool::new(true),
             digests_asked: AtomicU64::new(0),
             options: spec.options,
             port,
@@ -237,6 +241,15 @@ impl ReceiveJob {
     /// The session lacks the feature for objects whose end is not known.
     pub(crate) fn forbid_open_ended(&self) {
         self.listing.lock().unwrap().forbid_open_ended();
+    }
+
+    /// The session lacks the feature for digests of chunks: everything travels whole.
+    pub(crate) fn forbid_chunk_digests(&self) {
+        self.may_ask_chunks.store(false, Relaxed);
+    }
+
+    pub(crate) fn compares_chunks(&self) -> bool {
+        self.options.is_delta && self.may_ask_chunks.load(Relaxed)
     }
 
     /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,
@@ -388,12 +401,17 @@ impl ReceiveJob {
         self.count_settled(total);
     }
 
-    /// Fails one object; a destination without room ends the job, because every other object would fail too.
+    /// A destination without room ends the job, because every other object would fail too.
+    fn no_space(&self, entry: &Entry, message: &str) {
+        let path = model::name::Escaped(&self.sink.path(entry)).to_string();
+        self.cancel(CloseCode::NoSpace, &format!("no space at the destination ({path}: {message})"));
+    }
+
+    /// Fails one object.
     fn fail(&self, listed: &Arc<Listed>, index: usize, kind: FailureKind, message: String) {
         let entry = &listed.expected(index).entry;
         if kind == FailureKind::NoSpace {
-            let path = model::name::Escaped(&self.sink.path(entry)).to_string();
-            return self.cancel(CloseCode::NoSpace, &format!("no space at the destination ({path}: {message})"));
+            return self.no_space(entry, &message);
         }
         // Two lanes may have failed it with two chunks: it is told once.
         let Some(slot) = self.table.lock().unwrap().settle(entry.id.0) else { return };

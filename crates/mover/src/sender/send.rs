@@ -203,8 +203,9 @@ impl<'a, S: Stream> Lane<'a, S> {
         let extent = Extent::new(extent.start, extent.start + got as u64);
         let mut hasher = ChunkHasher::new(self.job.options.digest, extent.start);
         hasher.update(&content);
-        let digest = hasher.finish(ended && extent.start == 0);
-        let is_last = self.job.chunk_was_read(object, extent, digest, ended);
+        let is_first = extent.start == 0;
+        let is_last = self.job.chunk_was_read(object, extent, hasher.finish(ended && is_first), ended);
+        let digest = hasher.finish(is_last && is_first);
         let status = if is_last { Status::GoodLast } else { Status::Good };
         let bound = digest.bind(object.entry.id, extent);
         let mut trailer = Vec::new();
@@ -329,6 +330,8 @@ pub(crate) fn send_chunk_payload(
             _ => changed(job, object),
         },
     };
+    // What is not sealed is no whole object, to whoever verifies it.
+    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
     let bound = digest.bind(object.entry.id, extent);
     target.end(&ChunkTrailer { status, object_bytes: size, bound }, digest)
 }

@@ -182,6 +182,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::LIMITS != 0)
     }
 
+    /// Whether the endpoint knows digests of chunks.
+    pub fn knows_delta(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::DELTA != 0)
+    }
+
     /// How many abilities of this program the endpoint does not have.
     pub fn features_lacking(&self) -> Result<u32, ConnectError> {
         Ok((feature::ALL & !self.welcome()?.features).count_ones())

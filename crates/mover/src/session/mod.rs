@@ -124,6 +124,11 @@ impl Job {
             Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
             _ => {}
         }
+        if let Job::Receive(job) = self
+            && !has(feature::DELTA)
+        {
+            job.forbid_chunk_digests();
+        }
         let options = match self {
             Job::Send(job) => &job.options,
             Job::Receive(job) => &job.options,
@@ -174,6 +179,8 @@ pub(crate) struct Session {
     no_progress_ms: AtomicU64,
     /// Who the peer is, at an endpoint.
     grant: OnceLock<Grant>,
+    /// When its connection was accepted, at an endpoint.
+    arrived: OnceLock<std::time::Instant>,
     is_dismissed: AtomicBool,
     /// Questions about files, at an endpoint.
     asks: Asks,
@@ -192,6 +199,7 @@ impl Session {
             features: AtomicU64::new(feature::ALL),
             no_progress_ms: AtomicU64::new(NO_PROGRESS_TIMEOUT.as_millis() as u64),
             grant: OnceLock::new(),
+            arrived: OnceLock::new(),
             is_dismissed: AtomicBool::new(false),
             asks: Asks::default(),
         })

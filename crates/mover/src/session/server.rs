@@ -116,10 +116,13 @@ pub struct Server {
 }
 
 struct Attempt {
+    /// When the session came that it belongs to.
+    arrived: Instant,
     running: Weak<Running>,
     presence: Weak<()>,
 }
 
+const TAKEN_OVER: &str = "a newer run of the same command took over";
 /// How long a newer attempt waits for the older one to let its staging go.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -196,8 +199,9 @@ impl Server {
         }
     }
 
-    /// Serves one accepted connection on the calling thread until it ends. Returns why it was refused, for the log.
-    pub fn serve(self: &Arc<Server>, connection: Connection) -> Result<(), Refusal> {
+    /// Serves one connection, accepted at `arrived`, on the calling thread until it ends. Returns why it was refused, for the
+    /// log.
+    pub fn serve(self: &Arc<Server>, connection: Connection, arrived: Instant) -> Result<(), Refusal> {
         let exporter_context = connection.peer_pin();
         let mut stream = connection.into_data();
         stream.set_deadline(Some(Instant::now() + FIRST_FRAME_TIMEOUT));
@@ -206,14 +210,20 @@ impl Server {
         match frame_type {
             FrameType::Join => self.join(stream, Join::decode(&body)?),
             FrameType::Message => match message::decode(&body)? {
-                Some(Message::Hello(hello)) => self.open_session(stream, hello, exporter_context),
+                Some(Message::Hello(hello)) => self.open_session(stream, hello, exporter_context, arrived),
                 _ => Err(Refusal::new(CloseCode::WrongState, "a session that does not begin with a hello")),
             },
             _ => Err(Refusal::new(CloseCode::WrongState, "a stream that does not begin with a hello or a join")),
         }
     }
 
-    fn open_session(self: &Arc<Server>, mut stream: DataStream, hello: Hello, peer: Pin) -> Result<(), Refusal> {
+    fn open_session(
+        self: &Arc<Server>,
+        mut stream: DataStream,
+        hello: Hello,
+        peer: Pin,
+        arrived: Instant,
+    ) -> Result<(), Refusal> {
         let greeted = self.greet(&hello, peer);
         let (id, grant, version, features) = match greeted {
             Ok(greeted) => greeted,
@@ -232,6 +242,7 @@ impl Server {
         session.agree_on(features);
         session.set_no_progress_timeout(*self.no_progress_timeout.lock().unwrap());
         let _ = session.grant.set(grant.clone());
+        let _ = session.arrived.set(arrived);
         let facts = self.host.facts();
         let welcome = Welcome {
             version,
@@ -321,7 +332,7 @@ impl Server {
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
             // Until it is known as the newest attempt, another one must not look for older ones.
             let _opening = Opening::begin(self, (grant.pin, id));
-            self.take_over(grant.pin, id);
+            self.take_over(grant.pin, id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             self.start_job(session, grant, open, id, direction, options, opened)
         });
@@ -333,17 +344,25 @@ impl Server {
     }
 
     /// Ends an older attempt at the same job by the same client: its connection may be dead without this side knowing,
-    /// and its staging is what the new attempt continues.
-    fn take_over(&self, pin: Pin, id: JobId) {
-        let Some(older) = self.receiving.lock().unwrap().remove(&(pin, id)) else { return };
+    /// and its staging is what the new attempt continues. What a dead client still asks for is no newer attempt, however late
+    /// it is read.
+    fn take_over(&self, pin: Pin, id: JobId, session: &Session) -> Result<(), Refusal> {
+        let mut receiving = self.receiving.lock().unwrap();
+        let Some(other) = receiving.get(&(pin, id)) else { return Ok(()) };
+        if session.arrived.get().is_some_and(|arrived| *arrived < other.arrived) {
+            return Err(Refusal::new(CloseCode::Cancelled, TAKEN_OVER));
+        }
+        let Some(older) = receiving.remove(&(pin, id)) else { return Ok(()) };
+        drop(receiving);
         if let Some(running) = older.running.upgrade() {
-            running.job.cancel(CloseCode::Cancelled, "a newer run of the same command took over");
+            running.job.cancel(CloseCode::Cancelled, TAKEN_OVER);
             running.watch.abort();
         }
         let deadline = Instant::now() + TAKE_OVER_PATIENCE;
         while older.presence.strong_count() > 0 && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(2));
         }
+        Ok(())
     }
 
     fn check_open(&self, session: &Session, open: &Open) -> Result<(JobId, Direction, TransferOptions), Refusal> {
@@ -412,7 +431,8 @@ impl Server {
         let running = session.add_job(number, job.clone());
         let _ = running.asked.set((direction, open.paths));
         if let Job::Receive(job) = &job {
-            let attempt = Attempt { running: Arc::downgrade(&running), presence: job.presence() };
+            let arrived = session.arrived.get().copied().unwrap_or_else(Instant::now);
+            let attempt = Attempt { arrived, running: Arc::downgrade(&running), presence: job.presence() };
             let mut receiving = self.receiving.lock().unwrap();
             receiving.retain(|_, held| held.presence.strong_count() > 0);
             receiving.insert((grant.pin, id), attempt);
