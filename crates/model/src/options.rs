@@ -2,6 +2,7 @@
 
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
+use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -59,6 +60,23 @@ pub struct TransferOptions {
     pub is_delta: bool,
     /// What of an object's metadata is kept beyond the ordinary.
     pub fidelity: Fidelity,
+    /// How content is made smaller on its way between hosts.
+    pub compression: Compression,
+    /// How fast content may leave its sender, by the time of the week.
+    pub pace: Option<Arc<Timetable>>,
+    /// Bytes of content after which the job stops.
+    pub payload_bytes_max: Option<u64>,
+}
+
+/// How content is made smaller on its way between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    #[default]
+    None,
+    /// As strong as pays: from not at all to the strongest, decided while it runs.
+    Auto,
+    Zstd,
+    Lz4,
 }
 
 /// What counts as changed.
@@ -142,6 +160,9 @@ impl Default for TransferOptions {
             backup: None,
             is_delta: false,
             fidelity: Fidelity::default(),
+            compression: Compression::default(),
+            pace: None,
+            payload_bytes_max: None,
         }
     }
 }
@@ -176,4 +197,5 @@ macro_rules! named {
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
 named!(Verify { Stream = "stream", Reread = "reread" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
+named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

@@ -5,6 +5,7 @@ use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
+use crate::limits::LimitArgs;
 use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
@@ -128,6 +129,8 @@ pub struct Args {
     decisions: DecisionArgs,
     #[command(flatten)]
     fidelity: FidelityArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl Args {
@@ -262,6 +265,13 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "leave them away for `-`, gen: and null:",
         ));
     }
+    let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
+    if args.memory < lane_bytes {
+        return Err(usage(
+            format!("one stream with compression takes {} of memory", model::quantity::ByteCount(lane_bytes as u64)),
+            "raise --memory, or leave -z away",
+        ));
+    }
     if sources.iter().any(Location::is_remote) {
         check_list_to_send(&options.selection)?;
     }
@@ -274,6 +284,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         memory_bytes: args.memory,
         congestion: args.cc.clone(),
         retries: args.retries,
+        bounds: args.limits.bounds(),
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
@@ -297,6 +308,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         ..TransferOptions::default()
     };
     args.decisions.apply(&mut options, args.quiet, args.json);
+    args.limits.apply(&mut options);
     Ok(options)
 }
 

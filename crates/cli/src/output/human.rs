@@ -129,6 +129,10 @@ fn pace(ended: &Ended) -> String {
     if ended.direction != Direction::Local {
         text.push_str(&format!("; TLS 1.3, {}", counted(report.map_or(0, |r| r.streams).into(), "stream", "streams")));
     }
+    if let Some(ratio) = ended.compression_ratio() {
+        let wire = ByteCount(ended.wire_bytes.unwrap_or(0));
+        text.push_str(&format!("; compressed {ratio:.2}:1, {wire} on the wire"));
+    }
     text.push_str(&format!("; verified by {}", ended.options.digest));
     if ended.options.verify == Verify::Reread {
         text.push_str(" and read back");

@@ -6,6 +6,7 @@ mod bed;
 mod copies;
 mod syncs;
 mod fidelities;
+mod limits;
 mod files;
 mod pipes;
 mod resumption;
