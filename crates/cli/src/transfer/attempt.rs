@@ -102,12 +102,11 @@ impl Attempt<'_> {
         self.settle(pulled, &destination)
     }
 
-    fn copy_here(&self, options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+    fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
         check_apart(&self.request.sources, &self.request.destination)?;
         let shape = if is_single { Shape::Single } else { Shape::Tree };
         let destination = self.open_sink(shape, self.request.sources == [Location::Pipe])?;
-        let mut options = self.request.options.clone();
         // Users and groups are the same on both sides.
         options.fidelity.numeric_ids = !options.fidelity.is_none();
         let spec = LocalSpec {
