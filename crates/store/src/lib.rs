@@ -17,4 +17,4 @@ mod rehearsal;
 pub use error::{Error, Result};
 pub use rehearsal::Rehearsal;
 pub use sink::{Decision, Durability, Fate, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
-pub use source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};

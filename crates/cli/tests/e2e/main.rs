@@ -22,6 +22,7 @@ mod configurations;
 mod audits;
 mod presences;
 mod tickets;
+mod within;
 mod secrets;
 mod demonstrations;
 mod races;

@@ -409,7 +409,7 @@ impl Decide<'_> {
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
             let gaps = large.gaps();
-            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
+            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
             match gaps {
                 Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
                 Some(gaps) => {

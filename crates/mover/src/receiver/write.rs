@@ -16,9 +16,11 @@ use model::options::Engine;
 use model::{Digest, Entry, Extent, ExtentSet, FailureKind};
 use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::posix::engine::{self, BlockWriter, EngineKind, Shape, Verdict};
+use store::posix::within;
 use store::{Durability, PublishRule, StagedFile};
 
 /// Smaller objects are over before a probe is.
@@ -32,6 +34,8 @@ pub struct Large {
     pub size_bytes: u64,
     pub is_open_ended: bool,
     pub rule: PublishRule,
+    /// What of it will not be written, as far as is known: holes, and what it will share with its source.
+    pub spared_bytes: u64,
     chunk_bytes: u64,
     stem: String,
     path: Vec<u8>,
@@ -54,6 +58,8 @@ struct State {
     is_discarded: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
+    /// Whether the staging shares its blocks with the source, once that was tried.
+    is_shared: Option<bool>,
     resumed_bytes: u64,
 }
 
@@ -73,6 +79,10 @@ impl Large {
             size_bytes: entry.size_bytes(),
             is_open_ended,
             rule,
+            spared_bytes: job.footing(entry).map_or(0, |footing| match footing.has_holes {
+                true => entry.size_bytes().saturating_sub(footing.allocated_bytes),
+                false => 0,
+            }),
             chunk_bytes: options.chunk_bytes,
             stem: resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
             path,
@@ -116,7 +126,10 @@ impl Large {
         if state.is_discarded || state.is_complete || state.file.is_some() {
             return Ok(state.file.clone());
         }
-        let (file, journal) = job.sink.begin(entry, &self.stem)?;
+        let (file, journal) = match self.spared_bytes {
+            0 => job.sink.begin(entry, &self.stem)?,
+            _ => job.sink.begin_sparse(entry, &self.stem)?,
+        };
         if !self.is_open_ended {
             let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
@@ -238,6 +251,31 @@ impl Large {
         Ok(Some(true))
     }
 
+    /// Has the staging share the blocks of its source, in the name of the first lane that comes to it: none has written to it by
+    /// then. True when all of the content is there.
+    pub fn share(&self, file: &Arc<dyn StagedFile>, source: BorrowedFd<'_>) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if !state.is_staged_in(file) || state.is_complete {
+            return false;
+        }
+        if state.is_shared.is_none() {
+            let is_shared = file.descriptor().is_some_and(|to| within::share(source, to));
+            state.is_shared = Some(is_shared);
+            if is_shared {
+                state.stop_journal(file);
+            }
+        }
+        state.is_shared == Some(true)
+    }
+
+    /// Chunks come without a digest: nothing an attempt leaves could be told from damage, so that the next one starts anew.
+    pub fn forgo_journal(&self, file: &Arc<dyn StagedFile>) {
+        let mut state = self.state.lock().unwrap();
+        if state.is_staged_in(file) {
+            state.stop_journal(file);
+        }
+    }
+
     /// Hands out the staging of a complete object, once, with the digest of the whole and its final size. Nothing when it
     /// started over meanwhile, or was given up.
     pub fn take_complete(&self, job: &ReceiveJob) -> Option<(Arc<dyn StagedFile>, Digest, u64)> {
@@ -344,6 +382,13 @@ impl State {
         self.is_discarded || self.is_complete || is_here
     }
 
+    fn stop_journal(&mut self, file: &Arc<dyn StagedFile>) {
+        if self.appender.take().is_some() {
+            // What it says is not untrue; it only does not say all. A part of it that stays does no harm.
+            let _ = file.truncate_journal(0);
+        }
+    }
+
     fn is_staged_in(&self, file: &Arc<dyn StagedFile>) -> bool {
         self.file.as_ref().is_some_and(|staged| std::ptr::addr_eq(Arc::as_ptr(staged), Arc::as_ptr(file)))
     }
@@ -404,7 +449,6 @@ pub fn kind_of(error: &store::Error) -> FailureKind {
 mod tests {
     use super::*;
     use model::DigestAlgorithm;
-    use std::os::fd::BorrowedFd;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use store::Result;
 
@@ -443,6 +487,7 @@ mod tests {
             id: 1,
             size_bytes,
             is_open_ended: false,
+            spared_bytes: 0,
             chunk_bytes: 8,
             rule: PublishRule::Replace,
             stem: String::new(),

@@ -3,7 +3,9 @@
 //! Invariants: a chunk's bytes may reach staging before its digest is judged, a final name only after. What is sent twice
 //! or was taken back is read and dropped; what its trailer says of the whole object counts all the same.
 //!
-//! Not here: frames and streams (`receive`).
+//! Not here: frames and streams (`receive`); `within` is what a lane of a copy within one process can do besides.
+
+mod within;
 
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
@@ -15,7 +17,7 @@ use crate::stream::Breaker;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
-use model::{Digest, Extent, FailureKind};
+use model::{Digest, DigestAlgorithm, Extent, FailureKind};
 use std::sync::Arc;
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
@@ -37,8 +39,22 @@ pub(crate) struct Writer<'a> {
 /// In a process that has both halves, the receiving one is the writer without a stream.
 pub(crate) type LocalLane<'a> = Writer<'a>;
 
-/// A file of a pack and its bytes.
-type PackedFile<'a> = (&'a PackRow, &'a [u8]);
+/// A file of a pack.
+pub(crate) struct PackedFile<'a> {
+    pub row: &'a PackRow,
+    pub bytes: &'a [u8],
+    /// Digested by this process when it read them: they have been nowhere since.
+    pub digest: Option<Digest>,
+}
+
+impl PackedFile<'_> {
+    fn judge(&self, algorithm: DigestAlgorithm) -> Verdict {
+        match (self.digest, self.row.status) {
+            (Some(digest), Status::Good | Status::GoodLast) => Verdict::Good(digest),
+            _ => verify::packed_file(self.row, self.bytes, algorithm),
+        }
+    }
+}
 
 struct OpenChunk {
     header: ChunkHeader,
@@ -72,12 +88,13 @@ impl<'a> Writer<'a> {
         let mut found = Vec::with_capacity(files.len());
         {
             let mut table = self.job.table.lock().unwrap();
-            found.extend(files.iter().map(|(row, _)| table.take(row.object.0)));
+            found.extend(files.iter().map(|file| table.take(file.row.object.0)));
         }
         let mut outcome = Outcome::default();
-        for ((row, bytes), found) in files.iter().zip(found) {
+        for (file, found) in files.iter().zip(found) {
+            let PackedFile { row, bytes, .. } = file;
             match found {
-                Found::NotNow => match verify::packed_file(row, bytes, self.job.options.digest) {
+                Found::NotNow => match file.judge(self.job.options.digest) {
                     Verdict::Mismatch => return Err(malformed(NOT_ITS_OWN)),
                     _ => continue,
                 },
@@ -85,7 +102,7 @@ impl<'a> Writer<'a> {
                 Found::Small(listed, index) => {
                     let expected_bytes = listed.expected(index).entry.size_bytes();
                     self.clock.enter(Stage::Digest);
-                    match verify::packed_file(row, bytes, self.job.options.digest) {
+                    match file.judge(self.job.options.digest) {
                         Verdict::Void => self.job.void(row.object.0),
                         Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
                             return Err(malformed("a packed file is not as long as it was described"));

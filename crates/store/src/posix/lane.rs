@@ -11,7 +11,7 @@ use crate::sink::{PublishRule, SinkLane, Staged};
 use crate::{Error, Result};
 use model::{Entry, FailureKind, ObjectId, mutant};
 use os::fs::{fchmod, fsync, ftruncate, futimens, openat, unlinkat};
-use rustix::fs::{AtFlags, Mode, OFlags, linkat};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, linkat, seek};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -148,6 +148,15 @@ impl SinkLane for PosixSinkLane {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let open = self.file.as_ref().expect("write follows create");
         write_all(open.file.as_fd(), bytes).map_err(|e| {
+            self.abandon();
+            Error::new("write file", b"", e)
+        })
+    }
+
+    fn skip(&mut self, count: u64) -> Result<()> {
+        let open = self.file.as_ref().expect("skip follows create");
+        let skipped = seek(&open.file, SeekFrom::Current(count as i64)).and_then(|at| ftruncate(&open.file, at));
+        skipped.map_err(|e| {
             self.abandon();
             Error::new("write file", b"", e)
         })

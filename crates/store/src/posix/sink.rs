@@ -9,7 +9,7 @@
 
 use super::backup::Backup;
 use super::lane::PosixSinkLane;
-use super::large::LargeFile;
+use super::large::{LargeFile, Room};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
 use super::{beneath, facts, list};
@@ -374,7 +374,12 @@ impl Sink for PosixSink {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem)?;
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Reserved)?;
+        Ok((Arc::new(file), journal))
+    }
+
+    fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::AsWritten)?;
         Ok((Arc::new(file), journal))
     }
 
