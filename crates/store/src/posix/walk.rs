@@ -423,7 +423,7 @@ mod tests {
     fn paths(root: &std::path::Path, levels: u32) -> Vec<String> {
         let target = Target::local(root.as_os_str().as_encoded_bytes(), false).unwrap();
         let mut found = Vec::new();
-        walk(&target, levels, &Slots::new(64), &mut |visit| {
+        walk(&target, levels, &Slots::new(80), &mut |visit| {
             found.push(match visit {
                 Visit::Object { path, is_last, .. } => {
                     format!("{}{}", String::from_utf8_lossy(path), if is_last { "$" } else { "" })

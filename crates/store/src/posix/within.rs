@@ -101,11 +101,6 @@ pub fn shares_on(directory: BorrowedFd<'_>) -> Option<u64> {
     may_share.then(|| fstat(directory).map(|status| status.st_dev).ok())?
 }
 
-/// Whether the kernel hands a copy on to a server or a device of this file system, so that no byte of it comes here.
-pub fn is_copied_remotely(directory: BorrowedFd<'_>) -> bool {
-    matches!(facts::file_system(directory), "nfs" | "cifs" | "smb2" | "ceph" | "fuse")
-}
-
 /// Has the kernel copy an extent to the same place in `to`. Returns how much of it, from its start: less where the source ends,
 /// or where the kernel does not copy between these files.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, extent: Extent) -> Result<u64> {
@@ -202,7 +197,7 @@ mod tests {
             }
             assert_eq!(at, extent.end);
             // A file system that knows no holes has none; this one may be one.
-            assert!(holes == 0 || holes >= extent.length() - (2 << 20), "{holes} of {extent:?}");
+            assert!(holes == 0 || holes >= extent.length().saturating_sub(2 << 20), "{holes} of {extent:?}");
         }
         assert_eq!(footing_of(8, 4096), Footing { allocated_bytes: 4096, has_holes: false });
         assert!(footing_of(8, 8192).has_holes);
