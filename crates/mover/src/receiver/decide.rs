@@ -405,11 +405,11 @@ impl Decide<'_> {
             answer.links.push(id);
             return Ok(Decided::Settled);
         }
-        self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
             let gaps = large.gaps();
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
+            self.probe_if_large(size.saturating_sub(large.spared_bytes));
             match gaps {
                 Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
                 Some(gaps) => {
@@ -420,6 +420,7 @@ impl Decide<'_> {
             }
             answer.large.push((id, large));
         } else {
+            self.probe_if_large(size);
             answer.wanted.push(id);
         }
         Ok(Decided::Wanted(rule))

@@ -202,7 +202,8 @@ impl Large {
         state.held.contains(extent) && state.digests.get(&extent.start).is_some_and(|held| *held != digest)
     }
 
-    /// Records a verified chunk that was written to `file`. True for the one caller with whose chunk the object is
+    /// Records a verified chunk that was written to `file`; one that is a hole is not put down in the journal, because it costs
+    /// less to make again. True for the one caller with whose chunk the object is
     /// complete; nothing when that staging died meanwhile: the chunk is not in the one that came after it.
     pub fn record(
         &self,
@@ -210,6 +211,7 @@ impl Large {
         extent: Extent,
         digest: Digest,
         sealed_bytes: Option<u64>,
+        is_hole: bool,
     ) -> store::Result<Option<bool>> {
         let mut state = self.state.lock().unwrap();
         if state.is_discarded || state.is_complete {
@@ -224,7 +226,8 @@ impl Large {
         let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
         if state.held.insert(extent) && !says_nothing {
             state.digests.insert(extent.start, digest);
-            let record = state.appender.as_mut().map(|appender| appender.extent(extent, &digest));
+            let appender = state.appender.as_mut().filter(|_| !is_hole);
+            let record = appender.map(|appender| appender.extent(extent, &digest));
             match (record, &state.file) {
                 (Some(Ok(record)), Some(file)) => file.append_journal(&record)?,
                 // A journal that is full stops helping; the transfer goes on.
@@ -515,7 +518,7 @@ mod tests {
             std::thread::yield_now();
         }
         // It was all there: the chunk is held when its turn ends, and nobody writes it again.
-        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None).unwrap();
+        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None, false).unwrap();
         drop(first);
         assert!(waiting.join().unwrap());
     }
@@ -525,7 +528,8 @@ mod tests {
         let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
         let large = large(16, dead.clone());
         let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
-        let record = |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed).unwrap();
+        let record =
+            |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed, false).unwrap();
         assert_eq!(record(&dead, 0, None), Some(false));
         assert!(large.restart(&dead));
         assert!(!large.restart(&dead));

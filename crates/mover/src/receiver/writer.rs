@@ -60,6 +60,8 @@ struct OpenChunk {
     header: ChunkHeader,
     target: Target,
     at: u64,
+    /// Nothing of it is data.
+    is_hole: bool,
     error: Option<store::Error>,
 }
 
@@ -206,7 +208,7 @@ impl<'a> Writer<'a> {
             }
         };
         self.clock.enter(Stage::Open);
-        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, error });
+        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, is_hole: false, error });
         Ok(())
     }
 
@@ -336,10 +338,12 @@ impl<'a> Writer<'a> {
             Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
-            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file, None), (verdict, None)),
+            Target::Held(large, file) => {
+                self.end_large(&open.header, trailer, (large, file, None), (verdict, None), false)
+            }
             Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
             Target::Large(large, file, _, turn) => {
-                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error))
+                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error), open.is_hole)
             }
             Target::Unopened(large) => {
                 match (verdict, open.error) {
@@ -387,6 +391,7 @@ impl<'a> Writer<'a> {
         trailer: &ChunkTrailer,
         (large, file, turn): (Arc<Large>, Arc<dyn StagedFile>, Option<Turn>),
         verdict: (Verdict, Option<store::Error>),
+        is_hole: bool,
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
         let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
@@ -407,7 +412,7 @@ impl<'a> Writer<'a> {
                 commit::restart(self.job, &large, &file, &e);
             }
             (Verdict::Good(digest), None) => {
-                let recorded = large.record(&file, header.extent, digest, sealed);
+                let recorded = large.record(&file, header.extent, digest, sealed, is_hole);
                 drop(turn);
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) {

@@ -12,7 +12,7 @@ use store::posix::within;
 impl Writer<'_> {
     /// Has what the open chunk is written to share the blocks of its source; true when the chunk's content is there.
     pub fn share(&mut self, source: BorrowedFd<'_>) -> bool {
-        let Some(OpenChunk { header, target, error: None, at }) = &mut self.open else { return false };
+        let Some(OpenChunk { header, target, error: None, at, .. }) = &mut self.open else { return false };
         self.clock.enter(Stage::Write);
         let is_shared = match target {
             Target::Small(..) => {
@@ -39,7 +39,7 @@ impl Writer<'_> {
     /// Has the kernel copy from the source what comes next; returns how much of it was copied. Whatever went wrong comes up
     /// again when the rest is written.
     pub fn copy_from(&mut self, source: BorrowedFd<'_>, extent: Extent) -> u64 {
-        let Some(OpenChunk { header, target, error: None, at }) = &mut self.open else { return 0 };
+        let Some(OpenChunk { header, target, error: None, at, .. }) = &mut self.open else { return 0 };
         debug_assert_eq!(*at, extent.start);
         self.clock.enter(Stage::Write);
         let to = match target {
@@ -60,6 +60,9 @@ impl Writer<'_> {
             && let Some(to) = file.descriptor()
         {
             *error = within::clear(to, Extent::new(*at, *at + bytes)).err();
+        }
+        if let Some(open) = &mut self.open {
+            open.is_hole = bytes == open.header.extent.length();
         }
         self.pass(bytes);
         self.clock.enter(Stage::Open);
