@@ -305,9 +305,11 @@ impl ChunkHasher {
     }
 
     /// The digest of the chunk. `is_whole` says that the chunk is the whole object: BLAKE3 then ends as a root.
-    pub fn finish(self, is_whole: bool) -> Digest {
-        match self.0 {
-            State::Crc { digest, length, before } => Digest::Crc64Nvme(crc64_after(before, digest.finalize(), length)),
+    pub fn finish(&self, is_whole: bool) -> Digest {
+        match &self.0 {
+            State::Crc { digest, length, before } => {
+                Digest::Crc64Nvme(crc64_after(*before, digest.finalize(), *length))
+            }
             // Nothing is no subtree, wherever it begins; a peer can claim it all the same.
             State::Blake3(hasher) if hasher.count() == 0 => Digest::Blake3(*blake3::hash(b"").as_bytes()),
             State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),

@@ -10,6 +10,7 @@ mod ways;
 use crate::job::{Ending, Observer, Port};
 use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
+use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
@@ -96,6 +97,7 @@ pub fn copy(
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
     receiver.look_by(ways.footing(&sender, &*sink));
+    sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
     let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
@@ -108,6 +110,7 @@ pub fn copy(
         })
         .collect();
     let ending = loop {
+        sender.pace.set(rate_now(options.pace.as_deref()));
         if let Some(ending) = sender.end.wait(Duration::from_millis(50)) {
             break ending;
         }
@@ -218,6 +221,7 @@ impl Lane<'_> {
                 digests.push((object.entry.id.0, digest));
             }
             self.sender.note_digests(&mut digests.iter().copied());
+            self.take_turn(at);
             let mut rest = &self.buffer[..at];
             let mut files = Vec::with_capacity(rows.len());
             for (row, (_, digest)) in rows.iter().zip(&digests) {
@@ -230,5 +234,18 @@ impl Lane<'_> {
             self.sender.progress.payload_moved(at as u64);
         }
         Ok(())
+    }
+
+    /// Waits where a rate was set.
+    fn take_turn(&mut self, bytes: usize) {
+        take_turn(self.sender, &mut self.clock, bytes);
+    }
+}
+
+/// Waits where a rate was set.
+fn take_turn(sender: &SendJob, clock: &mut LaneClock, bytes: usize) {
+    if sender.pace.rate().is_some() {
+        clock.enter(Stage::Limit);
+        sender.pace.wait(bytes, &|| sender.end.is_set());
     }
 }

@@ -1,6 +1,7 @@
 //! Reading storage.
 
 use crate::Result;
+use model::fidelity::Warning;
 use model::{Entry, Failure, Generation};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -54,6 +55,11 @@ pub trait Source: Send + Sync {
     fn footing(&self, object: &SourceObject) -> Option<Footing> {
         let _ = object;
         None
+    }
+
+    /// What could not be read of objects beside their content since the last call.
+    fn take_warnings(&self) -> Vec<Warning> {
+        Vec::new()
     }
 
     /// Objects must be read once, in order, by one lane (pipes).

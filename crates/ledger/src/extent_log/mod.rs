@@ -19,7 +19,7 @@ mod tests;
 
 pub use header::{Header, NAME_BYTES_MAX, start};
 pub use record::{Appender, Mark, RECORD_BYTES, records_max};
-pub use replay::{Continuation, Replayed, replay};
+pub use replay::{Chunk, Continuation, Replayed, replay};
 
 use crc_fast::{CrcAlgorithm, Digest};
 use thiserror::Error;

@@ -10,11 +10,14 @@ use model::{Digest, Extent, mutant};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+/// Where a chunk lies in its object, and the digest of its content.
+pub type Chunk = (Extent, Digest);
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     pub header: Header,
     /// Each chunk once, in the order first recorded.
-    pub extents: Vec<(Extent, Digest)>,
+    pub extents: Vec<Chunk>,
     /// So many of `extents`, from the first, are durable by the word of a checkpoint.
     pub durable_count: usize,
     /// Length of the part that verified; anything behind it is a torn tail.
@@ -65,7 +68,7 @@ impl Replayed {
 
     /// What may be relied on unread, and what has to be read back and compared first. In the same boot a checkpoint is
     /// enough; after another one not even that, because names may be those of older files.
-    pub fn sure_and_doubtful(&self, boot: &[u8; 16]) -> (&[(Extent, Digest)], &[(Extent, Digest)]) {
+    pub fn sure_and_doubtful(&self, boot: &[u8; 16]) -> (&[Chunk], &[Chunk]) {
         self.extents.split_at(if self.continuation(boot).is_some() { self.durable_count } else { 0 })
     }
 }
@@ -73,7 +76,7 @@ impl Replayed {
 /// What the records so far amount to.
 struct Fold {
     end: Appender,
-    extents: Vec<(Extent, Digest)>,
+    extents: Vec<Chunk>,
     /// For each of `extents`, the record that had it first; ascending.
     first_records: Vec<u32>,
     /// Where in `extents` the chunk at an offset is.

@@ -3,11 +3,11 @@
 //! Invariants: a chunk's digest is of what was read, holes counting as the zeros they read as; whatever moved the bytes, the
 //! source's generation is compared before its file is complete.
 
-use super::Lane;
 use super::ways::undigested;
+use super::{Lane, take_turn};
 use crate::sender::judge_read;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, Extent};
+use model::{ChunkHasher, Extent};
 use store::posix::within::{self, Piece};
 use store::{SourceFile, SourceObject};
 use wire::Refusal;
@@ -31,14 +31,19 @@ impl Lane<'_> {
         self.writer.start(&ChunkHeader { object: object.entry.id, extent })?;
         let size = object.entry.size_bytes();
         let is_shared = self.share(&*file);
-        let (read, digest) = match is_shared {
-            true => (Ok(extent.length()), undigested(self.sender.options.digest)),
-            false => self.content(&*file, extent, size),
+        let (read, hasher) = match is_shared {
+            true => (Ok(extent.length()), None),
+            false => self.content(&*file, extent),
         };
+        let algorithm = self.sender.options.digest;
+        let digest = |is_whole| hasher.as_ref().map_or_else(|| undigested(algorithm), |hasher| hasher.finish(is_whole));
+        let whole = digest(extent == Extent::new(0, size));
         if is_shared {
             self.sender.progress.payload_moved(extent.length());
         }
-        let status = judge_read(self.sender, object, &*file, extent, read, digest);
+        let status = judge_read(self.sender, object, &*file, extent, read, whole);
+        // What is not sealed is no whole object, to whoever verifies it.
+        let digest = if status == Status::GoodLast { whole } else { digest(false) };
         if is_shared && matches!(status, Status::Good | Status::GoodLast) {
             self.ways.shared(extent.length(), status == Status::GoodLast);
         }
@@ -53,8 +58,8 @@ impl Lane<'_> {
         self.writer.share(source)
     }
 
-    /// Moves the bytes of an extent. Returns how many there were, and their digest where one is made.
-    fn content(&mut self, file: &dyn SourceFile, extent: Extent, size: u64) -> (store::Result<u64>, Digest) {
+    /// Moves the bytes of an extent. Returns how many there were, and what digested them, if anything did.
+    fn content(&mut self, file: &dyn SourceFile, extent: Extent) -> (store::Result<u64>, Option<ChunkHasher>) {
         let algorithm = self.sender.options.digest;
         if !self.ways.digests {
             self.writer.forgo_journal();
@@ -68,8 +73,7 @@ impl Lane<'_> {
             None => self.data(file, extent, &mut hasher),
             Some(source) => self.pieces(file, within::pieces(source, extent), &mut hasher),
         };
-        let is_whole = extent == Extent::new(0, size);
-        (moved, hasher.map_or_else(|| undigested(algorithm), |hasher| hasher.finish(is_whole)))
+        (moved, hasher)
     }
 
     fn pieces(
@@ -112,23 +116,26 @@ impl Lane<'_> {
         hasher: &mut Option<ChunkHasher>,
     ) -> store::Result<u64> {
         let mut handed_on = 0;
-        if let Some(source) = file.descriptor().filter(|_| self.ways.hands_on) {
+        // A rate is held block by block.
+        let hands_on = self.ways.hands_on && self.sender.pace.rate().is_none();
+        if let Some(source) = file.descriptor().filter(|_| hands_on) {
             self.clock.enter(Stage::Send);
             handed_on = self.writer.copy_from(source, extent);
             self.ways.handed_on(handed_on);
             self.sender.progress.payload_moved(handed_on);
             extent.start += handed_on;
         }
-        let (clock, writer, progress) = (&mut self.clock, &mut self.writer, &self.sender.progress);
+        let (sender, clock, writer) = (self.sender, &mut self.clock, &mut self.writer);
         clock.enter(Stage::Read);
         let read = self.reader.read(file, extent, &mut |block| {
             if let Some(hasher) = hasher {
                 clock.enter(Stage::Digest);
                 hasher.update(block);
             }
+            take_turn(sender, clock, block.len());
             clock.enter(Stage::Send);
             writer.write_block(block);
-            progress.payload_moved(block.len() as u64);
+            sender.progress.payload_moved(block.len() as u64);
             clock.enter(Stage::Read);
             true
         });
@@ -154,6 +161,7 @@ impl Lane<'_> {
         let status = if is_last { Status::GoodLast } else { Status::Good };
         let bound = digest.bind(object.entry.id, extent);
         self.writer.start(&ChunkHeader { object: object.entry.id, extent })?;
+        self.take_turn(content.len());
         self.writer.write(&content);
         self.writer.end(&ChunkTrailer { status, object_bytes: extent.end, bound }, digest)?;
         self.sender.progress.payload_moved(got as u64);

@@ -36,7 +36,8 @@ impl Ways {
         Ways {
             digests,
             shares: is_free && options.verify != Verify::Reread && !lists_digests,
-            hands_on: is_free && !digests,
+            // What is to become a hole has to be looked at.
+            hands_on: is_free && !digests && !options.fidelity.sparse,
             shared_files: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),

@@ -341,7 +341,12 @@ impl<'a> Writer<'a> {
             Target::Held(large, file) => {
                 self.end_large(&open.header, trailer, (large, file, None), (verdict, None), false)
             }
-            Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
+            // It is the whole object or nothing: only a sealed chunk was read from one version of its source.
+            Target::Small(listed, index) => {
+                let is_sealed = trailer.status == Status::GoodLast || mutant::is_on("publish-what-is-not-sealed");
+                let verdict = if is_sealed || verdict == Verdict::Void { verdict } else { Verdict::Mismatch };
+                self.end_small(&open.header, listed, index, verdict, open.error)
+            }
             Target::Large(large, file, _, turn) => {
                 self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error), open.is_hole)
             }

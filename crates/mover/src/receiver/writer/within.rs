@@ -12,18 +12,16 @@ use store::posix::within;
 impl Writer<'_> {
     /// Has what the open chunk is written to share the blocks of its source; true when the chunk's content is there.
     pub fn share(&mut self, source: BorrowedFd<'_>) -> bool {
-        let Some(OpenChunk { header, target, error: None, at, .. }) = &mut self.open else { return false };
+        let Some(OpenChunk { header, target, error: None, .. }) = &mut self.open else { return false };
+        let length = header.extent.length();
         self.clock.enter(Stage::Write);
         let is_shared = match target {
-            Target::Small(..) => {
-                let length = header.extent.length();
-                self.sink.descriptor(length).is_some_and(|to| within::share(source, to))
-            }
+            Target::Small(..) => self.sink.descriptor(length).is_some_and(|to| within::share(source, to)),
             Target::Large(large, file, ..) => large.share(file, source),
             Target::Drop | Target::Held(..) | Target::Unopened(_) => false,
         };
         if is_shared {
-            *at = header.extent.end;
+            self.pass(length);
         }
         self.clock.enter(Stage::Open);
         is_shared
