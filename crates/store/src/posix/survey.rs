@@ -371,7 +371,7 @@ mod tests {
     fn what_cannot_be_read_is_told_where_it_stands() {
         let dir = tree();
         let closed = dir.path().join("wide/7");
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         let found = surveyed(dir.path(), u32::MAX);
         assert_eq!(found, walked(dir.path(), u32::MAX));
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
