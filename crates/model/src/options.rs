@@ -25,6 +25,8 @@ pub enum Verify {
     Stream,
     /// Also reads back what storage returns, past the page cache where the file system allows it.
     Reread,
+    /// Within one host only: nothing is digested, and the result says so.
+    None,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,7 +197,7 @@ macro_rules! named {
 }
 
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
-named!(Verify { Stream = "stream", Reread = "reread" });
+named!(Verify { Stream = "stream", Reread = "reread", None = "none" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
 named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

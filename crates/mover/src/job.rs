@@ -134,7 +134,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Fsync::Never => 3,
         },
         verify: match options.verify {
-            Verify::Stream => 1,
+            // Between hosts everything is verified; who asks for less is told before a job is opened.
+            Verify::Stream | Verify::None => 1,
             Verify::Reread => 2,
         },
         digest: match options.digest {

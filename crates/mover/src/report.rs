@@ -30,6 +30,8 @@ pub struct Report {
     pub removal: Removal,
     pub removed: u64,
     pub extraneous: u64,
+    /// What was moved without being read, within one host.
+    pub unread: Unread,
     /// Kept failures; `snapshot.counts.files_failed` counts all.
     pub failures: Vec<Failure>,
 }
@@ -58,6 +60,7 @@ impl Report {
             removal: Removal::from_number(removal),
             removed,
             extraneous,
+            unread: Unread::default(),
             failures: Vec::new(),
         }
     }
@@ -69,6 +72,18 @@ impl Report {
     pub fn receiver_times(&self) -> &LaneTimes {
         if self.is_sender { &self.snapshot.there } else { &self.snapshot.here }
     }
+}
+
+/// What a copy within one host moved without reading it: no digest vouches for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unread {
+    /// Files whose blocks are those of their source.
+    pub shared_files: u64,
+    pub shared_bytes: u64,
+    /// Copied by the kernel.
+    pub kernel_bytes: u64,
+    /// Holes, which are holes again. They do count in a digest.
+    pub hole_bytes: u64,
 }
 
 pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times {

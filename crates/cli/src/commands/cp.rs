@@ -50,8 +50,9 @@ pub struct Args {
     /// When a file is durable before it appears: each by itself, in groups, or not waited for
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
-    /// Check what was sent, or also read back what the destination's storage holds
-    #[arg(long, value_name = "stream|reread", default_value = "stream", env = "THALWEG_VERIFY")]
+    /// Check what was sent, or also read back what the destination's storage holds; none, within this host, leaves the
+    /// copying to the kernel where it can
+    #[arg(long, value_name = "stream|reread|none", default_value = "stream", env = "THALWEG_VERIFY")]
     verify: Verify,
     /// The digest that is verified and listed; blake3 is cryptographic
     #[arg(long, value_name = "crc64nvme|blake3", default_value = "crc64nvme", env = "THALWEG_DIGEST")]
@@ -275,6 +276,9 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     if sources.iter().any(Location::is_remote) {
         check_list_to_send(&options.selection)?;
     }
+    if options.verify == Verify::None {
+        check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
+    }
     Ok(Request {
         command: more.command,
         sources,
@@ -289,6 +293,15 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
     })
+}
+
+fn check_unverified(is_remote: bool, has_manifest: bool) -> Result<()> {
+    let why = match (is_remote, has_manifest) {
+        (true, _) => "--verify none is for copies within this host: between hosts everything is verified",
+        (_, true) => "a manifest lists digests, and --verify none makes none",
+        _ => return Ok(()),
+    };
+    Err(usage(why, "leave --verify none away"))
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {

@@ -214,6 +214,8 @@ struct Done {
     first_byte_seconds: Option<f64>,
     durable: Option<String>,
     verify: String,
+    cloned_bytes: u64,
+    kernel_copied_bytes: u64,
     tls: bool,
     streams: u32,
     engine: Option<String>,
@@ -281,6 +283,7 @@ impl Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
+        let unread = report.map(|report| report.unread).unwrap_or_default();
         Done {
             synthetic: ended.synthetic.clone(),
             files: DoneFiles { ok: ended.files_ok, skipped: ended.files_skipped, failed: ended.files_failed },
@@ -300,7 +303,10 @@ impl Done {
             verify: match ended.options.verify {
                 Verify::Stream => ended.options.digest.name().to_owned(),
                 Verify::Reread => format!("{}+reread", ended.options.digest),
+                Verify::None => Verify::None.name().to_owned(),
             },
+            cloned_bytes: unread.shared_bytes,
+            kernel_copied_bytes: unread.kernel_bytes,
             tls: ended.direction != Direction::Local,
             streams: report.map_or(0, |report| report.streams),
             engine: report.and_then(|report| said(&report.engine)),

@@ -24,6 +24,7 @@ mod configurations;
 mod audits;
 mod presences;
 mod tickets;
+mod within;
 mod secrets;
 mod demonstrations;
 mod races;

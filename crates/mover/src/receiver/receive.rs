@@ -3,7 +3,7 @@
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
 
 use super::ReceiveJob;
-use super::writer::Writer;
+use super::writer::{PackedFile, Writer};
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
@@ -141,7 +141,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         for row in &self.rows {
             let bytes = &payload[at..at + row.length as usize];
             at += row.length as usize;
-            files.push((row, bytes));
+            files.push(PackedFile { row, bytes, digest: None });
         }
         self.job.progress.payload_moved(at as u64);
         self.writer.packed(&files)?;

@@ -16,9 +16,8 @@ mod digests;
 mod kept;
 
 pub(crate) use read::ChunkReader;
-pub(crate) use send::send_chunk_payload;
-pub(crate) use send::{ChunkTarget, digest_small, read_small};
 pub use send::{LaneEnd, run_lane};
+pub(crate) use send::{digest_small, judge_read, read_small};
 
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -436,6 +435,19 @@ impl SendJob {
         let opened = open()?;
         let mut book = self.book.lock().unwrap();
         Ok(book.files.entry(object.entry.id.0).or_insert(opened).clone())
+    }
+
+    /// An object that the receiver has not answered yet.
+    pub(crate) fn unanswered(&self, id: u64) -> Option<SourceObject> {
+        self.book.lock().unwrap().split.unanswered_object(id)
+    }
+
+    pub(crate) fn wants_delivered(&self) -> bool {
+        self.observer.as_ref().is_some_and(|observer| observer.wants_delivered())
+    }
+
+    pub(crate) fn footing(&self, object: &SourceObject) -> Option<store::Footing> {
+        self.source.footing(object)
     }
 
     /// Notes that a chunk's content was read; true when it was the last of its object.

@@ -272,19 +272,18 @@ pub(crate) fn read_small(
     }
 }
 
-/// Where the blocks of a chunk go: into a stream, or to the receiving half in the same process.
-pub(crate) trait ChunkTarget {
+/// Where the blocks of a chunk go.
+trait ChunkTarget {
     fn start(&mut self, header: &ChunkHeader, body_bytes: usize) -> io::Result<()>;
     /// The block is in cache and digested.
     fn block(&mut self, block: &[u8]) -> io::Result<()>;
-    /// `digest` is what the trailer's is bound from.
-    fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> io::Result<()>;
+    fn end(&mut self, trailer: &ChunkTrailer) -> io::Result<()>;
     fn clock(&mut self) -> &mut LaneClock;
 }
 
 /// Reads a chunk of a file whose size is known and passes it on block by block. When the source gives less than it
 /// promised, the rest is filler and the trailer says so.
-pub(crate) fn send_chunk_payload(
+fn send_chunk_payload(
     job: &Arc<SendJob>,
     reader: &mut ChunkReader,
     object: &SourceObject,
@@ -315,7 +314,23 @@ pub(crate) fn send_chunk_payload(
         fill(target, extent.length() - given)?;
     }
     let digest = hasher.finish(extent == Extent::new(0, size));
-    let status = match read {
+    let status = judge_read(job, object, file, extent, read, digest);
+    // What is not sealed is no whole object, to whoever verifies it.
+    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
+    let bound = digest.bind(object.entry.id, extent);
+    target.end(&ChunkTrailer { status, object_bytes: size, bound })
+}
+
+/// Says what a chunk is worth of which so much was read.
+pub(crate) fn judge_read(
+    job: &Arc<SendJob>,
+    object: &SourceObject,
+    file: &dyn SourceFile,
+    extent: Extent,
+    read: store::Result<u64>,
+    digest: Digest,
+) -> Status {
+    match read {
         Err(e) => {
             job.source_failed(object, e.kind, e.message());
             Status::Failed
@@ -329,11 +344,7 @@ pub(crate) fn send_chunk_payload(
             }
             _ => changed(job, object),
         },
-    };
-    // What is not sealed is no whole object, to whoever verifies it.
-    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
-    let bound = digest.bind(object.entry.id, extent);
-    target.end(&ChunkTrailer { status, object_bytes: size, bound }, digest)
+    }
 }
 
 fn changed(job: &Arc<SendJob>, object: &SourceObject) -> Status {
@@ -375,7 +386,7 @@ impl<S: Stream> ChunkTarget for ChunkStream<'_, S> {
         }
     }
 
-    fn end(&mut self, trailer: &ChunkTrailer, _: Digest) -> io::Result<()> {
+    fn end(&mut self, trailer: &ChunkTrailer) -> io::Result<()> {
         self.clock.enter(Stage::Send);
         let mut bytes = Vec::with_capacity(64);
         if let Some(head) = self.head.take() {

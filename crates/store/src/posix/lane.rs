@@ -12,7 +12,7 @@ use crate::sink::{PublishRule, SinkLane, Staged};
 use crate::{Error, Result};
 use model::{Entry, FailureKind, ObjectId, mutant};
 use os::fs::{fchmod, fsync, ftruncate, futimens, openat, unlinkat};
-use rustix::fs::{AtFlags, Mode, OFlags, linkat};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, linkat, seek};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -171,6 +171,20 @@ impl SinkLane for PosixSinkLane {
             false => write_all(open.file.as_fd(), bytes),
         };
         written.map_err(|e| {
+            self.abandon();
+            Error::new("write file", b"", e)
+        })
+    }
+
+    fn skip(&mut self, count: u64) -> Result<()> {
+        let open = self.file.as_mut().expect("skip follows create");
+        open.at += count;
+        let skipped =
+            seek(&open.file, SeekFrom::Current(count as i64)).and_then(|at| match self.shared.keeper.wish.sparse {
+                true => Ok(()),
+                false => ftruncate(&open.file, at),
+            });
+        skipped.map_err(|e| {
             self.abandon();
             Error::new("write file", b"", e)
         })

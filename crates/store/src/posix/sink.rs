@@ -10,7 +10,7 @@
 use super::backup::Backup;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
-use super::large::LargeFile;
+use super::large::{LargeFile, Room};
 use super::owners::Sort;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
@@ -412,7 +412,12 @@ impl Sink for PosixSink {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem)?;
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Reserved)?;
+        Ok((Arc::new(file), journal))
+    }
+
+    fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::AsWritten)?;
         Ok((Arc::new(file), journal))
     }
 
