@@ -15,6 +15,7 @@ mod sink;
 mod backup;
 mod prune;
 mod look;
+mod taken;
 pub mod target;
 pub mod walk;
 pub mod change;

@@ -12,7 +12,7 @@ use super::lane::PosixSinkLane;
 use super::large::LargeFile;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list};
+use super::{beneath, facts, list, taken};
 use crate::sink::{Decision, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
 use crate::source::SourceFile;
 use crate::{Error, Result};
@@ -176,7 +176,7 @@ impl Shared {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
             match e {
                 Errno::EXIST => {
-                    Error::of_kind(FailureKind::InTheWay, "publish", path, "another writer made this name meanwhile")
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, taken::why(directory, &entry.name))
                 }
                 e => Error::new("publish", path, e),
             }
