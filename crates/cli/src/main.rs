@@ -10,6 +10,7 @@ mod args;
 mod settings;
 mod commands;
 mod selection;
+mod limits;
 mod transfer;
 mod place;
 mod output;
@@ -17,6 +18,7 @@ mod interrupt;
 mod notify;
 mod logs;
 mod exit;
+mod fidelity;
 
 use std::process::ExitCode;
 

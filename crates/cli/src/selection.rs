@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
 use model::filter::{Filter, Rule};
 use model::options::Compare;
 use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
-use model::{Selection, TransferOptions};
+use model::{DigestAlgorithm, Selection, TransferOptions};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -253,6 +253,10 @@ pub struct DecisionArgs {
     /// Make nothing that is not there; only bring up to date what is
     #[arg(long, env = "THALWEG_EXISTING")]
     existing: bool,
+    /// Of large files that replace others, send only the chunks that changed in place: both sides read theirs, which pays where
+    /// the link is slower than the disks. Chunks are of 1 MiB unless --chunk-size says otherwise, compared by BLAKE3
+    #[arg(long, env = "THALWEG_DELTA")]
+    pub delta: bool,
     /// List and compare, print what would be done, and change nothing
     #[arg(short = 'n', long, env = "THALWEG_DRY_RUN")]
     pub dry_run: bool,
@@ -273,6 +277,10 @@ impl DecisionArgs {
         options.keeps_newer = self.update;
         options.only_existing = self.existing;
         options.is_dry_run = self.dry_run;
+        options.is_delta = self.delta;
+        if self.delta {
+            options.digest = DigestAlgorithm::Blake3;
+        }
         options.tells_changes = self.itemize || self.dry_run && (!is_quiet || is_read);
     }
 }

@@ -44,6 +44,7 @@ impl Error {
             CloseCode::NoSpace => {
                 (Exit::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
             }
+            CloseCode::Reached => (Exit::TransferLimit, Some("the same command goes on where this one stopped")),
             CloseCode::Cancelled => (Exit::Cancelled, Some("the same command continues where it stopped")),
             CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
                 (Exit::Temporary, Some("try again later; the same command continues where it stopped"))

@@ -268,8 +268,8 @@ impl ChunkHasher {
     }
 
     /// The digest of the chunk. `is_whole` says that the chunk is the whole object: BLAKE3 then ends as a root.
-    pub fn finish(self, is_whole: bool) -> Digest {
-        match self.0 {
+    pub fn finish(&self, is_whole: bool) -> Digest {
+        match &self.0 {
             State::Crc(crc) => Digest::Crc64Nvme(crc.finalize()),
             // Nothing is no subtree, wherever it begins; a peer can claim it all the same.
             State::Blake3(hasher) if hasher.count() == 0 => Digest::Blake3(*blake3::hash(b"").as_bytes()),

@@ -1,6 +1,8 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::fidelity::Fidelity;
+use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -54,6 +56,27 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
+    /// Of a large file that replaces another, only the chunks travel that differ.
+    pub is_delta: bool,
+    /// What of an object's metadata is kept beyond the ordinary.
+    pub fidelity: Fidelity,
+    /// How content is made smaller on its way between hosts.
+    pub compression: Compression,
+    /// How fast content may leave its sender, by the time of the week.
+    pub pace: Option<Arc<Timetable>>,
+    /// Bytes of content after which the job stops.
+    pub payload_bytes_max: Option<u64>,
+}
+
+/// How content is made smaller on its way between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    #[default]
+    None,
+    /// As strong as pays: from not at all to the strongest, decided while it runs.
+    Auto,
+    Zstd,
+    Lz4,
 }
 
 /// What counts as changed.
@@ -90,6 +113,7 @@ impl TransferOptions {
             || self.tells_changes
             || self.deletion.is_some()
             || self.backup.is_some()
+            || self.is_delta
     }
 
     /// What the source leaves out. Where the receiver deletes, it applies the bounds: it has to hear of every name.
@@ -134,6 +158,11 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
+            is_delta: false,
+            fidelity: Fidelity::default(),
+            compression: Compression::default(),
+            pace: None,
+            payload_bytes_max: None,
         }
     }
 }
@@ -168,4 +197,5 @@ macro_rules! named {
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
 named!(Verify { Stream = "stream", Reread = "reread" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
+named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

@@ -6,6 +6,7 @@
 use crate::job::{Ending, Observer, Port};
 use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
+use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
@@ -90,6 +91,7 @@ pub fn copy(
     let sender = SendJob::new(0, options.clone(), source, port, progress.clone(), observer);
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
+    sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
     let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
@@ -102,6 +104,7 @@ pub fn copy(
         })
         .collect();
     let ending = loop {
+        sender.pace.set(rate_now(options.pace.as_deref()));
         if let Some(ending) = sender.end.wait(Duration::from_millis(50)) {
             break ending;
         }
@@ -142,7 +145,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         number,
         source: sender.source_lane(),
         reader: ChunkReader::new(sender.options.engine, sender.progress.clone()),
-        target: Target { writer, clock, refused: None },
+        target: Target { sender, writer, clock, refused: None },
         buffer: vec![0; PACK_BYTES_MAX],
     };
     let mut end = Ok(());
@@ -211,6 +214,7 @@ impl Lane<'_> {
                 files.push((row, bytes));
                 rest = after;
             }
+            self.target.take_turn(at);
             self.target.clock.enter(Stage::Publish);
             self.target.writer.packed(&files)?;
             self.sender.progress.payload_moved(at as u64);
@@ -264,6 +268,7 @@ impl Lane<'_> {
         let status = if is_last { Status::GoodLast } else { Status::Good };
         let bound = digest.bind(object.entry.id, extent);
         self.target.writer.start(&ChunkHeader { object: object.entry.id, extent })?;
+        self.target.take_turn(content.len());
         self.target.writer.write(&content);
         self.target.writer.end(&ChunkTrailer { status, object_bytes: extent.end, bound }, digest)?;
         self.sender.progress.payload_moved(got as u64);
@@ -273,6 +278,7 @@ impl Lane<'_> {
 
 /// The receiving half as the target of a chunk.
 struct Target<'a> {
+    sender: &'a Arc<SendJob>,
     writer: LocalLane<'a>,
     clock: LaneClock,
     refused: Option<Refusal>,
@@ -285,6 +291,7 @@ impl ChunkTarget for Target<'_> {
     }
 
     fn block(&mut self, block: &[u8]) -> io::Result<()> {
+        self.take_turn(block.len());
         self.clock.enter(Stage::Send);
         self.writer.write_block(block);
         Ok(())
@@ -301,6 +308,14 @@ impl ChunkTarget for Target<'_> {
 }
 
 impl<'a> Target<'a> {
+    /// Waits where a rate was set.
+    fn take_turn(&mut self, bytes: usize) {
+        if self.sender.pace.rate().is_some() {
+            self.clock.enter(Stage::Limit);
+            self.sender.pace.wait(bytes, &|| self.sender.end.is_set());
+        }
+    }
+
     /// A refusal between the two halves of one process is this program's own mistake: it ends the copy.
     fn keep(&mut self, step: impl FnOnce(&mut LocalLane<'a>) -> Result<(), Refusal>) -> io::Result<()> {
         step(&mut self.writer).map_err(|refusal| {

@@ -3,7 +3,8 @@
 use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
 use crate::receiver::Removal;
-use model::progress::{LaneTimes, STAGES, StreamFacts};
+use model::fidelity::Warning;
+use model::progress::{LaneTimes, STAGES, Stage, StreamFacts};
 use model::{Failure, TransferOptions};
 use wire::message::Times;
 
@@ -23,6 +24,8 @@ pub struct Report {
     /// Streams that carried the job at most.
     pub streams: u32,
     pub notes: Vec<String>,
+    /// What could not be kept of objects that arrived all the same.
+    pub warnings: Vec<Warning>,
     /// What became of objects that the source does not have.
     pub removal: Removal,
     pub removed: u64,
@@ -51,6 +54,7 @@ impl Report {
             congestion: String::new(),
             streams: 0,
             notes: progress.notes(),
+            warnings: progress.warnings(),
             removal: Removal::from_number(removal),
             removed,
             extraneous,
@@ -72,7 +76,7 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times 
         job,
         lanes: times.lanes,
         processors: times.processors,
-        stage_ns: times.stage_ns.to_vec(),
+        stage_ns: told_stages(&times.stage_ns),
         cpu_ns: times.cpu_ns,
         retransmits: facts.retransmits,
         busy_us: facts.busy_us,
@@ -83,6 +87,12 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times 
         commit_sync_ns: times.commit_sync_ns,
         commit_publish_ns: times.commit_publish_ns,
     }
+}
+
+/// The last stage is told only where there is something to tell: the others are what every version 1 has.
+fn told_stages(stage_ns: &[u64; STAGES]) -> Vec<u64> {
+    let is_limited = stage_ns[Stage::Limit as usize] > 0;
+    stage_ns[..if is_limited { STAGES } else { Stage::Limit as usize }].to_vec()
 }
 
 /// Reads a peer's times; stages it does not name are zero, those unknown here are dropped.

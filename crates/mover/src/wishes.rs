@@ -5,7 +5,7 @@
 use model::filter::{Filter, Rule};
 use model::options::{Compare, Deletion};
 use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
-use model::{Selection, TransferOptions};
+use model::{DigestAlgorithm, Fidelity, Selection, TransferOptions};
 use std::sync::Arc;
 use store::posix::facts::STAGING_PREFIX;
 use wire::limits::PATH_BYTES_MAX;
@@ -19,7 +19,17 @@ pub fn needs_sync_receiver(options: &TransferOptions) -> bool {
 
 /// Whether a sender elsewhere has to.
 pub fn needs_sync_sender(options: &TransferOptions) -> bool {
-    !options.selection_at_source().is_everything() || options.compare == Compare::Checksum
+    !options.selection_at_source().is_everything() || options.compare == Compare::Checksum || options.is_delta
+}
+
+/// Whether a receiver elsewhere has to know what is kept beside the ordinary.
+pub fn needs_fidelity_receiver(options: &TransferOptions) -> bool {
+    !for_receiver(options).fidelity.is_none()
+}
+
+/// Whether a sender elsewhere has to.
+pub fn needs_fidelity_sender(options: &TransferOptions) -> bool {
+    !for_sender(options).fidelity.is_none()
 }
 
 /// What a receiver is told: of the selection only what protects from deletion and the bounds that it applies.
@@ -42,6 +52,9 @@ pub fn for_sender(options: &TransferOptions) -> TransferOptions {
         tells_changes: false,
         deletion: None,
         backup: None,
+        is_delta: false,
+        // Holes are made where they are written.
+        fidelity: Fidelity { sparse: false, ..options.fidelity },
         ..options.clone()
     }
 }
@@ -104,6 +117,7 @@ pub fn decisions_to_wire(options: &TransferOptions) -> Option<Decisions> {
         has_removals_max: options.deletion.is_some_and(|deletion| deletion.removals_max.is_some()),
         removals_max: options.deletion.and_then(|deletion| deletion.removals_max).unwrap_or(0),
         backup: options.backup.clone().unwrap_or_default(),
+        is_delta: options.is_delta,
     };
     (decisions != Decisions::default()).then_some(decisions)
 }
@@ -124,6 +138,10 @@ pub fn decisions_from_wire(told: Option<&Decisions>, options: &mut TransferOptio
     {
         return Err(refused("bounds of a deletion that is not asked for"));
     }
+    if told.is_delta && options.digest != DigestAlgorithm::Blake3 {
+        return Err(refused("chunks are compared by another digest than BLAKE3"));
+    }
+    options.is_delta = told.is_delta;
     options.keeps_newer = told.keeps_newer;
     options.only_existing = told.only_existing;
     options.is_dry_run = told.is_dry_run;
@@ -175,6 +193,8 @@ mod tests {
             tells_changes: true,
             deletion: Some(Deletion { is_at_root: true, removals_max: Some(0) }),
             backup: Some(b"old/x".to_vec()),
+            is_delta: true,
+            digest: DigestAlgorithm::Blake3,
             ..TransferOptions::default()
         }
     }
@@ -210,6 +230,8 @@ mod tests {
             |_, selection| selection.listed.push(b"/etc".to_vec()),
             |_, selection| selection.listed = vec![b"x".to_vec(); LISTED_MAX + 1],
         ];
+        let weak = wire::message::Options { digest: 1, ..good.clone() };
+        assert!(options_from_wire(&weak).is_err());
         for change in changes {
             let mut bad = good.clone();
             change(bad.decisions.as_mut().unwrap(), bad.selection.as_mut().unwrap());

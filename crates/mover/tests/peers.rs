@@ -43,7 +43,11 @@ struct Raw {
 
 impl Raw {
     fn hello(endpoint: &Endpoint, features: u64) -> Raw {
-        let dial = DialOptions::new(&Identity::generate().unwrap(), endpoint.pin).unwrap();
+        Raw::hello_as(&Identity::generate().unwrap(), endpoint, features)
+    }
+
+    fn hello_as(identity: &Identity, endpoint: &Endpoint, features: u64) -> Raw {
+        let dial = DialOptions::new(identity, endpoint.pin).unwrap();
         let control = net::dial(&endpoint.address, &dial).unwrap().into_data();
         let session = SessionId(net::random_bytes());
         let mut raw = Raw { control, session, endpoint: dial, address: endpoint.address.clone() };
@@ -295,6 +299,53 @@ fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
         let report = pushing.join().unwrap();
         assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
     });
+}
+
+#[test]
+fn a_job_is_taken_over_by_who_came_later_and_not_by_who_is_heard_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let identity = Identity::generate().unwrap();
+    let [mut first, mut second, mut third] = [(); 3].map(|()| Raw::hello_as(&identity, &endpoint, feature::ALL));
+    let accepted = |message| matches!(message, Message::Accept(_)).then_some(());
+    second.open(&TransferOptions::default());
+    second.hear_until(accepted);
+    first.open(&TransferOptions::default());
+    assert_eq!(first.hear_refusal().code, CloseCode::Cancelled);
+    third.open(&TransferOptions::default());
+    third.hear_until(accepted);
+    assert_eq!(second.hear_refusal().code, CloseCode::Cancelled);
+}
+
+#[test]
+fn an_object_of_one_chunk_is_not_published_before_its_sender_has_seen_it_unchanged() {
+    const BYTES: u64 = 200 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&options);
+    let mut listed = entries(1, FILE, 1);
+    listed.entries[0].size_bytes = BYTES;
+    raw.say(listed);
+    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+    let content = content(1, BYTES as usize);
+    let extent = Extent::new(0, BYTES);
+    let frame = FrameHeader::new(FrameType::Chunk, content.len() + chunk_extra_bytes(options.digest)).encode();
+    let header = ChunkHeader { object: ObjectId(1), extent }.encode();
+    let bound = options.digest.of_object(&content).bind(ObjectId(1), extent);
+    let mut stream = raw.join();
+    for (status, is_taken) in [(Status::Good, false), (Status::GoodLast, true)] {
+        let mut trailer = Vec::new();
+        ChunkTrailer { status, object_bytes: BYTES, bound }.put(&mut trailer);
+        stream.send(&[&frame, &header, &content, &trailer]).unwrap();
+        let was_taken = raw.hear_until(|message| match message {
+            Message::Resend(_) => Some(false),
+            Message::Settled(_) => Some(true),
+            _ => None,
+        });
+        assert_eq!(was_taken, is_taken, "{status:?}");
+    }
 }
 
 #[test]

@@ -60,6 +60,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation),
     ("reuse-staging-name", "a lane stages every file under one name", Simulation),
     ("leave-staging", "the end of a job leaves its staging", Simulation),
+    (
+        "publish-what-is-not-sealed",
+        "a file of one chunk is published though its sender did not see it unchanged",
+        Test("mover", "an_object_of_one_chunk"),
+    ),
+    ("adopt-unlike-chunks", "what stands at a name is taken over without comparing it", Simulation),
     ("commit-before-verify", "a digest that differs is accepted", Simulation),
     ("publish-what-was-taken-back", "what the sender took back is published", Simulation),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation),

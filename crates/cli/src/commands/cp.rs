@@ -3,7 +3,9 @@
 use crate::args::ssh::SshArgs;
 use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
+use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
+use crate::limits::LimitArgs;
 use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
@@ -12,8 +14,8 @@ use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::{self, Ended, Request, Ssh};
-use model::options::{CHUNK_BYTES_DEFAULT, Deletion, Engine, Fsync, Verify};
-use model::{DigestAlgorithm, Exit, Location, TransferOptions};
+use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
+use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -39,6 +41,7 @@ use std::time::Instant;
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
 \x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
 \x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
+\x20   thalweg cp -aHAXS /srv/ backup:srv/       with owners, hard links, ACLs, attributes and holes\n\
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes"
 )]
 pub struct Args {
@@ -125,6 +128,10 @@ pub struct Args {
     selection: SelectionArgs,
     #[command(flatten)]
     decisions: DecisionArgs,
+    #[command(flatten)]
+    fidelity: FidelityArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl Args {
@@ -248,12 +255,24 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "name a file as the destination, or leave --json away",
         ));
     }
-    let options = options(args, more)?;
+    let mut options = options(args, more)?;
     let has_no_tree = |location: &Location| *location == Location::Pipe || location.is_synthetic();
-    if options.has_wishes() && sources.iter().chain([&destination]).any(has_no_tree) {
+    let is_without_tree = sources.iter().chain([&destination]).any(has_no_tree);
+    if is_without_tree {
+        // Nothing but content is said of such objects.
+        options.fidelity = Fidelity::default();
+    }
+    if options.has_wishes() && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
             "leave them away for `-`, gen: and null:",
+        ));
+    }
+    let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
+    if args.memory < lane_bytes {
+        return Err(usage(
+            format!("one stream with compression takes {} of memory", model::quantity::ByteCount(lane_bytes as u64)),
+            "raise --memory, or leave -z away",
         ));
     }
     if sources.iter().any(Location::is_remote) {
@@ -268,6 +287,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         memory_bytes: args.memory,
         congestion: args.cc.clone(),
         retries: args.retries,
+        bounds: args.limits.bounds(),
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
@@ -275,20 +295,23 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {
+    let chunk_bytes = if args.decisions.delta { CHUNK_BYTES_MIN } else { CHUNK_BYTES_DEFAULT };
     let mut options = TransferOptions {
         fsync: args.fsync,
         verify: args.verify,
         digest: args.digest,
-        chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
+        chunk_bytes: args.chunk_size.unwrap_or(chunk_bytes),
         no_clobber: args.no_clobber,
         chmod: args.chmod,
         engine: args.engine,
         selection: Arc::new(args.selection.selection()?),
         deletion: more.deletion,
         backup: more.backup.clone(),
+        fidelity: args.fidelity.fidelity(),
         ..TransferOptions::default()
     };
     args.decisions.apply(&mut options, args.quiet, args.json);
+    args.limits.apply(&mut options);
     Ok(options)
 }
 

@@ -10,6 +10,7 @@ use daemon::Endpoint;
 use daemon::clients::Enrolment;
 use daemon::limited::Limited;
 use model::change::Subject;
+use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
@@ -177,6 +178,8 @@ pub fn change(change: &Change, is_sent: bool) -> String {
         Subject::File => "file",
         Subject::Directory => "directory",
         Subject::Symlink => "link",
+        Subject::Special => "special",
+        Subject::Device => "device",
     };
     let path = Escaped(&change.path).to_string();
     let line =
@@ -203,6 +206,9 @@ struct Done {
     bytes: u64,
     resumed_bytes: u64,
     sent_bytes: u64,
+    compression: &'static str,
+    wire_bytes: Option<u64>,
+    compression_ratio: Option<f64>,
     seconds: f64,
     bytes_per_second: u64,
     first_byte_seconds: Option<f64>,
@@ -217,7 +223,16 @@ struct Done {
     attempts: u32,
     bottleneck: Verdict,
     notes: Vec<String>,
+    warnings: Vec<Warned>,
     code: i32,
+}
+
+/// Something that could not be kept of objects that arrived.
+#[derive(Serialize)]
+struct Warned {
+    text: String,
+    count: u64,
+    path: String,
 }
 
 #[derive(Serialize)]
@@ -254,6 +269,13 @@ impl Verdict {
     }
 }
 
+impl Warned {
+    fn of(warning: &Warning) -> Warned {
+        let path = Escaped(&warning.path).to_string();
+        Warned { text: warning.text.clone(), count: warning.count, path }
+    }
+}
+
 impl Done {
     fn of(ended: &Ended) -> Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
@@ -268,6 +290,9 @@ impl Done {
             bytes: ended.bytes,
             resumed_bytes: ended.resumed_bytes,
             sent_bytes: ended.sent_bytes,
+            compression: ended.options.compression.name(),
+            wire_bytes: ended.wire_bytes,
+            compression_ratio: ended.compression_ratio().map(rounded),
             seconds: rounded(ended.seconds),
             bytes_per_second: ended.rate().bytes_per_second as u64,
             first_byte_seconds: ended.first_byte_seconds.map(rounded),
@@ -285,6 +310,7 @@ impl Done {
             attempts: ended.attempts,
             bottleneck: Verdict::of(&ended.bottleneck),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
+            warnings: report.map(|report| report.warnings.iter().map(Warned::of).collect()).unwrap_or_default(),
             code: ended.exit as i32,
         }
     }

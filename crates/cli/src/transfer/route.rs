@@ -183,6 +183,7 @@ mod tests {
             congestion: None,
             memory_bytes: 0,
             retries: 0,
+            bounds: Default::default(),
             manifest: None,
             progress: Mode::None,
             ssh: Default::default(),

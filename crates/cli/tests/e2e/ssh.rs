@@ -341,6 +341,29 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
 }
 
 #[test]
+fn limits_and_compression_hold_over_ssh_and_between_two_hosts() {
+    let hosts = Hosts::new(&["one", "two"]);
+    hosts.bed.write("hosts/one/data/large", &noise(12 << 20, 1));
+    for (tunnel, from, to) in
+        [(&[][..], "one:data/", "two:data/"), (&["--tunnel"], "one:data/", "here/"), (&[], "one:data/", "there/")]
+    {
+        let run = |more: &[&str]| {
+            let flags = [&["cp", "--json", "-z=zstd", "--chunk-size=1M"][..], tunnel, more, &[from, to]].concat();
+            hosts.run(&flags)
+        };
+        let ran = run(&["--max-transfer=8M", "--bwlimit=1G"]);
+        assert_eq!((ran.code, ran.done()["sent_bytes"].as_u64()), (Some(8), Some(8 << 20)), "{}", ran.stderr);
+        let done = run(&["--bwlimit=00:00,1G"]).succeeded().done();
+        // The sending one of two hosts has a key of its own in each run, and another's staging is not continued.
+        let resumed = if to == "two:data/" { 0 } else { 8 << 20 };
+        assert_eq!(done["resumed_bytes"].as_u64(), Some(resumed), "{to}: {done}");
+        assert!(done["wire_bytes"].as_u64() > Some(4 << 20), "{to}: {done}");
+    }
+    assert_eq!(contents(&hosts.home("one").join("data")), contents(&hosts.home("two").join("data")));
+    assert_eq!(contents(&hosts.home("one").join("data")), contents(&hosts.bed.path("here")));
+}
+
+#[test]
 fn hosts_that_cannot_reach_each_other_copy_through_this_one_and_say_so() {
     if !can_block() {
         return;
@@ -409,4 +432,33 @@ fn a_host_is_listed_compared_and_changed_as_an_endpoint_is() {
     assert_eq!(fs::read_dir(hosts.home("far")).unwrap().count(), 0, "no state, no identity, no log");
     assert_eq!(hosts.run(&["rm", "-r", "far:."]).code, Some(2));
     assert_eq!(hosts.run(&["ls", "--no-ssh", "far:"]).code, Some(2));
+}
+
+#[test]
+fn what_is_selected_rehearsed_and_kept_beside_content_holds_on_the_far_side_too() {
+    let hosts = Hosts::new(&["far"]);
+    hosts.make_tree("tree");
+    fs::set_permissions(hosts.bed.path("tree/small"), fs::Permissions::from_mode(0o606)).unwrap();
+    fs::hard_link(hosts.bed.path("tree/small"), hosts.bed.path("tree/same")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        hosts.bed.path("tree/fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o604),
+        0,
+    )
+    .unwrap();
+    let said = hosts.run(&["sync", "-n", "-aH", "--delete", "tree/", "me@far:in/deep"]).succeeded().stdout;
+    assert!(String::from_utf8_lossy(&said).contains("cS+++++++++ fifo"), "{}", String::from_utf8_lossy(&said));
+    assert!(!hosts.home("far").join("in").exists(), "a dry run makes nothing");
+    hosts.run(&["cp", "-aH", "tree/", "me@far:in/deep"]).succeeded();
+    hosts.run(&["cp", "-aH", "--exclude", "large", "me@far:in/deep/", "back"]).succeeded();
+    assert!(!hosts.bed.path("back/dir/deep/large").exists(), "what is left out is not fetched");
+    for root in [hosts.home("far").join("in/deep"), hosts.bed.path("back")] {
+        let look = |name: &str| root.join(name).symlink_metadata().unwrap();
+        assert_eq!((look("small").mode() & 0o7777, look("small").nlink()), (0o606, 2), "{root:?}");
+        assert_eq!((look("same").ino(), look("fifo").mode() & 0o7777), (look("small").ino(), 0o604), "{root:?}");
+    }
+    let said = hosts.run(&["sync", "-n", "-aH", "tree/", "me@far:in/deep"]).succeeded().stdout;
+    assert_eq!(String::from_utf8_lossy(&said), "", "nothing is left to do");
 }

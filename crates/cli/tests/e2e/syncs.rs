@@ -311,6 +311,43 @@ fn many_files_are_compared_by_content_across_batches() {
 }
 
 #[test]
+fn of_a_large_file_that_changed_in_place_only_the_chunks_travel_that_differ() {
+    each_way(|bed, way| {
+        let mut content = noise(20 << 20 | 77, 1);
+        let put = |content: &[u8]| bed.write(&format!("{}/large", way.source), content);
+        put(&content);
+        bed.write(&format!("{}/small", way.source), b"beside it");
+        way.sync(bed, &[]).succeeded();
+        content[(3 << 20) + 5] ^= 1;
+        content[(12 << 20) - 1] ^= 1;
+        put(&content);
+        let sync = |flags: &[&str]| {
+            let done = way.sync(bed, &[&["--json", "--delta"], flags].concat()).succeeded().done();
+            assert!(
+                fs::read(way.there(bed, "large")).unwrap() == fs::read(bed.path(way.source).join("large")).unwrap()
+            );
+            (done["sent_bytes"].as_u64().unwrap(), done["resumed_bytes"].as_u64().unwrap())
+        };
+        assert_eq!(sync(&[]), (2 << 20, (18 << 20) + 77));
+        content.truncate(7 << 20 | 3);
+        put(&content);
+        // All of it is in the old file: its last chunk alone comes, with the word that the source stood still.
+        assert_eq!(sync(&[]), (3, 7 << 20));
+        content.extend_from_slice(&noise(4 << 20, 3));
+        content[0] ^= 1;
+        put(&content);
+        assert_eq!(sync(&[]), ((5 << 20) + 3, 6 << 20));
+        put(&content);
+        assert_eq!(sync(&["--compare", "mtime"]).0, 3);
+        content[9 << 20] ^= 1;
+        let time = fs::metadata(way.there(bed, "large")).unwrap().modified().unwrap();
+        put(&content);
+        fs::File::options().write(true).open(bed.path(way.source).join("large")).unwrap().set_modified(time).unwrap();
+        assert_eq!(sync(&["--checksum"]).0, 1 << 20);
+    });
+}
+
+#[test]
 fn a_backup_directory_keeps_what_is_replaced_and_removed() {
     each_way(|bed, way| {
         way.put(bed, &["sub/changed", "same"]);

@@ -143,9 +143,9 @@ impl JobRecord {
             Ending::Cancelled { refusal, .. } if refusal.code == CloseCode::Cancelled => {
                 (Outcome::Ended(End::Cancelled), refusal.text.clone())
             }
-            // Rights that ended, or a path that did not get on: the same command continues when that is over.
+            // Rights that ended, a path that did not get on, a bound of the user's: the same command continues when that is over.
             Ending::Cancelled { refusal, .. }
-                if matches!(refusal.code, CloseCode::Authentication | CloseCode::NoProgress) =>
+                if matches!(refusal.code, CloseCode::Authentication | CloseCode::NoProgress | CloseCode::Reached) =>
             {
                 (Outcome::Paused, refusal.text.clone())
             }

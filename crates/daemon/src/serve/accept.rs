@@ -54,12 +54,14 @@ impl Acceptor {
 
     fn welcome(&self, tcp: TcpStream, peer: SocketAddr) {
         let shared = self.shared.clone();
+        let arrived = Instant::now();
         let pass = match shared.host.gate.enter(&tcp, peer) {
             Ok(pass) => pass,
             Err(full) => return shared.refused.note("full", peer, &full),
         };
-        let spawned =
-            std::thread::Builder::new().name("connection".into()).spawn(move || shared.attend(tcp, peer, pass));
+        let spawned = std::thread::Builder::new()
+            .name("connection".into())
+            .spawn(move || shared.attend(tcp, peer, pass, arrived));
         if let Err(e) = spawned {
             self.shared.refused.note("no-thread", peer, &e);
         }
@@ -68,7 +70,7 @@ impl Acceptor {
 
 impl Shared {
     /// Serves one connection until it ends.
-    fn attend(&self, tcp: TcpStream, peer: SocketAddr, mut pass: Pass) {
+    fn attend(&self, tcp: TcpStream, peer: SocketAddr, mut pass: Pass, arrived: Instant) {
         let connection = match accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) {
             Ok(connection) => connection,
             Err(e) => return self.refused.note(refusals::of_handshake(&e.kind), peer, &e),
@@ -82,7 +84,7 @@ impl Shared {
         if is_known {
             self.host.gate.admit(pin);
         }
-        match self.server.serve(connection) {
+        match self.server.serve(connection, arrived) {
             Ok(()) => {}
             // A client that ends early leaves streams behind that it never used.
             Err(refusal) if refusal.code == CloseCode::NoProgress && self.host.clients.knows(pin) => {

@@ -172,13 +172,14 @@ impl Door {
     fn run(self: Arc<Door>, listener: Listener) {
         let mut lobby = Lobby::new(listener, SILENT_MAX, SILENT_PATIENCE);
         while let Ok(Some((tcp, peer))) = lobby.next_speaking() {
-            let door = self.clone();
+            let (door, arrived) = (self.clone(), Instant::now());
             // Who finds no thread is not served, and tries again.
-            let _ = std::thread::Builder::new().name("connection".into()).spawn(move || door.attend(tcp, peer));
+            let _ =
+                std::thread::Builder::new().name("connection".into()).spawn(move || door.attend(tcp, peer, arrived));
         }
     }
 
-    fn attend(&self, tcp: TcpStream, peer: SocketAddr) {
+    fn attend(&self, tcp: TcpStream, peer: SocketAddr, arrived: Instant) {
         let Ok(mut pass) = self.gate.enter(&tcp, peer) else { return };
         let Ok(connection) = accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) else { return };
         let pin = connection.peer_pin();
@@ -187,7 +188,7 @@ impl Door {
             return;
         }
         self.gate.admit(pin);
-        if let Err(refusal) = self.server.serve(connection) {
+        if let Err(refusal) = self.server.serve(connection, arrived) {
             tracing::debug!(%peer, why = %refusal, "connection not used");
         }
     }

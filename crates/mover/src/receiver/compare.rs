@@ -1,10 +1,11 @@
-//! Objects of the same size, compared by digest: each side reads its own, and only digests travel.
+//! Objects compared by digest: each side reads its own, and only digests travel.
 //!
 //! A batch in which something is compared is decided as a whole when all answers are there; the batches behind it do not
 //! wait for it. Bounded by the entries' credit.
 
 use super::ReceiveJob;
 use super::decide::Answer;
+use super::delta::Delta;
 use crate::digest::of_file;
 use crate::progress::count;
 use model::{Digest, Entry};
@@ -26,13 +27,25 @@ pub struct Candidate {
 pub struct Waiting {
     pub answer: Answer,
     pub directories: u64,
-    open: HashMap<u64, (Candidate, Option<Digest>)>,
+    open: HashMap<u64, Open>,
 }
 
-/// What came of a comparison.
-pub struct Compared {
-    pub candidate: Candidate,
-    pub is_same: bool,
+enum Open {
+    /// With the digest of what is here.
+    Whole(Candidate, Option<Digest>),
+    Chunks(Delta),
+}
+
+/// What came of an answer.
+pub enum Compared {
+    Whole {
+        candidate: Candidate,
+        is_same: bool,
+    },
+    /// What the old file has of the new one is taken over.
+    Chunks(Delta),
+    /// More was asked.
+    Asked,
 }
 
 #[derive(Default)]
@@ -43,10 +56,13 @@ pub struct Comparisons {
 impl Comparisons {
     /// Asks the sender for digests, and makes those of this side meanwhile.
     pub fn ask(&mut self, job: &ReceiveJob, first: u64, answer: Answer, directories: u64, candidates: Vec<Candidate>) {
+        self.waiting.insert(first, Waiting { answer, directories, open: HashMap::new() });
+        if candidates.is_empty() {
+            return;
+        }
         let ids = candidates.iter().map(|candidate| candidate.entry.id.0).collect();
         job.digests_asked.fetch_add(candidates.len() as u64, Relaxed);
-        job.port.send(Message::AskDigests(AskDigests { job: job.number, runs: runs_of(ids) }));
-        let mut open = HashMap::new();
+        job.port.send(Message::AskDigests(AskDigests { job: job.number, runs: runs_of(ids), ..AskDigests::default() }));
         for candidate in candidates {
             let file = job.sink.open_published(&candidate.entry);
             let size = candidate.entry.size_bytes();
@@ -55,18 +71,38 @@ impl Comparisons {
                 !job.end.is_set()
             };
             let digest = file.and_then(|file| of_file(&*file, size, job.options.digest, &goes_on));
-            open.insert(candidate.entry.id.0, (candidate, digest.ok().flatten()));
+            self.open(first).insert(candidate.entry.id.0, Open::Whole(candidate, digest.ok().flatten()));
         }
-        self.waiting.insert(first, Waiting { answer, directories, open });
     }
 
-    /// Takes an answer: what came of it, and whether its batch waits for nothing more. `None` for what was not asked.
+    /// Asks for the first chunks of a file of a batch that waits.
+    pub fn ask_chunks(&mut self, job: &ReceiveJob, first: u64, mut delta: Delta) {
+        delta.ask(job);
+        self.open(first).insert(delta.entry.id.0, Open::Chunks(delta));
+    }
+
+    /// Takes an answer: what came of it. `None` for what was not asked.
     pub fn take(&mut self, job: &ReceiveJob, record: &DigestRecord) -> Option<(u64, Compared)> {
         let (first, waiting) = self.waiting.range_mut(..=record.object).next_back()?;
-        let (candidate, here) = waiting.open.remove(&record.object)?;
-        let there = job.options.digest.digest_from_bytes(&record.digest);
-        let is_same = here.is_some() && here == there;
-        Some((*first, Compared { candidate, is_same }))
+        let compared = match waiting.open.remove(&record.object)? {
+            Open::Whole(candidate, here) => {
+                let there = job.options.digest.digest_from_bytes(&record.digest);
+                Compared::Whole { candidate, is_same: here.is_some() && here == there }
+            }
+            Open::Chunks(mut delta) => {
+                if delta.compare(job, record) && delta.ask(job) {
+                    waiting.open.insert(record.object, Open::Chunks(delta));
+                    Compared::Asked
+                } else {
+                    Compared::Chunks(delta)
+                }
+            }
+        };
+        Some((*first, compared))
+    }
+
+    fn open(&mut self, first: u64) -> &mut HashMap<u64, Open> {
+        &mut self.waiting.get_mut(&first).expect("it waits").open
     }
 
     pub fn answer_of(&mut self, first: u64) -> &mut Answer {

@@ -5,7 +5,9 @@
 //! as the listing grows.
 
 use super::commit::Item;
-use super::compare::{Candidate, Comparisons};
+use super::compare::{Candidate, Compared, Comparisons};
+use super::delta::Delta;
+use super::links::HardLinks;
 use super::policy::{self, Step};
 use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
@@ -15,21 +17,24 @@ use crate::job::Ending;
 use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::change::cause;
+use model::fidelity::Warnings;
 use model::mutant;
 use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Want, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Want, runs_of};
 use wire::{CloseCode, Message, bounded};
 
 pub enum Event {
     Described(Vec<Described>),
     Digests(Vec<DigestRecord>),
+    Names(Names),
     Finish,
 }
 
@@ -75,6 +80,8 @@ pub fn run(job: &Arc<ReceiveJob>) {
         wanted_files: 0,
         is_probed: false,
         comparisons: Comparisons::default(),
+        links: HardLinks::default(),
+        warnings: Warnings::default(),
     };
     while !job.end.is_set() {
         let mut events = job.decider.events.lock().unwrap();
@@ -89,6 +96,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         match event {
             Event::Described(batch) => decide.batch(batch),
             Event::Digests(digests) => decide.compared(digests),
+            Event::Names(names) => learn(job, &names),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || !decide.comparisons.is_empty() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
@@ -109,6 +117,8 @@ struct Decide<'a> {
     wanted_files: u64,
     is_probed: bool,
     comparisons: Comparisons,
+    links: HardLinks,
+    warnings: Warnings,
 }
 
 /// What is decided of an object.
@@ -118,6 +128,8 @@ enum Decided {
     Wanted(PublishRule),
     /// Its digest, before it is known.
     Asked(Decision),
+    /// What of its content is there already, before the rest is wanted.
+    Differs(Box<Delta>),
 }
 
 /// What is decided of a batch.
@@ -142,15 +154,19 @@ impl Decide<'_> {
         };
         let mut answer = Answer::default();
         let mut directories = 0;
-        let mut candidates = Vec::new();
+        let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         for (index, described) in batch.into_iter().enumerate() {
-            directories += u64::from(is_directory(&described));
+            directories += u64::from(is_settled_by_being_described(&described));
             let expected = match described {
                 Described::Entry { entry, is_open_ended } => match self.entry(entry, is_open_ended, &mut answer) {
                     (_, Decided::Settled) => None,
                     (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
                     (entry, Decided::Asked(found)) => {
                         candidates.push(Candidate { index, entry, found });
+                        None
+                    }
+                    (_, Decided::Differs(delta)) => {
+                        deltas.push(delta.placed(index));
                         None
                     }
                 },
@@ -166,8 +182,9 @@ impl Decide<'_> {
             answer.described += 1;
         }
         self.check_room();
-        if !candidates.is_empty() {
-            return self.comparisons.ask(self.job, first, answer, directories, candidates);
+        if !candidates.is_empty() || !deltas.is_empty() {
+            self.comparisons.ask(self.job, first, answer, directories, candidates);
+            return deltas.into_iter().for_each(|delta| self.comparisons.ask_chunks(self.job, first, delta));
         }
         self.send(first, answer);
         // They are settled by being described, and leave room for others.
@@ -181,8 +198,20 @@ impl Decide<'_> {
                 return self.job.cancel(CloseCode::WrongState, "a digest that was not asked for");
             };
             let mut answer = std::mem::take(self.comparisons.answer_of(first));
-            self.conclude(compared.candidate, compared.is_same, &mut answer);
+            let differs = match compared {
+                Compared::Whole { candidate, is_same } => self.conclude(candidate, is_same, &mut answer),
+                Compared::Chunks(delta) => {
+                    let Delta { index, entry, rule, large, .. } = delta;
+                    self.want_large(&entry, large, &mut answer);
+                    answer.objects.push((index as u32, Expected { entry, rule }));
+                    None
+                }
+                Compared::Asked => None,
+            };
             *self.comparisons.answer_of(first) = answer;
+            if let Some(delta) = differs {
+                self.comparisons.ask_chunks(self.job, first, delta);
+            }
             if let Some(complete) = self.comparisons.complete(first) {
                 self.check_room();
                 self.send(first, complete.answer);
@@ -191,7 +220,8 @@ impl Decide<'_> {
         }
     }
 
-    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) {
+    /// Decides what was compared whole; what differs may be compared chunk by chunk next.
+    fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) -> Option<Delta> {
         let Candidate { index, entry, found } = candidate;
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
@@ -200,14 +230,17 @@ impl Decide<'_> {
             {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
             }
-            return;
+            self.amend(&entry, &Decision::Same, answer);
+            return None;
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
         match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
             Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+            Ok(Decided::Differs(delta)) => return Some(delta.placed(index)),
             Ok(_) => {}
             Err(e) => self.failed(&entry, e.kind, e.message(), answer),
         }
+        None
     }
 
     fn send(&self, first: u64, mut answer: Answer) {
@@ -239,6 +272,8 @@ impl Decide<'_> {
         let counters = &self.job.progress.counters;
         match entry.kind {
             Kind::Directory => count(&counters.directories, 1),
+            // Counted when they are made, in the end.
+            Kind::HardLink(_) => {}
             _ => count(&counters.files_listed, 1),
         }
         count(&counters.bytes_listed, entry.size_bytes());
@@ -302,10 +337,13 @@ impl Decide<'_> {
     }
 
     fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
+        if kind == FailureKind::NoSpace {
+            return self.job.no_space(entry, &message);
+        }
         let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };
-        if entry.kind == Kind::Directory {
-            // The sender counts directories as settled by being described: it hears of this at the end.
+        if let Kind::Directory | Kind::HardLink(_) = entry.kind {
+            // The sender counts them as settled by being described: it hears of this at the end.
             self.directory_failed(failure);
         } else {
             answer.outcome.failed.push((entry.id.0, failure));
@@ -327,6 +365,11 @@ impl Decide<'_> {
         if entry.kind == Kind::Directory {
             return self.directory(entry, answer).map(|()| Decided::Settled);
         }
+        if let Kind::HardLink(first) = entry.kind {
+            self.links.add(first, entry);
+            return Ok(Decided::Settled);
+        }
+        self.links.note(entry);
         let skipped = (entry.id.0, entry.size_bytes());
         // Where nothing is removed the sender has left out what is not within them.
         if options.deletion.is_some() && !options.selection.bounds.admit(entry) {
@@ -339,7 +382,10 @@ impl Decide<'_> {
             Decision::Absent | Decision::Same => 0,
         };
         match policy::step(options, entry, is_open_ended, &found) {
-            Step::Skip => answer.outcome.skipped.push(skipped),
+            Step::Skip => {
+                self.amend(entry, &found, answer);
+                answer.outcome.skipped.push(skipped);
+            }
             Step::Compare => return Ok(Decided::Asked(found)),
             Step::Publish(rule) => {
                 let causes = policy::causes(entry, &found);
@@ -361,11 +407,30 @@ impl Decide<'_> {
         if is_fresh && job.options.only_existing {
             return Ok(());
         }
-        if is_fresh {
-            self.change(entry, cause::NEW, answer);
+        let causes = match is_fresh {
+            true => cause::NEW,
+            // What cannot be looked at is told when it cannot be set.
+            false if job.options.tells_changes => job.sink.differences(entry).unwrap_or(0),
+            false => 0,
+        };
+        if causes != 0 {
+            self.change(entry, causes | if is_fresh { 0 } else { cause::KEPT }, answer);
         }
         self.directories.push(entry.clone());
         Ok(())
+    }
+
+    /// Gives a file that has its content what else its source has. What cannot be done is no failure of the file.
+    fn amend(&mut self, entry: &Entry, found: &Decision, answer: &mut Answer) {
+        let job = self.job;
+        if !policy::is_amended(&job.options, entry, found) {
+            return;
+        }
+        match job.sink.amend(entry) {
+            Ok(0) => {}
+            Ok(causes) => self.change(entry, cause::KEPT | causes, answer),
+            Err(e) => self.warnings.note(&e.message(), &|| job.sink.path(entry)),
+        }
     }
 
     /// Notes a change for whoever asked to see it.
@@ -387,8 +452,13 @@ impl Decide<'_> {
     ) -> store::Result<Decided> {
         let job = self.job;
         let (id, size) = (entry.id.0, entry.size_bytes());
-        if let Kind::Symlink(_) = entry.kind {
-            match job.sink.make_symlink(entry, rule)? {
+        let made = match entry.kind {
+            Kind::Symlink(_) => Some(job.sink.make_symlink(entry, rule)?),
+            Kind::Node(_) => Some(job.sink.make_node(entry, rule)?),
+            _ => None,
+        };
+        if let Some(is_made) = made {
+            match is_made {
                 true => {
                     self.change(entry, causes, answer);
                     answer.links.push(id);
@@ -398,7 +468,10 @@ impl Decide<'_> {
             return Ok(Decided::Settled);
         }
         self.change(entry, causes, answer);
-        self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
+        // How much of a file is holes is not known before it is written.
+        if !job.options.fidelity.sparse {
+            self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
+        }
         self.wanted_files += u64::from(rule == PublishRule::NoReplace);
         if job.options.is_dry_run {
             count(&job.progress.counters.bytes_done, size);
@@ -408,21 +481,29 @@ impl Decide<'_> {
         self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
-            let gaps = large.gaps();
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
-            match gaps {
-                Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-                Some(gaps) => {
-                    let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
-                    answer.extents.extend(gaps.iter().map(record));
-                }
-                None => answer.wanted.push(id),
+            if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
+                return Ok(Decided::Differs(Box::new(delta)));
             }
-            answer.large.push((id, large));
+            self.want_large(entry, large, answer);
         } else {
             answer.wanted.push(id);
         }
         Ok(Decided::Wanted(rule))
+    }
+
+    /// Wants what is missing of an object that travels in chunks.
+    fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
+        let id = entry.id.0;
+        match large.gaps() {
+            Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
+            Some(gaps) => {
+                let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
+                answer.extents.extend(gaps.iter().map(record));
+            }
+            None => answer.wanted.push(id),
+        }
+        answer.large.push((id, large));
     }
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
@@ -430,6 +511,7 @@ impl Decide<'_> {
     fn resumed_whole(&self, entry: &Entry, large: &Arc<Large>, answer: &mut Answer) {
         let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
         large.forget(start);
+        self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
         answer.extents.push(ExtentRecord { object: entry.id.0, start, end: entry.size_bytes() });
     }
 
@@ -457,6 +539,7 @@ impl Decide<'_> {
     /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
     fn finish(&mut self) {
         let job = self.job;
+        let linked = self.links.make(job, &mut |failure| self.directory_failed(failure));
         let removed = self.prune();
         if job.end.is_set() {
             return;
@@ -489,7 +572,10 @@ impl Decide<'_> {
             removed: removed.removed,
             extraneous: removed.extraneous,
             deletion: removed.removal as u32,
+            linked: linked.made,
+            linked_before: linked.there,
         };
+        job.warn([self.warnings.take(), job.sink.take_warnings()].concat());
         job.tell_times();
         // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
         // said: the other side may close the session as soon as it hears it.
@@ -512,8 +598,14 @@ impl Decide<'_> {
     }
 }
 
-fn is_directory(described: &Described) -> bool {
-    matches!(described, Described::Entry { entry, .. } if entry.kind == Kind::Directory)
+fn is_settled_by_being_described(described: &Described) -> bool {
+    matches!(described, Described::Entry { entry, .. } if matches!(entry.kind, Kind::Directory | Kind::HardLink(_)))
+}
+
+fn learn(job: &ReceiveJob, names: &Names) {
+    for (is_group, records) in [(false, &names.users), (true, &names.groups)] {
+        records.iter().for_each(|record| job.sink.learn_owner(is_group, record.id, &record.name));
+    }
 }
 
 /// Where an object with an unusable name would have gone; its name is shown as far as it can be.
@@ -526,6 +618,7 @@ fn bad_path(job: &ReceiveJob, parent: ObjectId, name: &[u8]) -> Vec<u8> {
         kind: Kind::File,
         mode: 0,
         generation: Default::default(),
+        attributes: None,
     };
     let mut path = job.sink.path(&entry);
     path.pop();

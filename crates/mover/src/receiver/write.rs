@@ -111,6 +111,11 @@ impl Large {
         self.open(job, self.entry())
     }
 
+    /// The same before the object has its place.
+    pub fn staging(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        self.open(job, entry)
+    }
+
     fn open(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
         let mut state = self.state.lock().unwrap();
         if state.is_discarded || state.is_complete || state.file.is_some() {
@@ -141,6 +146,17 @@ impl Large {
 
     pub fn held_bytes(&self) -> u64 {
         self.state.lock().unwrap().resumed_bytes
+    }
+
+    pub fn holds(&self, extent: Extent) -> bool {
+        self.state.lock().unwrap().held.contains(extent)
+    }
+
+    /// Records a chunk that was made from what stands at the object's name, before anything of the object came.
+    pub fn adopt(&self, file: &Arc<dyn StagedFile>, extent: Extent, digest: Digest) -> store::Result<()> {
+        self.record(file, extent, digest, None)?;
+        self.state.lock().unwrap().resumed_bytes += extent.length();
+        Ok(())
     }
 
     /// Gives up the held chunk at `start`, so that it can come again.
@@ -359,6 +375,10 @@ pub struct WriteEngine {
 impl WriteEngine {
     /// A queue for a lane, where one pays; `None` for plain writes.
     pub fn queue(&self, job: &ReceiveJob) -> Option<Box<dyn BlockWriter>> {
+        // A queue writes what it is given: it leaves no holes.
+        if job.options.fidelity.sparse {
+            return None;
+        }
         let kind = match (job.options.engine, self.verdict.get()) {
             (Engine::Plain, _) | (Engine::Auto, None) => return None,
             (Engine::Uring, _) => EngineKind::UringDirect,

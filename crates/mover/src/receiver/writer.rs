@@ -320,7 +320,12 @@ impl<'a> Writer<'a> {
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
             Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file, None), (verdict, None)),
-            Target::Small(listed, index) => self.end_small(&open.header, listed, index, verdict, open.error),
+            // It is the whole object or nothing: only a sealed chunk was read from one version of its source.
+            Target::Small(listed, index) => {
+                let is_sealed = trailer.status == Status::GoodLast || mutant::is_on("publish-what-is-not-sealed");
+                let verdict = if is_sealed || verdict == Verdict::Void { verdict } else { Verdict::Mismatch };
+                self.end_small(&open.header, listed, index, verdict, open.error)
+            }
             Target::Large(large, file, _, turn) => {
                 self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error))
             }

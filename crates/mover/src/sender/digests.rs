@@ -1,17 +1,20 @@
-//! Answers a receiver that compares by digest: reads what it names, on a thread of its own, and tells the digests.
+//! Answers a receiver that compares by digest: reads what it names, whole objects or chunks of one, on a thread of its own,
+//! and tells the digests.
 //!
 //! The queue is bounded by the entries' credit: an object is asked for only while it is open, and once.
 
 use super::SendJob;
-use crate::digest::of_file;
+use crate::digest::{chunk_at, of_chunk, of_file};
 use crate::job::panics;
 use crate::progress::count;
 use model::Kind;
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{SourceLane, SourceObject};
+use wire::limits::CHUNK_DIGESTS_MAX;
 use wire::message::{AskDigests, DigestRecord, Digests};
 use wire::{CloseCode, Message, Refusal};
 
@@ -27,16 +30,23 @@ pub struct Asked {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<SourceObject>,
+    queue: VecDeque<Question>,
     /// In the queue or in the thread's hands.
     open: HashSet<u64>,
     is_started: bool,
+}
+
+struct Question {
+    object: SourceObject,
+    /// Of the whole object if there are none.
+    chunks: Option<Range<u64>>,
 }
 
 impl SendJob {
     /// Takes a question in; it is answered later.
     pub(super) fn ask_digests(self: &Arc<SendJob>, asked: &AskDigests) -> Result<(), Refusal> {
         super::split::check_counts(asked.runs.iter())?;
+        let chunks = chunks_of(asked)?;
         let mut state = self.asked.state.lock().unwrap();
         for id in asked.runs.iter().flat_map(|run| run.ids()) {
             let object = self.book.lock().unwrap().split.unanswered_object(id);
@@ -45,7 +55,11 @@ impl SendJob {
                 let text = format!("the digest of object {id} is asked for, which cannot be told, or twice");
                 return Err(Refusal::new(CloseCode::WrongState, &text));
             };
-            state.queue.push_back(object);
+            let count = object.entry.size_bytes().div_ceil(self.options.chunk_bytes);
+            if chunks.as_ref().is_some_and(|chunks| chunks.end > count) {
+                return Err(Refusal::new(CloseCode::Malformed, "digests of chunks that an object does not have"));
+            }
+            state.queue.push_back(Question { object, chunks: chunks.clone() });
         }
         if !std::mem::replace(&mut state.is_started, true) {
             let job = self.clone();
@@ -65,7 +79,7 @@ fn run(job: &Arc<SendJob>) {
     let mut answers = Vec::new();
     while !job.end.is_set() && !job.is_complete() {
         let mut state = job.asked.state.lock().unwrap();
-        let Some(object) = state.queue.pop_front() else {
+        let Some(Question { object, chunks }) = state.queue.pop_front() else {
             if answers.is_empty() {
                 drop(job.asked.arrived.wait_timeout(state, PATIENCE).unwrap());
             } else {
@@ -75,7 +89,7 @@ fn run(job: &Arc<SendJob>) {
             continue;
         };
         drop(state);
-        let digest = digest_of(job, &mut *lane, &object).unwrap_or_default();
+        let digest = digest_of(job, &mut *lane, &object, chunks).unwrap_or_default();
         answers.push(DigestRecord { object: object.entry.id.0, digest });
         if answers.len() >= ANSWERS_AT_ONCE || object.entry.size_bytes() > (1 << 20) {
             tell(job, &mut answers);
@@ -90,13 +104,42 @@ fn tell(job: &SendJob, answers: &mut Vec<DigestRecord>) {
     job.port.send(Message::Digests(Digests { job: job.number, digests: std::mem::take(answers) }));
 }
 
+/// The chunks that are asked for, if not whole objects.
+fn chunks_of(asked: &AskDigests) -> Result<Option<Range<u64>>, Refusal> {
+    let malformed = || Refusal::new(CloseCode::Malformed, "digests of chunks of several objects, or of too many");
+    if asked.chunk_count == 0 {
+        return Ok(None);
+    }
+    let end = asked.chunk_first.checked_add(asked.chunk_count.into()).ok_or_else(malformed)?;
+    let is_of_one = matches!(asked.runs[..], [run] if run.count == 1);
+    let is_fit = is_of_one && asked.chunk_count <= CHUNK_DIGESTS_MAX;
+    is_fit.then_some(Some(asked.chunk_first..end)).ok_or_else(malformed)
+}
+
 /// `None` when it cannot be read, or is not what was described any more: its content then tells why.
-fn digest_of(job: &SendJob, lane: &mut dyn SourceLane, object: &SourceObject) -> Option<Vec<u8>> {
+fn digest_of(
+    job: &SendJob,
+    lane: &mut dyn SourceLane,
+    object: &SourceObject,
+    chunks: Option<Range<u64>>,
+) -> Option<Vec<u8>> {
     let file = lane.open(object).ok()?;
     let goes_on = || {
         count(&job.progress.blocks_compared, 1);
         !job.end.is_set()
     };
-    let digest = of_file(&*file, object.entry.size_bytes(), job.options.digest, &goes_on).ok()??;
-    (file.generation().ok()? == object.entry.generation).then(|| digest.to_bytes())
+    let (size, algorithm) = (object.entry.size_bytes(), job.options.digest);
+    let told = match chunks {
+        None => of_file(&*file, size, algorithm, &goes_on).ok()??.to_bytes(),
+        Some(chunks) => {
+            let mut told = Vec::with_capacity(algorithm.digest_bytes() * (chunks.end - chunks.start) as usize);
+            for chunk in chunks {
+                let extent = chunk_at(chunk, job.options.chunk_bytes, size);
+                let digest = of_chunk(&*file, extent, algorithm, &mut |_, _| Ok(goes_on())).ok()??;
+                told.extend_from_slice(&digest.to_bytes());
+            }
+            told
+        }
+    };
+    (file.generation().ok()? == object.entry.generation).then_some(told)
 }

@@ -6,10 +6,13 @@
 use super::SendJob;
 use super::read::ChunkReader;
 use super::split::{Batch, Work};
+use crate::compression::{Packer, sender_lane_bytes};
 use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};
+use crate::pace::Paced;
 use crate::progress::LaneClock;
 use crate::stream::Stream;
+use model::options::Compression;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent};
 use std::io;
@@ -40,14 +43,18 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Mem
     let mut clock = job.progress.lane(Stage::Memory);
     // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
     let waiting = job.progress.lanes.enter_waiting();
+    let bytes = sender_lane_bytes(job.options.compression);
     let _permit = loop {
-        match LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
+        match LanePermit::acquire(memory, bytes, &job.progress, PERMIT_PATIENCE) {
             Some(permit) => break permit,
             None if job.end.is_set() || job.is_complete() => return LaneEnd::NoMemory,
             None => clock.enter(Stage::Memory),
         }
     };
     drop(waiting);
+    let stream = Paced::new(stream, &job.pace, &job.end);
+    let is_packed = job.options.compression != Compression::None;
+    let stream = Packer::new(stream, is_packed, &job.compression, &job.progress);
     let mut lane = Lane::new(job, lane, stream, clock);
     let mut end = Ok(());
     if crate::job::panics(|| end = lane.run()) {
@@ -196,8 +203,9 @@ impl<'a, S: Stream> Lane<'a, S> {
         let extent = Extent::new(extent.start, extent.start + got as u64);
         let mut hasher = ChunkHasher::new(self.job.options.digest, extent.start);
         hasher.update(&content);
-        let digest = hasher.finish(ended && extent.start == 0);
-        let is_last = self.job.chunk_was_read(object, extent, digest, ended);
+        let is_first = extent.start == 0;
+        let is_last = self.job.chunk_was_read(object, extent, hasher.finish(ended && is_first), ended);
+        let digest = hasher.finish(is_last && is_first);
         let status = if is_last { Status::GoodLast } else { Status::Good };
         let bound = digest.bind(object.entry.id, extent);
         let mut trailer = Vec::new();
@@ -211,13 +219,17 @@ impl<'a, S: Stream> Lane<'a, S> {
     }
 }
 
-/// Sends, counting time spent waiting for the socket as `Send` and the rest as `Seal`.
+/// Sends, counting time spent waiting for the socket as `Send`, for the rate as `Limit`, and the rest as `Seal`.
 fn send_timed(stream: &mut impl Stream, clock: &mut LaneClock, parts: &[&[u8]]) -> io::Result<()> {
     clock.enter(Stage::Seal);
-    let before = stream.send_blocked_ns();
+    let (blocked_ns, paced_ns) = (stream.send_blocked_ns(), stream.paced_ns());
     let sent = stream.send(parts);
     clock.enter(Stage::Send);
-    clock.reassign(Stage::Seal, Stage::Send, stream.send_blocked_ns() - before);
+    clock.reassign(Stage::Seal, Stage::Send, stream.send_blocked_ns() - blocked_ns);
+    match stream.paced_ns() - paced_ns {
+        0 => {}
+        ns => clock.reassign(Stage::Seal, Stage::Limit, ns),
+    }
     sent
 }
 
@@ -318,6 +330,8 @@ pub(crate) fn send_chunk_payload(
             _ => changed(job, object),
         },
     };
+    // What is not sealed is no whole object, to whoever verifies it.
+    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
     let bound = digest.bind(object.entry.id, extent);
     target.end(&ChunkTrailer { status, object_bytes: size, bound }, digest)
 }

@@ -3,8 +3,8 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::{
-    ControlOutcome, ControlPort, Job, NO_BLAKE3, Running, Session, control_options, join_proof, run_control,
-    watch_stream,
+    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, control_options, join_proof,
+    run_control, watch_stream,
 };
 use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer, options_from_wire};
@@ -14,6 +14,7 @@ use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
 use model::files::{Access, Question, Tally};
+use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::{HashMap, HashSet};
@@ -115,10 +116,13 @@ pub struct Server {
 }
 
 struct Attempt {
+    /// When the session came that it belongs to.
+    arrived: Instant,
     running: Weak<Running>,
     presence: Weak<()>,
 }
 
+const TAKEN_OVER: &str = "a newer run of the same command took over";
 /// How long a newer attempt waits for the older one to let its staging go.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -195,8 +199,9 @@ impl Server {
         }
     }
 
-    /// Serves one accepted connection on the calling thread until it ends. Returns why it was refused, for the log.
-    pub fn serve(self: &Arc<Server>, connection: Connection) -> Result<(), Refusal> {
+    /// Serves one connection, accepted at `arrived`, on the calling thread until it ends. Returns why it was refused, for the
+    /// log.
+    pub fn serve(self: &Arc<Server>, connection: Connection, arrived: Instant) -> Result<(), Refusal> {
         let exporter_context = connection.peer_pin();
         let mut stream = connection.into_data();
         stream.set_deadline(Some(Instant::now() + FIRST_FRAME_TIMEOUT));
@@ -205,14 +210,20 @@ impl Server {
         match frame_type {
             FrameType::Join => self.join(stream, Join::decode(&body)?),
             FrameType::Message => match message::decode(&body)? {
-                Some(Message::Hello(hello)) => self.open_session(stream, hello, exporter_context),
+                Some(Message::Hello(hello)) => self.open_session(stream, hello, exporter_context, arrived),
                 _ => Err(Refusal::new(CloseCode::WrongState, "a session that does not begin with a hello")),
             },
             _ => Err(Refusal::new(CloseCode::WrongState, "a stream that does not begin with a hello or a join")),
         }
     }
 
-    fn open_session(self: &Arc<Server>, mut stream: DataStream, hello: Hello, peer: Pin) -> Result<(), Refusal> {
+    fn open_session(
+        self: &Arc<Server>,
+        mut stream: DataStream,
+        hello: Hello,
+        peer: Pin,
+        arrived: Instant,
+    ) -> Result<(), Refusal> {
         let greeted = self.greet(&hello, peer);
         let (id, grant, version, features) = match greeted {
             Ok(greeted) => greeted,
@@ -231,6 +242,7 @@ impl Server {
         session.agree_on(features);
         session.set_no_progress_timeout(*self.no_progress_timeout.lock().unwrap());
         let _ = session.grant.set(grant.clone());
+        let _ = session.arrived.set(arrived);
         let facts = self.host.facts();
         let welcome = Welcome {
             version,
@@ -320,7 +332,7 @@ impl Server {
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
             // Until it is known as the newest attempt, another one must not look for older ones.
             let _opening = Opening::begin(self, (grant.pin, id));
-            self.take_over(grant.pin, id);
+            self.take_over(grant.pin, id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             self.start_job(session, grant, open, id, direction, options, opened)
         });
@@ -332,17 +344,25 @@ impl Server {
     }
 
     /// Ends an older attempt at the same job by the same client: its connection may be dead without this side knowing,
-    /// and its staging is what the new attempt continues.
-    fn take_over(&self, pin: Pin, id: JobId) {
-        let Some(older) = self.receiving.lock().unwrap().remove(&(pin, id)) else { return };
+    /// and its staging is what the new attempt continues. What a dead client still asks for is no newer attempt, however late
+    /// it is read.
+    fn take_over(&self, pin: Pin, id: JobId, session: &Session) -> Result<(), Refusal> {
+        let mut receiving = self.receiving.lock().unwrap();
+        let Some(other) = receiving.get(&(pin, id)) else { return Ok(()) };
+        if session.arrived.get().is_some_and(|arrived| *arrived < other.arrived) {
+            return Err(Refusal::new(CloseCode::Cancelled, TAKEN_OVER));
+        }
+        let Some(older) = receiving.remove(&(pin, id)) else { return Ok(()) };
+        drop(receiving);
         if let Some(running) = older.running.upgrade() {
-            running.job.cancel(CloseCode::Cancelled, "a newer run of the same command took over");
+            running.job.cancel(CloseCode::Cancelled, TAKEN_OVER);
             running.watch.abort();
         }
         let deadline = Instant::now() + TAKE_OVER_PATIENCE;
         while older.presence.strong_count() > 0 && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(2));
         }
+        Ok(())
     }
 
     fn check_open(&self, session: &Session, open: &Open) -> Result<(JobId, Direction, TransferOptions), Refusal> {
@@ -353,6 +373,15 @@ impl Server {
         let options = options_from_wire(options)?;
         if options.digest == DigestAlgorithm::Blake3 && session.features.load(Relaxed) & feature::BLAKE3 == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_BLAKE3));
+        }
+        if !options.fidelity.is_none() && session.features.load(Relaxed) & feature::FIDELITY == 0 {
+            return Err(Refusal::new(
+                CloseCode::Version,
+                "owners and attributes need a feature that this session lacks",
+            ));
+        }
+        if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
+            return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }
         let (of_all, of_peer) = self.open_jobs(session.peer);
         if of_all >= OPEN_JOBS_MAX {
@@ -408,7 +437,8 @@ impl Server {
         let running = session.add_job(number, job.clone());
         let _ = running.asked.set((direction, open.paths));
         if let Job::Receive(job) = &job {
-            let attempt = Attempt { running: Arc::downgrade(&running), presence: job.presence() };
+            let arrived = session.arrived.get().copied().unwrap_or_else(Instant::now);
+            let attempt = Attempt { arrived, running: Arc::downgrade(&running), presence: job.presence() };
             let mut receiving = self.receiving.lock().unwrap();
             receiving.retain(|_, held| held.presence.strong_count() > 0);
             receiving.insert((grant.pin, id), attempt);

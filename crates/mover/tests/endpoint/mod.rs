@@ -75,10 +75,10 @@ pub fn serve(server: Arc<Server>) -> Endpoint {
     let tls = ServerTls::new(&identity).unwrap();
     std::thread::spawn(move || {
         while let Ok(Some((tcp, _))) = listener.accept() {
-            let (server, tls) = (server.clone(), tls.clone());
+            let (server, tls, arrived) = (server.clone(), tls.clone(), Instant::now());
             std::thread::spawn(move || {
                 if let Ok(connection) = net::accept_tls(tcp, &tls, Instant::now() + Duration::from_secs(10)) {
-                    let _ = server.serve(connection);
+                    let _ = server.serve(connection, arrived);
                 }
             });
         }

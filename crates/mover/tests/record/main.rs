@@ -103,10 +103,10 @@ impl Scene {
         // Lives as long as the test process.
         std::thread::spawn(move || {
             while let Ok(Some((tcp, _))) = listener.accept() {
-                let (server, tls) = (accepting.clone(), tls.clone());
+                let (server, tls, arrived) = (accepting.clone(), tls.clone(), Instant::now());
                 std::thread::spawn(move || {
                     let connection = net::accept_tls(tcp, &tls, Instant::now() + Duration::from_secs(10));
-                    let _ = connection.map(|connection| server.serve(connection));
+                    let _ = connection.map(|connection| server.serve(connection, arrived));
                 });
             }
         });

@@ -47,6 +47,8 @@ pub fn check(fault: &Fault, fired: Fired, word: &Word) -> Result<(), String> {
         Fired::InTime => is_allowed(fault, word),
         // Who dies with the last word on its way leaves the other side without it.
         Fired::Late if is_kill(fault) => matches!(word, Word::Keep | Word::Lost),
+        // What comes damaged behind the end is refused all the same.
+        Fired::Late if is_flip(fault) => matches!(word, Word::Keep | Word::Refused(_)),
         Fired::Late | Fired::No => *word == Word::Keep,
     };
     if is_allowed {
@@ -58,6 +60,10 @@ pub fn check(fault: &Fault, fired: Fired, word: &Word) -> Result<(), String> {
 
 fn is_kill(fault: &Fault) -> bool {
     matches!(fault, Fault::KillReceiver(_) | Fault::PowerLoss(_) | Fault::KillSender(_))
+}
+
+fn is_flip(fault: &Fault) -> bool {
+    matches!(fault, Fault::Network(network, ..) if network.stream.flip_at.is_some())
 }
 
 fn is_allowed(fault: &Fault, word: &Word) -> bool {
@@ -73,7 +79,7 @@ fn is_allowed(fault: &Fault, word: &Word) -> bool {
         // F100 RETRY: the session is over, and the attempt after it goes on.
         Fault::Network(network, ..) if network.control_cut_at.is_some() => *word == Word::Lost,
         // F075 RETRY: asked for again; a frame that became another one is refused.
-        Fault::Network(network, ..) if network.stream.flip_at.is_some() => keeps || matches!(word, Word::Refused(_)),
+        Fault::Network(..) if is_flip(fault) => keeps || matches!(word, Word::Refused(_)),
         // F004, F025, F099: the streams that are left, and a new one, carry what was lost.
         Fault::Network(..) => keeps,
         // F073 KEEP.

@@ -141,7 +141,11 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
         if random.one_in(3) {
             let at = join(&root.join("to"), &path);
             std::fs::create_dir_all(at.parent().unwrap_or(&root))?;
-            let before = if random.one_in(3) { copy(&join(&source, &path), &at)? } else { write(random, &at, 500)? };
+            let before = match random.below(6) {
+                0 | 1 => copy(&join(&source, &path), &at)?,
+                2 => alter(random, &join(&source, &path), &at)?,
+                _ => write(random, &at, 500)?,
+            };
             reference.destination_had(&path, before);
         }
         files.push(path);
@@ -204,6 +208,19 @@ fn copy(from: &Path, to: &Path) -> Result<Version> {
     Ok(Version::File { bytes, modified })
 }
 
+/// An older version of the same file: a byte differs, or the end.
+fn alter(random: &mut Random, from: &Path, to: &Path) -> Result<Version> {
+    let mut bytes = std::fs::read(from)?;
+    let place = random.below(bytes.len() as u64 + 1) as usize;
+    match bytes.get_mut(place) {
+        Some(byte) if random.one_in(2) => *byte = *byte % 255 + 1,
+        _ => bytes.truncate(place),
+    }
+    std::fs::write(to, &bytes)?;
+    set_time(to, (500, 0))?;
+    Ok(Version::File { bytes, modified: (500, 0) })
+}
+
 fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
     let time = Timespec { tv_sec, tv_nsec };
     let file = std::fs::File::open(at)?;
@@ -211,12 +228,15 @@ fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
 }
 
 fn options(random: &mut Random, chunk_bytes: u64) -> TransferOptions {
+    let is_delta = random.one_in(4);
+    let is_long_digest = random.one_in(4) || is_delta;
     TransferOptions {
         fsync: if random.one_in(5) { Fsync::File } else { Fsync::Batch },
         verify: if random.one_in(5) { Verify::Reread } else { Verify::Stream },
-        digest: if random.one_in(4) { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme },
+        digest: if is_long_digest { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme },
         chunk_bytes,
         engine: Engine::Plain,
+        is_delta,
         ..TransferOptions::default()
     }
 }
