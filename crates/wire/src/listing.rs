@@ -251,8 +251,8 @@ mod tests {
             let Described::Entry { entry, .. } = found else { panic!("{found:?}") };
             assert_eq!(record_of(entry, false), *record);
         }
-        for at in 0..3 {
-            let alone = batch(1, vec![records[at].clone()]);
+        for (at, record) in records.into_iter().enumerate() {
+            let alone = batch(1, vec![record]);
             assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{at}");
         }
     }

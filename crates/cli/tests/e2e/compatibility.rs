@@ -49,6 +49,7 @@ const WISHES: &[&[&str]] = &[
     &["--max-transfer=1GiB"],
     &["--timeout=5m"],
     &["--fail-fast"],
+    &["--delta"],
 ];
 
 fn previous() -> Option<PathBuf> {

@@ -75,7 +75,7 @@ fn steady(text: &str) -> String {
         if is_pace {
             continue;
         }
-        let line = match (line.find(" of it in an earlier run)"), line.find('(')) {
+        let line = match (line.find(" of it was there already)"), line.find('(')) {
             (Some(end), Some(start)) if start < end => format!("{}([SOME]{}", &line[..start], &line[end..]),
             _ => line.to_owned(),
         };
