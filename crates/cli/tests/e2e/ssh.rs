@@ -10,18 +10,23 @@ use std::process::{Command, Stdio};
 
 /// Markers in a host's home: thalweg is not in its search path; no address of it can be reached.
 const WITHOUT_PROGRAM: &str = ".without-program";
-const BLOCKED: &str = ".blocked";
+pub const BLOCKED: &str = ".blocked";
 
 /// A bed with hosts: what `ssh HOST COMMAND` would do happens in `hosts/HOST`.
-struct Hosts {
-    bed: Bed,
+pub struct Hosts {
+    pub bed: Bed,
 }
 
 impl Hosts {
-    fn new(names: &[&str]) -> Hosts {
+    pub fn new(names: &[&str]) -> Hosts {
+        Hosts::with_program(names, &program())
+    }
+
+    /// Hosts on which another program is installed.
+    pub fn with_program(names: &[&str], program: &Path) -> Hosts {
         let bed = Bed::new();
         fs::create_dir(bed.path("bin")).unwrap();
-        symlink(program(), bed.path("bin/thalweg")).unwrap();
+        symlink(program, bed.path("bin/thalweg")).unwrap();
         for name in names {
             fs::create_dir_all(bed.path("hosts").join(name)).unwrap();
         }
@@ -50,17 +55,17 @@ exec sh -c "$*"
         Hosts { bed }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bed.command("client", args);
         command.env("THALWEG_SSH", self.bed.path("fake"));
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         self.bed.finish(self.command(args))
     }
 
-    fn home(&self, host: &str) -> std::path::PathBuf {
+    pub fn home(&self, host: &str) -> std::path::PathBuf {
         self.bed.path("hosts").join(host)
     }
 
@@ -83,7 +88,7 @@ exec sh -c "$*"
 }
 
 /// Whether network namespaces can be made here; says so if not.
-fn can_block() -> bool {
+pub fn can_block() -> bool {
     let tried = Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success());
     if !tried {
         eprintln!("skipped: no network namespace can be made (root: {})", is_root());
