@@ -30,6 +30,10 @@ const RATE_NOISE: f64 = 0.02;
 const RATIO_NOISE: f64 = 0.02;
 /// Lanes that hardly wait for their sockets have no use for fewer bytes.
 const WAITING_MIN: f64 = 0.05;
+/// Lanes that wait for their sockets for this share of their time fill the path, and then less compression is tried this many
+/// times more rarely.
+const FULL: f64 = 0.5;
+const FULL_PATIENCE: u32 = 4;
 
 /// What left in a window of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -201,7 +205,9 @@ impl Climber {
     fn neighbour(&self, waiting: f64) -> Option<usize> {
         let up = Some(self.rung + 1).filter(|up| *up < self.patience.len() && waiting >= WAITING_MIN);
         let down = self.rung.checked_sub(1);
-        let due = |rung: &usize| self.rested >= self.patience[*rung];
+        // A full path hardly wants more bytes: less is tried all the same, because a slow receiver looks like one, but later.
+        let rarity = |rung: &usize| if *rung < self.rung && waiting >= FULL { FULL_PATIENCE } else { 1 };
+        let due = |rung: &usize| self.rested >= self.patience[*rung] * rarity(rung);
         // Of two that are due the one that was tried in vain less often; lanes that wait look upwards first.
         up.into_iter().chain(down).filter(due).min_by_key(|rung| self.patience[*rung])
     }
