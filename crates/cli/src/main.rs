@@ -18,6 +18,7 @@ mod interrupt;
 mod notify;
 mod logs;
 mod exit;
+mod fidelity;
 
 use std::process::ExitCode;
 

@@ -210,15 +210,16 @@ impl Host for EndpointHost {
             }
             Direction::ClientSends if options.is_dry_run => {
                 let (there, rename_to) = self.look_at_destination(&rights, open)?;
-                let sink = Arc::new(Rehearsal::new(there.map(|there| there.with_backup(options.backup.as_deref()))));
+                let there = there.map(|there| equipped(there, options));
+                let sink = Arc::new(Rehearsal::new(there));
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Receive { sink, rename_to, observer, file_system: String::new() })
             }
             Direction::ClientSends => {
                 let destination = self.open_destination(&rights, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
-                let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod)
-                    .with_backup(options.backup.as_deref());
+                let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
+                let sink = equipped(sink, options);
                 let observer = self.record(grant, job, direction, open, options);
                 let rename_to = destination.rename_to;
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
@@ -232,6 +233,7 @@ impl Host for EndpointHost {
             Direction::ServerSends => {
                 let mut source = self.open_sources(&rights, open)?;
                 source.select(options.selection.clone());
+                source.keep(options.fidelity);
                 let is_single = source.is_single_object();
                 let observer = self.record(grant, job, direction, open, options);
                 Ok(Opened::Send { source: Arc::new(source), is_single, observer: Some(observer) })
@@ -251,6 +253,11 @@ impl Host for EndpointHost {
         let snapshot = progress.snapshot();
         self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
     }
+}
+
+/// A sink with what a client asks of it beside content. What clients describe is never this host's own.
+pub(crate) fn equipped(sink: PosixSink, options: &TransferOptions) -> PosixSink {
+    sink.with_backup(options.backup.as_deref()).with_fidelity(options.fidelity, false)
 }
 
 /// The source that `gen:` names; it comes alone.

@@ -8,9 +8,17 @@
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// What `--super` keeps: to read and write what others own, and to set mode and time of it.
-const SUPER: [(CapabilitySet, &str); 2] =
-    [(CapabilitySet::DAC_OVERRIDE, "cap_dac_override"), (CapabilitySet::FOWNER, "cap_fowner")];
+/// What `--super` keeps: to read and write what others own, to set mode and time of it, to give it away with its set-id
+/// bits and capabilities, and to make devices. The right to set `trusted.*` attributes is the right to nearly everything:
+/// it is not among them.
+const SUPER: [(CapabilitySet, &str); 6] = [
+    (CapabilitySet::DAC_OVERRIDE, "cap_dac_override"),
+    (CapabilitySet::FOWNER, "cap_fowner"),
+    (CapabilitySet::CHOWN, "cap_chown"),
+    (CapabilitySet::FSETID, "cap_fsetid"),
+    (CapabilitySet::SETFCAP, "cap_setfcap"),
+    (CapabilitySet::MKNOD, "cap_mknod"),
+];
 
 /// What of the process's capabilities an endpoint keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +58,9 @@ mod tests {
             let before = capabilities(None).unwrap().permitted;
             let left = restrict(Privileges::Super).unwrap();
             let now = capabilities(None).unwrap();
-            assert_eq!(left.is_empty(), !before.intersects(CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER));
-            assert!(!now.permitted.intersects(!(CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER)));
+            let kept = SUPER.iter().fold(CapabilitySet::empty(), |sets, (capability, _)| sets | *capability);
+            assert_eq!(left.is_empty(), !before.intersects(kept));
+            assert!(!now.permitted.intersects(!kept));
             assert_eq!(now.effective, now.permitted);
             assert_eq!(restrict(Privileges::None).unwrap(), Vec::<&str>::new());
             assert!(capabilities(None).unwrap().permitted.is_empty());

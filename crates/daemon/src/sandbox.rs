@@ -10,6 +10,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 use rustix::fs::FileType;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -87,15 +88,13 @@ pub fn restrict(left: Left<'_>) -> Result<Landlock, RulesetError> {
     })
 }
 
-/// Everything that is done with files and directories; nothing is executed, and no device, socket or FIFO is made.
+/// Everything that is done with files and directories, FIFOs and sockets included. Nothing is executed, and devices are made
+/// only by a process that kept the power to.
 fn files() -> BitFlags<AccessFs> {
-    let foreign = AccessFs::Execute
-        | AccessFs::MakeChar
-        | AccessFs::MakeBlock
-        | AccessFs::MakeSock
-        | AccessFs::MakeFifo
-        | AccessFs::IoctlDev;
-    AccessFs::from_all(NEWEST) & !foreign
+    let foreign = AccessFs::Execute | AccessFs::IoctlDev;
+    let devices = AccessFs::MakeChar | AccessFs::MakeBlock;
+    let makes_devices = capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::MKNOD));
+    AccessFs::from_all(NEWEST) & !(if makes_devices { foreign } else { foreign | devices })
 }
 
 #[cfg(test)]

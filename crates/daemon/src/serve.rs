@@ -136,6 +136,8 @@ impl Served {
         }
         let kept = privileges::restrict(options.privileges)
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
+        // Confined, this process could not ask what users are called.
+        store::posix::owners::remember();
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,

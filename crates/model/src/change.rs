@@ -7,6 +7,9 @@ pub enum Subject {
     File = 1,
     Directory = 2,
     Symlink = 3,
+    /// A FIFO or socket.
+    Special = 4,
+    Device = 5,
 }
 
 impl Subject {
@@ -14,6 +17,8 @@ impl Subject {
         match number {
             2 => Subject::Directory,
             3 => Subject::Symlink,
+            4 => Subject::Special,
+            5 => Subject::Device,
             _ => Subject::File,
         }
     }
@@ -31,6 +36,13 @@ pub mod cause {
     pub const REMOVED: u32 = 1 << 4;
     /// Content is the same; only what is said of it changes.
     pub const KEPT: u32 = 1 << 5;
+    pub const MODE: u32 = 1 << 6;
+    pub const OWNER: u32 = 1 << 7;
+    pub const GROUP: u32 = 1 << 8;
+    pub const ACL: u32 = 1 << 9;
+    pub const XATTR: u32 = 1 << 10;
+    /// It becomes another name of a file.
+    pub const LINKED: u32 = 1 << 11;
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +64,7 @@ impl Change {
         match () {
             () if self.has(cause::REMOVED) => "delete",
             () if self.has(cause::KEPT) => "touch",
+            () if self.has(cause::LINKED) => "link",
             () if self.has(cause::NEW) => "create",
             () => "replace",
         }
@@ -64,16 +77,22 @@ impl Change {
         }
         let (first, second) = match self.subject {
             Subject::File if self.has(cause::KEPT) => ('.', 'f'),
+            Subject::File if self.has(cause::LINKED) => ('h', 'f'),
+            Subject::Directory if self.has(cause::KEPT) => ('.', 'd'),
             Subject::File => (if is_sent { '<' } else { '>' }, 'f'),
             Subject::Directory => ('c', 'd'),
             Subject::Symlink => ('c', 'L'),
+            Subject::Special => ('c', 'S'),
+            Subject::Device => ('c', 'D'),
         };
         if self.has(cause::NEW) {
             return format!("{first}{second}+++++++++");
         }
         let letter = |cause, letter| if self.has(cause) { letter } else { '.' };
         let (content, size, time) = (letter(cause::CONTENT, 'c'), letter(cause::SIZE, 's'), letter(cause::TIME, 't'));
-        format!("{first}{second}{content}{size}{time}......")
+        let (mode, owner, group) = (letter(cause::MODE, 'p'), letter(cause::OWNER, 'o'), letter(cause::GROUP, 'g'));
+        let (acl, xattr) = (letter(cause::ACL, 'a'), letter(cause::XATTR, 'x'));
+        format!("{first}{second}{content}{size}{time}{mode}{owner}{group}.{acl}{xattr}")
     }
 }
 
@@ -90,6 +109,11 @@ mod tests {
             (Subject::File, cause::KEPT | cause::TIME, true, ".f..t......", "touch"),
             (Subject::Directory, cause::NEW, true, "cd+++++++++", "create"),
             (Subject::Symlink, cause::CONTENT, true, "cLc........", "replace"),
+            (Subject::File, cause::KEPT | cause::MODE | cause::OWNER, true, ".f...po....", "touch"),
+            (Subject::Directory, cause::KEPT | cause::GROUP | cause::ACL, false, ".d.....g.a.", "touch"),
+            (Subject::File, cause::KEPT | cause::XATTR, false, ".f........x", "touch"),
+            (Subject::File, cause::LINKED | cause::NEW, false, "hf+++++++++", "link"),
+            (Subject::Device, cause::NEW, false, "cD+++++++++", "create"),
             (Subject::File, cause::REMOVED, true, "*deleting  ", "delete"),
         ] {
             let change = Change { path: b"x".to_vec(), subject, causes };

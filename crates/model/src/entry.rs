@@ -1,7 +1,9 @@
 //! One line of a listing: what an object is called, what it is, and which version of it was seen.
 
+use crate::fidelity::Attributes;
 use crate::id::ObjectId;
 use crate::name::Name;
+use std::sync::Arc;
 
 /// Seconds and nanoseconds since 1970, before it included (F065).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -27,6 +29,19 @@ pub enum Kind {
     File,
     /// The bytes that the link holds; they are copied, never followed.
     Symlink(Box<[u8]>),
+    Node(Node),
+    /// Another name of a file that was described before.
+    HardLink(ObjectId),
+}
+
+/// What has no content, only a name by which programs meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Node {
+    Fifo,
+    Socket,
+    /// With its number, as Linux writes major and minor into one.
+    CharacterDevice(u64),
+    BlockDevice(u64),
 }
 
 /// An object as its source listed it. Its path is the chain of names up through `parent` to the root of the job.
@@ -40,13 +55,15 @@ pub struct Entry {
     pub mode: u32,
     /// Size and times; for directories and links only `modified` means something to the receiver.
     pub generation: Generation,
+    /// What is kept beyond that, where a job asks for it.
+    pub attributes: Option<Arc<Attributes>>,
 }
 
 impl Entry {
     pub fn size_bytes(&self) -> u64 {
         match self.kind {
             Kind::File => self.generation.size_bytes,
-            Kind::Directory | Kind::Symlink(_) => 0,
+            Kind::Directory | Kind::Symlink(_) | Kind::Node(_) | Kind::HardLink(_) => 0,
         }
     }
 }

@@ -5,6 +5,7 @@
 pub mod id;
 pub mod name;
 pub mod entry;
+pub mod fidelity;
 pub mod extent;
 pub mod digest;
 pub mod quantity;
@@ -24,8 +25,9 @@ pub mod mutant;
 
 pub use change::Change;
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
-pub use entry::{Entry, Generation, Kind, Timestamp};
+pub use entry::{Entry, Generation, Kind, Node, Timestamp};
 pub use extent::{Extent, ExtentSet};
+pub use fidelity::{Attributes, Fidelity};
 pub use id::{JobId, ObjectId, Pin, SessionId};
 pub use location::Location;
 pub use name::Name;

@@ -1,6 +1,7 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
 use crate::digest::DigestAlgorithm;
+use crate::fidelity::Fidelity;
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct TransferOptions {
     pub backup: Option<Vec<u8>>,
     /// Of a large file that replaces another, only the chunks travel that differ.
     pub is_delta: bool,
+    /// What of an object's metadata is kept beyond the ordinary.
+    pub fidelity: Fidelity,
     /// How content is made smaller on its way between hosts.
     pub compression: Compression,
     /// How fast content may leave its sender, by the time of the week.
@@ -156,6 +159,7 @@ impl Default for TransferOptions {
             deletion: None,
             backup: None,
             is_delta: false,
+            fidelity: Fidelity::default(),
             compression: Compression::default(),
             pace: None,
             payload_bytes_max: None,

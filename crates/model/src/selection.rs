@@ -94,7 +94,15 @@ mod tests {
         let modified = Timestamp { seconds, nanoseconds: 0 };
         let generation = Generation { size_bytes, modified, ..Generation::default() };
         let name = Name::new(b"f").unwrap();
-        Entry { id: ObjectId(1), parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o644, generation }
+        Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name,
+            kind: Kind::File,
+            mode: 0o644,
+            generation,
+            attributes: None,
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::wishes;
 use model::name::Escaped;
-use model::{Change, Digest, Failure, TransferOptions};
+use model::{Change, Digest, Failure, Fidelity, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
@@ -152,6 +152,7 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
         },
         selection: wishes::selection_to_wire(&options.selection),
         decisions: wishes::decisions_to_wire(options),
+        fidelity: options.fidelity.to_bits(),
         compression: match options.compression {
             Compression::None => 0,
             Compression::Auto => 1,
@@ -209,6 +210,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             _ => return Err(refused("compression")),
         },
         selection: Arc::new(wishes::selection_from_wire(options.selection.as_ref())?),
+        fidelity: Fidelity::from_bits(options.fidelity).ok_or_else(|| refused("metadata"))?,
         ..TransferOptions::default()
     };
     wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
@@ -221,10 +223,13 @@ mod tests {
 
     #[test]
     fn options_travel_unchanged_and_strange_ones_are_refused() {
+        let fidelity = Fidelity { acls: true, hard_links: true, ..Fidelity::default() };
+        let chmod = Some((0o640, 0o750));
         let options = TransferOptions {
-            chmod: Some((0o640, 0o750)),
+            chmod,
             no_clobber: true,
             compression: model::options::Compression::Zstd,
+            fidelity,
             ..TransferOptions::default()
         };
         let wire = options_to_wire(&options);
@@ -235,6 +240,7 @@ mod tests {
             |o: &mut wire::message::Options| o.fsync = 0,
             |o: &mut wire::message::Options| o.compression = 4,
             |o: &mut wire::message::Options| o.chmod_files = 0o14777,
+            |o: &mut wire::message::Options| o.fidelity = 1 << 20,
         ] {
             let mut bad = wire.clone();
             change(&mut bad);

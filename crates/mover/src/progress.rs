@@ -2,6 +2,7 @@
 //!
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
+use model::fidelity::{Warning, Warnings};
 use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
 use os::sync::Mutex;
 use os::time::Instant;
@@ -102,6 +103,8 @@ pub struct Progress {
     there: Mutex<LaneTimes>,
     pub stream_facts: Mutex<StreamFacts>,
     notes: Mutex<Vec<String>>,
+    /// What could not be kept of objects that arrived.
+    warnings: Mutex<Warnings>,
 }
 
 /// Choices and findings kept for the report, at most.
@@ -137,7 +140,16 @@ impl Progress {
             there: Mutex::default(),
             stream_facts: Mutex::default(),
             notes: Mutex::default(),
+            warnings: Mutex::default(),
         })
+    }
+
+    pub fn warn(&self, warning: Warning) {
+        self.warnings.lock().unwrap().add(warning);
+    }
+
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.warnings.lock().unwrap().all().to_vec()
     }
 
     pub fn snapshot(&self) -> Snapshot {

@@ -3,6 +3,7 @@
 use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
 use crate::receiver::Removal;
+use model::fidelity::Warning;
 use model::progress::{LaneTimes, STAGES, Stage, StreamFacts};
 use model::{Failure, TransferOptions};
 use wire::message::Times;
@@ -23,6 +24,8 @@ pub struct Report {
     /// Streams that carried the job at most.
     pub streams: u32,
     pub notes: Vec<String>,
+    /// What could not be kept of objects that arrived all the same.
+    pub warnings: Vec<Warning>,
     /// What became of objects that the source does not have.
     pub removal: Removal,
     pub removed: u64,
@@ -51,6 +54,7 @@ impl Report {
             congestion: String::new(),
             streams: 0,
             notes: progress.notes(),
+            warnings: progress.warnings(),
             removal: Removal::from_number(removal),
             removed,
             extraneous,

@@ -5,7 +5,7 @@
 use model::filter::{Filter, Rule};
 use model::options::{Compare, Deletion};
 use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
-use model::{DigestAlgorithm, Selection, TransferOptions};
+use model::{DigestAlgorithm, Fidelity, Selection, TransferOptions};
 use std::sync::Arc;
 use store::posix::facts::STAGING_PREFIX;
 use wire::limits::PATH_BYTES_MAX;
@@ -20,6 +20,16 @@ pub fn needs_sync_receiver(options: &TransferOptions) -> bool {
 /// Whether a sender elsewhere has to.
 pub fn needs_sync_sender(options: &TransferOptions) -> bool {
     !options.selection_at_source().is_everything() || options.compare == Compare::Checksum || options.is_delta
+}
+
+/// Whether a receiver elsewhere has to know what is kept beside the ordinary.
+pub fn needs_fidelity_receiver(options: &TransferOptions) -> bool {
+    !for_receiver(options).fidelity.is_none()
+}
+
+/// Whether a sender elsewhere has to.
+pub fn needs_fidelity_sender(options: &TransferOptions) -> bool {
+    !for_sender(options).fidelity.is_none()
 }
 
 /// What a receiver is told: of the selection only what protects from deletion and the bounds that it applies.
@@ -43,6 +53,8 @@ pub fn for_sender(options: &TransferOptions) -> TransferOptions {
         deletion: None,
         backup: None,
         is_delta: false,
+        // Holes are made where they are written.
+        fidelity: Fidelity { sparse: false, ..options.fidelity },
         ..options.clone()
     }
 }

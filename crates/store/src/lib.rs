@@ -16,5 +16,8 @@ mod rehearsal;
 
 pub use error::{Error, Result};
 pub use rehearsal::Rehearsal;
-pub use sink::{Decision, Durability, Fate, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
+pub use sink::{
+    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,
+    There,
+};
 pub use source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};

@@ -65,7 +65,8 @@ impl Source for PipeSource {
         let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
         let modified = model::Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
         let generation = Generation { modified, ..Generation::default() };
-        let entry = Entry { id: ObjectId(1), parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o666, generation };
+        let (id, parent, kind) = (ObjectId(1), ObjectId::ROOT, Kind::File);
+        let entry = Entry { id, parent, name, kind, mode: 0o666, generation, attributes: None };
         emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), is_open_ended: true }));
         Ok(())
     }

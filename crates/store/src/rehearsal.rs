@@ -4,10 +4,10 @@
 //! destination that does not exist is one in which nothing is there.
 
 use crate::posix::PosixSink;
-use crate::sink::{Decision, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 use crate::source::SourceFile;
 use crate::{Error, Result};
-use model::{Entry, FailureKind, Kind, Name, ObjectId};
+use model::{Entry, FailureKind, Name, ObjectId};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -65,10 +65,32 @@ impl Sink for Rehearsal {
 
     /// Only compares.
     fn make_symlink(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
-        let Kind::Symlink(target) = &entry.kind else { return Ok(true) };
+        self.there.as_ref().map_or(Ok(true), |there| there.is_link_there(entry).map(|is_there| !is_there))
+    }
+
+    fn make_node(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
+        self.there.as_ref().map_or(Ok(true), |there| there.is_special_there(entry).map(|is_there| !is_there))
+    }
+
+    fn make_hard_link(&self, first: &Entry, entry: &Entry, rule: LinkRule) -> Result<Linked> {
+        let rule = LinkRule { is_rehearsal: true, ..rule };
         match &self.there {
-            Some(there) => Ok(there.link_at(entry)?.is_none_or(|found| found[..] != target[..])),
-            None => Ok(true),
+            Some(there) => there.make_hard_link(first, entry, rule),
+            None => Ok(if rule.may_make { Linked::Made { has_replaced: false } } else { Linked::Kept }),
+        }
+    }
+
+    fn amend(&self, entry: &Entry) -> Result<u32> {
+        self.differences(entry)
+    }
+
+    fn differences(&self, entry: &Entry) -> Result<u32> {
+        self.there.as_ref().map_or(Ok(0), |there| there.differences(entry))
+    }
+
+    fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
+        if let Some(there) = &self.there {
+            there.learn_owner(is_group, number, name);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::source::SourceFile;
 use crate::{Error, Result};
+use model::fidelity::Warning;
 use model::{Entry, Failure, FailureKind, Name, ObjectId, Timestamp};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -56,6 +57,32 @@ pub struct Prune<'a> {
 pub enum PublishRule {
     NoReplace,
     Replace,
+}
+
+/// When a file gets another name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkRule {
+    /// A name that is not there is made.
+    pub may_make: bool,
+    /// What has the name is replaced.
+    pub may_replace: bool,
+    /// The file may have another time than its source: only sizes were compared.
+    pub ignores_time: bool,
+    /// Everything is looked at, and nothing done.
+    pub is_rehearsal: bool,
+}
+
+/// What came of another name for a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Linked {
+    /// It was made; something else had it before.
+    Made { has_replaced: bool },
+    /// It is one already.
+    There,
+    /// The rule forbids it.
+    Kept,
+    /// The file is not there as it was described.
+    NoFile,
 }
 
 /// How a sink makes things durable; chosen once per job from the file system and the user's wish.
@@ -134,6 +161,43 @@ pub trait Sink: Send + Sync {
 
     /// Makes a symbolic link in one step. False when an equal one was there.
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool>;
+
+    /// Makes a FIFO, socket or device in one step. False when an equal one was there.
+    fn make_node(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
+        let _ = rule;
+        let why = "this kind of destination has no special files";
+        Err(Error::of_kind(FailureKind::Special, "skip", entry.name.as_bytes(), why))
+    }
+
+    /// Gives the file that was published as `first` the name of `entry` as well.
+    fn make_hard_link(&self, first: &Entry, entry: &Entry, rule: LinkRule) -> Result<Linked> {
+        let _ = (first, rule);
+        let why = "this kind of destination has no files of several names";
+        Err(Error::of_kind(FailureKind::Other, "link", entry.name.as_bytes(), why))
+    }
+
+    /// Gives a file that stands at an entry's final name, with its content, what its source has beside that. Returns what
+    /// changed, as bits of `model::change::cause`.
+    fn amend(&self, entry: &Entry) -> Result<u32> {
+        let _ = entry;
+        Ok(0)
+    }
+
+    /// What `amend` would change, and `finish_directory`.
+    fn differences(&self, entry: &Entry) -> Result<u32> {
+        let _ = entry;
+        Ok(0)
+    }
+
+    /// Learns what a user or group of the source is called there.
+    fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
+        let _ = (is_group, number, name);
+    }
+
+    /// What could not be kept of objects since the last call.
+    fn take_warnings(&self) -> Vec<Warning> {
+        Vec::new()
+    }
 
     fn decide(&self, entry: &Entry) -> Result<Decision>;
 

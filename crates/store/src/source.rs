@@ -1,6 +1,7 @@
 //! Reading storage.
 
 use crate::Result;
+use model::fidelity::Warning;
 use model::{Entry, Failure, Generation};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -42,6 +43,11 @@ pub trait Source: Send + Sync {
 
     /// Looks at the object again: its entry with the generation of now.
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject>;
+
+    /// What could not be read of objects beside their content since the last call.
+    fn take_warnings(&self) -> Vec<Warning> {
+        Vec::new()
+    }
 
     /// Objects must be read once, in order, by one lane (pipes).
     fn is_sequential(&self) -> bool {

@@ -42,7 +42,8 @@ impl GeneratedSource {
     fn file(&self, id: u64, parent: ObjectId, number: u64) -> SourceObject {
         let generation =
             Generation { size_bytes: self.spec.file_bytes, modified: MODIFIED, inode: number, ..Generation::default() };
-        object(Entry { id: ObjectId(id), parent, name: file_name(number), kind: Kind::File, mode: 0o644, generation })
+        let (name, kind) = (file_name(number), Kind::File);
+        object(Entry { id: ObjectId(id), parent, name, kind, mode: 0o644, generation, attributes: None })
     }
 }
 
@@ -83,7 +84,7 @@ impl Source for GeneratedSource {
                 let generation = Generation { modified: MODIFIED, ..Generation::default() };
                 let name = name(format!("d{:06}", number / FILES_PER_DIRECTORY));
                 let (parent, kind) = (ObjectId::ROOT, Kind::Directory);
-                let entry = Entry { id: ObjectId(id), parent, name, kind, mode: 0o755, generation };
+                let entry = Entry { id: ObjectId(id), parent, name, kind, mode: 0o755, generation, attributes: None };
                 if !emit(Found::Object(object(entry))) {
                     return Ok(());
                 }

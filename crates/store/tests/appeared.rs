@@ -18,6 +18,7 @@ fn what_appeared_meanwhile_is_not_replaced() {
         kind: Kind::File,
         mode: 0o644,
         generation: Generation { size_bytes: 4, modified, ..Generation::default() },
+        attributes: None,
     };
     assert!(matches!(sink.decide(&entry).unwrap(), Decision::Absent));
     let (file, _) = sink.begin(&entry, "stem").unwrap();

@@ -30,7 +30,10 @@ pub mod feature {
     /// Digests of chunks, so that only those travel that differ from what is there.
     pub const DELTA: u64 = 1 << 12;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | LIMITS | DELTA;
+    /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
+    pub const FIDELITY: u64 = 1 << 10;
+
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY | LIMITS | DELTA;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

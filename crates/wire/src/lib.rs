@@ -8,6 +8,8 @@ pub mod limits;
 pub mod frame;
 pub mod message;
 mod inquiry;
+mod wishes;
+pub mod fidelity;
 mod pace;
 pub mod close;
 pub mod handshake;

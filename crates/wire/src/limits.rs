@@ -32,6 +32,19 @@ pub const JOBS_MAX: usize = 16;
 /// Directories of one job: about 100 bytes each at both ends.
 pub const DIRECTORIES_MAX: usize = 4 << 20;
 
+/// What the extended attributes of a job's objects take at a receiver that is not done with them. A sender keeps files
+/// below the first bound and directories, which stay to the end, below the second.
+pub const XATTRS_HELD_BYTES_MAX: u64 = 256 << 20;
+pub const XATTRS_OPEN_BYTES_MAX: u64 = 32 << 20;
+pub const XATTRS_OF_DIRECTORIES_BYTES_MAX: u64 = 96 << 20;
+/// Files with several names in one job, and other names of them.
+pub const SHARED_FILES_MAX: usize = 4 << 20;
+pub const OTHER_NAMES_MAX: usize = 4 << 20;
+/// Names of users of one job, and of groups; in one message.
+pub const OWNERS_MAX: usize = 65_536;
+pub const OWNERS_TOLD_MAX: usize = 1024;
+pub const OWNER_NAME_BYTES_MAX: usize = 256;
+
 /// Paths that one question names, and their bytes in all.
 pub const ASK_PATHS_MAX: usize = 1024;
 pub const ASK_BYTES_MAX: usize = 256 << 10;
@@ -54,6 +67,9 @@ const _: () = assert!(ENTRIES_MAX as u64 * 16 <= ENTRIES_OPEN_MAX);
 // An entry is at most a name, numbers and a link; a batch of ordinary entries fits one frame, and batches are cut by
 // bytes before they reach it.
 const _: () = assert!(LINK_BYTES_MAX + 255 + 128 < CONTROL_BODY_BYTES_MAX);
+const _: () = assert!(2 * model::fidelity::XATTRS_BYTES_MAX < CONTROL_BODY_BYTES_MAX as u64);
+const _: () = assert!(OWNERS_TOLD_MAX * 2 * (OWNER_NAME_BYTES_MAX + 16) < CONTROL_BODY_BYTES_MAX);
+const _: () = assert!(XATTRS_OPEN_BYTES_MAX + XATTRS_OF_DIRECTORIES_BYTES_MAX + (64 << 20) < XATTRS_HELD_BYTES_MAX);
 // The last record of a part may exceed what it is cut at.
 const _: () = assert!(
     RECORD_BATCH_BYTES + RECORD_PATH_BYTES_MAX + LINK_BYTES_MAX + TEXT_BYTES_MAX + 1024 < CONTROL_BODY_BYTES_MAX

@@ -4,9 +4,10 @@
 //! parent is a directory that was described before, so a path can only lead down from the root of the job.
 
 use crate::close::{CloseCode, Refusal};
+use crate::fidelity::{AttributeCheck, of_node, record_of as attributes_record_of};
 use crate::limits::{DIRECTORIES_MAX, ENTRIES_MAX, LINK_BYTES_MAX};
 use crate::message::{Entries, EntryRecord};
-use model::{Entry, Generation, Kind, Name, ObjectId, Timestamp};
+use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Timestamp};
 use std::collections::HashSet;
 
 /// Ids from here on describe again an object whose source changed; the object's earlier id is void.
@@ -16,6 +17,7 @@ const DIRECTORY: u32 = 1;
 const FILE: u32 = 2;
 const SYMLINK: u32 = 3;
 const OPEN_ENDED: u32 = 4;
+const OTHER_NAME: u32 = 9;
 
 pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
     let (kind, link) = match &entry.kind {
@@ -23,6 +25,13 @@ pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
         Kind::File if is_open_ended => (OPEN_ENDED, Vec::new()),
         Kind::File => (FILE, Vec::new()),
         Kind::Symlink(target) => (SYMLINK, target.to_vec()),
+        Kind::Node(node) => (of_node(*node).0, Vec::new()),
+        Kind::HardLink(_) => (OTHER_NAME, Vec::new()),
+    };
+    let (number, same_as) = match &entry.kind {
+        Kind::Node(node) => (of_node(*node).1, 0),
+        Kind::HardLink(first) => (0, first.0),
+        _ => (0, 0),
     };
     EntryRecord {
         parent: entry.parent.0,
@@ -37,6 +46,9 @@ pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
         inode: entry.generation.inode,
         device: entry.generation.device,
         link,
+        attributes: entry.attributes.as_deref().map(attributes_record_of),
+        number,
+        same_as,
     }
 }
 
@@ -59,6 +71,7 @@ pub struct ListingCheck {
     is_ended: bool,
     /// The session has the feature for objects whose end is not known.
     may_be_open_ended: bool,
+    attributes: AttributeCheck,
 }
 
 impl ListingCheck {
@@ -72,6 +85,7 @@ impl ListingCheck {
             granted,
             is_ended: false,
             may_be_open_ended: true,
+            attributes: AttributeCheck::default(),
         }
     }
 
@@ -86,6 +100,11 @@ impl ListingCheck {
     /// Refuses objects whose end is not known from here on: the session lacks the feature for them.
     pub fn forbid_open_ended(&mut self) {
         self.may_be_open_ended = false;
+    }
+
+    /// Takes what the job asks for beside the ordinary, from here on; otherwise it is refused.
+    pub fn allow(&mut self, wish: Fidelity) {
+        self.attributes = AttributeCheck::new(wish);
     }
 
     /// Checks that the listing ends where the sender says, once.
@@ -158,8 +177,16 @@ impl ListingCheck {
                 return Err(malformed("not the content of a symbolic link"));
             }
             SYMLINK => Kind::Symlink(record.link.into()),
-            other => return Err(malformed(&format!("unknown kind {other}"))),
+            OTHER_NAME => {
+                self.attributes.other_name(id.0, record.same_as)?;
+                Kind::HardLink(ObjectId(record.same_as))
+            }
+            other => match self.attributes.node(other, record.number) {
+                Some(node) => Kind::Node(node),
+                None => return Err(malformed(&format!("unknown kind {other}, or one that nobody asked for"))),
+            },
         };
+        let attributes = self.attributes.take(id.0, record.kind == FILE, record.attributes)?;
         let name = match Name::new(&record.name) {
             Ok(name) => name,
             Err(e) => {
@@ -175,7 +202,8 @@ impl ListingCheck {
             device: record.device,
         };
         let is_open_ended = record.kind == OPEN_ENDED;
-        let entry = Entry { id, parent: ObjectId(record.parent), name, kind, mode: record.mode, generation };
+        let (parent, mode) = (ObjectId(record.parent), record.mode);
+        let entry = Entry { id, parent, name, kind, mode, generation, attributes };
         Ok(Described::Entry { entry, is_open_ended })
     }
 }
@@ -203,6 +231,29 @@ mod tests {
             let Described::Entry { entry, is_open_ended } = found else { panic!("{found:?}") };
             let again = record_of(entry, *is_open_ended);
             assert_eq!(EntryRecord { size_bytes: record.size_bytes, ..again }, *record);
+        }
+    }
+
+    #[test]
+    fn attributes_special_files_and_other_names_read_back_where_a_job_asks_for_them() {
+        let attributes =
+            |is_shared| Some(crate::message::AttributesRecord { uid: 1, gid: 2, is_shared, ..Default::default() });
+        let first = EntryRecord { attributes: attributes(true), ..file(0, b"a") };
+        let device =
+            EntryRecord { kind: 7, number: 259, size_bytes: 0, attributes: attributes(false), ..file(0, b"d") };
+        let other = EntryRecord { kind: OTHER_NAME, same_as: 1, size_bytes: 0, ..file(0, b"b") };
+        let wish = Fidelity { owner: true, hard_links: true, devices: true, ..Fidelity::default() };
+        let records = vec![first, device, other];
+        let mut check = ListingCheck::new(9);
+        check.allow(wish);
+        let described = check.check(batch(1, records.clone())).unwrap();
+        for (found, record) in described.iter().zip(&records) {
+            let Described::Entry { entry, .. } = found else { panic!("{found:?}") };
+            assert_eq!(record_of(entry, false), *record);
+        }
+        for at in 0..3 {
+            let alone = batch(1, vec![records[at].clone()]);
+            assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{at}");
         }
     }
 

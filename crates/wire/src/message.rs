@@ -4,9 +4,11 @@
 //! unknown kind reads as an `Envelope` without a message and is skipped.
 
 use crate::close::{CloseCode, Refusal};
+pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
 use crate::frame::{self, FrameType};
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
 pub use crate::pace::{Pace, Times};
+pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
 
 macro_rules! messages {
@@ -79,6 +81,10 @@ messages! {
     Digests = "51",
     /// Receiver: what it changes.
     Changes = "52",
+    /// Sender: what owners and groups are called.
+    Names = "60",
+    /// Either: what could not be kept of objects that arrived.
+    Warnings = "61",
     /// Receiver: how fast and how far the sender may go, as its user set it.
     Pace = "70",
 }
@@ -87,7 +93,7 @@ messages! {
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 70"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70"
     )]
     message: Option<Message>,
 }
@@ -209,69 +215,12 @@ pub struct Options {
     /// What becomes of what is there; absent where it is replaced when size or time differ.
     #[prost(message, optional, tag = "10")]
     pub decisions: Option<Decisions>,
+    /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
+    #[prost(uint32, tag = "60")]
+    pub fidelity: u32,
     /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
     #[prost(uint32, tag = "20")]
     pub compression: u32,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Selection {
-    #[prost(message, repeated, tag = "1")]
-    pub rules: Vec<RuleRecord>,
-    #[prost(uint64, tag = "2")]
-    pub size_bytes_min: u64,
-    /// The first size that is too large; 0 where none is.
-    #[prost(uint64, tag = "3")]
-    pub size_bytes_end: u64,
-    #[prost(bool, tag = "4")]
-    pub has_modified_since: bool,
-    #[prost(sint64, tag = "5")]
-    pub modified_since: i64,
-    #[prost(bool, tag = "6")]
-    pub has_modified_before: bool,
-    #[prost(sint64, tag = "7")]
-    pub modified_before: i64,
-    #[prost(bool, tag = "8")]
-    pub is_listed: bool,
-    #[prost(bytes = "vec", repeated, tag = "9")]
-    pub listed: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct RuleRecord {
-    #[prost(bool, tag = "1")]
-    pub takes: bool,
-    #[prost(string, tag = "2")]
-    pub pattern: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Decisions {
-    /// 0 mtime, 1 exists, 2 size, 3 checksum.
-    #[prost(uint32, tag = "1")]
-    pub compare: u32,
-    #[prost(bool, tag = "2")]
-    pub keeps_newer: bool,
-    #[prost(bool, tag = "3")]
-    pub only_existing: bool,
-    #[prost(bool, tag = "4")]
-    pub is_dry_run: bool,
-    #[prost(bool, tag = "5")]
-    pub tells_changes: bool,
-    #[prost(bool, tag = "6")]
-    pub deletes: bool,
-    #[prost(bool, tag = "7")]
-    pub deletes_at_root: bool,
-    #[prost(bool, tag = "8")]
-    pub has_removals_max: bool,
-    #[prost(uint64, tag = "9")]
-    pub removals_max: u64,
-    /// Below the destination; empty where nothing is kept.
-    #[prost(bytes = "vec", tag = "10")]
-    pub backup: Vec<u8>,
-    /// Only with BLAKE3.
-    #[prost(bool, tag = "11")]
-    pub is_delta: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -314,7 +263,8 @@ pub struct EntryRecord {
     pub parent: u64,
     #[prost(bytes = "vec", tag = "2")]
     pub name: Vec<u8>,
-    /// 1 directory, 2 file, 3 symbolic link, 4 file whose end is not known.
+    /// 1 directory, 2 file, 3 symbolic link, 4 file whose end is not known, 5 FIFO, 6 socket, 7 character device, 8 block
+    /// device, 9 another name of a file.
     #[prost(uint32, tag = "3")]
     pub kind: u32,
     #[prost(uint32, tag = "4")]
@@ -335,6 +285,15 @@ pub struct EntryRecord {
     pub device: u64,
     #[prost(bytes = "vec", tag = "12")]
     pub link: Vec<u8>,
+    /// Where the job asks for it.
+    #[prost(message, optional, tag = "60")]
+    pub attributes: Option<AttributesRecord>,
+    /// Of a device.
+    #[prost(uint64, tag = "61")]
+    pub number: u64,
+    /// Of another name: the file described before.
+    #[prost(uint64, tag = "62")]
+    pub same_as: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -486,50 +445,11 @@ pub struct Finished {
     /// 0 none was asked for, 1 done, 2 the listing was not whole, 3 more than allowed.
     #[prost(uint32, tag = "7")]
     pub deletion: u32,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct AskDigests {
-    #[prost(uint32, tag = "1")]
-    pub job: u32,
-    #[prost(message, repeated, tag = "2")]
-    pub runs: Vec<Run>,
-    /// With `chunk_count`: of the one object in `runs`, these chunks.
-    #[prost(uint64, tag = "3")]
-    pub chunk_first: u64,
-    /// 0 asks for digests of whole objects.
-    #[prost(uint32, tag = "4")]
-    pub chunk_count: u32,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Digests {
-    #[prost(uint32, tag = "1")]
-    pub job: u32,
-    /// Of whole objects, or one after the other of the chunks asked for; empty where it could not be made.
-    #[prost(message, repeated, tag = "2")]
-    pub digests: Vec<DigestRecord>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Changes {
-    #[prost(uint32, tag = "1")]
-    pub job: u32,
-    #[prost(message, repeated, tag = "2")]
-    pub changes: Vec<ChangeRecord>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ChangeRecord {
-    /// Relative to the destination.
-    #[prost(bytes = "vec", tag = "1")]
-    pub path: Vec<u8>,
-    /// 1 file, 2 directory, 3 symbolic link.
-    #[prost(uint32, tag = "2")]
-    pub subject: u32,
-    /// Bits of `model::change::cause`.
-    #[prost(uint32, tag = "3")]
-    pub causes: u32,
+    /// Other names of files that were made, and that were there.
+    #[prost(uint64, tag = "60")]
+    pub linked: u64,
+    #[prost(uint64, tag = "61")]
+    pub linked_before: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,4 +1,4 @@
-//! Parcels: how the bytes of a data stream travel in a job with compression (docs/protocol.md section 14).
+//! Parcels: how the bytes of a data stream travel in a job with compression (docs/protocol.md section 15).
 //!
 //! ```text
 //! 0       1          4                8             12

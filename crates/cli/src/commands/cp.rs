@@ -3,6 +3,7 @@
 use crate::args::ssh::SshArgs;
 use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
+use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
 use crate::limits::LimitArgs;
 use crate::output;
@@ -13,7 +14,7 @@ use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::{self, Ended, Request, Ssh};
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
-use model::{DigestAlgorithm, Exit, Location, TransferOptions};
+use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ use std::time::Instant;
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
 \x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
 \x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
+\x20   thalweg cp -aHAXS /srv/ backup:srv/       with owners, hard links, ACLs, attributes and holes\n\
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
 pub struct Args {
     /// What to copy; several sources must be on the same side
@@ -125,6 +127,8 @@ pub struct Args {
     selection: SelectionArgs,
     #[command(flatten)]
     decisions: DecisionArgs,
+    #[command(flatten)]
+    fidelity: FidelityArgs,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -248,9 +252,14 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "name a file as the destination, or leave --json away",
         ));
     }
-    let options = options(args, more)?;
+    let mut options = options(args, more)?;
     let has_no_tree = |location: &Location| *location == Location::Pipe || location.is_synthetic();
-    if options.has_wishes() && sources.iter().chain([&destination]).any(has_no_tree) {
+    let is_without_tree = sources.iter().chain([&destination]).any(has_no_tree);
+    if is_without_tree {
+        // Nothing but content is said of such objects.
+        options.fidelity = Fidelity::default();
+    }
+    if options.has_wishes() && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
             "leave them away for `-`, gen: and null:",
@@ -295,6 +304,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         selection: Arc::new(args.selection.selection()?),
         deletion: more.deletion,
         backup: more.backup.clone(),
+        fidelity: args.fidelity.fidelity(),
         ..TransferOptions::default()
     };
     args.decisions.apply(&mut options, args.quiet, args.json);

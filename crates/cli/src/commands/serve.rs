@@ -58,7 +58,8 @@ pub struct Args {
     /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
     #[arg(long, env = "THALWEG_NO_LANDLOCK")]
     no_landlock: bool,
-    /// As root, read and write what any user owns; without it, root may do here what an ordinary user may
+    /// As root, read and write what any user owns, and keep owners, set-id bits and devices of clients that ask for it; without
+    /// it, root may do here what an ordinary user may
     #[arg(long = "super", env = "THALWEG_SUPER")]
     is_super: bool,
     /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag

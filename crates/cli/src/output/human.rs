@@ -3,6 +3,7 @@
 use super::{counted, duration, shown};
 use crate::transfer::{Direction, Ended};
 use model::change::Subject;
+use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
 use model::quantity::ByteCount;
@@ -15,6 +16,8 @@ use std::path::Path;
 
 /// Failures that are shown; the rest is counted.
 pub const FAILURES_SHOWN: usize = 20;
+/// Kinds of warnings that are shown.
+const WARNINGS_SHOWN: usize = 10;
 
 /// One line for each failure, and how many more there are.
 pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
@@ -45,6 +48,7 @@ pub fn summary(ended: &Ended) -> Vec<String> {
     }
     let mut lines = vec![moved(ended)];
     lines.extend(not_removed(ended));
+    lines.extend(warnings(ended));
     if ended.options.is_dry_run {
         lines.push("nothing was changed (--dry-run)".to_owned());
         return lines;
@@ -89,6 +93,23 @@ fn not_removed(ended: &Ended) -> Option<String> {
         _ => return None,
     };
     Some(why.to_owned())
+}
+
+/// What could not be kept of objects that arrived: how many, and the first of them.
+fn warnings(ended: &Ended) -> Vec<String> {
+    let Some(report) = &ended.report else { return Vec::new() };
+    let line = |warning: &Warning| {
+        let others = match warning.count {
+            1 => String::new(),
+            count => format!(" (and {} more)", super::grouped(count - 1)),
+        };
+        format!("warning: {}{others}: {}", Escaped(&warning.path), warning.text)
+    };
+    let mut lines: Vec<_> = report.warnings.iter().take(WARNINGS_SHOWN).map(line).collect();
+    if let more @ 1.. = report.warnings.len().saturating_sub(WARNINGS_SHOWN) {
+        lines.push(format!("and {} of other kinds (--json lists them)", counted(more as u64, "warning", "warnings")));
+    }
+    lines
 }
 
 /// A change as `rsync --itemize-changes` shows it.

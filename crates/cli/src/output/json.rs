@@ -10,6 +10,7 @@ use daemon::Endpoint;
 use daemon::clients::Enrolment;
 use daemon::limited::Limited;
 use model::change::Subject;
+use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
@@ -177,6 +178,8 @@ pub fn change(change: &Change, is_sent: bool) -> String {
         Subject::File => "file",
         Subject::Directory => "directory",
         Subject::Symlink => "link",
+        Subject::Special => "special",
+        Subject::Device => "device",
     };
     let path = Escaped(&change.path).to_string();
     let line =
@@ -220,7 +223,16 @@ struct Done {
     attempts: u32,
     bottleneck: Verdict,
     notes: Vec<String>,
+    warnings: Vec<Warned>,
     code: i32,
+}
+
+/// Something that could not be kept of objects that arrived.
+#[derive(Serialize)]
+struct Warned {
+    text: String,
+    count: u64,
+    path: String,
 }
 
 #[derive(Serialize)]
@@ -254,6 +266,13 @@ impl Verdict {
             advice: (!found.advice.is_empty()).then(|| Escaped(found.advice.as_bytes()).to_string()),
             link_gain: found.link_gain.map(rounded),
         }
+    }
+}
+
+impl Warned {
+    fn of(warning: &Warning) -> Warned {
+        let path = Escaped(&warning.path).to_string();
+        Warned { text: warning.text.clone(), count: warning.count, path }
     }
 }
 
@@ -291,6 +310,7 @@ impl Done {
             attempts: ended.attempts,
             bottleneck: Verdict::of(&ended.bottleneck),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
+            warnings: report.map(|report| report.warnings.iter().map(Warned::of).collect()).unwrap_or_default(),
             code: ended.exit as i32,
         }
     }

@@ -16,7 +16,7 @@ use model::synthetic::is_synthetic;
 use model::{Exit, JobId, Location, TransferOptions};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Client, PullSpec, PushSpec, Tuning};
-use mover::wishes::{needs_sync_receiver, needs_sync_sender};
+use mover::wishes::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::io::{self, Read};
@@ -66,6 +66,7 @@ impl Attempt<'_> {
         check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
         check_limits(&client, far.name(), options.compression != Compression::None)?;
         check_delta(&client, far.name(), self.request.options.is_delta)?;
+        check_fidelity(&client, far.name(), needs_fidelity_receiver(&options))?;
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.is_over());
         client.close();
@@ -77,6 +78,7 @@ impl Attempt<'_> {
         check_synthetic(&client, far.name(), paths)?;
         check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
         check_delta(&client, far.name(), self.request.options.is_delta)?;
+        check_fidelity(&client, far.name(), needs_fidelity_sender(&self.request.options))?;
         let is_bound = options.pace.is_some() || options.payload_bytes_max.is_some();
         check_limits(&client, far.name(), is_bound || options.compression != Compression::None)?;
         let shape = match paths {
@@ -100,11 +102,13 @@ impl Attempt<'_> {
         self.settle(pulled, &destination)
     }
 
-    fn copy_here(&self, options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+    fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
         check_apart(&self.request.sources, &self.request.destination)?;
         let shape = if is_single { Shape::Single } else { Shape::Tree };
         let destination = self.open_sink(shape, self.request.sources == [Location::Pipe])?;
+        // Users and groups are the same on both sides.
+        options.fidelity.numeric_ids = !options.fidelity.is_none();
         let spec = LocalSpec {
             id: self.job,
             options,
@@ -130,11 +134,12 @@ impl Attempt<'_> {
 
     fn open_source(&self) -> Result<LocalSource> {
         let stdin = Box::new(Stdin { interrupt: self.interrupt.clone() });
-        open_source(&self.request.sources, stdin, self.request.options.selection_at_source())
+        open_source(&self.request.sources, stdin, &self.request.options)
     }
 
     fn open_sink(&self, shape: Shape, is_stdin: bool) -> Result<LocalSink> {
-        LocalSink::open(&self.request.destination, shape, is_stdin, &self.request.options)
+        let is_own = matches!(self.route, Route::Local);
+        LocalSink::open(&self.request.destination, shape, is_stdin, is_own, &self.request.options)
     }
 
     fn connect(&self, far: &Far, access: Access, paths: &[Vec<u8>]) -> Result<Client> {
@@ -199,6 +204,15 @@ fn check_delta(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
     }
     let message = format!("endpoint {endpoint} does not know --delta");
     Err(error(Exit::Version, message, "leave it away, or bring the other side up to date: install this version there"))
+}
+
+/// An endpoint that does not know them would leave them away without a word.
+fn check_fidelity(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_fidelity().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know owners, attributes, hard links or special files");
+    Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

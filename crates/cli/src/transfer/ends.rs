@@ -7,7 +7,7 @@ use super::of_store;
 use super::route::no_name;
 use crate::exit::{self, Result, error, usage};
 use crate::output::{self, shown};
-use model::{Exit, Location, Name, Selection, TransferOptions};
+use model::{Exit, Location, Name, TransferOptions};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ pub struct LocalSource {
 pub fn open_source(
     locations: &[Location],
     stdin: Box<dyn std::io::Read + Send>,
-    selection: Arc<Selection>,
+    options: &TransferOptions,
 ) -> Result<LocalSource> {
     if locations == [Location::Pipe] {
         return Ok(LocalSource { source: Arc::new(PipeSource::new(stdin)), is_single: true });
@@ -48,7 +48,8 @@ pub fn open_source(
             error
         })?;
     }
-    source.select(selection);
+    source.select(options.selection_at_source());
+    source.keep(options.fidelity);
     let is_single = source.is_single_object();
     Ok(LocalSource { source: Arc::new(source), is_single })
 }
@@ -74,7 +75,14 @@ pub enum Shape {
 }
 
 impl LocalSink {
-    pub fn open(location: &Location, shape: Shape, is_stdin: bool, options: &TransferOptions) -> Result<LocalSink> {
+    /// `is_own` says that the source is on this host too.
+    pub fn open(
+        location: &Location,
+        shape: Shape,
+        is_stdin: bool,
+        is_own: bool,
+        options: &TransferOptions,
+    ) -> Result<LocalSink> {
         if *location == Location::Pipe {
             let sink = Arc::new(PipeSink::new(Box::new(output::Data)));
             return Ok(LocalSink { sink, rename_to: None, is_sequential: true, made: Vec::new() });
@@ -102,22 +110,24 @@ impl LocalSink {
             _ => (path, None),
         };
         if options.is_dry_run {
-            return Self::rehearse(directory, rename_to, options);
+            return Self::rehearse(directory, rename_to, is_own, options);
         }
         let made = make_directories(directory)?;
         let opened = beneath::open_directory(directory).map_err(|e| exit::of_file("open directory", directory, &e))?;
         let opened: Arc<OwnedFd> = Arc::new(opened);
-        let sink = PosixSink::new(opened.clone(), opened, options.chmod).with_backup(options.backup.as_deref());
+        let sink = posix_sink(opened, is_own, options);
         Ok(LocalSink { sink: Arc::new(sink), rename_to, is_sequential: false, made })
     }
 
     /// The destination of a dry run, as far as it exists.
-    fn rehearse(directory: &Path, rename_to: Option<Name>, options: &TransferOptions) -> Result<LocalSink> {
+    fn rehearse(
+        directory: &Path,
+        rename_to: Option<Name>,
+        is_own: bool,
+        options: &TransferOptions,
+    ) -> Result<LocalSink> {
         let there = match beneath::open_directory(directory) {
-            Ok(opened) => {
-                let opened = Arc::new(opened);
-                Some(PosixSink::new(opened.clone(), opened, options.chmod).with_backup(options.backup.as_deref()))
-            }
+            Ok(opened) => Some(posix_sink(Arc::new(opened), is_own, options)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => return Err(exit::of_file("open directory", directory, &e)),
         };
@@ -132,6 +142,11 @@ impl LocalSink {
             }
         }
     }
+}
+
+fn posix_sink(opened: Arc<OwnedFd>, is_own: bool, options: &TransferOptions) -> PosixSink {
+    let sink = PosixSink::new(opened.clone(), opened, options.chmod).with_backup(options.backup.as_deref());
+    sink.with_fidelity(options.fidelity, is_own)
 }
 
 /// Makes a directory and what is missing above it; returns what was made.
@@ -247,7 +262,7 @@ mod tests {
     fn the_destination_rule_makes_a_new_name_of_a_single_file_only() {
         let dir = tempfile::tempdir().unwrap();
         let open = |path: &str, shape| {
-            LocalSink::open(&local(&dir.path().join(path)), shape, false, &TransferOptions::default())
+            LocalSink::open(&local(&dir.path().join(path)), shape, false, true, &TransferOptions::default())
         };
         fs::create_dir(dir.path().join("there")).unwrap();
         fs::write(dir.path().join("file"), b"x").unwrap();
@@ -261,7 +276,7 @@ mod tests {
         assert!(dir.path().join("made").is_dir() && dir.path().join("tree").is_dir());
         assert!(open("file", Shape::Tree).is_err());
         assert!(
-            LocalSink::open(&local(&dir.path().join("there")), Shape::Single, true, &TransferOptions::default())
+            LocalSink::open(&local(&dir.path().join("there")), Shape::Single, true, true, &TransferOptions::default())
                 .is_err()
         );
     }
@@ -269,9 +284,10 @@ mod tests {
     #[test]
     fn directories_made_for_nothing_are_removed_while_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let sink = LocalSink::open(&local(&dir.path().join("a/b/")), Shape::Tree, false, &TransferOptions::default())
-            .ok()
-            .unwrap();
+        let sink =
+            LocalSink::open(&local(&dir.path().join("a/b/")), Shape::Tree, false, true, &TransferOptions::default())
+                .ok()
+                .unwrap();
         fs::create_dir(dir.path().join("a/other")).unwrap();
         sink.abandon();
         assert!(!dir.path().join("a/b").exists() && dir.path().join("a/other").exists());

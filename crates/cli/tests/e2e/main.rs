@@ -5,6 +5,7 @@
 mod bed;
 mod copies;
 mod syncs;
+mod fidelities;
 mod limits;
 mod files;
 mod pipes;

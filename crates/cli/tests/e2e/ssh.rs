@@ -431,3 +431,32 @@ fn a_host_is_listed_compared_and_changed_as_an_endpoint_is() {
     assert_eq!(hosts.run(&["rm", "-r", "far:."]).code, Some(2));
     assert_eq!(hosts.run(&["ls", "--no-ssh", "far:"]).code, Some(2));
 }
+
+#[test]
+fn what_is_selected_rehearsed_and_kept_beside_content_holds_on_the_far_side_too() {
+    let hosts = Hosts::new(&["far"]);
+    hosts.make_tree("tree");
+    fs::set_permissions(hosts.bed.path("tree/small"), fs::Permissions::from_mode(0o606)).unwrap();
+    fs::hard_link(hosts.bed.path("tree/small"), hosts.bed.path("tree/same")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        hosts.bed.path("tree/fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o604),
+        0,
+    )
+    .unwrap();
+    let said = hosts.run(&["sync", "-n", "-aH", "--delete", "tree/", "me@far:in/deep"]).succeeded().stdout;
+    assert!(String::from_utf8_lossy(&said).contains("cS+++++++++ fifo"), "{}", String::from_utf8_lossy(&said));
+    assert!(!hosts.home("far").join("in").exists(), "a dry run makes nothing");
+    hosts.run(&["cp", "-aH", "tree/", "me@far:in/deep"]).succeeded();
+    hosts.run(&["cp", "-aH", "--exclude", "large", "me@far:in/deep/", "back"]).succeeded();
+    assert!(!hosts.bed.path("back/dir/deep/large").exists(), "what is left out is not fetched");
+    for root in [hosts.home("far").join("in/deep"), hosts.bed.path("back")] {
+        let look = |name: &str| root.join(name).symlink_metadata().unwrap();
+        assert_eq!((look("small").mode() & 0o7777, look("small").nlink()), (0o606, 2), "{root:?}");
+        assert_eq!((look("same").ino(), look("fifo").mode() & 0o7777), (look("small").ino(), 0o604), "{root:?}");
+    }
+    let said = hosts.run(&["sync", "-n", "-aH", "tree/", "me@far:in/deep"]).succeeded().stdout;
+    assert_eq!(String::from_utf8_lossy(&said), "", "nothing is left to do");
+}

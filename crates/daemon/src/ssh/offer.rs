@@ -10,7 +10,7 @@
 
 use super::message::{Access, ServeRequest};
 use crate::error::{Error, Result, shown};
-use crate::host::{forbidden, generated, is_no_directory, may_write, names_contents, refuse};
+use crate::host::{equipped, forbidden, generated, is_no_directory, may_write, names_contents, refuse};
 use crate::sandbox::Left;
 use model::{Exit, JobId, Name, Pin, TransferOptions, synthetic};
 use mover::files::{Here, How, NotReached, Reach};
@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::Rehearsal;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
@@ -78,6 +79,8 @@ impl Offer {
 
     /// Confines this process to what was opened. Called on its only thread.
     pub fn confine(&self) -> &'static str {
+        // Confined, this process could not ask what users are called.
+        store::posix::owners::remember();
         let objects;
         let left = match self {
             // Which paths will be asked for is not known, and nothing is gained over a shell.
@@ -183,6 +186,24 @@ impl Writable {
     }
 }
 
+impl Writable {
+    /// The destination of a dry run, as far as it exists, and what a single object would be called there.
+    fn look_at_destination(&self, open: &Open) -> std::result::Result<(Option<Arc<OwnedFd>>, Option<Name>), Refusal> {
+        let path = &open.paths[0];
+        let look = |names: &[Name]| match beneath::resolve_directory(self.directory.as_fd(), names) {
+            Ok(directory) => Ok(Some(Arc::new(directory))),
+            Err(e) if is_no_directory(&e) => Ok(None),
+            Err(e) => Err(refuse(path, &e)),
+        };
+        match (look(&self.names)?, self.names.split_last()) {
+            (None, Some((last, parents))) if open.is_single && !names_contents(path) => {
+                Ok((look(parents)?, Some(last.clone())))
+            }
+            (there, _) => Ok((there, None)),
+        }
+    }
+}
+
 /// The far side as a host of jobs.
 pub struct OfferHost {
     pub name: String,
@@ -230,13 +251,21 @@ impl Host for OfferHost {
                 for (readable, path) in readables.iter().zip(&open.paths) {
                     readable.add_to(&mut source).map_err(|e| refuse(path, &e))?;
                 }
+                source.select(options.selection.clone());
+                source.keep(options.fidelity);
                 let is_single = source.is_single_object();
                 Ok(Opened::Send { source: Arc::new(source), is_single, observer: None })
+            }
+            Offer::Write(writable) if options.is_dry_run => {
+                let (there, rename_to) = writable.look_at_destination(open)?;
+                let sink = there.map(|there| equipped(PosixSink::new(there.clone(), there, options.chmod), options));
+                let sink = Arc::new(Rehearsal::new(sink));
+                Ok(Opened::Receive { sink, rename_to, observer: None, file_system: String::new() })
             }
             Offer::Write(writable) => {
                 let (directory, rename_to) = writable.open_destination(open)?;
                 let file_system = file_system(directory.as_fd()).to_owned();
-                let sink = PosixSink::new(directory.clone(), directory, options.chmod);
+                let sink = equipped(PosixSink::new(directory.clone(), directory, options.chmod), options);
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: None, file_system })
             }
             Offer::Synthetic(Direction::ClientSends) => {

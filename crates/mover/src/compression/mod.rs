@@ -1,4 +1,4 @@
-//! Compressed data streams: a layer between a lane's frames and its stream (docs/protocol.md section 14).
+//! Compressed data streams: a layer between a lane's frames and its stream (docs/protocol.md section 15).
 //!
 //! `packer` cuts what is sent into parcels, `opener` gives the frames' bytes back; `gate` passes over what would not become
 //! smaller, `choice` finds out how strong a compression pays, `codec` holds the libraries.

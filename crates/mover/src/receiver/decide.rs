@@ -7,6 +7,7 @@
 use super::commit::Item;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
+use super::links::HardLinks;
 use super::policy::{self, Step};
 use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
@@ -16,6 +17,7 @@ use crate::job::Ending;
 use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::change::cause;
+use model::fidelity::Warnings;
 use model::mutant;
 use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
@@ -26,12 +28,13 @@ use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Want, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Want, runs_of};
 use wire::{CloseCode, Message, bounded};
 
 pub enum Event {
     Described(Vec<Described>),
     Digests(Vec<DigestRecord>),
+    Names(Names),
     Finish,
 }
 
@@ -77,6 +80,8 @@ pub fn run(job: &Arc<ReceiveJob>) {
         wanted_files: 0,
         is_probed: false,
         comparisons: Comparisons::default(),
+        links: HardLinks::default(),
+        warnings: Warnings::default(),
     };
     while !job.end.is_set() {
         let mut events = job.decider.events.lock().unwrap();
@@ -91,6 +96,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         match event {
             Event::Described(batch) => decide.batch(batch),
             Event::Digests(digests) => decide.compared(digests),
+            Event::Names(names) => learn(job, &names),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || !decide.comparisons.is_empty() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
@@ -111,6 +117,8 @@ struct Decide<'a> {
     wanted_files: u64,
     is_probed: bool,
     comparisons: Comparisons,
+    links: HardLinks,
+    warnings: Warnings,
 }
 
 /// What is decided of an object.
@@ -148,7 +156,7 @@ impl Decide<'_> {
         let mut directories = 0;
         let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         for (index, described) in batch.into_iter().enumerate() {
-            directories += u64::from(is_directory(&described));
+            directories += u64::from(is_settled_by_being_described(&described));
             let expected = match described {
                 Described::Entry { entry, is_open_ended } => match self.entry(entry, is_open_ended, &mut answer) {
                     (_, Decided::Settled) => None,
@@ -222,6 +230,7 @@ impl Decide<'_> {
             {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
             }
+            self.amend(&entry, &Decision::Same, answer);
             return None;
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
@@ -263,6 +272,8 @@ impl Decide<'_> {
         let counters = &self.job.progress.counters;
         match entry.kind {
             Kind::Directory => count(&counters.directories, 1),
+            // Counted when they are made, in the end.
+            Kind::HardLink(_) => {}
             _ => count(&counters.files_listed, 1),
         }
         count(&counters.bytes_listed, entry.size_bytes());
@@ -331,8 +342,8 @@ impl Decide<'_> {
         }
         let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };
-        if entry.kind == Kind::Directory {
-            // The sender counts directories as settled by being described: it hears of this at the end.
+        if let Kind::Directory | Kind::HardLink(_) = entry.kind {
+            // The sender counts them as settled by being described: it hears of this at the end.
             self.directory_failed(failure);
         } else {
             answer.outcome.failed.push((entry.id.0, failure));
@@ -354,6 +365,11 @@ impl Decide<'_> {
         if entry.kind == Kind::Directory {
             return self.directory(entry, answer).map(|()| Decided::Settled);
         }
+        if let Kind::HardLink(first) = entry.kind {
+            self.links.add(first, entry);
+            return Ok(Decided::Settled);
+        }
+        self.links.note(entry);
         let skipped = (entry.id.0, entry.size_bytes());
         // Where nothing is removed the sender has left out what is not within them.
         if options.deletion.is_some() && !options.selection.bounds.admit(entry) {
@@ -366,7 +382,10 @@ impl Decide<'_> {
             Decision::Absent | Decision::Same => 0,
         };
         match policy::step(options, entry, is_open_ended, &found) {
-            Step::Skip => answer.outcome.skipped.push(skipped),
+            Step::Skip => {
+                self.amend(entry, &found, answer);
+                answer.outcome.skipped.push(skipped);
+            }
             Step::Compare => return Ok(Decided::Asked(found)),
             Step::Publish(rule) => {
                 let causes = policy::causes(entry, &found);
@@ -388,11 +407,30 @@ impl Decide<'_> {
         if is_fresh && job.options.only_existing {
             return Ok(());
         }
-        if is_fresh {
-            self.change(entry, cause::NEW, answer);
+        let causes = match is_fresh {
+            true => cause::NEW,
+            // What cannot be looked at is told when it cannot be set.
+            false if job.options.tells_changes => job.sink.differences(entry).unwrap_or(0),
+            false => 0,
+        };
+        if causes != 0 {
+            self.change(entry, causes | if is_fresh { 0 } else { cause::KEPT }, answer);
         }
         self.directories.push(entry.clone());
         Ok(())
+    }
+
+    /// Gives a file that has its content what else its source has. What cannot be done is no failure of the file.
+    fn amend(&mut self, entry: &Entry, found: &Decision, answer: &mut Answer) {
+        let job = self.job;
+        if !policy::is_amended(&job.options, entry, found) {
+            return;
+        }
+        match job.sink.amend(entry) {
+            Ok(0) => {}
+            Ok(causes) => self.change(entry, cause::KEPT | causes, answer),
+            Err(e) => self.warnings.note(&e.message(), &|| job.sink.path(entry)),
+        }
     }
 
     /// Notes a change for whoever asked to see it.
@@ -414,8 +452,13 @@ impl Decide<'_> {
     ) -> store::Result<Decided> {
         let job = self.job;
         let (id, size) = (entry.id.0, entry.size_bytes());
-        if let Kind::Symlink(_) = entry.kind {
-            match job.sink.make_symlink(entry, rule)? {
+        let made = match entry.kind {
+            Kind::Symlink(_) => Some(job.sink.make_symlink(entry, rule)?),
+            Kind::Node(_) => Some(job.sink.make_node(entry, rule)?),
+            _ => None,
+        };
+        if let Some(is_made) = made {
+            match is_made {
                 true => {
                     self.change(entry, causes, answer);
                     answer.links.push(id);
@@ -425,7 +468,10 @@ impl Decide<'_> {
             return Ok(Decided::Settled);
         }
         self.change(entry, causes, answer);
-        self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
+        // How much of a file is holes is not known before it is written.
+        if !job.options.fidelity.sparse {
+            self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
+        }
         self.wanted_files += u64::from(rule == PublishRule::NoReplace);
         if job.options.is_dry_run {
             count(&job.progress.counters.bytes_done, size);
@@ -493,6 +539,7 @@ impl Decide<'_> {
     /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
     fn finish(&mut self) {
         let job = self.job;
+        let linked = self.links.make(job, &mut |failure| self.directory_failed(failure));
         let removed = self.prune();
         if job.end.is_set() {
             return;
@@ -525,7 +572,10 @@ impl Decide<'_> {
             removed: removed.removed,
             extraneous: removed.extraneous,
             deletion: removed.removal as u32,
+            linked: linked.made,
+            linked_before: linked.there,
         };
+        job.warn([self.warnings.take(), job.sink.take_warnings()].concat());
         job.tell_times();
         // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
         // said: the other side may close the session as soon as it hears it.
@@ -548,8 +598,14 @@ impl Decide<'_> {
     }
 }
 
-fn is_directory(described: &Described) -> bool {
-    matches!(described, Described::Entry { entry, .. } if entry.kind == Kind::Directory)
+fn is_settled_by_being_described(described: &Described) -> bool {
+    matches!(described, Described::Entry { entry, .. } if matches!(entry.kind, Kind::Directory | Kind::HardLink(_)))
+}
+
+fn learn(job: &ReceiveJob, names: &Names) {
+    for (is_group, records) in [(false, &names.users), (true, &names.groups)] {
+        records.iter().for_each(|record| job.sink.learn_owner(is_group, record.id, &record.name));
+    }
 }
 
 /// Where an object with an unusable name would have gone; its name is shown as far as it can be.
@@ -562,6 +618,7 @@ fn bad_path(job: &ReceiveJob, parent: ObjectId, name: &[u8]) -> Vec<u8> {
         kind: Kind::File,
         mode: 0,
         generation: Default::default(),
+        attributes: None,
     };
     let mut path = job.sink.path(&entry);
     path.pop();

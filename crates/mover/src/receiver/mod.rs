@@ -1,7 +1,7 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
 //! `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
-//! `commit` publishes, `resume` keeps what an interrupted attempt verified.
+//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -14,6 +14,7 @@ mod decide;
 mod delta;
 mod compare;
 mod prune;
+mod links;
 mod receive;
 mod writer;
 mod verify;
@@ -33,6 +34,7 @@ use crate::sender::bounded_path;
 use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
+use model::fidelity::Warning;
 use model::options::Fsync;
 use model::{Change, Digest, Entry, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
@@ -42,10 +44,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Sink};
 use table::{Listed, Table};
-use wire::limits::ENTRIES_OPEN_MAX;
+use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
+use wire::limits::{ENTRIES_OPEN_MAX, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
 use wire::message::{
-    Cancel, ChangeRecord, Changes, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Resend, Settled,
+    Cancel, ChangeRecord, Changes, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Resend, Settled,
     runs_of,
 };
 use wire::{CloseCode, Message, Refusal, bounded};
@@ -84,6 +87,8 @@ pub struct ReceiveJob {
     may_ask_chunks: AtomicBool,
     /// Digests that the sender has been asked for and not told.
     digests_asked: AtomicU64,
+    /// Users and groups that the sender has named.
+    owners_told: AtomicU64,
     /// What the source has, where the rest is removed.
     census: Option<Census>,
     /// Set when everything is in place, before the sender is told.
@@ -120,6 +125,8 @@ impl ReceiveJob {
             Fsync::File => Durability::File,
             Fsync::Batch => Durability::Group,
         };
+        let mut listing = ListingCheck::new(INITIAL_ENTRIES);
+        listing.allow(spec.options.fidelity);
         let job = Arc::new(ReceiveJob {
             number: spec.number,
             id: spec.id,
@@ -133,7 +140,8 @@ impl ReceiveJob {
             observer,
             durability,
             table: Mutex::default(),
-            listing: Mutex::new(ListingCheck::new(INITIAL_ENTRIES)),
+            owners_told: AtomicU64::new(0),
+            listing: Mutex::new(listing),
             decider: Decider::new(&facts, spec.rename_to),
             committer: Committer::default(),
             write_engine: WriteEngine::default(),
@@ -211,6 +219,8 @@ impl ReceiveJob {
                 }
                 self.decider.push(Event::Digests(told.digests));
             }
+            Message::Names(names) => self.take_names(names)?,
+            Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
             Message::Finish(_) => self.take_finish()?,
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
@@ -223,6 +233,26 @@ impl ReceiveJob {
             _ => return Err(Refusal::new(CloseCode::WrongState, "a message that a receiver does not take")),
         }
         Ok(())
+    }
+
+    fn take_names(&self, names: Names) -> Result<(), Refusal> {
+        check_names(&names)?;
+        let told = (names.users.len() + names.groups.len()) as u64;
+        let told = self.owners_told.fetch_add(told, Relaxed) + told;
+        let fidelity = self.options.fidelity;
+        if !(fidelity.owner || fidelity.group) || told > 2 * OWNERS_MAX as u64 {
+            return Err(Refusal::new(CloseCode::Limit, "names of users or groups that nobody asked for, or too many"));
+        }
+        self.decider.push(Event::Names(names));
+        Ok(())
+    }
+
+    /// Notes what could not be kept of objects, and tells the sender.
+    fn warn(&self, warnings: Vec<Warning>) {
+        if !warnings.is_empty() {
+            self.port.send(Message::Warnings(warnings_to_wire(self.number, &warnings)));
+            warnings.into_iter().for_each(|warning| self.progress.warn(warning));
+        }
     }
 
     /// The sender says that everything is settled. It is believed once, after the whole listing, and when nothing of what was

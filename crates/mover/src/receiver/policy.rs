@@ -2,7 +2,7 @@
 
 use model::change::{Subject, cause};
 use model::options::Compare;
-use model::{Entry, Kind, TransferOptions};
+use model::{Entry, Kind, Node, TransferOptions};
 use store::{Decision, PublishRule};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,22 @@ pub fn step(options: &TransferOptions, entry: &Entry, is_open_ended: bool, found
     }
 }
 
+/// Whether a file that is skipped gets what its source has beside content: it has the content.
+pub fn is_amended(options: &TransferOptions, entry: &Entry, found: &Decision) -> bool {
+    let is_asked = options.fidelity.has_attributes() && entry.kind == Kind::File;
+    if !is_asked || options.no_clobber || options.compare == Compare::Exists {
+        return false;
+    }
+    match found {
+        Decision::Absent => false,
+        Decision::Same => true,
+        Decision::Replace { size_bytes, there } => {
+            let is_newer = options.keeps_newer && there.modified > entry.generation.modified;
+            options.compare == Compare::Size && there.is_file && !is_newer && *size_bytes == entry.size_bytes()
+        }
+    }
+}
+
 /// Why an object that is published changes: bits of `cause`.
 pub fn causes(entry: &Entry, found: &Decision) -> u32 {
     match found {
@@ -54,6 +70,9 @@ pub fn subject(kind: &Kind) -> Subject {
         Kind::Directory => Subject::Directory,
         Kind::File => Subject::File,
         Kind::Symlink(_) => Subject::Symlink,
+        Kind::HardLink(_) => Subject::File,
+        Kind::Node(Node::Fifo | Node::Socket) => Subject::Special,
+        Kind::Node(Node::CharacterDevice(_) | Node::BlockDevice(_)) => Subject::Device,
     }
 }
 
@@ -70,7 +89,15 @@ mod tests {
     fn entry() -> Entry {
         let generation = Generation { size_bytes: 5, modified: at(100), ..Generation::default() };
         let name = Name::new(b"f").unwrap();
-        Entry { id: ObjectId(1), parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o644, generation }
+        Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name,
+            kind: Kind::File,
+            mode: 0o644,
+            generation,
+            attributes: None,
+        }
     }
 
     fn there(size_bytes: u64, seconds: i64) -> Decision {
@@ -116,6 +143,19 @@ mod tests {
     fn an_object_of_unknown_end_is_never_compared_by_digest() {
         let options = TransferOptions { compare: Compare::Checksum, ..TransferOptions::default() };
         assert_eq!(step(&options, &entry(), true, &there(5, 1)), Step::Publish(PublishRule::Replace));
+    }
+
+    #[test]
+    fn what_is_skipped_is_amended_only_where_it_has_the_content_and_may_change() {
+        let fidelity = model::Fidelity { mode: true, ..Default::default() };
+        let options = || TransferOptions { fidelity, ..TransferOptions::default() };
+        assert!(is_amended(&options(), &entry(), &Decision::Same));
+        assert!(!is_amended(&TransferOptions::default(), &entry(), &Decision::Same));
+        assert!(!is_amended(&TransferOptions { no_clobber: true, ..options() }, &entry(), &Decision::Same));
+        let size = || TransferOptions { compare: Compare::Size, ..options() };
+        assert!(is_amended(&size(), &entry(), &there(5, 1)) && !is_amended(&size(), &entry(), &there(4, 100)));
+        assert!(!is_amended(&TransferOptions { keeps_newer: true, ..size() }, &entry(), &there(5, 101)));
+        assert!(!is_amended(&options(), &entry(), &Decision::Absent));
     }
 
     #[test]

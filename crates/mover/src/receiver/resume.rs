@@ -184,6 +184,7 @@ mod tests {
             kind: Kind::File,
             mode: 0o644,
             generation: Generation { size_bytes: 1 << 30, inode: 7, ..Generation::default() },
+            attributes: None,
         };
         let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme, 1 << 20);
         assert_eq!(of(1, b"data"), of(1, b"data"));

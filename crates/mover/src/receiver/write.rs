@@ -375,6 +375,10 @@ pub struct WriteEngine {
 impl WriteEngine {
     /// A queue for a lane, where one pays; `None` for plain writes.
     pub fn queue(&self, job: &ReceiveJob) -> Option<Box<dyn BlockWriter>> {
+        // A queue writes what it is given: it leaves no holes.
+        if job.options.fidelity.sparse {
+            return None;
+        }
         let kind = match (job.options.engine, self.verdict.get()) {
             (Engine::Plain, _) | (Engine::Auto, None) => return None,
             (Engine::Uring, _) => EngineKind::UringDirect,

@@ -13,6 +13,7 @@ mod large;
 mod read;
 mod send;
 mod digests;
+mod kept;
 
 pub(crate) use read::ChunkReader;
 pub(crate) use send::send_chunk_payload;
@@ -26,6 +27,7 @@ use crate::pace::Pace;
 use crate::progress::{Progress, count};
 use crate::stall::Standing;
 use model::change::Subject;
+use model::fidelity::Warning;
 use model::mutant;
 use model::pace::RATE_MIN;
 use model::progress::LaneTimes;
@@ -37,7 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
-use wire::limits::PATH_BYTES_MAX;
+use wire::fidelity::{warnings_from_wire, warnings_to_wire};
+use wire::limits::{OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
 use wire::{CloseCode, Message, Refusal, bounded};
@@ -163,6 +166,7 @@ impl SendJob {
             Message::Pace(pace) => self.take_pace(&pace)?,
             Message::AskDigests(asked) => self.ask_digests(&asked)?,
             Message::Changes(changes) => self.changed(changes),
+            Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
             Message::Times(times) => self.progress.set_there(crate::report::times_from_wire(&times)),
             Message::Finished(finished) => {
                 if !self.book.lock().unwrap().is_finish_sent {
@@ -279,8 +283,22 @@ impl SendJob {
         }
     }
 
-    /// Directories whose attributes could not be set are failures too.
+    /// Notes what could not be read beside content, and tells the receiver.
+    fn warn(&self, warnings: Vec<Warning>) {
+        if !warnings.is_empty() {
+            self.port.send(Message::Warnings(warnings_to_wire(self.number, &warnings)));
+            warnings.into_iter().for_each(|warning| self.progress.warn(warning));
+        }
+    }
+
+    /// Directories whose attributes could not be set are failures too. Other names of files are counted now: they are made
+    /// when all files are there.
     fn finished(&self, finished: &wire::message::Finished) {
+        let counters = &self.progress.counters;
+        let [made, there] = [finished.linked, finished.linked_before].map(|names| names.min(OTHER_NAMES_MAX as u64));
+        count(&counters.files_listed, made + there);
+        count(&counters.files_done, made);
+        count(&counters.files_skipped, there);
         for record in &finished.failures {
             let kind = FailureKind::from_number(record.kind);
             let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();

@@ -1,6 +1,7 @@
 //! Describes the source to the receiver while lanes already send: batches, as far as the credit reaches.
 
 use super::SendJob;
+use super::kept::Kept;
 use super::split::Batch;
 use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, FIRST_BATCH_ENTRIES};
 use crate::progress::count;
@@ -29,6 +30,7 @@ pub fn run(job: &Arc<SendJob>) {
         failures: Vec::new(),
         entries: 0,
         content_bytes: 0,
+        kept: Kept::new(job.options.fidelity),
     };
     let listed = job.source.scan(&mut |found| scan.take(found));
     if job.end.is_set() {
@@ -40,6 +42,7 @@ pub fn run(job: &Arc<SendJob>) {
     }
     scan.flush();
     scan.flush_failures();
+    job.warn([job.source.take_warnings(), scan.kept.take_warnings()].concat());
     let end = ListEnd { job: job.number, entries: scan.entries, bytes: scan.content_bytes };
     job.progress.is_listing_complete.store(true, Relaxed);
     // Said before it is noted: with the note, an answer that comes in at this moment may finish the job.
@@ -59,6 +62,7 @@ struct Scan<'a> {
     failures: Vec<(u64, Failure)>,
     entries: u64,
     content_bytes: u64,
+    kept: Kept,
 }
 
 impl Scan<'_> {
@@ -72,7 +76,8 @@ impl Scan<'_> {
                     self.flush_failures();
                 }
             }
-            Found::Object(object) => {
+            Found::Object(mut object) => {
+                self.bytes += self.kept.take(&mut object, &*self.job.source);
                 let link_bytes = if let Kind::Symlink(link) = &object.entry.kind { link.len() } else { 0 };
                 self.bytes += object.entry.name.as_bytes().len() + link_bytes;
                 if self.objects.is_empty() {
@@ -101,6 +106,8 @@ impl Scan<'_> {
         for object in &objects {
             match object.entry.kind {
                 Kind::Directory => count(&counters.directories, 1),
+                // Counted when they are made, in the end.
+                Kind::HardLink(_) => {}
                 _ => count(&counters.files_listed, 1),
             }
             let size = object.entry.size_bytes();
@@ -110,8 +117,11 @@ impl Scan<'_> {
         self.entries += objects.len() as u64;
         let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended)).collect();
         let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
+        if let Some(names) = self.kept.names(self.job.number, &objects) {
+            self.job.port.send(Message::Names(names));
+        }
         let mut book = self.job.book.lock().unwrap();
-        while book.split.describable() < objects.len() as u64 {
+        while book.split.describable() < objects.len() as u64 || !self.kept.has_room_for(&objects) {
             if self.job.end.is_set() {
                 return false;
             }

@@ -176,11 +176,12 @@ impl Split {
         self.is_answer_owed() || self.bytes.in_flight() > 0 || is_all_claimed
     }
 
-    /// Enters a batch that was described to the receiver. Directories are settled by being described.
+    /// Enters a batch that was described to the receiver. Directories and other names of files are settled by being
+    /// described.
     pub fn describe(&mut self, batch: Arc<Batch>) {
         self.entries.take(batch.objects.len() as u64);
         let state = |o: &SourceObject| match o.entry.kind {
-            Kind::Directory => State::Settled,
+            Kind::Directory | Kind::HardLink(_) => State::Settled,
             _ => State::Described,
         };
         let states: Vec<_> = batch.objects.iter().map(state).collect();

@@ -14,6 +14,7 @@ fn object(id: u64, directory: u64, size_bytes: u64) -> SourceObject {
         kind: Kind::File,
         mode: 0o644,
         generation: Generation { size_bytes, ..Generation::default() },
+        attributes: None,
     };
     SourceObject { entry, directory: DirectoryKey(directory), is_open_ended: false }
 }

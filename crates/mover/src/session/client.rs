@@ -187,6 +187,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::DELTA != 0)
     }
 
+    /// Whether the endpoint knows owners, attributes, other names of files and special files.
+    pub fn knows_fidelity(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::FIDELITY != 0)
+    }
+
     /// How many abilities of this program the endpoint does not have.
     pub fn features_lacking(&self) -> Result<u32, ConnectError> {
         Ok((feature::ALL & !self.welcome()?.features).count_ones())

@@ -442,6 +442,8 @@ fn dispatch(
         Message::AskDigests(m) => m.job,
         Message::Digests(m) => m.job,
         Message::Changes(m) => m.job,
+        Message::Names(m) => m.job,
+        Message::Warnings(m) => m.job,
         Message::Pace(m) => m.job,
     };
     let running = session.jobs.lock().unwrap().get(&number).cloned();

@@ -374,6 +374,12 @@ impl Server {
         if options.digest == DigestAlgorithm::Blake3 && session.features.load(Relaxed) & feature::BLAKE3 == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_BLAKE3));
         }
+        if !options.fidelity.is_none() && session.features.load(Relaxed) & feature::FIDELITY == 0 {
+            return Err(Refusal::new(
+                CloseCode::Version,
+                "owners and attributes need a feature that this session lacks",
+            ));
+        }
         if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }

@@ -5,7 +5,8 @@
 //! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
 
 use super::facts;
-use super::sink::{Lane, Shared, times_of, write_all};
+use super::sink::{Lane, Shared, times_of, write_all, write_all_at};
+use super::sparse::{self, Part};
 use super::staging::FileNumber;
 use crate::sink::{PublishRule, SinkLane, Staged};
 use crate::{Error, Result};
@@ -42,9 +43,27 @@ struct Open {
     file: OwnedFd,
     number: u64,
     rule: PublishRule,
+    /// Where the next bytes go, in a file with holes.
+    at: u64,
 }
 
 const UNNAMED: u64 = 0;
+
+impl Open {
+    /// A file that was made anew reads as zeros wherever nothing was written.
+    fn write_sparse(&mut self, bytes: &[u8]) -> std::result::Result<(), Errno> {
+        for part in sparse::parts(self.at, bytes) {
+            self.at += match part {
+                Part::Bytes(bytes) => {
+                    write_all_at(self.file.as_fd(), bytes, self.at)?;
+                    bytes.len() as u64
+                }
+                Part::Zeros(length) => length,
+            };
+        }
+        Ok(())
+    }
+}
 
 impl PosixSinkLane {
     pub fn new(shared: Arc<Shared>, is_published_at_once: bool) -> PosixSinkLane {
@@ -98,7 +117,7 @@ impl PosixSinkLane {
             return None;
         }
         match openat(&place.directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
-            Ok(file) => Some(Open { file, number: UNNAMED, rule }),
+            Ok(file) => Some(Open { file, number: UNNAMED, rule, at: 0 }),
             Err(_) => {
                 self.may_be_unnamed = false;
                 None
@@ -140,14 +159,18 @@ impl SinkLane for PosixSinkLane {
             }
             let created = openat(&self.place().lane.directory.directory, name.as_c_str(), flags, mode);
             let file = created.map_err(|e| Error::new("create file", self.path(entry), e))?;
-            self.file = Some(Open { file, number: self.next_number, rule });
+            self.file = Some(Open { file, number: self.next_number, rule, at: 0 });
         }
         Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let open = self.file.as_ref().expect("write follows create");
-        write_all(open.file.as_fd(), bytes).map_err(|e| {
+        let open = self.file.as_mut().expect("write follows create");
+        let written = match self.shared.keeper.wish.sparse {
+            true => open.write_sparse(bytes),
+            false => write_all(open.file.as_fd(), bytes),
+        };
+        written.map_err(|e| {
             self.abandon();
             Error::new("write file", b"", e)
         })
@@ -160,12 +183,16 @@ impl SinkLane for PosixSinkLane {
     }
 
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {
-        let Open { file, number, rule } = self.file.as_ref().expect("seal follows create");
+        let Open { file, number, rule, at } = self.file.as_ref().expect("seal follows create");
         let (number, rule) = (*number, *rule);
         let sealed = (|| {
+            if self.shared.keeper.wish.sparse {
+                ftruncate(file, *at)?;
+            }
             if let Some((mode, _)) = self.shared.chmod {
                 fchmod(file, Mode::from_raw_mode(mode))?;
             }
+            self.shared.keep(file.as_fd(), entry, false);
             futimens(file, &times_of(entry.generation.modified))?;
             if sync && !mutant::is_on("skip-file-sync") { fsync(file) } else { Ok(()) }
         })();

@@ -85,7 +85,8 @@ impl LargeFile {
             return Ok(());
         }
         // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
-        if !super::facts::is_memory_backed(self.data.as_fd()) {
+        let is_sparse = self.shared.keeper.wish.sparse;
+        if !is_sparse && !super::facts::is_memory_backed(self.data.as_fd()) {
             match retry_on_intr(|| fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes)) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
@@ -127,7 +128,11 @@ fn file_name(stem: &str, suffix: &str) -> CString {
 
 impl StagedFile for LargeFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        write_all_at(self.data.as_fd(), bytes, offset).map_err(|e| Error::new("write file", b"", e))
+        let written = match self.shared.keeper.wish.sparse {
+            true => super::sparse::write_at(self.data.as_fd(), bytes, offset),
+            false => write_all_at(self.data.as_fd(), bytes, offset),
+        };
+        written.map_err(|e| Error::new("write file", b"", e))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -170,6 +175,7 @@ impl StagedFile for LargeFile {
         let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
         retry_on_intr(|| ftruncate(&self.data, entry.size_bytes())).map_err(fail)?;
         fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        self.shared.keep(self.data.as_fd(), entry, false);
         futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
         if sync && !mutant::is_on("skip-large-sync") {
             fsync(&self.data).map_err(|e| {
@@ -211,6 +217,7 @@ mod tests {
             kind: Kind::File,
             mode: 0o644,
             generation: Generation { size_bytes: 5, modified, ..Generation::default() },
+            attributes: None,
         };
         let open = || {
             let root = Arc::new(beneath::open_directory(dir.path()).unwrap());

@@ -3,14 +3,17 @@
 //! Invariants: nothing is followed out of a directory; special files and our own staging are reported, not entered;
 //! memory is bounded by the directories found and by `SORT_MAX` names, whatever the size of one directory.
 
+use super::attributes;
 use super::facts::{self, STAGING_PREFIX};
 use crate::source::{DirectoryKey, Found, SourceObject};
 use crate::{Error, Result};
-use model::{Entry, Failure, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
+use model::fidelity::Warnings;
+use model::{Entry, Failure, FailureKind, Fidelity, Generation, Kind, Name, Node, ObjectId, Timestamp};
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
 
 /// Names sorted by inode before they are looked at: on disks the inode table is then read in order. Larger
 /// directories are sorted piece by piece.
@@ -58,13 +61,13 @@ pub fn read_directory(
     }
 }
 
-/// Turns a status into an entry, or says why the object is not copied.
+/// Turns a status into an entry, or says why the object is not copied. `missed` hears of what is not kept of it.
 pub fn entry_from(
-    directory: BorrowedFd<'_>,
-    name: &Name,
-    id: ObjectId,
-    parent: ObjectId,
+    (directory, name): (BorrowedFd<'_>, &Name),
+    (id, parent): (ObjectId, ObjectId),
     status: &Stat,
+    wish: Fidelity,
+    missed: &mut dyn FnMut(&str),
 ) -> Result<Entry> {
     let kind = match FileType::from_raw_mode(status.st_mode) {
         FileType::Directory => Kind::Directory,
@@ -74,6 +77,10 @@ pub fn entry_from(
                 .map_err(|e| Error::new("read symbolic link", name.as_bytes(), e))?;
             Kind::Symlink(target.into_bytes().into())
         }
+        FileType::Fifo if wish.specials => Kind::Node(Node::Fifo),
+        FileType::Socket if wish.specials => Kind::Node(Node::Socket),
+        FileType::CharacterDevice if wish.devices => Kind::Node(Node::CharacterDevice(status.st_rdev)),
+        FileType::BlockDevice if wish.devices => Kind::Node(Node::BlockDevice(status.st_rdev)),
         other => {
             let what = match other {
                 FileType::Fifo => "a FIFO is not copied",
@@ -84,7 +91,10 @@ pub fn entry_from(
             return Err(Error::of_kind(FailureKind::Special, "skip", name.as_bytes(), what));
         }
     };
-    Ok(Entry { id, parent, name: name.clone(), kind, mode: status.st_mode & 0o7777, generation: generation_of(status) })
+    let (mode, generation) = (status.st_mode & 0o7777, generation_of(status));
+    let read = || Arc::new(attributes::read((directory, name), status, &kind, wish, missed));
+    let attributes = wish.has_attributes().then(read);
+    Ok(Entry { id, parent, name: name.clone(), kind, mode, generation, attributes })
 }
 
 pub fn generation_of(status: &Stat) -> Generation {
@@ -119,6 +129,9 @@ pub struct Walk<'a> {
     pub tree: &'a super::tree::Tree,
     pub next_id: u64,
     pub pending: Vec<Pending>,
+    /// What is read of each object beside the ordinary, and what of that was not.
+    pub wish: Fidelity,
+    pub missed: &'a Mutex<Warnings>,
 }
 
 impl Walk<'_> {
@@ -173,7 +186,11 @@ impl Walk<'_> {
             return true;
         }
         let id = ObjectId(self.next_id);
-        let found = match entry_from(directory, name, id, at.id, status) {
+        let (tree, missed) = (self.tree, self.missed);
+        let mut miss = |text: &str| {
+            missed.lock().unwrap().note(text, &|| tree.path(at.key.0, name.as_bytes()));
+        };
+        let found = match entry_from((directory, name), (id, at.id), status, self.wish, &mut miss) {
             Ok(entry) => {
                 self.next_id += 1;
                 if entry.kind == Kind::Directory {

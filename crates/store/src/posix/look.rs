@@ -5,7 +5,7 @@ use super::source::PosixFile;
 use super::{beneath, list};
 use crate::source::SourceFile;
 use crate::{Error, Result};
-use model::{Entry, FailureKind, Name, ObjectId};
+use model::{Entry, FailureKind, Kind, Name, ObjectId};
 use os::fs::futimens;
 use rustix::fs::{FileType, fstat, readlinkat};
 use rustix::io::Errno;
@@ -65,6 +65,32 @@ impl PosixSink {
         let directory = self.shared.open_directory(entry)?;
         let target = readlinkat(&directory, entry.name.as_c_str(), Vec::new());
         Ok(target.ok().map(|target| target.into_bytes()))
+    }
+
+    /// Gives a file whose content is that of its source what else the source has.
+    pub(super) fn amend_at(&self, entry: &Entry) -> Result<u32> {
+        if !self.shared.keeper.wish.has_attributes() {
+            return Ok(0);
+        }
+        Ok(self.shared.keep(self.open_file_at(entry)?.as_fd(), entry, true))
+    }
+
+    /// What differs of a file, or of a directory that is in the tree, beside content.
+    pub(super) fn differences_at(&self, entry: &Entry) -> Result<u32> {
+        if !self.shared.keeper.wish.has_attributes() {
+            return Ok(0);
+        }
+        let file;
+        let directory;
+        let object = if entry.kind == Kind::Directory {
+            directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
+            directory.as_fd()
+        } else {
+            file = self.open_file_at(entry)?;
+            file.as_fd()
+        };
+        let differences = self.shared.keeper.differences(object, entry, self.shared.chmod_of(entry));
+        differences.map_err(|e| self.error("look at", entry, e))
     }
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {

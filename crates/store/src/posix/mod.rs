@@ -1,7 +1,8 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
 //! `list` and `source` read, `staging`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
-//! roots. `target`, `walk` and `change` serve what is asked of files beside copying them.
+//! roots. `attributes` reads and `keep` applies what is said of objects beside content, `nodes` makes what has none, `owners`
+//! knows users and groups, `sparse` leaves holes. `target`, `walk` and `change` serve what is asked of files beside copying them.
 
 pub mod beneath;
 mod tree;
@@ -13,6 +14,11 @@ mod large;
 mod lane;
 mod sink;
 mod backup;
+mod keep;
+mod nodes;
+mod attributes;
+mod sparse;
+pub mod owners;
 mod prune;
 mod look;
 pub mod target;

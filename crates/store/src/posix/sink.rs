@@ -8,17 +8,22 @@
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
 use super::backup::Backup;
+use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::LargeFile;
+use super::owners::Sort;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
 use super::{beneath, facts, list};
-use crate::sink::{Decision, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There};
+use crate::sink::{
+    Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
+};
 use crate::source::SourceFile;
 use crate::{Error, Result};
+use model::fidelity::Warning;
 use model::mutant;
-use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
-use os::fs::{fchmod, fsync, futimens, mkdirat, openat, renameat_with, symlinkat, syncfs, unlinkat};
+use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId, Timestamp};
+use os::fs::{fchmod, fsync, futimens, mkdirat, openat, renameat_with, syncfs, unlinkat};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -56,6 +61,8 @@ pub(super) struct Shared {
     pub chmod: Option<(u32, u32)>,
     /// Where what is replaced or removed goes.
     pub backup: Option<Backup>,
+    /// What objects get beside content.
+    pub keeper: Keeper,
     next_scratch: AtomicU64,
 }
 
@@ -82,9 +89,20 @@ impl PosixSink {
             names_failed: Mutex::default(),
             chmod,
             backup: None,
+            keeper: Keeper::default(),
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
         };
         PosixSink { shared: Arc::new(shared) }
+    }
+
+    /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
+    /// choice. Before anything is shared.
+    pub fn with_fidelity(mut self, wish: Fidelity, is_own: bool) -> PosixSink {
+        if !wish.is_none() {
+            let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
+            shared.keeper = Keeper::new(wish, is_own);
+        }
+        self
     }
 
     pub(super) fn error(&self, operation: &'static str, entry: &Entry, e: impl Into<io::Error>) -> Error {
@@ -117,19 +135,36 @@ impl Shared {
         match (self.chmod, &entry.kind) {
             (Some((_, mode)), Kind::Directory) => mode,
             (Some((mode, _)), _) => mode,
+            (None, Kind::Directory) if self.keeper.wish.mode => entry.mode & 0o1777,
+            (None, _) if self.keeper.wish.mode => entry.mode & 0o777,
             (None, _) => entry.mode & 0o777 & !facts::umask(),
         }
+    }
+
+    /// What `--chmod` says of an object.
+    pub fn chmod_of(&self, entry: &Entry) -> Option<u32> {
+        self.chmod.map(|(files, directories)| if entry.kind == Kind::Directory { directories } else { files })
+    }
+
+    /// Gives an object what its source has beside content. Returns what changed, as bits of `cause`.
+    pub fn keep(&self, file: BorrowedFd<'_>, entry: &Entry, is_visible: bool) -> u32 {
+        if !self.keeper.wish.has_attributes() {
+            return 0;
+        }
+        let path = || self.tree.path(entry.parent.0, entry.name.as_bytes());
+        self.keeper.apply(file, entry, self.chmod_of(entry), is_visible, &path)
     }
 
     /// The mode a directory is made with: writable for us until `finish_directory`, and never for more people than in the
     /// end. One that is to change carries a mark, so that the next attempt knows it for an unfinished one.
     fn first_mode_of(&self, entry: &Entry) -> u32 {
-        let mode = entry.mode & 0o777 | 0o700;
+        // Its group and the others are those of another owner until then.
+        let mode = if self.keeper.changes_owner() { 0o700 } else { entry.mode & 0o777 | 0o700 };
         if mode & !facts::umask() == self.mode_of(entry) { mode } else { mode | UNFINISHED }
     }
 
     /// The lane for links on a file system: what it holds is swept like that of any lane.
-    fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
+    pub fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
         let mut link_lanes = self.link_lanes.lock().unwrap();
         if let Some(lane) = link_lanes.get(&staging.device) {
             return Ok(lane.clone());
@@ -314,28 +349,31 @@ impl Sink for PosixSink {
     }
 
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
-        let Kind::Symlink(target) = &entry.kind else { panic!("make_symlink of {:?}", entry.kind) };
-        let fail = |e: Errno| self.error("make symbolic link", entry, e);
-        let directory = self.shared.open_directory(entry)?;
-        if self.link_at(entry)?.is_some_and(|there| there[..] == target[..]) {
-            // An attempt that was cut off may have left a name that is not durable yet.
-            self.shared.changed(entry.parent);
-            return Ok(false);
-        }
-        let staging = self.shared.staging_for(&directory)?;
-        let lane = self.shared.link_lane(&staging)?;
-        let below = &lane.directory.directory;
-        let name = std::ffi::CString::new(format!("link-{:016x}", super::staging::random())).expect("no NUL");
-        let target = std::ffi::CString::new(&target[..]).map_err(|_| fail(Errno::INVAL))?;
-        symlinkat(&target, below, &name).map_err(fail)?;
-        let times = times_of(entry.generation.modified);
-        let _ = rustix::fs::utimensat(below, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        let renamed = self.shared.rename(below.as_fd(), &name, directory.as_fd(), entry, rule);
-        match renamed {
-            Ok(()) => self.shared.changed(entry.parent),
-            Err(_) => _ = unlinkat(below, &name, AtFlags::empty()),
-        }
-        renamed.map(|()| true)
+        self.make_link(entry, rule)
+    }
+
+    fn make_node(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
+        self.make_special(entry, rule)
+    }
+
+    fn make_hard_link(&self, first: &Entry, entry: &Entry, rule: LinkRule) -> Result<Linked> {
+        self.link_to(first, entry, rule)
+    }
+
+    fn amend(&self, entry: &Entry) -> Result<u32> {
+        self.amend_at(entry)
+    }
+
+    fn differences(&self, entry: &Entry) -> Result<u32> {
+        self.differences_at(entry)
+    }
+
+    fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
+        self.shared.keeper.learn(if is_group { Sort::Group } else { Sort::User }, number, name);
+    }
+
+    fn take_warnings(&self) -> Vec<Warning> {
+        self.shared.keeper.take_warnings()
     }
 
     fn decide(&self, entry: &Entry) -> Result<Decision> {
@@ -452,9 +490,11 @@ impl Sink for PosixSink {
         let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
         let is_unfinished = self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
-        if self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some() {
+        let is_to_change = self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some();
+        if is_to_change && !self.shared.keeper.wish.mode {
             fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         }
+        self.shared.keep(directory.as_fd(), entry, true);
         self.shared.changed(entry.id);
         futimens(&directory, &times_of(entry.generation.modified)).map_err(fail)
     }

@@ -9,12 +9,13 @@ use super::list::{self, Pending, Visitor, Walk};
 use super::tree::Tree;
 use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Error, Result};
-use model::{Entry, Generation, Kind, Name, ObjectId, Selection};
+use model::fidelity::{Warning, Warnings};
+use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Selection};
 use rustix::fs::{AtFlags, fstat, statat};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Keys of the directories that the user named, apart from those found by listing.
 const BASE: u64 = 1 << 63;
@@ -31,16 +32,29 @@ pub struct PosixSource {
     tree: Arc<Tree>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
+    wish: Fidelity,
+    missed: Mutex<Warnings>,
 }
 
 impl PosixSource {
     pub fn new() -> PosixSource {
-        PosixSource { tree: Arc::new(Tree::default()), bases: Vec::new(), selection: Arc::default() }
+        PosixSource {
+            tree: Arc::new(Tree::default()),
+            bases: Vec::new(),
+            selection: Arc::default(),
+            wish: Fidelity::default(),
+            missed: Mutex::default(),
+        }
     }
 
     /// What of the tree is listed.
     pub fn select(&mut self, selection: Arc<Selection>) {
         self.selection = selection;
+    }
+
+    /// What is read of each object beside content.
+    pub fn keep(&mut self, wish: Fidelity) {
+        self.wish = wish;
     }
 
     /// Adds a path of the user's own. A trailing slash means the contents of the directory (rsync's rule).
@@ -118,7 +132,8 @@ impl PosixSource {
         let directory = self.tree.open(key).map_err(|e| Error::new("open directory", path(), e))?;
         let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| Error::new("look at", path(), e))?;
-        list::entry_from(directory.as_fd(), name, id, parent, &status)
+        let mut miss = |text: &str| self.missed.lock().unwrap().note(text, &path);
+        list::entry_from((directory.as_fd(), name), (id, parent), &status, self.wish, &mut miss)
     }
 }
 
@@ -130,7 +145,8 @@ impl Default for PosixSource {
 
 impl Source for PosixSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut walk = Walk { tree: &self.tree, next_id: 1, pending: Vec::new() };
+        let (wish, missed) = (self.wish, &self.missed);
+        let mut walk = Walk { tree: &self.tree, next_id: 1, pending: Vec::new(), wish, missed };
         let mut chooser = Chooser::new(&self.tree, &self.selection, self.bases.len() > 1, emit);
         for base in &self.bases {
             match base {
@@ -170,6 +186,10 @@ impl Source for PosixSource {
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
         self.tree.path(object.directory.0, object.entry.name.as_bytes())
+    }
+
+    fn take_warnings(&self) -> Vec<Warning> {
+        self.missed.lock().unwrap().take()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {

@@ -445,5 +445,6 @@ fn file(id: u64, parent: u64, name: &str) -> Entry {
         kind: Kind::File,
         mode: 0o644,
         generation: Generation { size_bytes: INSIDE.len() as u64, ..Generation::default() },
+        attributes: None,
     }
 }

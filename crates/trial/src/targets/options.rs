@@ -14,6 +14,7 @@ pub fn run(data: &[u8]) {
     let (chmod_files, chmod_directories) = (bytes.u32(), bytes.u32());
     let compare = u32::from(bytes.u8());
     let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
+    let fidelity = u32::from(bytes.u8());
     let compression = u32::from(bytes.u8());
     let told = Options {
         fsync,
@@ -26,6 +27,7 @@ pub fn run(data: &[u8]) {
         engine,
         selection: None,
         decisions,
+        fidelity,
         compression,
     };
     match options_from_wire(&told) {
