@@ -251,9 +251,9 @@ mod tests {
             let Described::Entry { entry, .. } = found else { panic!("{found:?}") };
             assert_eq!(record_of(entry, false), *record);
         }
-        for at in 0..3 {
-            let alone = batch(1, vec![records[at].clone()]);
-            assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{at}");
+        for record in records {
+            let alone = batch(1, vec![record.clone()]);
+            assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{record:?}");
         }
     }
 

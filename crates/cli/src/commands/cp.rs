@@ -9,6 +9,7 @@ use crate::limits::LimitArgs;
 use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
+use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
@@ -33,20 +34,20 @@ use std::time::Instant;
 /// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
 /// when the same command is given again. Every byte is verified before its file appears.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
+#[command(
+    override_usage = "thalweg cp [OPTIONS] <SRC>... <DST>",
+    after_help = "Examples:\n\
 \x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
 \x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
 \x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
 \x20   thalweg cp -aHAXS /srv/ backup:srv/       with owners, hard links, ACLs, attributes and holes\n\
-\x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
+\x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes"
+)]
 pub struct Args {
-    /// What to copy; several sources must be on the same side
-    #[arg(required = true, value_name = "SRC")]
-    sources: Vec<OsString>,
-    /// Where to
-    #[arg(value_name = "DST")]
-    destination: OsString,
+    /// What to copy, and last where to; several sources must be on the same side
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
     /// When a file is durable before it appears: each by itself, in groups, or not waited for
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
@@ -135,8 +136,8 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn sources(&self) -> &[OsString] {
-        &self.sources
+    pub fn sources(&self) -> Result<&[OsString]> {
+        Ok(args::sources_and_destination(&self.locations)?.0)
     }
 
     /// A list says what of the source is taken.
@@ -158,14 +159,15 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    let (sources, destination) = args::sources_and_destination(&args.locations)?;
+    let mut sources = sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
     if args.is_listed() {
         let [source] = &mut sources[..] else {
             return Err(usage("a list of files is of one source", "give a command for each source"));
         };
         source.name_contents();
     }
-    let request = request(args, more, sources, args::location(&args.destination)?)?;
+    let request = request(args, more, sources, args::location(destination)?)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
@@ -225,6 +227,7 @@ fn carry_out(
     }
     if !args.json && !args.quiet {
         tell(args, &ended);
+        meant::notes(request, &ended).iter().for_each(|line| output::note(line));
     }
     if let Some(error) = &ended.error {
         output::error(error);

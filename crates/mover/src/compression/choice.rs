@@ -19,17 +19,23 @@ const LZ4: &[Method] = &[Method::Lz4];
 const NONE: &[Method] = &[Method::Raw];
 
 /// Enough for the noise of sockets and schedulers, little against a transfer.
-const WINDOW_NS: u64 = 200_000_000;
+const WINDOW_NS: u64 = 100_000_000;
 /// On a slow path a window lasts until so much has left.
 const WINDOW_CONTENT_BYTES: u64 = 2 << 20;
 /// Windows before a neighbour is tried, at first and after it was no better again and again.
-const PATIENCE_MIN: u32 = 2;
-const PATIENCE_MAX: u32 = 32;
+const PATIENCE_MIN: u32 = 1;
+const PATIENCE_MAX: u32 = 64;
+/// A neighbour with which the content is slower than this is tried much more rarely from then on.
+const MUCH_SLOWER: f64 = 0.9;
 /// Changes of rate and of bytes below these are noise.
 const RATE_NOISE: f64 = 0.02;
 const RATIO_NOISE: f64 = 0.02;
 /// Lanes that hardly wait for their sockets have no use for fewer bytes.
 const WAITING_MIN: f64 = 0.05;
+/// Lanes that wait for their sockets for this share of their time fill the path, and then less compression is tried this many
+/// times more rarely.
+const FULL: f64 = 0.5;
+const FULL_PATIENCE: u32 = 4;
 
 /// What left in a window of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -70,7 +76,7 @@ impl Choice {
             Compression::None => (NONE, 0),
             Compression::Lz4 => (LZ4, 0),
             Compression::Zstd => (ZSTD, 1),
-            Compression::Auto => (AUTO, 1),
+            Compression::Auto => (AUTO, 0),
         };
         Choice {
             ladder,
@@ -178,7 +184,9 @@ impl Climber {
                     self.patience[self.rung] = PATIENCE_MIN;
                     self.known = Some(window);
                 } else {
-                    self.patience[self.rung] = (self.patience[self.rung] * 2).min(PATIENCE_MAX);
+                    let is_much = window.content_per_second < before.content_per_second * MUCH_SLOWER;
+                    let times = if is_much { 4 } else { 2 };
+                    self.patience[self.rung] = (self.patience[self.rung] * times).min(PATIENCE_MAX);
                     self.rung = home;
                     self.known = Some(before);
                 }
@@ -201,7 +209,9 @@ impl Climber {
     fn neighbour(&self, waiting: f64) -> Option<usize> {
         let up = Some(self.rung + 1).filter(|up| *up < self.patience.len() && waiting >= WAITING_MIN);
         let down = self.rung.checked_sub(1);
-        let due = |rung: &usize| self.rested >= self.patience[*rung];
+        // A full path hardly wants more bytes: less is tried all the same, because a slow receiver looks like one, but later.
+        let rarity = |rung: &usize| if *rung < self.rung && waiting >= FULL { FULL_PATIENCE } else { 1 };
+        let due = |rung: &usize| self.rested >= self.patience[*rung] * rarity(rung);
         // Of two that are due the one that was tried in vain less often; lanes that wait look upwards first.
         up.into_iter().chain(down).filter(due).min_by_key(|rung| self.patience[*rung])
     }
@@ -226,8 +236,8 @@ mod tests {
 
     /// Lets a climber walk over a path: `link` and `lane` in seconds a byte. Returns the mean rate and the last rungs.
     fn walk(link: f64, lane: f64, windows: usize) -> (f64, Vec<usize>) {
-        let mut climber = Climber::new(5, 1);
-        let (mut rung, mut content, mut rungs) = (1, 0.0, Vec::new());
+        let mut climber = Climber::new(5, 0);
+        let (mut rung, mut content, mut rungs) = (0, 0.0, Vec::new());
         for _ in 0..windows {
             let (cost, ratio) = MODEL[rung];
             let (working, sending) = (lane + cost, link * ratio);

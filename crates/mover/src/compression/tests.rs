@@ -99,7 +99,9 @@ fn content_that_halves_halves_and_noise_costs_next_to_nothing() {
     for compression in [Compression::Auto, Compression::Zstd, Compression::Lz4] {
         let halves: Vec<_> = (0..8).map(|_| content(block)).collect();
         let wire = sent(compression, &halves);
-        assert!(wire.len() < 8 * block * 55 / 100, "{compression}: {}", wire.len());
+        // Auto begins without, and goes on from there when the path is slower than the lanes.
+        let percent = if compression == Compression::Auto { 101 } else { 55 };
+        assert!(wire.len() < 8 * block * percent / 100, "{compression}: {}", wire.len());
         assert_eq!(received(wire, true, 8 * block, &[8, 24, block]).unwrap(), halves.concat());
         let noise: Vec<_> = (0..8).map(|_| content(8192)).collect();
         let wire = sent(compression, &noise);

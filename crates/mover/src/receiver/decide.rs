@@ -9,16 +9,13 @@ use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::links::HardLinks;
 use super::policy::{self, Step};
-use super::prune::{self, Removed};
 use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
-use crate::job::Ending;
 use crate::limits::TOP_NAMES_MAX;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::mutant;
 use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
@@ -28,8 +25,8 @@ use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Want, runs_of};
-use wire::{CloseCode, Message, bounded};
+use wire::message::{DigestRecord, ExtentRecord, Names, Want, runs_of};
+use wire::{CloseCode, Message};
 
 pub enum Event {
     Described(Vec<Described>),
@@ -46,7 +43,7 @@ pub struct Decider {
     /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
     rename_to: Mutex<Option<Name>>,
     /// Told to the sender at the end.
-    directory_failures: Mutex<Vec<Failure>>,
+    pub(super) directory_failures: Mutex<Vec<Failure>>,
 }
 
 impl Decider {
@@ -106,10 +103,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
     }
 }
 
-struct Decide<'a> {
-    job: &'a Arc<ReceiveJob>,
+pub(super) struct Decide<'a> {
+    pub(super) job: &'a Arc<ReceiveJob>,
     /// Final mode and time are set when everything is in place.
-    directories: Vec<Entry>,
+    pub(super) directories: Vec<Entry>,
     /// Names at the top of the job: two sources may not become one object (F052).
     top_names: HashSet<Name>,
     /// What the wanted objects take beyond what they replace.
@@ -117,8 +114,8 @@ struct Decide<'a> {
     wanted_files: u64,
     is_probed: bool,
     comparisons: Comparisons,
-    links: HardLinks,
-    warnings: Warnings,
+    pub(super) links: HardLinks,
+    pub(super) warnings: Warnings,
 }
 
 /// What is decided of an object.
@@ -350,7 +347,7 @@ impl Decide<'_> {
         }
     }
 
-    fn directory_failed(&self, failure: Failure) {
+    pub(super) fn directory_failed(&self, failure: Failure) {
         // Counted among the files, which failures are of.
         count(&self.job.progress.counters.files_listed, 1);
         self.job.count_failure(failure.kind);
@@ -535,67 +532,6 @@ impl Decide<'_> {
             let text = format!("no room for more files at the destination: {} needed so far", self.wanted_files);
             self.job.cancel(CloseCode::NoSpace, &text);
         }
-    }
-
-    /// Everything is settled: gives directories their final mode and time, makes names durable, says so.
-    fn finish(&mut self) {
-        let job = self.job;
-        let linked = self.links.make(job, &mut |failure| self.directory_failed(failure));
-        let removed = self.prune();
-        if job.end.is_set() {
-            return;
-        }
-        for entry in self.directories.iter().rev() {
-            if let Err(e) = job.sink.finish_directory(entry) {
-                let failure = Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() };
-                self.directory_failed(failure);
-            }
-        }
-        if job.durability != Durability::None
-            && !mutant::is_on("finish-without-name-sync")
-            && let Err(e) = job.sink.sync_names()
-        {
-            return job.cancel(CloseCode::Internal, &e.to_string());
-        }
-        job.sink.close();
-        let record = |failure: Failure| FailureRecord {
-            object: 0,
-            path: failure.path,
-            kind: failure.kind as u32,
-            text: bounded(&failure.message).to_owned(),
-        };
-        let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
-        let finished = Finished {
-            job: job.number,
-            durable: job.durable().to_owned(),
-            failures: failures.into_iter().take(1024).map(record).collect(),
-            engine: job.write_engine.name(),
-            removed: removed.removed,
-            extraneous: removed.extraneous,
-            deletion: removed.removal as u32,
-            linked: linked.made,
-            linked_before: linked.there,
-        };
-        job.warn([self.warnings.take(), job.sink.take_warnings()].concat());
-        job.tell_times();
-        // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
-        // said: the other side may close the session as soon as it hears it.
-        let _ = job.finished.set(finished.clone());
-        job.port.send(Message::Finished(finished.clone()));
-        job.end.set(Ending::Finished(finished));
-        // Whoever gives the same command again waits for its threads to let the destination go.
-        job.committer.wake();
-    }
-}
-
-impl Decide<'_> {
-    /// Removes what the source does not have, if that was asked for.
-    fn prune(&self) -> Removed {
-        let directories: Vec<_> = match self.job.options.deletion {
-            Some(_) => self.directories.iter().map(|entry| entry.id).collect(),
-            None => return Removed::default(),
-        };
-        prune::run(self.job, &directories, &mut |failure| self.directory_failed(failure))
     }
 }
 

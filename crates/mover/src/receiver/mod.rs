@@ -15,6 +15,7 @@ mod delta;
 mod compare;
 mod prune;
 mod links;
+mod finish;
 mod receive;
 mod writer;
 mod verify;

@@ -22,6 +22,7 @@ pub mod owners;
 mod prune;
 mod look;
 pub mod within;
+mod taken;
 pub mod target;
 mod trail;
 pub mod walk;

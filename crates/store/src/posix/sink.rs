@@ -14,7 +14,7 @@ use super::large::{LargeFile, Room};
 use super::owners::Sort;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list};
+use super::{beneath, facts, list, taken};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
 };
@@ -211,7 +211,7 @@ impl Shared {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
             match e {
                 Errno::EXIST => {
-                    Error::of_kind(FailureKind::InTheWay, "publish", path, "another writer made this name meanwhile")
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, taken::why(directory, &entry.name))
                 }
                 e => Error::new("publish", path, e),
             }
