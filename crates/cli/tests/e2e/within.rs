@@ -1,6 +1,6 @@
 //! Copies within a host: holes stay holes, the kernel copies where nobody asked for more, and the result says what was read.
 
-use crate::bed::{Bed, is_root, noise, program};
+use crate::bed::{Bed, Ran, is_root, noise, program};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -91,6 +91,20 @@ fn nothing_goes_unverified_between_hosts_or_into_a_manifest() {
     assert!(!bed.path("root/f").exists() && !bed.path("g").exists());
 }
 
+/// Runs a script with mounts of its own, which end with it; its `$0` is the program.
+fn in_own_mounts(bed: &Bed, script: &str) -> Ran {
+    let environment = bed.command("client", &[""; 0]);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(program()).current_dir(bed.dir.path());
+    for (name, value) in environment.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    bed.finish(command)
+}
+
 /// Below a file system of its own, in a namespace that ends with it: a copy, one that must not share, one of a file that both
 /// then change, and a large one on next to no room.
 const ON_A_FILE_SYSTEM: &str = r#"
@@ -125,16 +139,7 @@ fn a_file_system_that_shares_blocks_is_asked_to_and_the_result_says_so() {
             continue;
         }
         fs::create_dir(bed.path("at")).unwrap();
-        let environment = bed.command("client", &[""; 0]);
-        let mut command = std::process::Command::new("unshare");
-        command.args(["--mount", "sh", "-c", ON_A_FILE_SYSTEM]).arg(program()).current_dir(bed.dir.path());
-        for (name, value) in environment.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let ran = bed.finish(command);
+        let ran = in_own_mounts(&bed, ON_A_FILE_SYSTEM);
         assert_eq!(ran.code, Some(0), "{make}: {}", ran.stderr);
         let done = |name: &str| -> serde_json::Value {
             let text = fs::read_to_string(bed.path(name)).unwrap();
@@ -146,5 +151,32 @@ fn a_file_system_that_shares_blocks_is_asked_to_and_the_result_says_so() {
             assert_eq!(done(copied)["cloned_bytes"], 0, "{make} {copied}");
         }
         assert_eq!(done("tight")["cloned_bytes"], 41_943_047, "{make}");
+    }
+}
+
+/// A file system whose word on holes is not taken: everything is read, and what is zeros becomes a hole.
+const ON_ONE_THAT_IS_NOT_TRUSTED: &str = r#"
+set -e
+mount -t ramfs thalweg-e2e at
+truncate -s 40M at/large
+printf x | dd of=at/large bs=1 seek=30000000 conv=notrunc 2> /dev/null
+truncate -s 2000003 at/middling
+"$0" cp --json at/large at/middling out/ > done
+cmp at/large out/large; cmp at/middling out/middling
+"#;
+
+#[test]
+fn where_holes_cannot_be_trusted_everything_is_read_and_zeros_are_left_out() {
+    if !is_root() {
+        println!("left out: a file system of its own needs root");
+        return;
+    }
+    let bed = Bed::new();
+    fs::create_dir(bed.path("at")).unwrap();
+    let ran = in_own_mounts(&bed, ON_ONE_THAT_IS_NOT_TRUSTED);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for name in ["large", "middling"] {
+        let bytes = allocated_bytes(&bed.path("out").join(name));
+        assert!(bytes <= 256 << 10, "{name} takes {bytes} bytes");
     }
 }

@@ -13,6 +13,13 @@ use store::{SourceFile, SourceObject};
 use wire::Refusal;
 use wire::data::{ChunkHeader, ChunkTrailer, Status};
 
+/// What becomes of blocks that are all zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Zeros {
+    Written,
+    LeftOut,
+}
+
 impl Lane<'_> {
     pub(super) fn copy_chunk(&mut self, object: &SourceObject, extent: Extent) -> Result<(), Refusal> {
         self.clock.enter(Stage::Read);
@@ -70,8 +77,11 @@ impl Lane<'_> {
             has_holes && self.writer.has_places()
         });
         let moved = match pieces {
-            None => self.data(file, extent, &mut hasher),
-            Some(source) => self.pieces(file, within::pieces(source, extent), &mut hasher),
+            None => self.data(file, extent, Zeros::Written, &mut hasher),
+            Some(source) if within::tells_holes(source) => {
+                self.pieces(file, within::pieces(source, extent), &mut hasher)
+            }
+            Some(_) => self.data(file, extent, Zeros::LeftOut, &mut hasher),
         };
         (moved, hasher)
     }
@@ -99,7 +109,7 @@ impl Lane<'_> {
                 }
                 Piece::Data(data) => data,
             };
-            let got = self.data(file, wanted, hasher)?;
+            let got = self.data(file, wanted, Zeros::Written, hasher)?;
             moved += got;
             if got < wanted.length() {
                 break;
@@ -108,16 +118,17 @@ impl Lane<'_> {
         Ok(moved)
     }
 
-    /// Moves an extent that is all data.
+    /// Moves an extent that is all data, as far as is known.
     fn data(
         &mut self,
         file: &dyn SourceFile,
         mut extent: Extent,
+        zeros: Zeros,
         hasher: &mut Option<ChunkHasher>,
     ) -> store::Result<u64> {
         let mut handed_on = 0;
         // A rate is held block by block.
-        let hands_on = self.ways.hands_on && self.sender.pace.rate().is_none();
+        let hands_on = self.ways.hands_on && zeros == Zeros::Written && self.sender.pace.rate().is_none();
         if let Some(source) = file.descriptor().filter(|_| hands_on) {
             self.clock.enter(Stage::Send);
             handed_on = self.writer.copy_from(source, extent);
@@ -134,7 +145,10 @@ impl Lane<'_> {
             }
             take_turn(sender, clock, block.len());
             clock.enter(Stage::Send);
-            writer.write_block(block);
+            match zeros {
+                Zeros::LeftOut if block.iter().all(|byte| *byte == 0) => writer.hole(block.len() as u64),
+                _ => writer.write_block(block),
+            }
             sender.progress.payload_moved(block.len() as u64);
             clock.enter(Stage::Read);
             true

@@ -35,6 +35,12 @@ pub(super) fn footing_of(blocks: u64, size_bytes: u64) -> Footing {
     Footing { allocated_bytes, has_holes: allocated_bytes < size_bytes }
 }
 
+/// Whether the word of a file's file system on where its holes are is to be relied on. Others have called data a hole that was
+/// just being written, and what stands behind a network file system is not known.
+pub fn tells_holes(file: BorrowedFd<'_>) -> bool {
+    matches!(facts::file_system(file), "ext4" | "xfs" | "btrfs" | "tmpfs")
+}
+
 /// A part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece {
