@@ -3,6 +3,9 @@
 //! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the configuration (`settings`).
 
 pub mod ssh;
+mod mistaken;
+#[cfg(all(test, feature = "bench"))]
+mod documented;
 
 #[cfg(feature = "lab")]
 use crate::commands::lab;
@@ -14,10 +17,12 @@ use crate::commands::{
 use crate::commands::{sync, ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;
+use crate::place::PATH_BYTES_MAX;
 use crate::settings::{Choice, Settings};
 use clap::parser::ValueSource;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
+use model::name::NAME_BYTES_MAX;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -141,17 +146,14 @@ impl First {
     }
 }
 
-/// Clap's words, which name what is wrong, and a hint at the end of them as for every other error.
+/// Says what is wrong with the command line, with a hint at the end as for every other error.
 fn refuse(error: &clap::Error, first: Option<&First>) -> ! {
     if !error.use_stderr() || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
-    let text = error.to_string();
-    let said = text.split("\nFor more information").next().unwrap_or_default().trim_end();
-    output::note(said);
-    let command = first.map(|first| first.command.join(" ")).filter(|command| !command.is_empty());
-    let command = command.map_or(String::new(), |command| format!("{command} "));
-    output::note(&format!("hint: `thalweg {command}--help` explains what it takes, with examples"));
+    let command = first.map(|first| &first.command[..]).unwrap_or_default();
+    let (said, hint) = mistaken::explained(error, &program(), command);
+    output::note(&format!("{said}\nhint: {hint}"));
     std::process::exit(model::Exit::Usage as i32);
 }
 
@@ -200,12 +202,46 @@ fn without_values(command: clap::Command) -> clap::Command {
 
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
 pub fn location(text: &OsStr) -> Result<Location> {
-    Location::parse(text).map_err(|e| {
+    let location = Location::parse(text).map_err(|e| {
         usage(
             e.to_string(),
             "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
         )
-    })
+    })?;
+    check_length(&location)?;
+    Ok(location)
+}
+
+/// What no other side would take is told before one is asked.
+fn check_length(location: &Location) -> Result<()> {
+    let path = location.path();
+    let names = path.split(|b| *b == b'/').map(<[u8]>::len);
+    match names.max() {
+        _ if !location.is_remote() => Ok(()),
+        _ if path.len() > PATH_BYTES_MAX => {
+            Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"))
+        }
+        Some(bytes) if bytes > NAME_BYTES_MAX => Err(usage(
+            format!("a name of {bytes} bytes is too long"),
+            "a name has at most 255 bytes: choose a shorter one",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The sources, and last the destination. They are one list for the parser: given two, it cannot tell a source from the
+/// destination where flags stand between them, nor where a name begins with a dash.
+pub fn sources_and_destination(locations: &[OsString]) -> Result<(&[OsString], &OsStr)> {
+    match locations {
+        [sources @ .., destination] if !sources.is_empty() => Ok((sources, destination.as_os_str())),
+        _ => {
+            let named = locations.first().map(output::shown).unwrap_or_default();
+            Err(usage(
+                format!("only {named} is named: a source and a destination are needed"),
+                "name where to as well; `.` is the directory you are in",
+            ))
+        }
+    }
 }
 
 /// Reads `640` or `640,750`: permission bits of files and of directories.

@@ -58,6 +58,7 @@ pub fn of_file(operation: &str, path: impl AsRef<OsStr>, cause: &std::io::Error)
         ReadOnlyFilesystem => (Exit::Failed, "name a place on a writable file system"),
         IsADirectory => (Exit::Usage, "name a file"),
         NotADirectory => (Exit::Usage, "a file stands where a directory is needed: check the path"),
+        InvalidFilename => (Exit::Usage, "a name has at most 255 bytes, and a path 4,095: choose a shorter one"),
         AlreadyExists => (Exit::Failed, "choose another name, or remove what is there"),
         _ => (Exit::Failed, "the operating system's reason is above"),
     };

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
 /// PATH_MAX, and what the protocol allows.
-const PATH_BYTES_MAX: usize = 4096;
+pub const PATH_BYTES_MAX: usize = 4096;
 /// Their bytes.
 const PATH_BYTES_AT_ONCE: usize = 128 << 10;
 

@@ -333,7 +333,11 @@ fn newcomer(pin: Pin, name: String, admission: &Admission) -> Enrolment {
 fn check_time(ticket: &Limited) -> Refused<()> {
     match ticket.expires_text() {
         Some(expires) if ticket.is_expired(SystemTime::now()) => {
-            let text = format!("ticket {} expired at {expires}; what is verified is kept", ticket.id);
+            let now = time::rfc3339(SystemTime::now());
+            let text = format!(
+                "ticket {} expired at {expires}, and the endpoint's clock says {now}; what is verified is kept",
+                ticket.id
+            );
             Err(Refusal::new(CloseCode::Authentication, &text))
         }
         _ => Ok(()),

@@ -35,12 +35,16 @@ impl Error {
             CloseCode::Authentication => {
                 (Exit::Authentication, Some("ask for a ticket of this endpoint and run `thalweg endpoint add`"))
             }
-            CloseCode::Version => (Exit::Version, Some("bring both sides to versions that have a protocol in common")),
+            CloseCode::Version => (
+                Exit::Version,
+                Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
+            ),
             CloseCode::NotFound => (Exit::SourceFileNotFound, Some("paths are relative to the endpoint's root")),
             CloseCode::Forbidden => (Exit::Refused, None),
             CloseCode::NoSpace => {
                 (Exit::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
             }
+            CloseCode::Reached => (Exit::TransferLimit, Some("the same command goes on where this one stopped")),
             CloseCode::Cancelled => (Exit::Cancelled, Some("the same command continues where it stopped")),
             CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
                 (Exit::Temporary, Some("try again later; the same command continues where it stopped"))
@@ -77,7 +81,8 @@ impl Error {
             ),
             ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
                 Exit::Version,
-                "what listens there is not a Thalweg endpoint of a version that this program can talk to",
+                "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+                 program cannot talk to",
             ),
             ErrorKind::HandshakeInvalid => (Exit::Authentication, "something on the way changes the connection"),
             ErrorKind::InvalidAddress => (Exit::Usage, "addresses are HOST:PORT, with IPv6 in brackets: [::1]:7740"),
@@ -104,9 +109,13 @@ impl Error {
             io::ErrorKind::PermissionDenied => Some("this user must own the directory and be able to write to it"),
             io::ErrorKind::ReadOnlyFilesystem => Some("name a directory on a writable file system"),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some space first"),
+            io::ErrorKind::NotFound => Some("check the path; directories must be there already"),
+            io::ErrorKind::NotADirectory => Some("a file stands where a directory is needed: check the path"),
             _ => None,
         };
-        let error = Error::new(Exit::Failed, format!("{operation} {}: {error}", shown(path)));
+        let reason = error.to_string();
+        let reason = reason.split(" (os error").next().unwrap_or_default();
+        let error = Error::new(Exit::Failed, format!("{operation} {}: {reason}", shown(path)));
         Error { hint: hint.map(str::to_owned), ..error }
     }
 }

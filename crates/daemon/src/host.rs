@@ -16,6 +16,7 @@ use crate::gate::Gate;
 use crate::history::History;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
+pub use jobs::RunningJob;
 use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
@@ -329,7 +330,7 @@ pub(crate) fn forbidden(path: &[u8], why: &str) -> Refusal {
 
 /// The path is shown escaped by the other side.
 fn with_path(path: &[u8], why: &str) -> String {
-    let mut shown = String::from_utf8_lossy(path).into_owned();
+    let mut shown = if path.is_empty() { "its root".into() } else { String::from_utf8_lossy(path).into_owned() };
     if shown.len() > PATH_SHOWN_BYTES_MAX {
         let end = (0..=PATH_SHOWN_BYTES_MAX).rev().find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
         shown.truncate(end);

@@ -68,6 +68,7 @@ pub fn of_session(code: CloseCode) -> &'static str {
         CloseCode::Internal => "internal",
         CloseCode::Cancelled => "cancelled",
         CloseCode::NoProgress => "no-progress",
+        CloseCode::Reached => "reached",
     }
 }
 

@@ -17,7 +17,7 @@ use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
 use crate::history::History;
-use crate::host::EndpointHost;
+use crate::host::{EndpointHost, RunningJob};
 use crate::issue::{Announcement, write_ticket};
 use crate::privileges::{self, Privileges};
 use crate::sandbox::{self, Landlock, Left};
@@ -187,6 +187,11 @@ impl Served {
         &self.ticket.name
     }
 
+    /// For whoever asks what it does while it serves.
+    pub fn activity(&self) -> Activity {
+        Activity { server: self.server.clone(), host: self.host.clone() }
+    }
+
     /// Serves until `stop` is set, then as `shut_down`.
     ///
     /// # Errors
@@ -224,6 +229,23 @@ impl Served {
             Some(Err(_)) => Err(Error::new(Exit::Fatal, "the accepting thread failed")),
             None => Ok(()),
         }
+    }
+}
+
+/// What an endpoint does at this moment.
+pub struct Activity {
+    server: Arc<Server>,
+    host: Arc<EndpointHost>,
+}
+
+impl Activity {
+    /// Sessions that are open.
+    pub fn sessions(&self) -> usize {
+        self.server.sessions()
+    }
+
+    pub fn jobs(&self) -> Vec<RunningJob> {
+        self.host.jobs.running()
     }
 }
 

@@ -120,6 +120,7 @@ fn job(row: &Row<'_>) -> Result<Job, Cause> {
             directories: count(row, 20)?,
             bytes_sent: count(row, 21)?,
             bytes_resumed: count(row, 22)?,
+            bytes_wire: 0,
         },
     })
 }

@@ -91,6 +91,7 @@ fn a_finished_job_is_listed_with_all_that_was_recorded() {
         directories: 17,
         bytes_sent: u64::MAX,
         bytes_resumed: 19,
+        ..Counts::default()
     };
     ledger.finish(&attempt, End::Failed, totals).unwrap();
 

@@ -301,6 +301,19 @@ impl Timestamp {
         let (days, seconds) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let (year, month, day) = civil(days);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        if (0..=9999).contains(&year) {
+            // A million of them are a part of the time that a listing takes.
+            let mut text = *b"0000-00-00T00:00:00Z";
+            for (at, digits, mut number) in
+                [(0, 4, year), (5, 2, month), (8, 2, day), (11, 2, hour), (14, 2, minute), (17, 2, second)]
+            {
+                for place in text[at..at + digits].iter_mut().rev() {
+                    *place = b'0' + (number % 10) as u8;
+                    number /= 10;
+                }
+            }
+            return text.iter().map(|byte| char::from(*byte)).collect();
+        }
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 }
@@ -331,6 +344,9 @@ mod tests {
         assert_eq!(at(-1), "1969-12-31T23:59:59Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+        assert_eq!(at(253_402_300_799), "9999-12-31T23:59:59Z");
+        assert_eq!(at(253_402_300_800), "10000-01-01T00:00:00Z");
+        assert_eq!(at(-62_167_219_200), "0000-01-01T00:00:00Z");
         // The ends of what a file can have do not overflow.
         assert!(!at(i64::MIN).is_empty() && !at(i64::MAX).is_empty());
     }

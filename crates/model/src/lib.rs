@@ -13,6 +13,7 @@ pub mod filter;
 pub mod selection;
 pub mod location;
 pub mod options;
+pub mod pace;
 pub mod outcome;
 pub mod change;
 pub mod manifest;

@@ -37,6 +37,13 @@ impl Name {
         CString::new(bytes).map(|name| Name(name.into_boxed_c_str())).map_err(|_| NameError::Separator)
     }
 
+    /// Whether bytes are a name, without making one of them.
+    pub fn is_valid(bytes: &[u8]) -> bool {
+        (1..=NAME_BYTES_MAX).contains(&bytes.len())
+            && !matches!(bytes, b"." | b"..")
+            && !bytes.iter().any(|byte| matches!(byte, b'/' | 0))
+    }
+
     pub fn as_bytes(&self) -> &[u8] {
         self.0.to_bytes()
     }
@@ -83,8 +90,27 @@ pub fn join<'a>(names: impl IntoIterator<Item = &'a Name>) -> Vec<u8> {
 /// bidirectional marks and bytes that are not UTF-8 are written as escapes. `unescape` reads it back.
 pub struct Escaped<'a>(pub &'a [u8]);
 
+impl Escaped<'_> {
+    /// The bytes as they are, where nothing in them needs an escape: most names by far.
+    fn plain(&self) -> Option<&str> {
+        let is_plain = self.0.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'\\');
+        if is_plain { std::str::from_utf8(self.0).ok() } else { None }
+    }
+
+    /// Appends the escaped form.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self.plain() {
+            Some(_) => out.extend_from_slice(self.0),
+            None => out.extend_from_slice(self.to_string().as_bytes()),
+        }
+    }
+}
+
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(plain) = self.plain() {
+            return f.write_str(plain);
+        }
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
@@ -141,9 +167,10 @@ mod tests {
     #[test]
     fn names_that_could_leave_a_directory_are_refused() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b", &[b'x'; 256]] {
-            assert!(Name::new(bad).is_err(), "{bad:?}");
+            assert!(Name::new(bad).is_err() && !Name::is_valid(bad), "{bad:?}");
         }
         assert_eq!(Name::new(&[b'x'; 255]).unwrap().as_bytes().len(), 255);
+        assert!(Name::is_valid(&[b'x'; 255]) && Name::is_valid(b"...") && Name::is_valid(b"\xff\n"));
         assert_eq!(Name::new(b"...").unwrap().as_bytes(), b"...");
         assert_eq!(Name::new(b"\xff\xfe-rf $(x)").unwrap().as_bytes(), b"\xff\xfe-rf $(x)");
     }
@@ -163,5 +190,11 @@ mod tests {
         assert!(text.chars().all(|c| !c.is_control() && !is_bidi_mark(c)));
         assert_eq!(unescape(text.as_bytes()), Some(wild));
         assert_eq!(unescape(b"\\q"), None);
+        for text in [&b"plain ~1.txt"[..], b"", b"a\\b", b"tab\t", b"\x7f", "\u{e9}".as_bytes(), b"\xff"] {
+            let mut put = Vec::new();
+            Escaped(text).put(&mut put);
+            assert_eq!(put, Escaped(text).to_string().as_bytes());
+            assert_eq!(unescape(&put).as_deref(), Some(text));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
+use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub enum Verify {
     Stream,
     /// Also reads back what storage returns, past the page cache where the file system allows it.
     Reread,
+    /// Within one host only: nothing is digested, and the result says so.
+    None,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,10 +58,27 @@ pub struct TransferOptions {
     pub deletion: Option<Deletion>,
     /// Where what is replaced or removed goes: a path below the destination.
     pub backup: Option<Vec<u8>>,
-    /// What of an object's metadata is kept beyond the ordinary.
-    pub fidelity: Fidelity,
     /// Of a large file that replaces another, only the chunks travel that differ.
     pub is_delta: bool,
+    /// What of an object's metadata is kept beyond the ordinary.
+    pub fidelity: Fidelity,
+    /// How content is made smaller on its way between hosts.
+    pub compression: Compression,
+    /// How fast content may leave its sender, by the time of the week.
+    pub pace: Option<Arc<Timetable>>,
+    /// Bytes of content after which the job stops.
+    pub payload_bytes_max: Option<u64>,
+}
+
+/// How content is made smaller on its way between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    #[default]
+    None,
+    /// As strong as pays: from not at all to the strongest, decided while it runs.
+    Auto,
+    Zstd,
+    Lz4,
 }
 
 /// What counts as changed.
@@ -140,8 +160,11 @@ impl Default for TransferOptions {
             tells_changes: false,
             deletion: None,
             backup: None,
-            fidelity: Fidelity::default(),
             is_delta: false,
+            fidelity: Fidelity::default(),
+            compression: Compression::default(),
+            pace: None,
+            payload_bytes_max: None,
         }
     }
 }
@@ -174,6 +197,7 @@ macro_rules! named {
 }
 
 named!(Fsync { File = "file", Batch = "batch", Never = "never" });
-named!(Verify { Stream = "stream", Reread = "reread" });
+named!(Verify { Stream = "stream", Reread = "reread", None = "none" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
+named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

@@ -96,6 +96,10 @@ pub enum Exit {
     Temporary = 5,
     Refused = 6,
     Fatal = 7,
+    /// `--max-transfer` was reached; the same command continues.
+    TransferLimit = 8,
+    /// `--max-duration` was reached; the same command continues.
+    DurationLimit = 10,
     Partial = 23,
     Changed = 24,
     /// A limit was crossed: more would be deleted than --max-delete allows, or a measurement came out worse than the one

@@ -2,7 +2,8 @@
 //!
 //! Plain values; the live counters belong to `mover`, the judgement to `plan`, the rendering to the program.
 
-/// A stage a lane can be in: the first five are the sender's, the next six the receiver's, the last two either's.
+/// A stage a lane can be in: the first five are the sender's, the next six the receiver's, the next two either's, the
+/// last the sender's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Stage {
@@ -32,9 +33,11 @@ pub enum Stage {
     Memory = 11,
     /// Either: computing digests. Of very small files a sender's digests count as reading.
     Digest = 12,
+    /// Sender: waiting because a rate was set.
+    Limit = 13,
 }
 
-pub const STAGES: usize = 13;
+pub const STAGES: usize = 14;
 
 impl Stage {
     pub const ALL: [Stage; STAGES] = [
@@ -51,6 +54,7 @@ impl Stage {
         Stage::Publish,
         Stage::Memory,
         Stage::Digest,
+        Stage::Limit,
     ];
 
     pub fn name(self) -> &'static str {
@@ -68,6 +72,7 @@ impl Stage {
             Stage::Publish => "publish",
             Stage::Memory => "memory",
             Stage::Digest => "digest",
+            Stage::Limit => "limit",
         }
     }
 }
@@ -132,6 +137,8 @@ pub struct Counts {
     pub bytes_sent: u64,
     /// Payload bytes that were verified in an earlier attempt and not sent again.
     pub bytes_resumed: u64,
+    /// What compressed streams carried; 0 where none was.
+    pub bytes_wire: u64,
 }
 
 /// What limited the rate.

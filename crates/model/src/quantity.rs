@@ -2,6 +2,7 @@
 //!
 //! Sizes are bytes, shown in binary units (KiB). Rates are bits per second, decimal (Gbit/s), with bytes beside them.
 
+use crate::pace::RATE_MIN;
 use std::fmt;
 
 const KIB: u64 = 1 << 10;
@@ -82,6 +83,34 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(format!("{text:?} is too large")) }
 }
 
+/// Reads a rate as bytes a second: `500Mbit` (decimal bits), `10MiB` or `10M` (binary bytes), `10MB`; a bare number is
+/// KiB a second, as rsync and rclone take it. `off` and 0 are no limit.
+pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
+    const BIT_UNITS: [(&str, f64); 5] = [("tbit", 1e12), ("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
+    let wrong = || format!("{text:?} is no rate such as 500Mbit, 10MiB or off");
+    let plain = text.to_ascii_lowercase();
+    if matches!(&plain[..], "off" | "unlimited" | "0") {
+        return Ok(None);
+    }
+    let plain = plain.strip_suffix("/s").unwrap_or(&plain);
+    let bits = BIT_UNITS.iter().find_map(|(unit, bits)| Some((plain.strip_suffix(unit)?, bits)));
+    let bytes_per_second = match bits {
+        Some((number, bits)) => {
+            let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+            number * bits / 8.0
+        }
+        None if plain.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
+            let number: f64 = plain.parse().map_err(|_| wrong())?;
+            number * KIB as f64
+        }
+        None => parse_bytes(plain).map_err(|_| wrong())? as f64,
+    };
+    if !(RATE_MIN as f64..=1e15).contains(&bytes_per_second) {
+        return Err(format!("{text:?}: a rate is 1 KiB/s or more"));
+    }
+    Ok(Some(bytes_per_second as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +124,19 @@ mod tests {
         assert!(parse_bytes("8 furlongs").is_err());
         assert!(parse_bytes("").is_err());
         assert!(parse_bytes("99999999999T").is_err());
+    }
+
+    #[test]
+    fn rates_read_as_bits_or_bytes_and_bare_numbers_as_kib() {
+        assert_eq!(parse_rate("500Mbit"), Ok(Some(62_500_000)));
+        assert_eq!(parse_rate("1.5Gbit/s"), Ok(Some(187_500_000)));
+        assert_eq!(parse_rate("512"), Ok(Some(512 << 10)));
+        assert_eq!(parse_rate("10M"), Ok(Some(10 << 20)));
+        assert_eq!(parse_rate("10MB/s"), Ok(Some(10_000_000)));
+        assert_eq!([parse_rate("off"), parse_rate("0"), parse_rate("unlimited")], [Ok(None), Ok(None), Ok(None)]);
+        for wrong in ["", "fast", "-1M", "1 furlong", "nanMbit", "1e30Gbit", "1B"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

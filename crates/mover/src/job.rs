@@ -125,7 +125,7 @@ pub fn cancelled(code: CloseCode, text: &str) -> Ending {
 /// The options of a job as they travel.
 pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{Engine, Fsync, Verify};
+    use model::options::{Compression, Engine, Fsync, Verify};
     const GIVEN: u32 = 0o10000;
     wire::message::Options {
         fsync: match options.fsync {
@@ -134,7 +134,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Fsync::Never => 3,
         },
         verify: match options.verify {
-            Verify::Stream => 1,
+            // Between hosts everything is verified; who asks for less is told before a job is opened.
+            Verify::Stream | Verify::None => 1,
             Verify::Reread => 2,
         },
         digest: match options.digest {
@@ -153,13 +154,19 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
         selection: wishes::selection_to_wire(&options.selection),
         decisions: wishes::decisions_to_wire(options),
         fidelity: options.fidelity.to_bits(),
+        compression: match options.compression {
+            Compression::None => 0,
+            Compression::Auto => 1,
+            Compression::Zstd => 2,
+            Compression::Lz4 => 3,
+        },
     }
 }
 
 /// Reads a peer's options; anything out of range is refused, never adjusted.
 pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOptions, Refusal> {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Engine, Fsync, Verify};
+    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify};
     let refused = |what: &str| Refusal::new(CloseCode::Malformed, &format!("unknown {what} in the options of a job"));
     let range = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
     if !options.chunk_bytes.is_power_of_two() || !range.contains(&options.chunk_bytes) {
@@ -196,6 +203,13 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             2 => Engine::Uring,
             _ => return Err(refused("engine")),
         },
+        compression: match options.compression {
+            0 => Compression::None,
+            1 => Compression::Auto,
+            2 => Compression::Zstd,
+            3 => Compression::Lz4,
+            _ => return Err(refused("compression")),
+        },
         selection: Arc::new(wishes::selection_from_wire(options.selection.as_ref())?),
         fidelity: Fidelity::from_bits(options.fidelity).ok_or_else(|| refused("metadata"))?,
         ..TransferOptions::default()
@@ -212,13 +226,20 @@ mod tests {
     fn options_travel_unchanged_and_strange_ones_are_refused() {
         let fidelity = Fidelity { acls: true, hard_links: true, ..Fidelity::default() };
         let chmod = Some((0o640, 0o750));
-        let options = TransferOptions { chmod, no_clobber: true, fidelity, ..TransferOptions::default() };
+        let options = TransferOptions {
+            chmod,
+            no_clobber: true,
+            compression: model::options::Compression::Zstd,
+            fidelity,
+            ..TransferOptions::default()
+        };
         let wire = options_to_wire(&options);
         assert_eq!(options_from_wire(&wire), Ok(options));
         for change in [
             |o: &mut wire::message::Options| o.chunk_bytes = 3 << 20,
             |o: &mut wire::message::Options| o.chunk_bytes = 1 << 40,
             |o: &mut wire::message::Options| o.fsync = 0,
+            |o: &mut wire::message::Options| o.compression = 4,
             |o: &mut wire::message::Options| o.chmod_files = 0o14777,
             |o: &mut wire::message::Options| o.fidelity = 1 << 20,
         ] {

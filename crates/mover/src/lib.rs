@@ -20,6 +20,8 @@ pub mod job;
 pub mod wishes;
 mod digest;
 pub mod stream;
+mod pace;
+pub mod compression;
 pub mod sender;
 pub mod receiver;
 pub mod session;

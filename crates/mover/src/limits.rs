@@ -8,6 +8,11 @@ use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX};
 pub const BLOCK_BYTES: usize = 128 << 10;
 /// A lane's own memory: a pack, a block, and the stream's two buffers.
 pub const LANE_BYTES: usize = PACK_BODY_BYTES_MAX + BLOCK_BYTES + (512 << 10);
+/// What compression adds to it at the sender: a block gathered, one compressed, and the library's state at the highest level
+/// that is used.
+pub const PACKER_BYTES: usize = 2 << 20;
+/// And at the receiver: a parcel, its content, and the library's state.
+pub const OPENER_BYTES: usize = 512 << 10;
 /// Memory for all lanes of a process. With listings and directories this keeps a process under 256 MiB.
 pub const MEMORY_BYTES_MAX: usize = 96 << 20;
 /// How long a lane waits for its memory before it looks whether it is still needed.

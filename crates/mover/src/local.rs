@@ -1,24 +1,29 @@
 //! A copy within one process: the sender's and the receiver's half joined lane by lane, without a stream between.
 //!
 //! The same listing, decisions, staging, verification of the source and publishing as over a network. What is digested
-//! is the block that is then written, so nothing is digested twice.
+//! is the block that is then written, so nothing is digested twice. `content` moves what is too large for a pack: by blocks,
+//! around holes, or, where `ways` allows it, by the kernel.
+
+mod content;
+mod ways;
 
 use crate::job::{Ending, Observer, Port};
 use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
+use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
-use crate::receiver::{LocalLane, ReceiveJob, ReceiveSpec};
+use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::split::{Batch, Work};
-use crate::sender::{ChunkReader, ChunkTarget, SendJob, digest_small, read_small, send_chunk_payload};
+use crate::sender::{ChunkReader, SendJob, digest_small, read_small};
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, Extent, JobId, Name, Pin, TransferOptions};
-use std::io;
+use model::{Extent, JobId, Name, Pin, TransferOptions};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use store::{Sink, Source, SourceLane, SourceObject};
-use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
+use store::{Sink, Source, SourceLane};
+use ways::Ways;
+use wire::data::PackRow;
 use wire::limits::{PACK_BYTES_MAX, PACK_FILES_MAX};
 use wire::{CloseCode, Message, Refusal};
 
@@ -85,23 +90,27 @@ pub fn copy(
         rename_to: spec.rename_to,
     };
     // The receiver's counters would repeat the sender's: it gets its own.
-    let receiver = ReceiveJob::new(receive, sink, Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
+    let receiver = ReceiveJob::new(receive, sink.clone(), Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
     let port = Arc::new(ToReceiver(bridge.clone()));
     let sender = SendJob::new(0, options.clone(), source, port, progress.clone(), observer);
+    let ways = Arc::new(Ways::new(&options, sender.wants_delivered()));
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
+    receiver.look_by(ways.footing(&sender, &*sink));
+    sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
     let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
     let memory = spec.memory;
     let threads: Vec<_> = (0..lanes)
         .map(|number| {
-            let (sender, receiver, memory) = (sender.clone(), receiver.clone(), memory.clone());
-            let run = move || run_lane(&sender, &receiver, number, &memory);
+            let (sender, receiver, memory, ways) = (sender.clone(), receiver.clone(), memory.clone(), ways.clone());
+            let run = move || run_lane(&sender, &receiver, number, &memory, &ways);
             std::thread::Builder::new().name(format!("lane-{number}")).spawn(run).expect("the system gives a thread")
         })
         .collect();
     let ending = loop {
+        sender.pace.set(rate_now(options.pace.as_deref()));
         if let Some(ending) = sender.end.wait(Duration::from_millis(50)) {
             break ending;
         }
@@ -116,15 +125,16 @@ pub fn copy(
         let _ = thread.join();
     }
     progress.set_there(receiver.progress.here());
-    for note in receiver.progress.notes() {
+    for note in receiver.progress.notes().into_iter().chain(ways.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);
     report.streams = lanes;
+    report.unread = ways.unread();
     Ok(report)
 }
 
-fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memory: &Memory) {
+fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memory: &Memory, ways: &Ways) {
     let mut clock = sender.progress.lane(Stage::Memory);
     let _permit = loop {
         match memory.acquire(LANE_BYTES, PERMIT_PATIENCE) {
@@ -142,7 +152,9 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         number,
         source: sender.source_lane(),
         reader: ChunkReader::new(sender.options.engine, sender.progress.clone()),
-        target: Target { writer, clock, refused: None },
+        writer,
+        clock,
+        ways,
         buffer: vec![0; PACK_BYTES_MAX],
     };
     let mut end = Ok(());
@@ -159,15 +171,17 @@ struct Lane<'a> {
     number: u32,
     source: Box<dyn SourceLane>,
     reader: ChunkReader,
-    target: Target<'a>,
+    writer: LocalLane<'a>,
+    clock: LaneClock,
+    ways: &'a Ways,
     buffer: Vec<u8>,
 }
 
 impl Lane<'_> {
     fn run(&mut self) -> Result<(), Refusal> {
         loop {
-            self.target.clock.enter(Stage::Scan);
-            let clock = &mut self.target.clock;
+            self.clock.enter(Stage::Scan);
+            let clock = &mut self.clock;
             let work = self.sender.claim(self.number, &mut |is_credit| {
                 clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
                 true
@@ -177,7 +191,7 @@ impl Lane<'_> {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,
                 Work::Chunk { batch, index, extent } => self.copy_chunk(&batch.objects[index], extent)?,
             }
-            self.target.clock.note_cpu();
+            self.clock.note_cpu();
         }
     }
 
@@ -187,7 +201,7 @@ impl Lane<'_> {
             let mut rows = Vec::with_capacity(range.len().min(PACK_FILES_MAX));
             let mut digests = Vec::with_capacity(rows.capacity());
             let mut at = 0;
-            self.target.clock.enter(Stage::Read);
+            self.clock.enter(Stage::Read);
             while !range.is_empty() && rows.len() < PACK_FILES_MAX {
                 let object = &batch.objects[range.start];
                 let size = object.entry.size_bytes() as usize;
@@ -198,115 +212,40 @@ impl Lane<'_> {
                 at += size;
                 range.start += 1;
                 let status = read_small(self.sender, &mut *self.source, object, place);
-                let digest = digest_small(algorithm, place, &mut self.target.clock);
+                let digest = match self.ways.digests {
+                    true => digest_small(algorithm, place, &mut self.clock),
+                    false => ways::undigested(algorithm),
+                };
                 let bound = digest.bind(object.entry.id, Extent::new(0, size as u64));
                 rows.push(PackRow { object: object.entry.id, length: size as u32, status, bound });
                 digests.push((object.entry.id.0, digest));
             }
-            self.sender.note_digests(&mut digests.into_iter());
+            self.sender.note_digests(&mut digests.iter().copied());
+            self.take_turn(at);
             let mut rest = &self.buffer[..at];
             let mut files = Vec::with_capacity(rows.len());
-            for row in &rows {
+            for (row, (_, digest)) in rows.iter().zip(&digests) {
                 let (bytes, after) = rest.split_at(row.length as usize);
-                files.push((row, bytes));
+                files.push(PackedFile { row, bytes, digest: Some(*digest) });
                 rest = after;
             }
-            self.target.clock.enter(Stage::Publish);
-            self.target.writer.packed(&files)?;
+            self.clock.enter(Stage::Publish);
+            self.writer.packed(&files)?;
             self.sender.progress.payload_moved(at as u64);
         }
         Ok(())
     }
 
-    fn copy_chunk(&mut self, object: &SourceObject, extent: Extent) -> Result<(), Refusal> {
-        self.target.clock.enter(Stage::Read);
-        let source = &mut self.source;
-        let file = match self.sender.file(object, &mut || source.open(object)) {
-            Ok(file) => file,
-            Err(e) => {
-                self.sender.source_failed(object, e.kind, e.message());
-                return Ok(());
-            }
-        };
-        if object.is_open_ended {
-            return self.copy_open_ended(object, extent, &*file);
-        }
-        let header = ChunkHeader { object: object.entry.id, extent };
-        let moved = send_chunk_payload(self.sender, &mut self.reader, object, &*file, extent, &mut self.target, header);
-        match (moved, self.target.refused.take()) {
-            (_, Some(refusal)) => Err(refusal),
-            (Err(e), None) => Err(Refusal::new(CloseCode::Internal, &e.to_string())),
-            (Ok(()), None) => Ok(()),
-        }
-    }
-
-    fn copy_open_ended(
-        &mut self,
-        object: &SourceObject,
-        extent: Extent,
-        file: &dyn store::SourceFile,
-    ) -> Result<(), Refusal> {
-        let mut content = vec![0; extent.length() as usize];
-        let got = match file.read_at(extent.start, &mut content) {
-            Ok(got) => got,
-            Err(e) => {
-                self.sender.source_failed(object, e.kind, e.message());
-                return Ok(());
-            }
-        };
-        content.truncate(got);
-        let ended = file.is_at_end();
-        let extent = Extent::new(extent.start, extent.start + got as u64);
-        let mut hasher = ChunkHasher::new(self.sender.options.digest, extent.start);
-        hasher.update(&content);
-        let digest = hasher.finish(ended && extent.start == 0);
-        let is_last = self.sender.chunk_was_read(object, extent, digest, ended);
-        let status = if is_last { Status::GoodLast } else { Status::Good };
-        let bound = digest.bind(object.entry.id, extent);
-        self.target.writer.start(&ChunkHeader { object: object.entry.id, extent })?;
-        self.target.writer.write(&content);
-        self.target.writer.end(&ChunkTrailer { status, object_bytes: extent.end, bound }, digest)?;
-        self.sender.progress.payload_moved(got as u64);
-        Ok(())
+    /// Waits where a rate was set.
+    fn take_turn(&mut self, bytes: usize) {
+        take_turn(self.sender, &mut self.clock, bytes);
     }
 }
 
-/// The receiving half as the target of a chunk.
-struct Target<'a> {
-    writer: LocalLane<'a>,
-    clock: LaneClock,
-    refused: Option<Refusal>,
-}
-
-impl ChunkTarget for Target<'_> {
-    fn start(&mut self, header: &ChunkHeader, _: usize) -> io::Result<()> {
-        self.clock.enter(Stage::Publish);
-        self.keep(|writer| writer.start(header))
-    }
-
-    fn block(&mut self, block: &[u8]) -> io::Result<()> {
-        self.clock.enter(Stage::Send);
-        self.writer.write_block(block);
-        Ok(())
-    }
-
-    fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> io::Result<()> {
-        self.clock.enter(Stage::Publish);
-        self.keep(|writer| writer.end(trailer, digest))
-    }
-
-    fn clock(&mut self) -> &mut LaneClock {
-        &mut self.clock
-    }
-}
-
-impl<'a> Target<'a> {
-    /// A refusal between the two halves of one process is this program's own mistake: it ends the copy.
-    fn keep(&mut self, step: impl FnOnce(&mut LocalLane<'a>) -> Result<(), Refusal>) -> io::Result<()> {
-        step(&mut self.writer).map_err(|refusal| {
-            let error = io::Error::other(refusal.text.clone());
-            self.refused = Some(refusal);
-            error
-        })
+/// Waits where a rate was set.
+fn take_turn(sender: &SendJob, clock: &mut LaneClock, bytes: usize) {
+    if sender.pace.rate().is_some() {
+        clock.enter(Stage::Limit);
+        sender.pace.wait(bytes, &|| sender.end.is_set());
     }
 }

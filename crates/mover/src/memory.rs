@@ -45,8 +45,8 @@ impl Memory {
     }
 
     /// Waits until a lane's memory is free, at most for `patience`.
-    pub fn acquire_lane(&self, is_first: bool, patience: Duration) -> Option<Permit> {
-        self.acquire_above(LANE_BYTES, if is_first { 0 } else { self.shared.reserve_bytes }, patience)
+    pub fn acquire_lane(&self, bytes: usize, is_first: bool, patience: Duration) -> Option<Permit> {
+        self.acquire_above(bytes, if is_first { 0 } else { self.shared.reserve_bytes }, patience)
     }
 
     /// Waits until `bytes` are free, at most for `patience`.
@@ -84,9 +84,9 @@ pub struct LanePermit {
 
 impl LanePermit {
     /// Waits for at most `patience`.
-    pub fn acquire(memory: &Memory, progress: &Arc<Progress>, patience: Duration) -> Option<LanePermit> {
+    pub fn acquire(memory: &Memory, bytes: usize, progress: &Arc<Progress>, patience: Duration) -> Option<LanePermit> {
         let is_first = progress.lanes.running.load(Relaxed) == 0;
-        let permit = memory.acquire_lane(is_first, patience)?;
+        let permit = memory.acquire_lane(bytes, is_first, patience)?;
         progress.lanes.running.fetch_add(1, Relaxed);
         Some(LanePermit { _permit: permit, progress: progress.clone() })
     }
@@ -95,6 +95,7 @@ impl LanePermit {
     /// its job can take that over; while there are none, the job waits for other jobs to end, and is not lost.
     pub fn acquire_to_receive(
         memory: &Memory,
+        bytes: usize,
         progress: &Arc<Progress>,
         clock: &mut LaneClock,
         is_over: &dyn Fn() -> bool,
@@ -102,7 +103,7 @@ impl LanePermit {
         let _waiting = progress.lanes.enter_waiting();
         let deadline = Instant::now() + RECEIVE_PERMIT_PATIENCE;
         loop {
-            if let Some(permit) = LanePermit::acquire(memory, progress, PERMIT_PATIENCE) {
+            if let Some(permit) = LanePermit::acquire(memory, bytes, progress, PERMIT_PATIENCE) {
                 return Some(permit);
             }
             if is_over() {
@@ -153,16 +154,16 @@ mod tests {
     #[test]
     fn one_job_leaves_memory_for_the_first_lanes_of_others() {
         let memory = Memory::of_endpoint(8 * LANE_BYTES);
-        let mut of_one = vec![memory.acquire_lane(true, Duration::ZERO).unwrap()];
-        while let Some(permit) = memory.acquire_lane(false, Duration::ZERO) {
+        let mut of_one = vec![memory.acquire_lane(LANE_BYTES, true, Duration::ZERO).unwrap()];
+        while let Some(permit) = memory.acquire_lane(LANE_BYTES, false, Duration::ZERO) {
             of_one.push(permit);
         }
         assert_eq!(of_one.len(), 6);
-        let first_of_others = [(); 2].map(|()| memory.acquire_lane(true, Duration::ZERO).unwrap());
-        assert!(memory.acquire_lane(true, Duration::ZERO).is_none());
+        let first_of_others = [(); 2].map(|()| memory.acquire_lane(LANE_BYTES, true, Duration::ZERO).unwrap());
+        assert!(memory.acquire_lane(LANE_BYTES, true, Duration::ZERO).is_none());
         drop(first_of_others);
         // Little memory has no reserve: the one lane it is for would never start.
         let little = Memory::of_endpoint(2 * LANE_BYTES);
-        let _both = [false; 2].map(|is_first| little.acquire_lane(is_first, Duration::ZERO).unwrap());
+        let _both = [false; 2].map(|is_first| little.acquire_lane(LANE_BYTES, is_first, Duration::ZERO).unwrap());
     }
 }

@@ -36,7 +36,8 @@ counters!(
     files_failed,
     directories,
     bytes_sent,
-    bytes_resumed
+    bytes_resumed,
+    bytes_wire
 );
 
 /// Adds to a counter.

@@ -4,7 +4,7 @@ use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
 use crate::receiver::Removal;
 use model::fidelity::Warning;
-use model::progress::{LaneTimes, STAGES, StreamFacts};
+use model::progress::{LaneTimes, STAGES, Stage, StreamFacts};
 use model::{Failure, TransferOptions};
 use wire::message::Times;
 
@@ -30,6 +30,8 @@ pub struct Report {
     pub removal: Removal,
     pub removed: u64,
     pub extraneous: u64,
+    /// What was moved without being read, within one host.
+    pub unread: Unread,
     /// Kept failures; `snapshot.counts.files_failed` counts all.
     pub failures: Vec<Failure>,
 }
@@ -58,6 +60,7 @@ impl Report {
             removal: Removal::from_number(removal),
             removed,
             extraneous,
+            unread: Unread::default(),
             failures: Vec::new(),
         }
     }
@@ -71,12 +74,24 @@ impl Report {
     }
 }
 
+/// What a copy within one host moved without reading it: no digest vouches for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unread {
+    /// Files whose blocks are those of their source.
+    pub shared_files: u64,
+    pub shared_bytes: u64,
+    /// Copied by the kernel.
+    pub kernel_bytes: u64,
+    /// Holes, which are holes again. They do count in a digest.
+    pub hole_bytes: u64,
+}
+
 pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times {
     Times {
         job,
         lanes: times.lanes,
         processors: times.processors,
-        stage_ns: times.stage_ns.to_vec(),
+        stage_ns: told_stages(&times.stage_ns),
         cpu_ns: times.cpu_ns,
         retransmits: facts.retransmits,
         busy_us: facts.busy_us,
@@ -87,6 +102,12 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times 
         commit_sync_ns: times.commit_sync_ns,
         commit_publish_ns: times.commit_publish_ns,
     }
+}
+
+/// The last stage is told only where there is something to tell: the others are what every version 1 has.
+fn told_stages(stage_ns: &[u64; STAGES]) -> Vec<u64> {
+    let is_limited = stage_ns[Stage::Limit as usize] > 0;
+    stage_ns[..if is_limited { STAGES } else { Stage::Limit as usize }].to_vec()
 }
 
 /// Reads a peer's times; stages it does not name are zero, those unknown here are dropped.

@@ -2,6 +2,7 @@
 //!
 //! The product's is `net::DataStream`: TCP under TLS. Trials give lanes streams that lose, delay and damage what is sent.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -27,6 +28,43 @@ pub trait Stream: Send {
 
     /// Time spent waiting in `recv_exact` since the stream was made.
     fn recv_blocked_ns(&self) -> u64;
+
+    /// Time spent in `send` because a rate was set.
+    fn paced_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The concatenation of slices, taken off piece by piece.
+pub(crate) struct Parts<'a> {
+    rest: VecDeque<&'a [u8]>,
+}
+
+impl<'a> Parts<'a> {
+    pub fn new(parts: &[&'a [u8]]) -> Parts<'a> {
+        Parts { rest: parts.iter().copied().filter(|part| !part.is_empty()).collect() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next bytes, at most `bytes_max` of them, which is not 0.
+    pub fn take(&mut self, mut bytes_max: usize) -> Vec<&'a [u8]> {
+        let mut taken = Vec::new();
+        while let Some(part) = self.rest.pop_front() {
+            let (now, later) = part.split_at(part.len().min(bytes_max));
+            taken.push(now);
+            bytes_max -= now.len();
+            if !later.is_empty() {
+                self.rest.push_front(later);
+            }
+            if bytes_max == 0 {
+                break;
+            }
+        }
+        taken
+    }
 }
 
 impl Stream for net::DataStream {
@@ -57,5 +95,24 @@ impl Stream for net::DataStream {
 
     fn recv_blocked_ns(&self) -> u64 {
         self.counters().recv_blocked_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_follow_one_another_across_parts_and_nothing_is_lost() {
+        let parts: [&[u8]; 4] = [b"abc", b"", b"defgh", b"i"];
+        for bytes_max in 1..12 {
+            let mut rest = Parts::new(&parts);
+            let mut pieces = Vec::new();
+            while !rest.is_empty() {
+                pieces.push(rest.take(bytes_max).concat());
+            }
+            assert_eq!(pieces.concat(), b"abcdefghi");
+            assert!(pieces.iter().rev().skip(1).all(|piece| piece.len() == bytes_max), "{pieces:?}");
+        }
     }
 }

@@ -52,9 +52,9 @@ pub fn for_sender(options: &TransferOptions) -> TransferOptions {
         tells_changes: false,
         deletion: None,
         backup: None,
+        is_delta: false,
         // Holes are made where they are written.
         fidelity: Fidelity { sparse: false, ..options.fidelity },
-        is_delta: false,
         ..options.clone()
     }
 }

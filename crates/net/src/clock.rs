@@ -1,4 +1,4 @@
-//! Whether the kernel's clock follows a reference, as the kernel was told by whoever steers it.
+//! Whether the kernel's clock follows a reference, as the kernel was told by whoever steers it; and what time it is here.
 
 use std::io;
 use std::mem;
@@ -27,10 +27,29 @@ pub fn read() -> io::Result<Clock> {
     Ok(Clock { is_synchronised, error_us_max: u64::try_from(asked.maxerror).unwrap_or(0) })
 }
 
+/// The minute of the week by this host's clock and time zone, counted from Sunday 00:00.
+pub fn local_minute_of_week() -> u32 {
+    // SAFETY: a null pointer asks for the result alone.
+    let now = unsafe { libc::time(std::ptr::null_mut()) };
+    // SAFETY: `tm` is plain old data, for which all zeroes is a value.
+    let mut local: libc::tm = unsafe { mem::zeroed() };
+    // SAFETY: both pointers are to values that outlive the call; nothing in this program changes the environment.
+    if unsafe { libc::localtime_r(&now, &mut local) }.is_null() {
+        return 0;
+    }
+    let minutes = (local.tm_wday * 24 + local.tm_hour) * 60 + local.tm_min;
+    u32::try_from(minutes).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_kernel_answers() {
         super::read().unwrap();
+    }
+
+    #[test]
+    fn the_time_of_the_week_lies_in_the_week() {
+        assert!(super::local_minute_of_week() < 7 * 24 * 60);
     }
 }

@@ -81,7 +81,9 @@ impl fmt::Display for ErrorKind {
         match self {
             ErrorKind::InvalidAddress => f.write_str("not an address of the form HOST:PORT"),
             ErrorKind::NameNotResolved => f.write_str("the name could not be resolved"),
-            ErrorKind::Refused => f.write_str("connection refused (nothing listens on that port)"),
+            ErrorKind::Refused => {
+                f.write_str("connection refused (nothing listens on that port, or a firewall refuses it)")
+            }
             ErrorKind::Unreachable => f.write_str("unreachable"),
             ErrorKind::TimedOut => f.write_str("timed out"),
             ErrorKind::Reset => f.write_str("connection broken by the peer or the network"),

@@ -10,7 +10,7 @@
 //! - Before authentication a peer costs bounded bytes and bounded time.
 //! - Moving a block through an established stream allocates nothing.
 //!
-//! `interface`, `path_mtu` and `clock` only ask the kernel, for the audit of a host.
+//! `interface`, `path_mtu` and `clock` only ask the kernel, for the audit of a host and for timetables.
 //! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;

@@ -5,8 +5,8 @@
 
 #[cfg(not(feature = "simulation"))]
 pub use rustix::fs::{
-    fallocate, fchmod, fdatasync, fstatfs, fsync, ftruncate, futimens, mkdirat, openat, renameat_with, symlinkat,
-    syncfs, unlinkat,
+    copy_file_range, fallocate, fchmod, fdatasync, fstatfs, fsync, ftruncate, futimens, ioctl_ficlone, mkdirat, openat,
+    renameat_with, symlinkat, syncfs, unlinkat,
 };
 #[cfg(not(feature = "simulation"))]
 pub use rustix::io::{pread, pwrite, read, write};

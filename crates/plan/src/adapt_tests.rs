@@ -244,7 +244,7 @@ proptest! {
 
     #[test]
     fn nothing_that_is_told_makes_it_panic(
-        values in proptest::collection::vec(any::<u64>(), 10), stages in proptest::array::uniform13(any::<u64>()),
+        values in proptest::collection::vec(any::<u64>(), 10), stages in proptest::array::uniform14(any::<u64>()),
         streams: u32, streams_max: u32,
     ) {
         let mut adaptation = Adaptation::new(streams, streams_max);

@@ -12,6 +12,7 @@
 //! | durability | wait in `Credit` | wait in `Receive` while the thread that commits groups works |
 //! | processors | on a processor nearly all the time they could be | or these |
 //! | memory | wait in `Memory` | or these |
+//! | a rate that was set | wait in `Limit` | wait in `Receive` |
 //!
 //! Each possible cause gets a weight, roughly the share of time for which it explains what the lanes did, and the
 //! heaviest is named. Three things blur the picture and are allowed for:
@@ -86,6 +87,7 @@ pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
 /// What may have limited the rate, lightest claim last: of equal weights the first one stands.
 #[derive(Clone, Copy)]
 enum Cause {
+    Limit,
     Memory(Role),
     Processors(Role),
     Work(Role),
@@ -132,6 +134,7 @@ impl<'a> Pair<'a> {
         let memory = |side: &Side| if self.is_path_full() { 0.0 } else { wait(side.share(Stage::Memory)) };
         let busier = if sender.busy() > receiver.busy() { Role::Sender } else { Role::Receiver };
         let cause = heaviest(&[
+            (Cause::Limit, sender.limited()),
             (Cause::Memory(Role::Sender), memory(sender)),
             (Cause::Memory(Role::Receiver), memory(receiver)),
             (Cause::Work(Role::Receiver), receiver.busy().max(self.confirming)),
@@ -144,6 +147,7 @@ impl<'a> Pair<'a> {
             (Cause::Credit, wait(self.credit)),
         ]);
         let found = match cause {
+            Some(Cause::Limit) => words.limit(sender),
             Some(Cause::Memory(role)) => words.memory(self.side(role)),
             Some(Cause::Processors(role)) => words.processors(self.side(role), shared),
             Some(Cause::Work(role)) if shared > 0.0 || self.side(role).is_limited_by_processors() => {
@@ -220,6 +224,7 @@ fn alone(mut side: Side, words: &Words) -> Bottleneck {
     let neighbour = if side.role == Role::Receiver { Stage::Receive } else { Stage::Send };
     let wait = |stage| if is_exhausted { 0.0 } else { side.share(stage) };
     let cause = heaviest(&[
+        (Cause::Limit, side.limited()),
         (Cause::Memory(side.role), wait(Stage::Memory)),
         (Cause::Work(side.role), side.busy()),
         (Cause::Processors(side.role), side.exhaustion()),
@@ -228,6 +233,7 @@ fn alone(mut side: Side, words: &Words) -> Bottleneck {
         (Cause::Credit, wait(Stage::Credit)),
     ]);
     match cause {
+        Some(Cause::Limit) => words.limit(side),
         Some(Cause::Memory(_)) => words.memory(side),
         Some(Cause::Processors(_)) => words.processors(side, 0.0),
         Some(Cause::Work(_)) if side.is_limited_by_processors() => words.processors(side, 0.0),

@@ -537,7 +537,7 @@ fn nothing_is_said_of_what_was_too_short() {
 fn any_times() -> impl Strategy<Value = LaneTimes> {
     let ns = prop_oneof![Just(0), 0u64..20_000_000_000, any::<u64>()];
     let few = prop_oneof![0u32..8, any::<u32>()];
-    (prop::array::uniform13(ns.clone()), prop::array::uniform4(ns), few.clone(), few).prop_map(
+    (prop::array::uniform14(ns.clone()), prop::array::uniform4(ns), few.clone(), few).prop_map(
         |(stage_ns, [cpu_ns, cpu_wait_ns, commit_sync_ns, commit_publish_ns], lanes, processors)| LaneTimes {
             lanes,
             processors,
@@ -566,4 +566,28 @@ proptest! {
         prop_assert!(!found.advice.contains('\n') && found.link_gain.is_none_or(|gain| (1.0..=2.0).contains(&gain)));
         prop_assert!(VERDICTS.contains(&found.stage) || Stage::ALL.iter().any(|stage| stage.name() == found.stage));
     }
+}
+
+#[test]
+fn a_rate_that_was_set_is_what_limited_it() {
+    let sender = side(6, &[(Read, 2), (Digest, 1), (Seal, 2), (Send, 5), (Limit, 90)]);
+    let receiver = side(5, &[(Receive, 92), (Open, 3), (Write, 5)]);
+    check(
+        vec![Case {
+            what: "a rate",
+            sender: sender.clone(),
+            receiver: receiver.clone(),
+            facts: facts(74_000, 0, 0, 0),
+            stage: "limit",
+            share_percent: 90.0,
+            says: "--bwlimit",
+        }],
+        false,
+    );
+    // Lanes for which nothing is left to send say nothing.
+    let sender = side(6, &[(Read, 1), (Send, 2), (Limit, 47), (Credit, 50)]);
+    assert_eq!(bottleneck(&sender, &receiver, &NO_FACTS, false).stage, "limit");
+    // A copy within one process has the sender's clock for it.
+    let receiver = side(6, &[(Create, 1), (Write, 4)]);
+    assert_eq!(bottleneck(&sender, &receiver, &NO_FACTS, true).stage, "limit");
 }

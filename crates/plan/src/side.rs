@@ -27,6 +27,9 @@ const DIGESTING: f64 = 0.4;
 /// that the lanes had in all, others were using the processors.
 const STARVED: f64 = 1.25;
 
+/// Waiting for a rate for less than this share of the lanes' time says nothing.
+const LIMITED_MIN: f64 = 0.05;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Sender,
@@ -92,7 +95,8 @@ impl Side {
         const DESTINATION: [Stage; 5] = [Stage::Create, Stage::Write, Stage::Sync, Stage::Publish, Stage::Digest];
         let of = |times: &LaneTimes, stage: Stage| times.stage_ns[stage as usize] as f64;
         let mut stage_ns = [0.0; STAGES];
-        for stage in [Stage::Scan, Stage::Read, Stage::Seal, Stage::Credit, Stage::Memory, Stage::Digest] {
+        for stage in [Stage::Scan, Stage::Read, Stage::Seal, Stage::Credit, Stage::Memory, Stage::Digest, Stage::Limit]
+        {
             stage_ns[stage as usize] = of(sender, stage);
         }
         // The sender's clock tells its own digests apart from what it hands over.
@@ -141,9 +145,18 @@ impl Side {
 
     pub fn work(&self) -> impl Iterator<Item = (Stage, f64)> {
         let is_work = |stage: &Stage| {
-            !matches!(stage, Stage::Scan | Stage::Send | Stage::Credit | Stage::Receive | Stage::Memory)
+            !matches!(stage, Stage::Scan | Stage::Send | Stage::Credit | Stage::Receive | Stage::Memory | Stage::Limit)
         };
         Stage::ALL.into_iter().filter(is_work).map(|stage| (stage, self.share(stage)))
+    }
+
+    /// Share of the time in which lanes that had something to send waited because a rate was set.
+    pub fn limited(&self) -> f64 {
+        let idle = self.share(Stage::Scan) + self.share(Stage::Credit) + self.share(Stage::Memory);
+        match self.share(Stage::Limit) {
+            limited if limited >= LIMITED_MIN => (limited / (1.0 - idle).max(limited)).min(1.0),
+            _ => 0.0,
+        }
     }
 
     /// Share of the time in which the lanes were doing something themselves.

@@ -183,6 +183,14 @@ impl Words {
         verdict(Stage::Memory.name(), share, sentence, advice)
     }
 
+    /// The user set a rate.
+    pub fn limit(&self, side: &Side) -> Bottleneck {
+        let share = side.limited();
+        let sentence =
+            format!("limited by --bwlimit: the sender's lanes waited {} of the time for their turn", percent(share));
+        verdict(Stage::Limit.name(), share, sentence, self.carried())
+    }
+
     pub fn scan(&self, side: &Side) -> Bottleneck {
         let share = side.share(Stage::Scan);
         let answers = if side.role == Role::Local { "" } else { " or the receiver's answers to it" };
@@ -267,7 +275,7 @@ fn doing(stage: Stage) -> &'static str {
         Stage::Write => "writing",
         Stage::Sync => "making data durable",
         Stage::Publish => "giving files their final names",
-        Stage::Scan | Stage::Send | Stage::Credit | Stage::Receive | Stage::Memory => "waiting",
+        Stage::Scan | Stage::Send | Stage::Credit | Stage::Receive | Stage::Memory | Stage::Limit => "waiting",
     }
 }
 

@@ -20,4 +20,4 @@ pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,
     There,
 };
-pub use source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};

@@ -210,6 +210,11 @@ pub trait Sink: Send + Sync {
     /// gets fresh staging of its own and an empty journal.
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)>;
 
+    /// As `begin`, for an object of which not all will be written: no room is set aside for it.
+    fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        self.begin(entry, stem)
+    }
+
     /// True when `begin` would find a journal that an earlier attempt left.
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
 
@@ -245,6 +250,13 @@ pub trait SinkLane: Send {
     fn create(&mut self, entry: &Entry, rule: PublishRule) -> Result<()>;
 
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Goes over bytes that are in place already or that are to read as zeros.
+    fn skip(&mut self, count: u64) -> Result<()> {
+        let _ = count;
+        let why = "this kind of destination takes every byte";
+        Err(Error::of_kind(FailureKind::WriteError, "write file", b"", why))
+    }
 
     /// The descriptor of the object under way, for storage engines; `expected_bytes` may be reserved for it.
     fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>>;

@@ -20,6 +20,13 @@ pub struct SourceObject {
     pub is_open_ended: bool,
 }
 
+/// What a file takes on its storage, and whether that is less than it is long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Footing {
+    pub allocated_bytes: u64,
+    pub has_holes: bool,
+}
+
 /// What a scan comes upon.
 #[derive(Debug)]
 pub enum Found {
@@ -43,6 +50,12 @@ pub trait Source: Send + Sync {
 
     /// Looks at the object again: its entry with the generation of now.
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject>;
+
+    /// What a file takes where it lies; `None` where that is not known.
+    fn footing(&self, object: &SourceObject) -> Option<Footing> {
+        let _ = object;
+        None
+    }
 
     /// What could not be read of objects beside their content since the last call.
     fn take_warnings(&self) -> Vec<Warning> {

@@ -32,10 +32,12 @@ pub enum CloseCode {
     Cancelled = 11,
     /// Nothing moved for too long. Retry.
     NoProgress = 12,
+    /// As much was sent as the receiver asked for (message 70). Go on at will.
+    Reached = 13,
 }
 
 impl CloseCode {
-    pub const ALL: [CloseCode; 13] = [
+    pub const ALL: [CloseCode; 14] = [
         CloseCode::Done,
         CloseCode::Malformed,
         CloseCode::WrongState,
@@ -49,6 +51,7 @@ impl CloseCode {
         CloseCode::Internal,
         CloseCode::Cancelled,
         CloseCode::NoProgress,
+        CloseCode::Reached,
     ];
 
     /// Unknown codes of a newer peer read as `Internal`: something went wrong there.

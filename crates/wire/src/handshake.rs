@@ -25,13 +25,15 @@ pub mod feature {
     pub const FILES: u64 = 1 << 8;
     /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
     pub const SYNC: u64 = 1 << 9;
+    /// Compressed data streams, and message 70.
+    pub const LIMITS: u64 = 1 << 11;
     /// Digests of chunks, so that only those travel that differ from what is there.
     pub const DELTA: u64 = 1 << 12;
 
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | DELTA | FIDELITY;
+    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY | LIMITS | DELTA;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -10,11 +10,13 @@ pub mod message;
 mod inquiry;
 mod wishes;
 pub mod fidelity;
+mod pace;
 pub mod close;
 pub mod handshake;
 pub mod listing;
 pub mod files;
 pub mod data;
+pub mod parcel;
 pub mod credit;
 
 pub use close::{CloseCode, Refusal, bounded};

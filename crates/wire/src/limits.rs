@@ -14,6 +14,8 @@ pub const PACK_BYTES_MAX: usize = 256 << 10;
 pub const PACK_BODY_BYTES_MAX: usize = PACK_BYTES_MAX + PACK_FILES_MAX * 56 + 16;
 /// Files of at most this size travel in packs; larger ones chunk by chunk. Half a pack, so that a pack holds two.
 pub const PACKED_FILE_BYTES_MAX: u64 = 128 << 10;
+/// Content of one parcel: a block of 128 KiB and what stands around it.
+pub const PARCEL_BYTES_MAX: usize = 160 << 10;
 /// Bytes of a symbolic link, as PATH_MAX.
 pub const LINK_BYTES_MAX: usize = 4096;
 /// Paths named when a job is opened, each of at most PATH_MAX bytes.

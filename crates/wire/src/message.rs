@@ -7,6 +7,7 @@ use crate::close::{CloseCode, Refusal};
 pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
 use crate::frame::{self, FrameType};
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
+pub use crate::pace::{Pace, Times};
 pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
 
@@ -84,13 +85,15 @@ messages! {
     Names = "60",
     /// Either: what could not be kept of objects that arrived.
     Warnings = "61",
+    /// Receiver: how fast and how far the sender may go, as its user set it.
+    Pace = "70",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70"
     )]
     message: Option<Message>,
 }
@@ -215,6 +218,9 @@ pub struct Options {
     /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
+    /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
+    #[prost(uint32, tag = "20")]
+    pub compression: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -454,40 +460,6 @@ pub struct Cancel {
     pub code: u32,
     #[prost(string, tag = "3")]
     pub text: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Times {
-    #[prost(uint32, tag = "1")]
-    pub job: u32,
-    #[prost(uint32, tag = "2")]
-    pub lanes: u32,
-    #[prost(uint32, tag = "3")]
-    pub processors: u32,
-    /// Nanoseconds by the number of a `model::progress::Stage`.
-    #[prost(uint64, repeated, tag = "4")]
-    pub stage_ns: Vec<u64>,
-    #[prost(uint64, tag = "5")]
-    pub cpu_ns: u64,
-    /// Sums of TCP_INFO over the sending streams of this side.
-    #[prost(uint64, tag = "6")]
-    pub retransmits: u64,
-    #[prost(uint64, tag = "7")]
-    pub busy_us: u64,
-    #[prost(uint64, tag = "8")]
-    pub receive_window_limited_us: u64,
-    #[prost(uint64, tag = "9")]
-    pub send_buffer_limited_us: u64,
-    #[prost(uint64, tag = "10")]
-    pub rtt_us_min: u64,
-    /// How long the lanes could have run and had no processor.
-    #[prost(uint64, tag = "11")]
-    pub cpu_wait_ns: u64,
-    /// Of the thread that commits groups.
-    #[prost(uint64, tag = "12")]
-    pub commit_sync_ns: u64,
-    #[prost(uint64, tag = "13")]
-    pub commit_publish_ns: u64,
 }
 
 /// A message as a frame.

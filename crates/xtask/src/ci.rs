@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::tidy;
 use crate::workspace::Workspace;
+use crate::{previous, tidy};
 
 /// How much of continuous integration to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +27,21 @@ pub enum Extent {
 }
 
 /// Programs that the end-to-end tests run.
-const TOOLS: &[&str] =
-    &["ip", "rsync", "strace", "tcpdump", "fusermount3", "ps", "ping", "iptables", "unshare", "ssh", "sshd"];
+const TOOLS: &[&str] = &[
+    "ip",
+    "rsync",
+    "strace",
+    "tcpdump",
+    "fusermount3",
+    "ps",
+    "ping",
+    "iptables",
+    "unshare",
+    "ssh",
+    "sshd",
+    "git",
+    "tar",
+];
 
 /// Enough of a failing log to show the panic of a test among its neighbours.
 const LOG_LINES_SHOWN: usize = 200;
@@ -48,6 +61,8 @@ enum Work {
     Tests(Vec<String>),
     /// Builds the product and reports its size.
     Product(Vec<String>),
+    /// Builds the release before this one, which the end-to-end tests set beside the product.
+    Previous,
 }
 
 /// What one step adds to the totals.
@@ -119,6 +134,7 @@ fn steps(members: &[&str]) -> Vec<Step> {
             )),
         ),
         quick("tests of thalweg", Work::Tests(checked("test --release --locked --no-fail-fast -p thalweg --bins"))),
+        full("previous release", Work::Previous),
         full("edge build", Work::Product(words("build --release --locked -p thalweg --no-default-features"))),
         full("release build", Work::Product(words("build --release --locked -p thalweg"))),
         quick("tidy", Work::Tidy),
@@ -164,6 +180,13 @@ impl Step {
                 }
                 Ok(outcome)
             }
+            Work::Previous => {
+                let built = previous::build(&surroundings.workspace, |arguments| self.cargo(arguments, surroundings));
+                Ok(match built {
+                    Ok(note) => Outcome { note, ..Outcome::of_step(Vec::new()) },
+                    Err(error) => Outcome::of_step(format!("{error:#}").lines().map(str::to_owned).collect()),
+                })
+            }
             Work::Tests(arguments) => {
                 let (is_success, log) = self.cargo(arguments, surroundings)?;
                 let mut outcome = Outcome::of_tests(is_success, &log);
@@ -185,6 +208,9 @@ impl Step {
         }
         command.args(arguments).current_dir(&surroundings.workspace.root);
         command.env("THALWEG_BIN", &surroundings.product);
+        // What is tried against it is not left out: a build that failed has failed its own step.
+        let previous = previous::program(&surroundings.workspace);
+        command.envs(previous.is_file().then_some(("THALWEG_PREVIOUS_BIN", previous)));
         command.env("CARGO_TERM_COLOR", "never").env("RUSTDOCFLAGS", "-D warnings");
         command.stdin(Stdio::null()).stdout(log.try_clone().context("share the log")?).stderr(log);
         let status = command.status().context("run cargo")?;
@@ -282,6 +308,7 @@ mod tests {
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         let position = |name| names.iter().position(|found| *found == name);
         assert!(position("tests") < position("edge build"));
+        assert!(position("previous release") < position("edge build"));
         assert!(position("edge build") < position("release build"));
         assert!(position("release build") < position("end to end"));
         assert_eq!(names.last(), Some(&"end to end"));
@@ -294,7 +321,7 @@ mod tests {
             Work::Tests(arguments) | Work::Product(arguments) | Work::Cargo(arguments) => {
                 arguments.contains(&"profile.release.package.model.overflow-checks=true".to_owned())
             }
-            Work::Tools | Work::Tidy => false,
+            Work::Tools | Work::Tidy | Work::Previous => false,
         };
         let names: Vec<_> = steps.iter().filter(is_checked).map(|step| step.name).collect();
         assert_eq!(names, ["tests", "tests of thalweg"]);

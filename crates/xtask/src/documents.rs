@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::scan::occurrences;
-use crate::workspace::{Violation, Workspace};
+use crate::workspace::{Tracked, Violation, Workspace};
 
 const MAP: &str = "ARCHITECTURE.md";
 const DOCUMENTS: &[&str] = &[MAP, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"];
@@ -13,6 +13,37 @@ const ENTRY: &str = ".ci/run";
 pub fn are_present(workspace: &Workspace) -> Vec<Violation> {
     let absent = DOCUMENTS.iter().filter(|path| workspace.text(path).is_none_or(|text| text.trim().is_empty()));
     absent.map(|path| Violation::new(path, 0, "is missing or empty")).collect()
+}
+
+/// A page of `docs/` that another page sends its reader to exists: `docs/ssh.md`, or `(ssh.md)` inside the folder.
+pub fn pages_exist(workspace: &Workspace) -> Vec<Violation> {
+    let exists = |path: &str| workspace.files.iter().any(|file| file.path == path);
+    let is_page = |file: &&Tracked| file.path.ends_with(".md") && !file.path.starts_with("results/");
+    let mut violations = Vec::new();
+    for file in workspace.files.iter().filter(is_page) {
+        for (at, line) in file.text.as_deref().unwrap_or_default().lines().enumerate() {
+            let missing = named_pages(line).into_iter().filter(|page| !exists(page));
+            let message = |page: String| format!("sends its reader to {page}, which does not exist");
+            violations.extend(missing.map(|page| Violation::new(&file.path, at + 1, message(page))));
+        }
+    }
+    violations
+}
+
+/// Pages that a line names, as paths from the root.
+fn named_pages(line: &str) -> Vec<String> {
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let mut pages = Vec::new();
+    for (end, _) in line.match_indices(".md") {
+        let start = line[..end].rfind(|c: char| !is_of_path(c)).map_or(0, |at| at + 1);
+        let path = &line[start..end + ".md".len()];
+        match (path.strip_prefix("docs/"), line[..start].ends_with("](")) {
+            (Some(_), _) => pages.push(path.to_owned()),
+            (None, true) if !path.contains('/') => pages.push(format!("docs/{path}")),
+            _ => {}
+        }
+    }
+    pages
 }
 
 /// A crate is named by its folder, which is also how the map writes it.
@@ -37,7 +68,17 @@ pub fn entry_is_executable(workspace: &Workspace) -> Vec<Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::{Package, Tracked};
+    use crate::workspace::Package;
+
+    #[test]
+    fn a_page_that_does_not_exist_is_found_where_it_is_named() {
+        let text = "see docs/a.md and [b](b.md)\n`docs/decisions/001-c.md`, `x.md`, README.md\n";
+        let files = vec![Tracked::new("README.md", text), Tracked::new("docs/a.md", "a")];
+        let found = pages_exist(&Workspace { files, ..Workspace::default() });
+        let found: Vec<_> = found.iter().map(|violation| (violation.line, &violation.message[..])).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].1.contains("docs/b.md") && found[1].1.contains("docs/decisions/001-c.md"), "{found:?}");
+    }
 
     #[test]
     fn a_missing_document_and_an_unnamed_crate_are_found() {

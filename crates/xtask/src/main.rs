@@ -1,11 +1,11 @@
-//! The verbs of `cargo run -p xtask`: `ci [--quick]`, `tidy`, `deb [--try]` and `static`.
+//! The verbs of `cargo run -p xtask`: `ci [--quick]`, `tidy`, `deb [--try]`, `static` and `previous`.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use xtask::{ci, deb, deb_trial, static_binary, tidy};
+use xtask::{ci, deb, deb_trial, previous, static_binary, tidy};
 
-const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick] | tidy | deb [--try] | static";
+const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick] | tidy | deb [--try] | static | previous";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         ["ci", "--quick"] => ci::run(ci::Extent::Quick).context("run continuous integration"),
         ["deb"] => deb::build().map(|_| true).context("build the package"),
         ["deb", "--try"] => deb_trial::run().context("try the package"),
+        ["previous"] => previous::run().context("build the release before this one"),
         ["static"] => static_binary::run().context("build the static program"),
         ["tidy"] => tidy::run().context("check the tree"),
         _ => {

@@ -25,6 +25,7 @@ pub const RULES: &[Rule] = &[
     ("file length", sizes::files),
     ("blobs", sizes::blobs),
     ("documents", documents::are_present),
+    ("pages", documents::pages_exist),
     ("map of crates", documents::map_names_every_crate),
     ("entry of ci", documents::entry_is_executable),
 ];

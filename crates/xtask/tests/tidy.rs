@@ -45,6 +45,7 @@ claims! {
     no_file_is_longer_than_its_limit: sizes::files;
     no_large_blob_is_tracked: sizes::blobs;
     the_documents_a_reader_needs_exist: documents::are_present;
+    the_pages_that_are_named_exist: documents::pages_exist;
     the_map_names_every_crate: documents::map_names_every_crate;
     the_entry_of_ci_is_executable: documents::entry_is_executable;
 }

@@ -5,9 +5,11 @@ use crate::args::{self, Command};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
+use crate::limits::LimitArgs;
 use crate::output;
 use crate::output::human;
 use crate::output::json::Events;
+use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
@@ -32,25 +34,26 @@ use std::time::Instant;
 /// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
 /// when the same command is given again. Every byte is verified before its file appears.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
+#[command(
+    override_usage = "thalweg cp [OPTIONS] <SRC>... <DST>",
+    after_help = "Examples:\n\
 \x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
 \x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
 \x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
 \x20   thalweg cp -aHAXS /srv/ backup:srv/       with owners, hard links, ACLs, attributes and holes\n\
-\x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes")]
+\x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes"
+)]
 pub struct Args {
-    /// What to copy; several sources must be on the same side
-    #[arg(required = true, value_name = "SRC")]
-    sources: Vec<OsString>,
-    /// Where to
-    #[arg(value_name = "DST")]
-    destination: OsString,
+    /// What to copy, and last where to; several sources must be on the same side
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
     /// When a file is durable before it appears: each by itself, in groups, or not waited for
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
-    /// Check what was sent, or also read back what the destination's storage holds
-    #[arg(long, value_name = "stream|reread", default_value = "stream", env = "THALWEG_VERIFY")]
+    /// Check what was sent, or also read back what the destination's storage holds; none, within this host, leaves the
+    /// copying to the kernel where it can
+    #[arg(long, value_name = "stream|reread|none", default_value = "stream", env = "THALWEG_VERIFY")]
     verify: Verify,
     /// The digest that is verified and listed; blake3 is cryptographic
     #[arg(long, value_name = "crc64nvme|blake3", default_value = "crc64nvme", env = "THALWEG_DIGEST")]
@@ -128,11 +131,13 @@ pub struct Args {
     decisions: DecisionArgs,
     #[command(flatten)]
     fidelity: FidelityArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl Args {
-    pub fn sources(&self) -> &[OsString] {
-        &self.sources
+    pub fn sources(&self) -> Result<&[OsString]> {
+        Ok(args::sources_and_destination(&self.locations)?.0)
     }
 
     /// A list says what of the source is taken.
@@ -154,14 +159,15 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let mut sources = args.sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    let (sources, destination) = args::sources_and_destination(&args.locations)?;
+    let mut sources = sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
     if args.is_listed() {
         let [source] = &mut sources[..] else {
             return Err(usage("a list of files is of one source", "give a command for each source"));
         };
         source.name_contents();
     }
-    let request = request(args, more, sources, args::location(&args.destination)?)?;
+    let request = request(args, more, sources, args::location(destination)?)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
@@ -221,6 +227,7 @@ fn carry_out(
     }
     if !args.json && !args.quiet {
         tell(args, &ended);
+        meant::notes(request, &ended).iter().for_each(|line| output::note(line));
     }
     if let Some(error) = &ended.error {
         output::error(error);
@@ -262,8 +269,18 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "leave them away for `-`, gen: and null:",
         ));
     }
+    let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
+    if args.memory < lane_bytes {
+        return Err(usage(
+            format!("one stream with compression takes {} of memory", model::quantity::ByteCount(lane_bytes as u64)),
+            "raise --memory, or leave -z away",
+        ));
+    }
     if sources.iter().any(Location::is_remote) {
         check_list_to_send(&options.selection)?;
+    }
+    if options.verify == Verify::None {
+        check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
     }
     Ok(Request {
         command: more.command,
@@ -274,10 +291,20 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         memory_bytes: args.memory,
         congestion: args.cc.clone(),
         retries: args.retries,
+        bounds: args.limits.bounds(),
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
     })
+}
+
+fn check_unverified(is_remote: bool, has_manifest: bool) -> Result<()> {
+    let why = match (is_remote, has_manifest) {
+        (true, _) => "--verify none is for copies within this host: between hosts everything is verified",
+        (_, true) => "a manifest lists digests, and --verify none makes none",
+        _ => return Ok(()),
+    };
+    Err(usage(why, "leave --verify none away"))
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {
@@ -297,6 +324,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         ..TransferOptions::default()
     };
     args.decisions.apply(&mut options, args.quiet, args.json);
+    args.limits.apply(&mut options);
     Ok(options)
 }
 

@@ -5,8 +5,9 @@ use crate::exit::Result;
 use crate::output::list::{self, Lines, arrow};
 use crate::place::{Failures, Place, Places};
 use model::Exit;
-use model::files::{ALL_LEVELS, Found, Question, Record};
+use model::files::{ALL_LEVELS, FileStatus, Found, Question, Record};
 use model::name::Escaped;
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 /// List files and directories, here or at an endpoint
@@ -87,25 +88,35 @@ impl Shown<'_> {
             return lines.json(&list::record(&self.place.shown(&record.path), record));
         }
         let name = match self.with_location || record.path.is_empty() {
-            true => self.place.location(&record.path),
-            false => record.path.clone(),
+            true => Cow::Owned(self.place.location(&record.path)),
+            false => Cow::Borrowed(&record.path[..]),
         };
         if self.args.print0 {
             return lines.bytes(&name) && lines.bytes(b"\0");
         }
-        let slash = if status.is_directory() && !name.ends_with(b"/") { "/" } else { "" };
-        let name = Escaped(&name);
-        if !self.args.long {
-            return lines.text(&format!("{name}{slash}"));
-        }
-        lines.text(&format!(
-            "{} {:>6} {:>6} {:>15} {} {name}{slash}{}",
-            list::mode(status),
-            status.owner,
-            status.group,
-            status.size_bytes,
-            status.modified.rfc3339(),
-            arrow(status)
-        ))
+        lines.line(|out| {
+            if self.args.long {
+                put_details(out, status);
+            }
+            Escaped(&name).put(out);
+            if status.is_directory() && !name.ends_with(b"/") {
+                out.push(b'/');
+            }
+            if self.args.long {
+                out.extend_from_slice(arrow(status).as_bytes());
+            }
+        })
     }
+}
+
+/// What stands before the name in a long listing.
+fn put_details(out: &mut Vec<u8>, status: &FileStatus) {
+    list::put_mode(out, status);
+    for (number, width) in [(status.owner.into(), 6), (status.group.into(), 6), (status.size_bytes, 15)] {
+        out.push(b' ');
+        list::put_right(out, number, width);
+    }
+    out.push(b' ');
+    out.extend_from_slice(status.modified.rfc3339().as_bytes());
+    out.push(b' ');
 }

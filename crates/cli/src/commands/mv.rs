@@ -3,6 +3,7 @@
 //! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
 //! content under its name, and only if it still is the version that was compared.
 
+use crate::args;
 use crate::args::ssh::SshArgs;
 use crate::exit::{self, Result, error, usage};
 use crate::output::progress::Mode;
@@ -28,16 +29,16 @@ use store::posix::change;
 /// `cp` copies it, durably; then both sides digest what they have, and only what is the same leaves the source. What could not
 /// be copied, or changed meanwhile, stays where it was.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
+#[command(
+    override_usage = "thalweg mv [OPTIONS] <SRC>... <DST>",
+    after_help = "Examples:\n\
 \x20   thalweg mv lab:run7.tmp lab:run7\n\
-\x20   thalweg mv finished/ lab:archive/")]
+\x20   thalweg mv finished/ lab:archive/"
+)]
 pub struct Args {
-    /// What to move
-    #[arg(required = true, value_name = "SRC")]
-    sources: Vec<OsString>,
-    /// Where to
-    #[arg(value_name = "DST")]
-    destination: OsString,
+    /// What to move, and last where to
+    #[arg(required = true, value_name = "LOCATION")]
+    locations: Vec<OsString>,
     /// Never replace a file that is there
     #[arg(long, env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
@@ -64,9 +65,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    let (sources, destination) = args::sources_and_destination(&args.locations)?;
     let places = Places::new(&args.ssh)?;
-    let sources = places.open_all(&args.sources)?;
-    let destination = places.open(&args.destination)?;
+    let sources = places.open_all(sources)?;
+    let destination = places.open(destination)?;
     let mut moving =
         Moving { args: &args, places: &places, failures: Failures::default(), moved: Tally::default(), kept: 0 };
     let ended = moving.run(&sources, &destination);
@@ -201,9 +203,10 @@ impl Moving<'_> {
         };
         let location = |place: &Place| {
             let bytes = place.location(b"");
-            crate::args::location(OsStr::from_bytes(&bytes))
+            args::location(OsStr::from_bytes(&bytes))
         };
         let mut request = Request::plain(vec![location(&from)?], location(&target)?);
+        request.command = "mv";
         request.ssh = self.places.ssh.clone();
         request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
         request.options.no_clobber = self.args.no_clobber;

@@ -8,9 +8,12 @@ use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
 use crate::output;
-use daemon::{Paths, Privileges, ServeOptions, Served};
+use daemon::{Activity, Paths, Privileges, ServeOptions, Served};
 use model::Exit;
 use model::name::Escaped;
+use model::quantity::ByteCount;
+use signal_hook::consts::SIGUSR1;
+use signal_hook::iterator::Signals;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +26,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
 /// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
 /// ticket new`. The first Ctrl-C or SIGTERM tells the clients and ends their sessions, which they open again and continue
-/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once.
+/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once. SIGUSR1 has it tell what it does.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
@@ -90,6 +93,7 @@ pub fn run(args: Args) -> Result<Exit> {
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;
     let interrupt = Interrupt::watch()?;
+    watch_for_snapshots(served.activity());
     let mut ready = format!("ready on {}, identity {}", served.local_addr(), served.pin());
     match &args.ticket_file {
         Some(file) => ready.push_str(&format!(", ticket in {}", Escaped(file.as_os_str().as_bytes()))),
@@ -103,4 +107,29 @@ pub fn run(args: Args) -> Result<Exit> {
         let _ = watch.join();
     }
     Ok(Exit::Done)
+}
+
+/// Tells what the endpoint is doing whenever SIGUSR1 comes. Without the thread the signal is still caught and harms
+/// nothing.
+fn watch_for_snapshots(activity: Activity) {
+    let Ok(mut signals) = Signals::new([SIGUSR1]) else { return };
+    let run = move || {
+        for _ in signals.forever() {
+            snapshot(&activity).iter().for_each(|line| output::note(line));
+        }
+    };
+    let _ = std::thread::Builder::new().name("snapshot".into()).spawn(run);
+}
+
+fn snapshot(activity: &Activity) -> Vec<String> {
+    let jobs = activity.jobs();
+    let sessions = output::counted(activity.sessions() as u64, "session", "sessions");
+    let mut lines = vec![format!("snapshot: {sessions}, {}", output::counted(jobs.len() as u64, "job", "jobs"))];
+    lines.extend(jobs.iter().map(|job| {
+        let files = output::counted(job.files, "file", "files");
+        let what = if job.direction == "in" { "sends" } else { "fetches" };
+        let (bytes, seconds) = (ByteCount(job.bytes), output::duration(job.seconds));
+        format!("snapshot: {} {what}: {files}, {bytes} delivered in {seconds}, job {}", job.client, job.job)
+    }));
+    lines
 }

@@ -45,7 +45,7 @@ struct RemovalArgs {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let [source] = args.copy.sources() else {
+    let [source] = args.copy.sources()? else {
         return Err(usage("sync takes one source and one destination", "give a command for each source"));
     };
     if args.removal.delete && args.copy.is_listed() {

@@ -129,10 +129,11 @@ fn pace(ended: &Ended) -> String {
     if ended.direction != Direction::Local {
         text.push_str(&format!("; TLS 1.3, {}", counted(report.map_or(0, |r| r.streams).into(), "stream", "streams")));
     }
-    text.push_str(&format!("; verified by {}", ended.options.digest));
-    if ended.options.verify == Verify::Reread {
-        text.push_str(" and read back");
+    if let Some(ratio) = ended.compression_ratio() {
+        let wire = ByteCount(ended.wire_bytes.unwrap_or(0));
+        text.push_str(&format!("; compressed {ratio:.2}:1, {wire} on the wire"));
     }
+    text.push_str(&verified(ended));
     text.push_str(match report.map(|report| &report.durable[..]) {
         Some("file") => "; durable, each file by itself",
         Some("batch") => "; durable",
@@ -142,6 +143,22 @@ fn pace(ended: &Ended) -> String {
         _ => "; not finished",
     });
     text
+}
+
+/// What vouches for the content, and what of it nothing does.
+fn verified(ended: &Ended) -> String {
+    let unread = ended.report.as_ref().map(|report| report.unread).unwrap_or_default();
+    let shared = match unread.shared_bytes {
+        0 => String::new(),
+        bytes if bytes >= ended.bytes => return "; cloned: the blocks are those of the source".to_owned(),
+        bytes => format!(", {} of it cloned and not read", ByteCount(bytes)),
+    };
+    match ended.options.verify {
+        Verify::Stream => format!("; verified by {}{shared}", ended.options.digest),
+        Verify::Reread => format!("; verified by {} and read back", ended.options.digest),
+        Verify::None if unread.kernel_bytes > 0 => format!("; copied by the kernel, not verified{shared}"),
+        Verify::None => format!("; not verified{shared}"),
+    }
 }
 
 fn limit(ended: &Ended) -> String {

@@ -206,11 +206,16 @@ struct Done {
     bytes: u64,
     resumed_bytes: u64,
     sent_bytes: u64,
+    compression: &'static str,
+    wire_bytes: Option<u64>,
+    compression_ratio: Option<f64>,
     seconds: f64,
     bytes_per_second: u64,
     first_byte_seconds: Option<f64>,
     durable: Option<String>,
     verify: String,
+    cloned_bytes: u64,
+    kernel_copied_bytes: u64,
     tls: bool,
     streams: u32,
     engine: Option<String>,
@@ -278,6 +283,7 @@ impl Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
+        let unread = report.map(|report| report.unread).unwrap_or_default();
         Done {
             synthetic: ended.synthetic.clone(),
             files: DoneFiles { ok: ended.files_ok, skipped: ended.files_skipped, failed: ended.files_failed },
@@ -287,6 +293,9 @@ impl Done {
             bytes: ended.bytes,
             resumed_bytes: ended.resumed_bytes,
             sent_bytes: ended.sent_bytes,
+            compression: ended.options.compression.name(),
+            wire_bytes: ended.wire_bytes,
+            compression_ratio: ended.compression_ratio().map(rounded),
             seconds: rounded(ended.seconds),
             bytes_per_second: ended.rate().bytes_per_second as u64,
             first_byte_seconds: ended.first_byte_seconds.map(rounded),
@@ -294,7 +303,10 @@ impl Done {
             verify: match ended.options.verify {
                 Verify::Stream => ended.options.digest.name().to_owned(),
                 Verify::Reread => format!("{}+reread", ended.options.digest),
+                Verify::None => Verify::None.name().to_owned(),
             },
+            cloned_bytes: unread.shared_bytes,
+            kernel_copied_bytes: unread.kernel_bytes,
             tls: ended.direction != Direction::Local,
             streams: report.map_or(0, |report| report.streams),
             engine: report.and_then(|report| said(&report.engine)),

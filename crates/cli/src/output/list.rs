@@ -11,6 +11,8 @@ const VERSION: u32 = 1;
 
 pub struct Lines {
     out: BufWriter<StdoutLock<'static>>,
+    /// The line under way.
+    line: Vec<u8>,
     is_terminal: bool,
     is_open: bool,
 }
@@ -19,7 +21,8 @@ impl Lines {
     pub fn new() -> Lines {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
-        Lines { out: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal, is_open: true }
+        let out = BufWriter::with_capacity(64 << 10, stdout.lock());
+        Lines { out, line: Vec::new(), is_terminal, is_open: true }
     }
 
     /// Control characters must not reach it as they are.
@@ -30,6 +33,17 @@ impl Lines {
     /// False when nobody reads any more.
     pub fn text(&mut self, line: &str) -> bool {
         self.bytes(line.as_bytes()) && self.bytes(b"\n")
+    }
+
+    /// A line that is put together in place: long listings are made of a million of them.
+    pub fn line(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        put(&mut line);
+        line.push(b'\n');
+        let is_open = self.bytes(&line);
+        self.line = line;
+        is_open
     }
 
     pub fn json(&mut self, line: &Value) -> bool {
@@ -124,20 +138,41 @@ pub fn done(fields: Value) -> Value {
 
 /// `-rw-r--r--`, with the letters of ls for the bits beyond permissions.
 pub fn mode(status: &FileStatus) -> String {
-    let mut text = String::from(status.kind.letter());
-    for (shift, special, letters) in [(6, 0o4000, "sS"), (3, 0o2000, "sS"), (0, 0o1000, "tT")] {
+    let mut text = Vec::with_capacity(10);
+    put_mode(&mut text, status);
+    text.into_iter().map(char::from).collect()
+}
+
+pub fn put_mode(out: &mut Vec<u8>, status: &FileStatus) {
+    // Letters of kinds are ASCII.
+    out.push(status.kind.letter() as u8);
+    for (shift, special, [set, only]) in [(6, 0o4000, b"sS"), (3, 0o2000, b"sS"), (0, 0o1000, b"tT")] {
         let bits = status.mode >> shift;
-        text.push(if bits & 4 != 0 { 'r' } else { '-' });
-        text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        let may_execute = bits & 1 != 0;
-        text.push(match (status.mode & special != 0, may_execute) {
-            (true, true) => letters.chars().next().unwrap_or('s'),
-            (true, false) => letters.chars().last().unwrap_or('S'),
-            (false, true) => 'x',
-            (false, false) => '-',
+        out.push(if bits & 4 != 0 { b'r' } else { b'-' });
+        out.push(if bits & 2 != 0 { b'w' } else { b'-' });
+        out.push(match (status.mode & special != 0, bits & 1 != 0) {
+            (true, true) => *set,
+            (true, false) => *only,
+            (false, true) => b'x',
+            (false, false) => b'-',
         });
     }
-    text
+}
+
+/// A number and what stands before it, so that it ends where the others end.
+pub fn put_right(out: &mut Vec<u8>, number: u64, width: usize) {
+    // As long as the longest number.
+    let mut digits = [b' '; 20];
+    let (mut at, mut rest) = (digits.len(), number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at.min(digits.len().saturating_sub(width))..]);
 }
 
 /// What a name is followed by in a long listing.
@@ -154,7 +189,7 @@ mod tests {
     use model::Timestamp;
 
     #[test]
-    fn modes_have_the_letters_of_ls() {
+    fn modes_have_the_letters_of_ls_and_numbers_end_below_each_other() {
         let shown = |kind, bits| {
             let zero = Timestamp::default();
             mode(&FileStatus {
@@ -171,6 +206,11 @@ mod tests {
                 changed: zero,
             })
         };
+        for number in [0, 7, 123_456, 1_234_567, u64::MAX] {
+            let mut right = Vec::new();
+            put_right(&mut right, number, 6);
+            assert_eq!(String::from_utf8(right).unwrap(), format!("{number:>6}"));
+        }
         assert_eq!(shown(FileKind::File, 0o644), "-rw-r--r--");
         assert_eq!(shown(FileKind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(shown(FileKind::File, 0o6650), "-rwSr-s---");

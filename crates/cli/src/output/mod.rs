@@ -6,6 +6,7 @@ pub mod changes;
 pub mod human;
 pub mod json;
 pub mod list;
+pub mod meant;
 pub mod progress;
 
 use crate::exit::{self, Error};

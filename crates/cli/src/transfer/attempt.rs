@@ -11,8 +11,9 @@ use crate::interrupt::Interrupt;
 use crate::output::nobody_reads;
 use daemon::ConnectOptions;
 use daemon::ssh::Access;
+use model::options::Compression;
 use model::synthetic::is_synthetic;
-use model::{Exit, JobId, Location};
+use model::{Exit, JobId, Location, TransferOptions};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Client, PullSpec, PushSpec, Tuning};
 use mover::wishes::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
@@ -20,7 +21,7 @@ use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub struct Attempt<'a> {
     pub request: &'a Request,
@@ -29,38 +30,57 @@ pub struct Attempt<'a> {
     pub job: JobId,
     pub witness: &'a Arc<Witness>,
     pub interrupt: &'a Interrupt,
+    /// When the run has to stop.
+    pub deadline: Option<Instant>,
 }
 
 impl Attempt<'_> {
-    pub fn run(&self, progress: &Arc<Progress>) -> Result<Report> {
+    /// `sent_bytes` of content were sent by earlier attempts.
+    pub fn run(&self, progress: &Arc<Progress>, sent_bytes: u64) -> Result<Report> {
         self.witness.start_attempt();
+        let mut options = self.request.options.clone();
+        options.payload_bytes_max = options.payload_bytes_max.map(|max| max.saturating_sub(sent_bytes));
         match self.route {
-            Route::Push { far, path } => self.push(far, path, progress),
-            Route::Pull { far, paths } => self.pull(far, paths, progress),
-            Route::Local => self.copy_here(progress),
+            Route::Push { far, path } => self.push(far, path, options, progress),
+            Route::Pull { far, paths } => self.pull(far, paths, options, progress),
+            Route::Local => self.copy_here(options, progress),
         }
     }
 
-    fn push(&self, far: &Far, path: &[u8], progress: &Arc<Progress>) -> Result<Report> {
+    /// What is left of a wait until the run has to stop.
+    pub fn left(&self, wait: Duration) -> Duration {
+        self.deadline.map_or(wait, |deadline| wait.min(deadline.saturating_duration_since(Instant::now())))
+    }
+
+    /// Whether the attempt is to stop, for whatever reason.
+    fn is_over(&self) -> bool {
+        self.interrupt.is_set()
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            || self.request.bounds.is_fail_fast && self.witness.has_failed()
+    }
+
+    fn push(&self, far: &Far, path: &[u8], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
         let client = self.connect(far, Access::Write, &[path.to_vec()])?;
         check_synthetic(&client, far.name(), &[path])?;
         check_sync(&client, far.name(), needs_sync_receiver(&self.request.options))?;
-        check_fidelity(&client, far.name(), needs_fidelity_receiver(&self.request.options))?;
+        check_limits(&client, far.name(), options.compression != Compression::None)?;
         check_delta(&client, far.name(), self.request.options.is_delta)?;
-        let options = self.request.options.clone();
+        check_fidelity(&client, far.name(), needs_fidelity_receiver(&options))?;
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
-        let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.interrupt.is_set());
+        let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.is_over());
         client.close();
         Ok(report)
     }
 
-    fn pull(&self, far: &Far, paths: &[Vec<u8>], progress: &Arc<Progress>) -> Result<Report> {
+    fn pull(&self, far: &Far, paths: &[Vec<u8>], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let client = self.connect(far, Access::Read, paths)?;
         check_synthetic(&client, far.name(), paths)?;
         check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
-        check_fidelity(&client, far.name(), needs_fidelity_sender(&self.request.options))?;
         check_delta(&client, far.name(), self.request.options.is_delta)?;
+        check_fidelity(&client, far.name(), needs_fidelity_sender(&self.request.options))?;
+        let is_bound = options.pace.is_some() || options.payload_bytes_max.is_some();
+        check_limits(&client, far.name(), is_bound || options.compression != Compression::None)?;
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -71,23 +91,22 @@ impl Attempt<'_> {
         let spec = PullSpec {
             id: self.job,
             paths: paths.to_vec(),
-            options: self.request.options.clone(),
+            options,
             rename_to: destination.rename_to.clone(),
             is_sequential: destination.is_sequential,
         };
-        let interrupted = || self.interrupt.is_set() || nobody_reads();
+        let interrupted = || self.is_over() || nobody_reads();
         let sink = destination.sink.clone();
         let pulled = client.pull(spec, sink, progress.clone(), self.observer(), &interrupted);
         client.close();
         self.settle(pulled, &destination)
     }
 
-    fn copy_here(&self, progress: &Arc<Progress>) -> Result<Report> {
+    fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let LocalSource { source, is_single } = self.open_source()?;
         check_apart(&self.request.sources, &self.request.destination)?;
         let shape = if is_single { Shape::Single } else { Shape::Tree };
         let destination = self.open_sink(shape, self.request.sources == [Location::Pipe])?;
-        let mut options = self.request.options.clone();
         // Users and groups are the same on both sides.
         options.fidelity.numeric_ids = !options.fidelity.is_none();
         let spec = LocalSpec {
@@ -98,7 +117,7 @@ impl Attempt<'_> {
             is_sequential: destination.is_sequential,
             memory: Memory::new(self.request.memory_bytes),
         };
-        let interrupted = || self.interrupt.is_set() || nobody_reads();
+        let interrupted = || self.is_over() || nobody_reads();
         let sink = destination.sink.clone();
         let copied = copy(spec, source, sink, progress.clone(), self.observer(), &interrupted);
         self.settle(copied, &destination)
@@ -136,6 +155,9 @@ impl Attempt<'_> {
             memory_bytes: self.request.memory_bytes,
             interrupt: self.interrupt,
         });
+        if let (Ok(client), Some(timeout)) = (&connected, self.request.bounds.no_progress(&self.request.options)) {
+            client.set_no_progress_timeout(timeout);
+        }
         // Ctrl-C ends ssh too, which then gives a reason of its own.
         connected.map_err(|e| if self.interrupt.is_set() { stopped(self.interrupt) } else { e })
     }
@@ -166,12 +188,12 @@ fn check_sync(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
     Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
 }
 
-/// An endpoint that does not know them would leave them away without a word.
-fn check_fidelity(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
-    if !is_needed || client.knows_fidelity().map_err(|e| Error::from_connect(endpoint, &e))? {
+/// An endpoint that does not know them would send as fast and as far as it can.
+fn check_limits(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_limits().map_err(|e| Error::from_connect(endpoint, &e))? {
         return Ok(());
     }
-    let message = format!("endpoint {endpoint} does not know owners, attributes, hard links or special files");
+    let message = format!("endpoint {endpoint} does not know compression, or limits on what it sends");
     Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
 }
 
@@ -182,6 +204,15 @@ fn check_delta(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
     }
     let message = format!("endpoint {endpoint} does not know --delta");
     Err(error(Exit::Version, message, "leave it away, or bring the other side up to date: install this version there"))
+}
+
+/// An endpoint that does not know them would leave them away without a word.
+fn check_fidelity(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_fidelity().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know owners, attributes, hard links or special files");
+    Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

@@ -98,8 +98,9 @@ impl LocalSink {
         }
         let (directory, rename_to) = match (is_directory, shape) {
             (false, Shape::Single | Shape::SingleOrTree) => {
-                let name = path.file_name().map(OsStr::as_bytes).and_then(|name| Name::new(name).ok());
-                let name = name.ok_or_else(|| usage(format!("{} is no file name", shown(path)), "check the path"))?;
+                let name = Name::new(path.file_name().map_or(&b""[..], OsStr::as_bytes));
+                let name =
+                    name.map_err(|why| usage(format!("{} is no file name: {why}", shown(path)), "check the path"))?;
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 (parent.unwrap_or(Path::new(".")), Some(name))
             }

@@ -12,6 +12,7 @@ pub mod between;
 mod ends;
 mod attempt;
 mod witness;
+pub mod bounds;
 pub mod presence;
 
 use crate::exit::{self, Error, Result, error};
@@ -20,12 +21,13 @@ use crate::output::json::{Events, Start};
 use crate::output::progress::{self, Mode};
 use crate::output::{self, duration};
 use attempt::Attempt;
+use bounds::Bounds;
 pub use far::{Far, Ssh, Use};
 use model::progress::Bottleneck;
 use model::quantity::Rate;
 use model::{Exit, Failure, JobId, Location, TransferOptions};
 use mover::receiver::Removal;
-use mover::{Ending, Progress, Report};
+use mover::{CloseCode, Ending, Progress, Report};
 use net::Identity;
 use presence::{Presence, Subject};
 use route::Route;
@@ -52,6 +54,7 @@ pub struct Request {
     pub memory_bytes: usize,
     /// How often in a row an attempt may fail without progress.
     pub retries: u32,
+    pub bounds: Bounds,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
     pub ssh: Ssh,
@@ -69,6 +72,7 @@ impl Request {
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
             retries: 5,
+            bounds: Bounds::default(),
             manifest: None,
             progress: Mode::None,
             ssh: Ssh::default(),
@@ -112,6 +116,8 @@ pub struct Ended {
     pub resumed_bytes: u64,
     /// Moved by all attempts, what was sent again included.
     pub sent_bytes: u64,
+    /// What compressed streams carried of it.
+    pub wire_bytes: Option<u64>,
     pub seconds: f64,
     pub first_byte_seconds: Option<f64>,
     pub bottleneck: Bottleneck,
@@ -147,6 +153,7 @@ impl Ended {
             bytes: 0,
             resumed_bytes: 0,
             sent_bytes: 0,
+            wire_bytes: None,
             seconds: 0.0,
             first_byte_seconds: None,
             bottleneck: nothing_moved(),
@@ -167,6 +174,11 @@ impl Ended {
                 self.error = Some(error);
             }
         }
+    }
+
+    /// Bytes sent for each byte that compressed streams carried.
+    pub fn compression_ratio(&self) -> Option<f64> {
+        self.wire_bytes.map(|wire_bytes| self.sent_bytes as f64 / wire_bytes.max(1) as f64)
     }
 
     pub fn rate(&self) -> Rate {
@@ -212,7 +224,8 @@ pub fn run_on(
     if let Some(events) = &events {
         events.start(&Start { command, direction, job, sources: &sources, destination: &destination });
     }
-    let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt };
+    let deadline = request.bounds.deadline(started);
+    let attempt = Attempt { request, route: &route, identity, job, witness: &witness, interrupt, deadline };
     let mut run = Run { request, direction, attempt, events, presence, sums: Sums::default(), started };
     let (report, failed) = run.until_the_end();
     Ok(run.conclude(report, failed))
@@ -236,6 +249,7 @@ struct Sums {
     bytes: u64,
     /// Of every attempt, those that failed included.
     sent_bytes: u64,
+    wire_bytes: u64,
     /// Of the first attempt: from a run before this one.
     resumed_bytes: Option<u64>,
     /// Of the attempt before.
@@ -271,7 +285,10 @@ impl Run<'_> {
             failures += 1;
             let pause = pause(failures);
             self.tell_retry(&error, failures, pause);
-            if self.attempt.interrupt.wait(pause) {
+            if self.attempt.interrupt.wait(self.attempt.left(pause)) {
+                return (last, Some(error));
+            }
+            if let Some(error) = self.out_of_bounds() {
                 return (last, Some(error));
             }
         }
@@ -286,7 +303,7 @@ impl Run<'_> {
         let before_seconds = self.started.elapsed().as_secs_f64();
         let display =
             progress::Display::start(progress.clone(), self.direction, self.request.progress, self.events.clone());
-        let attempted = self.attempt.run(&progress);
+        let attempted = self.attempt.run(&progress, self.sums.sent_bytes);
         drop(display);
         let snapshot = progress.snapshot();
         if let Some(first) = snapshot.first_payload {
@@ -294,6 +311,7 @@ impl Run<'_> {
         }
         let counts = snapshot.counts;
         self.sums.sent_bytes += counts.bytes_sent;
+        self.sums.wire_bytes += counts.bytes_wire;
         let resumed_before = self.sums.resumed_bytes_last.replace(counts.bytes_resumed);
         (attempted, counts.files_done > 0 || resumed_before.is_some_and(|before| counts.bytes_resumed > before))
     }
@@ -309,8 +327,18 @@ impl Run<'_> {
             };
             return Some(why);
         }
+        let has_failed = self.request.bounds.is_fail_fast && self.attempt.witness.has_failed();
         match &report.ending {
             Ending::Finished(_) => None,
+            Ending::Cancelled { refusal, .. } if refusal.code == CloseCode::Reached => Some(self.sent_enough()),
+            Ending::Cancelled { by_peer: false, refusal } if refusal.code == CloseCode::Cancelled && has_failed => {
+                Some(self.failed_fast(Exit::from_failures(self.attempt.witness.kinds())))
+            }
+            Ending::Cancelled { by_peer: false, refusal }
+                if refusal.code == CloseCode::Cancelled && self.out_of_time().is_some() =>
+            {
+                self.out_of_time()
+            }
             Ending::Cancelled { by_peer: true, refusal } => Some(self.attempt.route.refused(refusal)),
             Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this host", refusal)),
             Ending::Lost(_) => Some(error(
@@ -361,6 +389,7 @@ impl Run<'_> {
             bytes: counts.bytes_done + counts.bytes_skipped.min(self.sums.bytes),
             resumed_bytes: self.sums.resumed_bytes.unwrap_or(counts.bytes_resumed),
             sent_bytes: self.sums.sent_bytes,
+            wire_bytes: Some(self.sums.wire_bytes).filter(|bytes| *bytes > 0),
             seconds: self.started.elapsed().as_secs_f64(),
             first_byte_seconds: self.sums.first_byte_seconds,
             bottleneck,

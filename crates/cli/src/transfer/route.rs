@@ -85,6 +85,14 @@ impl Route {
         }
     }
 
+    fn leaves_root(&self) -> bool {
+        match self {
+            Route::Push { far: Far::Endpoint(_), path } => is_outside(path),
+            Route::Pull { far: Far::Endpoint(_), paths } => paths.iter().any(|path| is_outside(path)),
+            _ => false,
+        }
+    }
+
     /// Standard input or output is an end of it: it can be read or written once.
     pub fn has_pipe(&self, request: &Request) -> bool {
         request.destination == Location::Pipe || request.sources.contains(&Location::Pipe)
@@ -104,11 +112,19 @@ impl Route {
             Route::Pull { far, paths } => (far.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
             Route::Local => (Error::from_refusal("this host", refusal), false),
         };
+        if refusal.code == CloseCode::Forbidden && self.leaves_root() {
+            error = error.hint("leave the leading slash, or the `..`, away: paths begin at the endpoint's root");
+        }
         if refusal.code == CloseCode::NotFound && names_directory {
             error.exit = Exit::SourceDirectoryNotFound;
         }
         error
     }
+}
+
+/// Whether a path cannot be below an endpoint's root, whatever is there.
+fn is_outside(path: &[u8]) -> bool {
+    path.starts_with(b"/") || path.split(|b| *b == b'/').any(|name| name == b"..")
 }
 
 pub fn book(paths: Result<&Paths, &Error>) -> Result<EndpointBook> {
@@ -167,6 +183,7 @@ mod tests {
             congestion: None,
             memory_bytes: 0,
             retries: 0,
+            bounds: Default::default(),
             manifest: None,
             progress: Mode::None,
             ssh: Default::default(),

@@ -73,6 +73,16 @@ impl Witness {
         *self.state.lock().unwrap() = State::default();
     }
 
+    /// Something was not delivered in this attempt.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().unwrap().failed > 0
+    }
+
+    /// What kinds of failures there were in this attempt.
+    pub fn kinds(&self) -> BTreeSet<FailureKind> {
+        self.state.lock().unwrap().kinds.clone()
+    }
+
     /// Ends the manifest and hands out what was kept.
     pub fn finish(&self) -> Witnessed {
         if let Some((lines, _)) = &self.changes {

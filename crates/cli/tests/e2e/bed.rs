@@ -125,7 +125,7 @@ impl Bed {
     }
 
     /// Replaces what differs from run to run: the bed's directory, ports, identities.
-    fn anonymous(&self, text: &str) -> String {
+    pub fn anonymous(&self, text: &str) -> String {
         let text = text.replace(&self.dir.path().display().to_string(), "[DIR]");
         let mut shown = String::with_capacity(text.len());
         let mut rest = &text[..];

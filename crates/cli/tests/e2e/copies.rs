@@ -263,3 +263,25 @@ fn explain_tells_the_choices_and_the_table_of_streams() {
     assert!(ran.stderr.lines().any(|line| line.trim_start().starts_with("100 ms  ")), "{}", ran.stderr);
     assert!(ran.stderr.contains("note: "), "{}", ran.stderr);
 }
+
+#[test]
+fn flags_stand_anywhere_and_names_behind_two_dashes_may_begin_with_one() {
+    let bed = Bed::new();
+    bed.write("f", b"f");
+    bed.write("g", b"g");
+    bed.run(&["cp", "f", "--quiet", "g", "--fsync", "never", "into/"]).succeeded();
+    assert_eq!(contents(&bed.path("into")).len(), 2);
+    bed.run(&["cp", "--", "f", "-x"]).succeeded();
+    bed.run(&["cp", "--", "-x", "-y"]).succeeded();
+    bed.run(&["mv", "--", "-y", "-z"]).succeeded();
+    assert_eq!(bed.run(&["mv", "-x", "--quiet", "lost"]).code, Some(2));
+    bed.run(&["sync", "--", "into/", "-copy"]).succeeded();
+    assert_eq!(fs::read(bed.path("-z")).unwrap(), b"f");
+    assert!(bed.path("-x").exists() && bed.path("-copy/g").exists() && !bed.path("-y").exists());
+    for command in ["cp", "mv", "sync"] {
+        let ran = bed.run(&[command, "f"]);
+        let error = "error: only f is named: a source and a destination are needed\n\
+            hint: name where to as well; `.` is the directory you are in";
+        assert_eq!((ran.code, &ran.error()[..]), (Some(2), error));
+    }
+}

@@ -149,3 +149,19 @@ fn a_full_disk_is_exit_44_and_the_copy_goes_on_when_there_is_room() {
     bed.run(&["cp", "lab:t/", "back"]).succeeded();
     assert!(fs::read(bed.path("back/large")).unwrap() == noise(40 << 20, 1));
 }
+
+#[test]
+fn a_file_system_that_does_not_tell_its_size_is_not_taken_for_a_full_one() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.write("f", b"f");
+    fs::create_dir(bed.path("ram")).unwrap();
+    let command = bed.command("client", &["cp", "f", "ram/"]);
+    let script = "mount -t ramfs thalweg-e2e ram && exec \"$0\" \"$@\"";
+    let mut wrapped = std::process::Command::new("unshare");
+    wrapped.args(["--mount", "sh", "-c", script]).arg(command.get_program()).args(command.get_args());
+    wrapped.env("HOME", bed.path("client")).current_dir(bed.dir.path());
+    bed.finish(wrapped).succeeded();
+}

@@ -1,6 +1,6 @@
 //! A running transfer as others see it: `top`, a snapshot on request, its priority; an endpoint as systemd sees it.
 
-use crate::bed::{Bed, signal, until};
+use crate::bed::{Bed, noise, signal, staged, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -97,4 +97,41 @@ fn systemd_hears_when_an_endpoint_is_ready_alive_and_stopping() {
         }
     };
     assert!(last.starts_with("STOPPING=1\n") && last.contains("EXTEND_TIMEOUT_USEC="), "{last}");
+}
+
+/// Ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_endpoint_tells_what_it_does_and_goes_on() {
+    let bed = Bed::new();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
+    let mut command = bed.command("server", &args);
+    let mut server = Killed(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    bed.enrol();
+    let mut command = bed.command("client", &["cp", "-", "lab:slow"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&noise(9 << 20, 1)).unwrap();
+    until("content at the endpoint", || staged(&bed.path("root")).iter().any(|(_, bytes)| *bytes > 0));
+    signal(&server.0, Signal::USR1);
+    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.starts_with("snapshot: ")).unwrap();
+    assert_eq!(first, "snapshot: 1 session, 1 job");
+    let job = lines.find(|line| line.starts_with("snapshot: ")).unwrap();
+    assert!(job.contains(" sends: 0 files, 0 B delivered in "), "{job}");
+    // Its log is read on, so that it never waits for a reader.
+    std::thread::spawn(move || lines.for_each(drop));
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::metadata(bed.path("root/slow")).unwrap().len(), 9 << 20);
 }

@@ -45,7 +45,7 @@ fn a_closed_port_is_unreachable() {
     refused(
         &bed.run(&["cp", "f", "lab:"]),
         43,
-        "error: lab: connect to 127.0.0.1:[PORT]: connection refused (nothing listens on that port)\n\
+        "error: lab: connect to 127.0.0.1:[PORT]: connection refused (nothing listens on that port, or a firewall refuses it)\n\
          hint: is `thalweg serve` running there, and is the port right?",
     );
 }
@@ -75,7 +75,8 @@ fn what_does_not_speak_the_protocol_is_told_apart() {
         &ran,
         42,
         "error: lab: connect to 127.0.0.1:[PORT]: the peer does not speak TLS\n\
-         hint: what listens there is not a Thalweg endpoint of a version that this program can talk to",
+         hint: check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+         program cannot talk to",
     );
 }
 
@@ -166,6 +167,7 @@ fn paths_that_leave_the_root_are_refused() {
     symlink(bed.path("secret"), bed.path("root/absolute")).unwrap();
     symlink("../secret", bed.path("root/climbs")).unwrap();
     let hint = "hint: its configuration or its file system does not allow this; ask whoever runs the endpoint";
+    let outside = "hint: leave the leading slash, or the `..`, away: paths begin at the endpoint's root";
     for (path, why) in [
         ("../secret", "paths are relative to the endpoint's root and cannot leave it"),
         ("a/../../secret", "paths are relative to the endpoint's root and cannot leave it"),
@@ -173,6 +175,7 @@ fn paths_that_leave_the_root_are_refused() {
         ("absolute/f", "the path leads outside the endpoint's root"),
         ("climbs/f", "the path leads outside the endpoint's root"),
     ] {
+        let hint = if why.starts_with("paths are") { outside } else { hint };
         let error = format!("error: lab: {path}: {why}\n{hint}");
         refused(&bed.run(&["cp", &format!("lab:{path}"), "here/"]), 6, &error);
         let path = format!("{path}/");
@@ -218,7 +221,7 @@ fn a_destination_that_may_not_be_written_is_refused() {
     refused(
         &bed.run(&["cp", "f", "lab:"]),
         6,
-        "error: lab: : the endpoint's user has no permission\n\
+        "error: lab: its root: the endpoint's user has no permission\n\
          hint: its configuration or its file system does not allow this; ask whoever runs the endpoint",
     );
     let mut command = bed.command("client", &["cp", "f", "root/sub/"]);

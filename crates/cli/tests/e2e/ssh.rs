@@ -10,18 +10,23 @@ use std::process::{Command, Stdio};
 
 /// Markers in a host's home: thalweg is not in its search path; no address of it can be reached.
 const WITHOUT_PROGRAM: &str = ".without-program";
-const BLOCKED: &str = ".blocked";
+pub const BLOCKED: &str = ".blocked";
 
 /// A bed with hosts: what `ssh HOST COMMAND` would do happens in `hosts/HOST`.
-struct Hosts {
-    bed: Bed,
+pub struct Hosts {
+    pub bed: Bed,
 }
 
 impl Hosts {
-    fn new(names: &[&str]) -> Hosts {
+    pub fn new(names: &[&str]) -> Hosts {
+        Hosts::with_program(names, &program())
+    }
+
+    /// Hosts on which another program is installed.
+    pub fn with_program(names: &[&str], program: &Path) -> Hosts {
         let bed = Bed::new();
         fs::create_dir(bed.path("bin")).unwrap();
-        symlink(program(), bed.path("bin/thalweg")).unwrap();
+        symlink(program, bed.path("bin/thalweg")).unwrap();
         for name in names {
             fs::create_dir_all(bed.path("hosts").join(name)).unwrap();
         }
@@ -50,17 +55,17 @@ exec sh -c "$*"
         Hosts { bed }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bed.command("client", args);
         command.env("THALWEG_SSH", self.bed.path("fake"));
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         self.bed.finish(self.command(args))
     }
 
-    fn home(&self, host: &str) -> std::path::PathBuf {
+    pub fn home(&self, host: &str) -> std::path::PathBuf {
         self.bed.path("hosts").join(host)
     }
 
@@ -83,7 +88,7 @@ exec sh -c "$*"
 }
 
 /// Whether network namespaces can be made here; says so if not.
-fn can_block() -> bool {
+pub fn can_block() -> bool {
     let tried = Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success());
     if !tried {
         eprintln!("skipped: no network namespace can be made (root: {})", is_root());
@@ -333,6 +338,32 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
     assert!(ran.error().starts_with("error: --manifest names a file of this host"), "{}", ran.stderr);
     let ran = hosts.run(&["cp", "me@one:tree", "me@two:x", "me@two:in/"]);
     assert!(ran.error().starts_with("error: the sources are at several hosts"), "{}", ran.stderr);
+}
+
+#[test]
+fn limits_and_compression_hold_over_ssh_and_between_two_hosts() {
+    let hosts = Hosts::new(&["one", "two"]);
+    hosts.bed.write("data/large", &noise(12 << 20, 1));
+    // The sending one of two far hosts has a key of its own in each run, and another's staging is not continued.
+    for (tunnel, from, to, resumed) in [
+        (&[][..], "data/", "one:data/", 8 << 20),
+        (&["--tunnel"], "data/", "two:tunnelled/", 8 << 20),
+        (&[], "one:data/", "two:data/", 0),
+        (&[], "two:data/", "here/", 0),
+    ] {
+        let run = |more: &[&str]| {
+            let flags = [&["cp", "--json", "-z=zstd", "--chunk-size=1M"][..], tunnel, more, &[from, to]].concat();
+            hosts.run(&flags)
+        };
+        let ran = run(&["--max-transfer=8M", "--bwlimit=1G"]);
+        assert_eq!((ran.code, ran.done()["sent_bytes"].as_u64()), (Some(8), Some(8 << 20)), "{to}: {}", ran.stderr);
+        let done = run(&["--bwlimit=00:00,1G"]).succeeded().done();
+        assert_eq!(done["resumed_bytes"].as_u64(), Some(resumed), "{to}: {done}");
+        assert!(done["wire_bytes"].as_u64() > Some(4 << 20), "{to}: {done}");
+    }
+    for arrived in ["hosts/one/data", "hosts/two/tunnelled", "hosts/two/data", "here"] {
+        assert_same(hosts.bed.path("data/large"), hosts.bed.path(arrived).join("large"));
+    }
 }
 
 #[test]

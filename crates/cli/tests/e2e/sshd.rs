@@ -11,14 +11,14 @@ use std::process::{Child, Command, Stdio};
 const JOURNAL_BYTES: u64 = 16 * 64;
 
 /// An ssh server that ends with the test, and a client's configuration that knows it as `far`.
-struct Sshd {
-    bed: Bed,
+pub struct Sshd {
+    pub bed: Bed,
     server: Child,
 }
 
 impl Sshd {
     /// `None`, said aloud, where no server is installed.
-    fn start() -> Option<Sshd> {
+    pub fn start() -> Option<Sshd> {
         let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let Some(server) = server else {
             eprintln!("skipped: no sshd is installed");
@@ -71,7 +71,7 @@ impl Sshd {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         self.bed.finish(self.command(args))
     }
 
@@ -92,7 +92,7 @@ impl Sshd {
     }
 
     /// A path on the far side, which has the same file system.
-    fn far(&self, host: &str, below: &str) -> String {
+    pub fn far(&self, host: &str, below: &str) -> String {
         format!("{host}:{}", self.bed.path("far").join(below).display())
     }
 }
@@ -170,7 +170,7 @@ fn a_tree_goes_over_ssh_and_comes_back_straight_and_through_the_connection() {
 fn what_ssh_refuses_is_explained() {
     let Some(sshd) = Sshd::start() else { return };
     sshd.bed.write("f", b"f");
-    let trust = "hint: find out why it is unknown or has changed before you go on; once `ssh HOST` works, this does";
+    let trust = "hint: nothing was sent; find out why it is unknown or has changed before you go on; once `ssh HOST` works, this does";
     for (host, code, error) in [
         ("changed", 41, format!("error: ssh does not accept the host key of changed\n{trust}")),
         ("unknown", 41, format!("error: ssh does not accept the host key of unknown\n{trust}")),

@@ -37,6 +37,20 @@ struct OpenJob {
     unused_since: Option<Instant>,
 }
 
+/// A job as whoever runs the endpoint sees it.
+#[derive(Clone, Debug)]
+pub struct RunningJob {
+    pub job: JobId,
+    /// What the endpoint calls the client.
+    pub client: String,
+    /// `in` or `out`.
+    pub direction: &'static str,
+    pub seconds: f64,
+    /// Delivered so far.
+    pub files: u64,
+    pub bytes: u64,
+}
+
 /// The data path's end of a record.
 struct JobObserver {
     name: JobName,
@@ -61,6 +75,12 @@ impl Jobs {
             end(&record);
             self.open.change(name, record.number, |job| job.is_ended = true);
         }
+    }
+
+    /// The jobs that have not ended.
+    pub fn running(&self) -> Vec<RunningJob> {
+        let by_name = self.open.lock();
+        by_name.values().flatten().filter(|job| !job.is_ended).map(|job| job.record.running()).collect()
     }
 
     /// Waits until every record has its last line and no lane uses it any more, at most until `deadline`.

@@ -3,6 +3,7 @@
 //! Its lock is held for additions and one line of the log, never while the network is waited for.
 
 use super::EndpointHost;
+use super::jobs::RunningJob;
 use crate::history::{History, Number, Outcome};
 use crate::transfer_log::{TransferLog, path_text, plain_text};
 use ledger::{End, JobKey, JobSpec, Role};
@@ -38,6 +39,8 @@ pub struct JobRecord {
     started: Instant,
     job: JobId,
     client: String,
+    /// `in` or `out`.
+    direction: &'static str,
     /// What all lines of this job have in common.
     fields: Map<String, Value>,
     state: Mutex<State>,
@@ -45,9 +48,13 @@ pub struct JobRecord {
 
 #[derive(Default)]
 struct State {
+    /// Gathered for the next line.
     files: u64,
     bytes: u64,
     first: Vec<u8>,
+    /// Since the job began.
+    files_delivered: u64,
+    bytes_delivered: u64,
     failures: u64,
     failure_bytes: usize,
     failures_left_out: u64,
@@ -73,11 +80,13 @@ impl JobRecord {
         let Value::Object(fields) = fields else { unreachable!("written as an object") };
         let (log, history) = (host.log.clone(), host.history.clone());
         let state = Mutex::default();
-        Arc::new(JobRecord { number, log, history, started: Instant::now(), job, client, fields, state })
+        Arc::new(JobRecord { number, log, history, started: Instant::now(), job, client, direction, fields, state })
     }
 
     pub fn delivered(&self, batch: &[Delivered]) {
         let mut state = self.lock();
+        state.files_delivered += batch.len() as u64;
+        state.bytes_delivered += batch.iter().map(|object| object.size_bytes).sum::<u64>();
         for object in batch {
             if object.size_bytes >= LARGE_FILE_BYTES {
                 let digest = format!("{}:{}", object.digest.algorithm().name(), object.digest);
@@ -113,6 +122,18 @@ impl JobRecord {
         }
     }
 
+    pub fn running(&self) -> RunningJob {
+        let state = self.lock();
+        RunningJob {
+            job: self.job,
+            client: self.client.clone(),
+            direction: self.direction,
+            seconds: self.seconds(),
+            files: state.files_delivered,
+            bytes: state.bytes_delivered,
+        }
+    }
+
     /// Writes the last lines.
     pub fn end(&self, snapshot: &Snapshot, ending: &Ending) {
         let counts = &snapshot.counts;
@@ -122,9 +143,9 @@ impl JobRecord {
             Ending::Cancelled { refusal, .. } if refusal.code == CloseCode::Cancelled => {
                 (Outcome::Ended(End::Cancelled), refusal.text.clone())
             }
-            // Rights that ended, or a path that did not get on: the same command continues when that is over.
+            // Rights that ended, a path that did not get on, a bound of the user's: the same command continues when that is over.
             Ending::Cancelled { refusal, .. }
-                if matches!(refusal.code, CloseCode::Authentication | CloseCode::NoProgress) =>
+                if matches!(refusal.code, CloseCode::Authentication | CloseCode::NoProgress | CloseCode::Reached) =>
             {
                 (Outcome::Paused, refusal.text.clone())
             }
@@ -255,6 +276,7 @@ mod tests {
             history: history.clone(),
             started: Instant::now(),
             job: JobId([1; 16]),
+            direction: "in",
             client: "c".into(),
             fields: Map::new(),
             state: Mutex::default(),

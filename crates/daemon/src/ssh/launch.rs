@@ -314,8 +314,10 @@ fn explain(name: &str, status: Option<ExitStatus>, words: &[String], is_deployed
     let says = |text: &str| words.iter().any(|line| line.contains(text));
     match status.and_then(|status| status.code()) {
         Some(255) if says("HOST IDENTIFICATION HAS CHANGED") || says("Host key verification failed") => {
-            Error::new(Exit::Authentication, format!("ssh does not accept the host key of {name}"))
-                .hint("find out why it is unknown or has changed before you go on; once `ssh HOST` works, this does")
+            Error::new(Exit::Authentication, format!("ssh does not accept the host key of {name}")).hint(
+                "nothing was sent; find out why it is unknown or has changed before you go on; once `ssh HOST` works, \
+                     this does",
+            )
         }
         Some(255) if says("Permission denied") => {
             Error::new(Exit::Authentication, format!("{name} does not let this user log in over ssh"))

@@ -194,7 +194,7 @@ impl Failed {
 
 /// The exit of a number that the far side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 20] = [
+    const KNOWN: [Exit; 22] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -203,6 +203,8 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Temporary,
         Exit::Refused,
         Exit::Fatal,
+        Exit::TransferLimit,
+        Exit::DurationLimit,
         Exit::Partial,
         Exit::Changed,
         Exit::LimitCrossed,

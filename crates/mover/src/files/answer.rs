@@ -6,6 +6,7 @@
 //! - Nothing is held but what `walk`, `change` and `digest` bound: an answer of any length takes the same memory.
 
 use super::digest::{Opener, Reading, digest_all};
+use super::list;
 use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlgorithm, Tally};
 use model::{FailureKind, Generation, Name};
 use std::fs::File;
@@ -22,7 +23,7 @@ use store::{Error, SourceFile};
 use wire::Refusal;
 
 /// Directories that one answer keeps open: those of the walk, and those of files that wait to be read.
-const DIRECTORIES_OPEN_MAX: usize = 128;
+pub(super) const DIRECTORIES_OPEN_MAX: usize = 128;
 
 /// What a path is to be reached for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +67,7 @@ pub fn answer(
     emit: Emit<'_>,
 ) -> Result<Tally, Refusal> {
     match question {
-        Question::List { paths, levels, digest: None } => list(paths, *levels, reach, is_stopped, emit),
+        Question::List { paths, levels, digest: None } => list::list(paths, *levels, reach, is_stopped, emit),
         Question::List { paths, levels, digest: Some(algorithm) } => {
             sum(paths, *levels, *algorithm, reach, is_stopped, emit)
         }
@@ -80,7 +81,7 @@ pub fn answer(
     }
 }
 
-fn failure(asked: u32, path: &[u8], error: &Error) -> Record {
+pub(super) fn failure(asked: u32, path: &[u8], error: &Error) -> Record {
     let found = Found::Failed { kind: error.kind, text: error.message() };
     Record { asked, path: path.to_vec(), is_last: false, found }
 }
@@ -102,45 +103,6 @@ fn reached(
             Ok(Err(emit(failure(asked, b"", &error))))
         }
     }
-}
-
-fn list(
-    paths: &[Vec<u8>],
-    levels: u32,
-    reach: &dyn Reach,
-    is_stopped: Stopped<'_>,
-    emit: Emit<'_>,
-) -> Result<Tally, Refusal> {
-    let slots = Slots::new(DIRECTORIES_OPEN_MAX);
-    let mut tally = Tally::default();
-    for (asked, path) in (0..).zip(paths) {
-        let target = match reached(reach, asked, path, How::Look, &mut tally, emit)? {
-            Ok(target) => target,
-            Err(true) => continue,
-            Err(false) => break,
-        };
-        let mut goes_on = true;
-        walk(&target, levels, &slots, &mut |visit| {
-            goes_on = !is_stopped()
-                && match visit {
-                    Visit::Object { path, status, is_last, .. } => {
-                        tally.count(&status);
-                        let found = Found::Object { status, sum: None };
-                        emit(Record { asked, path: path.to_vec(), is_last, found })
-                    }
-                    Visit::Left { .. } => true,
-                    Visit::Failed { path, error } => {
-                        tally.failed += 1;
-                        emit(failure(asked, path, &error))
-                    }
-                };
-            goes_on
-        });
-        if !goes_on {
-            break;
-        }
-    }
-    Ok(tally)
 }
 
 fn usage(

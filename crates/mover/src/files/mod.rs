@@ -5,6 +5,7 @@
 //!
 //! Not here: who may reach what (`Reach` is the caller's), sessions (see `session`), and how answers are shown.
 
+mod list;
 mod sum;
 pub mod digest;
 mod answer;

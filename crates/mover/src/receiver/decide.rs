@@ -475,15 +475,16 @@ impl Decide<'_> {
             answer.links.push(id);
             return Ok(Decided::Settled);
         }
-        self.probe_if_large(size);
         if is_open_ended || size > job.options.chunk_bytes {
             let large = Large::new(job, entry, rule, is_open_ended)?;
-            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes());
+            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
+            self.probe_if_large(size.saturating_sub(large.spared_bytes));
             if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
                 return Ok(Decided::Differs(Box::new(delta)));
             }
             self.want_large(entry, large, answer);
         } else {
+            self.probe_if_large(size);
             answer.wanted.push(id);
         }
         Ok(Decided::Wanted(rule))

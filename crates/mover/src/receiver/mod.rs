@@ -26,7 +26,7 @@ mod resume;
 pub use prune::Removal;
 pub use receive::run_lane;
 pub use write::WriteEngine;
-pub(crate) use writer::LocalLane;
+pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
@@ -43,7 +43,7 @@ use prune::Census;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Durability, Sink};
+use store::{Durability, Footing, Sink};
 use table::{Listed, Table};
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
 use wire::limits::{ENTRIES_OPEN_MAX, OWNERS_MAX};
@@ -56,6 +56,9 @@ use wire::{CloseCode, Message, Refusal, bounded};
 
 /// Changes told in one message: with the longest paths they stay below its bound.
 const CHANGES_TOLD: usize = 128;
+
+/// Looks at the source of an entry.
+pub(crate) type FootingOf = Box<dyn Fn(&Entry) -> Option<Footing> + Send + Sync>;
 
 const NOT_SETTLED: &str = "a job that is to be finished before everything in it is settled";
 
@@ -84,6 +87,8 @@ pub struct ReceiveJob {
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
+    /// What files take where they lie, for a copy within one process.
+    footing: OnceLock<FootingOf>,
     /// The session has the feature for digests of chunks.
     may_ask_chunks: AtomicBool,
     /// Digests that the sender has been asked for and not told.
@@ -151,12 +156,22 @@ impl ReceiveJob {
             granted_at: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
+            footing: OnceLock::new(),
             finished: OnceLock::new(),
             end: End::default(),
             presence: Arc::default(),
             sink,
         });
         Ok(job)
+    }
+
+    /// Tells where files that are described can be looked at. Before `start`.
+    pub(crate) fn look_by(&self, footing: FootingOf) {
+        let _ = self.footing.set(footing);
+    }
+
+    fn footing(&self, entry: &Entry) -> Option<Footing> {
+        self.footing.get().and_then(|footing| footing(entry))
     }
 
     /// Gone once the job holds nothing of its destination any more.

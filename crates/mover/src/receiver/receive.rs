@@ -3,7 +3,8 @@
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
 
 use super::ReceiveJob;
-use super::writer::Writer;
+use super::writer::{PackedFile, Writer};
+use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
@@ -11,6 +12,7 @@ use crate::sender::LaneEnd;
 use crate::stream::Stream;
 use model::ChunkHasher;
 use model::mutant;
+use model::options::Compression;
 use model::progress::Stage;
 use os::time::Instant;
 use std::io;
@@ -28,9 +30,11 @@ pub fn run_lane(
     refused: &mut dyn FnMut(Refusal),
 ) -> LaneEnd {
     let mut clock = job.progress.lane(Stage::Memory);
-    let Some(_permit) = LanePermit::acquire_to_receive(memory, &job.progress, &mut clock, &|| job.end.is_set()) else {
+    let (bytes, is_over) = (receiver_lane_bytes(job.options.compression), || job.end.is_set());
+    let Some(_permit) = LanePermit::acquire_to_receive(memory, bytes, &job.progress, &mut clock, &is_over) else {
         return LaneEnd::NoMemory;
     };
+    let stream = Opener::new(stream, job.options.compression != Compression::None, &job.progress);
     let mut lane = match StreamLane::new(job, stream, clock) {
         Ok(lane) => lane,
         Err(e) => {
@@ -58,8 +62,12 @@ enum LaneError {
 }
 
 impl From<io::Error> for LaneError {
+    /// What a parcel is refused for comes as an error of the stream.
     fn from(e: io::Error) -> Self {
-        LaneError::Stream(e)
+        match e.get_ref().and_then(|inner| inner.downcast_ref::<Refusal>()) {
+            Some(refusal) => LaneError::Refused(refusal.clone()),
+            None => LaneError::Stream(e),
+        }
     }
 }
 
@@ -133,7 +141,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         for row in &self.rows {
             let bytes = &payload[at..at + row.length as usize];
             at += row.length as usize;
-            files.push((row, bytes));
+            files.push(PackedFile { row, bytes, digest: None });
         }
         self.job.progress.payload_moved(at as u64);
         self.writer.packed(&files)?;

@@ -16,9 +16,11 @@ use model::options::Engine;
 use model::{Digest, Entry, Extent, ExtentSet, FailureKind};
 use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::posix::engine::{self, BlockWriter, EngineKind, Shape, Verdict};
+use store::posix::within;
 use store::{Durability, PublishRule, StagedFile};
 
 /// Smaller objects are over before a probe is.
@@ -32,6 +34,8 @@ pub struct Large {
     pub size_bytes: u64,
     pub is_open_ended: bool,
     pub rule: PublishRule,
+    /// What of it will not be written, as far as is known: holes, and what it will share with its source.
+    pub spared_bytes: u64,
     chunk_bytes: u64,
     stem: String,
     path: Vec<u8>,
@@ -54,6 +58,8 @@ struct State {
     is_discarded: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
+    /// Whether the staging shares its blocks with the source, once that was tried.
+    is_shared: Option<bool>,
     resumed_bytes: u64,
 }
 
@@ -73,6 +79,10 @@ impl Large {
             size_bytes: entry.size_bytes(),
             is_open_ended,
             rule,
+            spared_bytes: job.footing(entry).map_or(0, |footing| match footing.has_holes {
+                true => entry.size_bytes().saturating_sub(footing.allocated_bytes),
+                false => 0,
+            }),
             chunk_bytes: options.chunk_bytes,
             stem: resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
             path,
@@ -121,7 +131,10 @@ impl Large {
         if state.is_discarded || state.is_complete || state.file.is_some() {
             return Ok(state.file.clone());
         }
-        let (file, journal) = job.sink.begin(entry, &self.stem)?;
+        let (file, journal) = match self.spared_bytes {
+            0 => job.sink.begin(entry, &self.stem)?,
+            _ => job.sink.begin_sparse(entry, &self.stem)?,
+        };
         if !self.is_open_ended {
             let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
@@ -154,7 +167,7 @@ impl Large {
 
     /// Records a chunk that was made from what stands at the object's name, before anything of the object came.
     pub fn adopt(&self, file: &Arc<dyn StagedFile>, extent: Extent, digest: Digest) -> store::Result<()> {
-        self.record(file, extent, digest, None)?;
+        self.record(file, extent, digest, None, false)?;
         self.state.lock().unwrap().resumed_bytes += extent.length();
         Ok(())
     }
@@ -205,7 +218,8 @@ impl Large {
         state.held.contains(extent) && state.digests.get(&extent.start).is_some_and(|held| *held != digest)
     }
 
-    /// Records a verified chunk that was written to `file`. True for the one caller with whose chunk the object is
+    /// Records a verified chunk that was written to `file`; one that is a hole is not put down in the journal, because it costs
+    /// less to make again. True for the one caller with whose chunk the object is
     /// complete; nothing when that staging died meanwhile: the chunk is not in the one that came after it.
     pub fn record(
         &self,
@@ -213,6 +227,7 @@ impl Large {
         extent: Extent,
         digest: Digest,
         sealed_bytes: Option<u64>,
+        is_hole: bool,
     ) -> store::Result<Option<bool>> {
         let mut state = self.state.lock().unwrap();
         if state.is_discarded || state.is_complete {
@@ -227,7 +242,8 @@ impl Large {
         let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
         if state.held.insert(extent) && !says_nothing {
             state.digests.insert(extent.start, digest);
-            let record = state.appender.as_mut().map(|appender| appender.extent(extent, &digest));
+            let appender = state.appender.as_mut().filter(|_| !is_hole);
+            let record = appender.map(|appender| appender.extent(extent, &digest));
             match (record, &state.file) {
                 (Some(Ok(record)), Some(file)) => file.append_journal(&record)?,
                 // A journal that is full stops helping; the transfer goes on.
@@ -252,6 +268,31 @@ impl Large {
         }
         state.is_complete = true;
         Ok(Some(true))
+    }
+
+    /// Has the staging share the blocks of its source, in the name of the first lane that comes to it: none has written to it by
+    /// then. True when all of the content is there.
+    pub fn share(&self, file: &Arc<dyn StagedFile>, source: BorrowedFd<'_>) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if !state.is_staged_in(file) || state.is_complete {
+            return false;
+        }
+        if state.is_shared.is_none() {
+            let is_shared = file.descriptor().is_some_and(|to| within::share(source, to));
+            state.is_shared = Some(is_shared);
+            if is_shared {
+                state.stop_journal(file);
+            }
+        }
+        state.is_shared == Some(true)
+    }
+
+    /// Chunks come without a digest: nothing an attempt leaves could be told from damage, so that the next one starts anew.
+    pub fn forgo_journal(&self, file: &Arc<dyn StagedFile>) {
+        let mut state = self.state.lock().unwrap();
+        if state.is_staged_in(file) {
+            state.stop_journal(file);
+        }
     }
 
     /// Hands out the staging of a complete object, once, with the digest of the whole and its final size. Nothing when it
@@ -360,6 +401,13 @@ impl State {
         self.is_discarded || self.is_complete || is_here
     }
 
+    fn stop_journal(&mut self, file: &Arc<dyn StagedFile>) {
+        if self.appender.take().is_some() {
+            // What it says is not untrue; it only does not say all. A part of it that stays does no harm.
+            let _ = file.truncate_journal(0);
+        }
+    }
+
     fn is_staged_in(&self, file: &Arc<dyn StagedFile>) -> bool {
         self.file.as_ref().is_some_and(|staged| std::ptr::addr_eq(Arc::as_ptr(staged), Arc::as_ptr(file)))
     }
@@ -424,7 +472,6 @@ pub fn kind_of(error: &store::Error) -> FailureKind {
 mod tests {
     use super::*;
     use model::DigestAlgorithm;
-    use std::os::fd::BorrowedFd;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use store::Result;
 
@@ -463,6 +510,7 @@ mod tests {
             id: 1,
             size_bytes,
             is_open_ended: false,
+            spared_bytes: 0,
             chunk_bytes: 8,
             rule: PublishRule::Replace,
             stem: String::new(),
@@ -490,7 +538,7 @@ mod tests {
             std::thread::yield_now();
         }
         // It was all there: the chunk is held when its turn ends, and nobody writes it again.
-        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None).unwrap();
+        large.record(&file, chunk, DigestAlgorithm::Crc64Nvme.of_object(b"x"), None, false).unwrap();
         drop(first);
         assert!(waiting.join().unwrap());
     }
@@ -500,7 +548,8 @@ mod tests {
         let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
         let large = large(16, dead.clone());
         let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
-        let record = |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed).unwrap();
+        let record =
+            |file, start, sealed| large.record(file, Extent::new(start, start + 8), digest, sealed, false).unwrap();
         assert_eq!(record(&dead, 0, None), Some(false));
         assert!(large.restart(&dead));
         assert!(!large.restart(&dead));

@@ -3,7 +3,9 @@
 //! Invariants: a chunk's bytes may reach staging before its digest is judged, a final name only after. What is sent twice
 //! or was taken back is read and dropped; what its trailer says of the whole object counts all the same.
 //!
-//! Not here: frames and streams (`receive`).
+//! Not here: frames and streams (`receive`); `within` is what a lane of a copy within one process can do besides.
+
+mod within;
 
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
@@ -15,7 +17,7 @@ use crate::stream::Breaker;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
-use model::{Digest, Extent, FailureKind};
+use model::{Digest, DigestAlgorithm, Extent, FailureKind};
 use std::sync::Arc;
 use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
@@ -37,13 +39,29 @@ pub(crate) struct Writer<'a> {
 /// In a process that has both halves, the receiving one is the writer without a stream.
 pub(crate) type LocalLane<'a> = Writer<'a>;
 
-/// A file of a pack and its bytes.
-type PackedFile<'a> = (&'a PackRow, &'a [u8]);
+/// A file of a pack.
+pub(crate) struct PackedFile<'a> {
+    pub row: &'a PackRow,
+    pub bytes: &'a [u8],
+    /// Digested by this process when it read them: they have been nowhere since.
+    pub digest: Option<Digest>,
+}
+
+impl PackedFile<'_> {
+    fn judge(&self, algorithm: DigestAlgorithm) -> Verdict {
+        match (self.digest, self.row.status) {
+            (Some(digest), Status::Good | Status::GoodLast) => Verdict::Good(digest),
+            _ => verify::packed_file(self.row, self.bytes, algorithm),
+        }
+    }
+}
 
 struct OpenChunk {
     header: ChunkHeader,
     target: Target,
     at: u64,
+    /// Nothing of it is data.
+    is_hole: bool,
     error: Option<store::Error>,
 }
 
@@ -72,12 +90,13 @@ impl<'a> Writer<'a> {
         let mut found = Vec::with_capacity(files.len());
         {
             let mut table = self.job.table.lock().unwrap();
-            found.extend(files.iter().map(|(row, _)| table.take(row.object.0)));
+            found.extend(files.iter().map(|file| table.take(file.row.object.0)));
         }
         let mut outcome = Outcome::default();
-        for ((row, bytes), found) in files.iter().zip(found) {
+        for (file, found) in files.iter().zip(found) {
+            let PackedFile { row, bytes, .. } = file;
             match found {
-                Found::NotNow => match verify::packed_file(row, bytes, self.job.options.digest) {
+                Found::NotNow => match file.judge(self.job.options.digest) {
                     Verdict::Mismatch => return Err(malformed(NOT_ITS_OWN)),
                     _ => continue,
                 },
@@ -85,7 +104,7 @@ impl<'a> Writer<'a> {
                 Found::Small(listed, index) => {
                     let expected_bytes = listed.expected(index).entry.size_bytes();
                     self.clock.enter(Stage::Digest);
-                    match verify::packed_file(row, bytes, self.job.options.digest) {
+                    match file.judge(self.job.options.digest) {
                         Verdict::Void => self.job.void(row.object.0),
                         Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
                             return Err(malformed("a packed file is not as long as it was described"));
@@ -189,7 +208,7 @@ impl<'a> Writer<'a> {
             }
         };
         self.clock.enter(Stage::Open);
-        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, error });
+        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, is_hole: false, error });
         Ok(())
     }
 
@@ -319,7 +338,9 @@ impl<'a> Writer<'a> {
             Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
-            Target::Held(large, file) => self.end_large(&open.header, trailer, (large, file, None), (verdict, None)),
+            Target::Held(large, file) => {
+                self.end_large(&open.header, trailer, (large, file, None), (verdict, None), false)
+            }
             // It is the whole object or nothing: only a sealed chunk was read from one version of its source.
             Target::Small(listed, index) => {
                 let is_sealed = trailer.status == Status::GoodLast || mutant::is_on("publish-what-is-not-sealed");
@@ -327,7 +348,7 @@ impl<'a> Writer<'a> {
                 self.end_small(&open.header, listed, index, verdict, open.error)
             }
             Target::Large(large, file, _, turn) => {
-                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error))
+                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error), open.is_hole)
             }
             Target::Unopened(large) => {
                 match (verdict, open.error) {
@@ -375,6 +396,7 @@ impl<'a> Writer<'a> {
         trailer: &ChunkTrailer,
         (large, file, turn): (Arc<Large>, Arc<dyn StagedFile>, Option<Turn>),
         verdict: (Verdict, Option<store::Error>),
+        is_hole: bool,
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
         let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
@@ -395,7 +417,7 @@ impl<'a> Writer<'a> {
                 commit::restart(self.job, &large, &file, &e);
             }
             (Verdict::Good(digest), None) => {
-                let recorded = large.record(&file, header.extent, digest, sealed);
+                let recorded = large.record(&file, header.extent, digest, sealed, is_hole);
                 drop(turn);
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) {

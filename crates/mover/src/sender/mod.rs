@@ -6,6 +6,7 @@
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
+mod allowance;
 mod scan;
 pub mod split;
 mod large;
@@ -15,24 +16,26 @@ mod digests;
 mod kept;
 
 pub(crate) use read::ChunkReader;
-pub(crate) use send::send_chunk_payload;
-pub(crate) use send::{ChunkTarget, digest_small, read_small};
 pub use send::{LaneEnd, run_lane};
+pub(crate) use send::{digest_small, judge_read, read_small};
 
+use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
+use crate::pace::Pace;
 use crate::progress::{Progress, count};
 use crate::stall::Standing;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
+use model::pace::RATE_MIN;
 use model::progress::LaneTimes;
 use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use split::{Batch, Claim, Split, Work};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
@@ -40,6 +43,8 @@ use wire::limits::{OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
 use wire::{CloseCode, Message, Refusal, bounded};
+
+const REACHED: &str = "as much was sent as may be in one run";
 
 /// How long a waiting lane sleeps before it looks whether the job still runs.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(500);
@@ -58,6 +63,12 @@ pub struct SendJob {
     replacing: Mutex<()>,
     work: Condvar,
     asked: digests::Asked,
+    /// What all lanes together may send.
+    pub pace: Pace,
+    /// How strong the lanes compress.
+    pub(crate) compression: Choice,
+    /// The receiver's user set how far the job may go.
+    is_bound_there: AtomicBool,
     pub end: End,
 }
 
@@ -86,7 +97,8 @@ impl SendJob {
         progress: Arc<Progress>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Arc<SendJob> {
-        let split = Split::new(options.chunk_bytes, INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES);
+        let mut split = Split::new(options.chunk_bytes, INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES);
+        split.allow(options.payload_bytes_max);
         let book = Book {
             split,
             files: HashMap::new(),
@@ -99,6 +111,9 @@ impl SendJob {
         };
         Arc::new(SendJob {
             number,
+            pace: Pace::default(),
+            compression: Choice::new(options.compression),
+            is_bound_there: AtomicBool::new(false),
             options,
             source,
             port,
@@ -147,6 +162,7 @@ impl SendJob {
             Message::Credit(credit) => {
                 self.book.lock().unwrap().split.grant(credit.entries, credit.in_flight_bytes);
             }
+            Message::Pace(pace) => self.take_pace(&pace)?,
             Message::AskDigests(asked) => self.ask_digests(&asked)?,
             Message::Changes(changes) => self.changed(changes),
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
@@ -179,6 +195,28 @@ impl SendJob {
         if self.end.set(cancelled(code, text)) {
             let text = bounded(text).to_owned();
             self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text }));
+        }
+        self.work.notify_all();
+    }
+
+    /// What the receiver's user set.
+    fn take_pace(&self, pace: &wire::message::Pace) -> Result<(), Refusal> {
+        if pace.bytes_per_second > 0 && pace.bytes_per_second < RATE_MIN {
+            return Err(Refusal::new(CloseCode::Malformed, "a rate below 1 KiB a second"));
+        }
+        let set = |number: u64| Some(number).filter(|number| *number > 0);
+        self.pace.set(set(pace.bytes_per_second));
+        self.is_bound_there.store(pace.payload_bytes_max > 0, Relaxed);
+        self.book.lock().unwrap().split.allow(set(pace.payload_bytes_max));
+        Ok(())
+    }
+
+    /// As much was sent as may be, and the receiver has all of it.
+    fn spent(&self) {
+        // Whoever set the bound is told that it was reached, the other side just that the job was stopped.
+        let code = if self.is_bound_there.load(Relaxed) { CloseCode::Reached } else { CloseCode::Cancelled };
+        if self.end.set(cancelled(CloseCode::Reached, REACHED)) {
+            self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text: REACHED.to_owned() }));
         }
         self.work.notify_all();
     }
@@ -371,6 +409,12 @@ impl SendJob {
                 Claim::Complete => return None,
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
                 Claim::NoCredit => on_wait(true),
+                Claim::Spent if book.split.is_idle() => {
+                    drop(book);
+                    self.spent();
+                    return None;
+                }
+                Claim::Spent => on_wait(true),
             };
             if !is_fit {
                 return None;
@@ -391,6 +435,19 @@ impl SendJob {
         let opened = open()?;
         let mut book = self.book.lock().unwrap();
         Ok(book.files.entry(object.entry.id.0).or_insert(opened).clone())
+    }
+
+    /// An object that the receiver has not answered yet.
+    pub(crate) fn unanswered(&self, id: u64) -> Option<SourceObject> {
+        self.book.lock().unwrap().split.unanswered_object(id)
+    }
+
+    pub(crate) fn wants_delivered(&self) -> bool {
+        self.observer.as_ref().is_some_and(|observer| observer.wants_delivered())
+    }
+
+    pub(crate) fn footing(&self, object: &SourceObject) -> Option<store::Footing> {
+        self.source.footing(object)
     }
 
     /// Notes that a chunk's content was read; true when it was the last of its object.

@@ -6,10 +6,13 @@
 use super::SendJob;
 use super::read::ChunkReader;
 use super::split::{Batch, Work};
+use crate::compression::{Packer, sender_lane_bytes};
 use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};
+use crate::pace::Paced;
 use crate::progress::LaneClock;
 use crate::stream::Stream;
+use model::options::Compression;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent};
 use std::io;
@@ -40,14 +43,18 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Mem
     let mut clock = job.progress.lane(Stage::Memory);
     // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
     let waiting = job.progress.lanes.enter_waiting();
+    let bytes = sender_lane_bytes(job.options.compression);
     let _permit = loop {
-        match LanePermit::acquire(memory, &job.progress, PERMIT_PATIENCE) {
+        match LanePermit::acquire(memory, bytes, &job.progress, PERMIT_PATIENCE) {
             Some(permit) => break permit,
             None if job.end.is_set() || job.is_complete() => return LaneEnd::NoMemory,
             None => clock.enter(Stage::Memory),
         }
     };
     drop(waiting);
+    let stream = Paced::new(stream, &job.pace, &job.end);
+    let is_packed = job.options.compression != Compression::None;
+    let stream = Packer::new(stream, is_packed, &job.compression, &job.progress);
     let mut lane = Lane::new(job, lane, stream, clock);
     let mut end = Ok(());
     if crate::job::panics(|| end = lane.run()) {
@@ -212,13 +219,17 @@ impl<'a, S: Stream> Lane<'a, S> {
     }
 }
 
-/// Sends, counting time spent waiting for the socket as `Send` and the rest as `Seal`.
+/// Sends, counting time spent waiting for the socket as `Send`, for the rate as `Limit`, and the rest as `Seal`.
 fn send_timed(stream: &mut impl Stream, clock: &mut LaneClock, parts: &[&[u8]]) -> io::Result<()> {
     clock.enter(Stage::Seal);
-    let before = stream.send_blocked_ns();
+    let (blocked_ns, paced_ns) = (stream.send_blocked_ns(), stream.paced_ns());
     let sent = stream.send(parts);
     clock.enter(Stage::Send);
-    clock.reassign(Stage::Seal, Stage::Send, stream.send_blocked_ns() - before);
+    clock.reassign(Stage::Seal, Stage::Send, stream.send_blocked_ns() - blocked_ns);
+    match stream.paced_ns() - paced_ns {
+        0 => {}
+        ns => clock.reassign(Stage::Seal, Stage::Limit, ns),
+    }
     sent
 }
 
@@ -261,19 +272,18 @@ pub(crate) fn read_small(
     }
 }
 
-/// Where the blocks of a chunk go: into a stream, or to the receiving half in the same process.
-pub(crate) trait ChunkTarget {
+/// Where the blocks of a chunk go.
+trait ChunkTarget {
     fn start(&mut self, header: &ChunkHeader, body_bytes: usize) -> io::Result<()>;
     /// The block is in cache and digested.
     fn block(&mut self, block: &[u8]) -> io::Result<()>;
-    /// `digest` is what the trailer's is bound from.
-    fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> io::Result<()>;
+    fn end(&mut self, trailer: &ChunkTrailer) -> io::Result<()>;
     fn clock(&mut self) -> &mut LaneClock;
 }
 
 /// Reads a chunk of a file whose size is known and passes it on block by block. When the source gives less than it
 /// promised, the rest is filler and the trailer says so.
-pub(crate) fn send_chunk_payload(
+fn send_chunk_payload(
     job: &Arc<SendJob>,
     reader: &mut ChunkReader,
     object: &SourceObject,
@@ -304,7 +314,23 @@ pub(crate) fn send_chunk_payload(
         fill(target, extent.length() - given)?;
     }
     let digest = hasher.finish(extent == Extent::new(0, size));
-    let status = match read {
+    let status = judge_read(job, object, file, extent, read, digest);
+    // What is not sealed is no whole object, to whoever verifies it.
+    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
+    let bound = digest.bind(object.entry.id, extent);
+    target.end(&ChunkTrailer { status, object_bytes: size, bound })
+}
+
+/// Says what a chunk is worth of which so much was read.
+pub(crate) fn judge_read(
+    job: &Arc<SendJob>,
+    object: &SourceObject,
+    file: &dyn SourceFile,
+    extent: Extent,
+    read: store::Result<u64>,
+    digest: Digest,
+) -> Status {
+    match read {
         Err(e) => {
             job.source_failed(object, e.kind, e.message());
             Status::Failed
@@ -318,11 +344,7 @@ pub(crate) fn send_chunk_payload(
             }
             _ => changed(job, object),
         },
-    };
-    // What is not sealed is no whole object, to whoever verifies it.
-    let digest = if status == Status::GoodLast { digest } else { hasher.finish(false) };
-    let bound = digest.bind(object.entry.id, extent);
-    target.end(&ChunkTrailer { status, object_bytes: size, bound }, digest)
+    }
 }
 
 fn changed(job: &Arc<SendJob>, object: &SourceObject) -> Status {
@@ -364,7 +386,7 @@ impl<S: Stream> ChunkTarget for ChunkStream<'_, S> {
         }
     }
 
-    fn end(&mut self, trailer: &ChunkTrailer, _: Digest) -> io::Result<()> {
+    fn end(&mut self, trailer: &ChunkTrailer) -> io::Result<()> {
         self.clock.enter(Stage::Send);
         let mut bytes = Vec::with_capacity(64);
         if let Some(head) = self.head.take() {

@@ -10,6 +10,7 @@
 //! - Entries and bytes in flight never exceed the credit.
 //! - Memory is bounded by the entries' credit.
 
+use super::allowance::Allowance;
 use super::large::{InFlight, Large};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
 use model::{Extent, Kind};
@@ -51,6 +52,8 @@ pub enum Claim {
     NoWork,
     /// The receiver's credit is used up.
     NoCredit,
+    /// As much was claimed as may be sent in all.
+    Spent,
     /// Everything is settled.
     Complete,
 }
@@ -100,6 +103,7 @@ pub struct Split {
     lanes: HashMap<u32, Lane>,
     entries: EntryCredit,
     bytes: ByteCredit,
+    allowance: Allowance,
     open: u64,
     /// Of those, the ones that the receiver has not asked for nor settled.
     unanswered: u64,
@@ -117,6 +121,7 @@ impl Split {
             lanes: HashMap::new(),
             entries: EntryCredit::default(),
             bytes: ByteCredit::default(),
+            allowance: Allowance::default(),
             open: 0,
             unanswered: 0,
             is_listing_complete: false,
@@ -129,6 +134,16 @@ impl Split {
     pub fn grant(&mut self, entries: u64, in_flight_bytes: u64) {
         self.entries.grant(entries);
         self.bytes.grant(in_flight_bytes.min(IN_FLIGHT_BYTES));
+    }
+
+    /// Content that may be sent in all; nothing is no bound.
+    pub fn allow(&mut self, payload_bytes_max: Option<u64>) {
+        self.allowance.set(payload_bytes_max);
+    }
+
+    /// Everything that was sent has been acknowledged, or given up.
+    pub fn is_idle(&self) -> bool {
+        self.bytes.in_flight() == 0
     }
 
     /// Entries that may be described now.
@@ -289,6 +304,9 @@ impl Split {
         if self.is_complete() {
             return Claim::Complete;
         }
+        if self.allowance.is_spent() {
+            return Claim::Spent;
+        }
         let own = self.lanes.entry(lane).or_default().large;
         let mine = own.filter(|id| self.large.get(id).is_some_and(Large::is_claimable));
         let free = || {
@@ -316,6 +334,9 @@ impl Split {
         let extent = large.next_extent(self.chunk_bytes);
         if !self.bytes.may_send(extent.length()) {
             return Claim::NoCredit;
+        }
+        if !self.allowance.claim(extent.length()) {
+            return Claim::Spent;
         }
         large.take(extent);
         large.in_flight.insert(extent.start, InFlight { lane, length: extent.length(), is_read: false });
@@ -398,7 +419,8 @@ impl Split {
         let mut end = run.range.start;
         while end < run.range.end && end - run.range.start < CLAIM_FILES && is_wanted(end) {
             let size = run.batch.objects[end].entry.size_bytes();
-            if bytes > 0 && (bytes + size > CLAIM_BYTES || !self.bytes.may_send(bytes + size)) {
+            let may_go = |bytes| self.bytes.may_send(bytes) && self.allowance.fits(bytes);
+            if bytes > 0 && (bytes + size > CLAIM_BYTES || !may_go(bytes + size)) {
                 break;
             }
             bytes += size;
@@ -406,6 +428,9 @@ impl Split {
         }
         if !self.bytes.may_send(bytes) {
             return Some(Claim::NoCredit);
+        }
+        if !self.allowance.claim(bytes) {
+            return Some(Claim::Spent);
         }
         let directory = run.directory();
         let (batch, range) = (run.batch.clone(), run.range.start..end);

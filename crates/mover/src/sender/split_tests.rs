@@ -70,6 +70,25 @@ fn lanes_keep_to_directories_of_their_own() {
 }
 
 #[test]
+fn nothing_is_claimed_beyond_what_may_be_sent_in_all_and_the_end_waits_for_what_is_in_flight() {
+    let mut split = described(&[4 * CHUNK, 1000, 1000, 1000], |_| 0);
+    split.allow(Some(2 * CHUNK + 2500));
+    for start in [0, CHUNK] {
+        let (id, extent) = chunk_of(split.claim(0));
+        assert_eq!((id, extent.start), (1, start));
+    }
+    assert!(matches!(split.claim(0), Claim::Spent) && !split.is_idle());
+    for start in [0, CHUNK] {
+        split.held(&ExtentRecord { object: 1, start, end: start + CHUNK });
+    }
+    assert!(matches!(split.claim(1), Claim::Spent) && split.is_idle());
+    let mut small = described(&[1000, 1000, 1000], |_| 0);
+    small.allow(Some(2500));
+    assert_eq!(files_of(small.claim(0)), [1, 2]);
+    assert!(matches!(small.claim(0), Claim::Spent));
+}
+
+#[test]
 fn nothing_is_claimed_beyond_the_credit() {
     let mut split = described(&[4 * CHUNK], |_| 0);
     split.grant(0, 2 * CHUNK);
@@ -202,7 +221,7 @@ proptest! {
             match split.claim(lane) {
                 Claim::Work(work) => outstanding.push((lane, work)),
                 Claim::Complete => break,
-                Claim::NoWork | Claim::NoCredit => {}
+                Claim::NoWork | Claim::NoCredit | Claim::Spent => {}
             }
             if step % 3 == 1 && !outstanding.is_empty() {
                 match outstanding.remove(0).1 {

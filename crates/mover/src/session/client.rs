@@ -5,6 +5,7 @@
 
 use super::error::ConnectError;
 use super::lanes::Lanes;
+use super::pacing::Pacing;
 use super::question::Answers;
 use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, run_control};
 use crate::job::{Ending, Observer, options_to_wire};
@@ -176,14 +177,19 @@ impl Client {
         Ok(self.welcome()?.features & feature::SYNC != 0)
     }
 
-    /// Whether the endpoint knows owners, attributes, other names of files and special files.
-    pub fn knows_fidelity(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::FIDELITY != 0)
+    /// Whether the endpoint knows compressed streams and takes from its receiver how fast and how far it may send.
+    pub fn knows_limits(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::LIMITS != 0)
     }
 
     /// Whether the endpoint knows digests of chunks.
     pub fn knows_delta(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::DELTA != 0)
+    }
+
+    /// Whether the endpoint knows owners, attributes, other names of files and special files.
+    pub fn knows_fidelity(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::FIDELITY != 0)
     }
 
     /// How many abilities of this program the endpoint does not have.
@@ -205,6 +211,7 @@ impl Client {
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
+        Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         self.open(Open {
             job: number,
             job_id: spec.id.0.to_vec(),
@@ -250,6 +257,8 @@ impl Client {
             is_single: false,
             is_sequential: spec.is_sequential,
         });
+        // Before the first wish: nothing leaves faster.
+        Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         job.start();
         Ok(self.care(number, running, &spec.options, spec.is_sequential, &progress, interrupt))
     }
@@ -269,6 +278,7 @@ impl Client {
         interrupt: Interrupt<'_>,
     ) -> Report {
         let mut lanes = Lanes::new(self.shared.clone(), running.clone(), number, is_sequential);
+        let mut pacing = Pacing::new(options);
         let ending = loop {
             if let Some(ending) = lanes.ending(CARE_INTERVAL) {
                 break ending;
@@ -277,6 +287,7 @@ impl Client {
                 running.job.cancel(CloseCode::Cancelled, "interrupted");
             }
             lanes.tend();
+            pacing.tend(&self.shared.session, number, &running);
             if let Job::Send(job) = &running.job {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
             }

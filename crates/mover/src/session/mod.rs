@@ -13,6 +13,7 @@
 mod error;
 mod client;
 mod lanes;
+mod pacing;
 mod server;
 mod care;
 mod sample;
@@ -31,6 +32,7 @@ use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Stall, Standing};
 use asks::Asks;
+use model::options::Compression;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
 use std::collections::HashMap;
@@ -127,18 +129,23 @@ impl Job {
         {
             job.forbid_chunk_digests();
         }
-        let digest = match self {
-            Job::Send(job) => job.options.digest,
-            Job::Receive(job) => job.options.digest,
+        let options = match self {
+            Job::Send(job) => &job.options,
+            Job::Receive(job) => &job.options,
         };
-        if digest == model::DigestAlgorithm::Blake3 && !has(feature::BLAKE3) {
+        if options.digest == model::DigestAlgorithm::Blake3 && !has(feature::BLAKE3) {
             self.cancel(CloseCode::Version, NO_BLAKE3);
+        }
+        if options.compression != Compression::None && !has(feature::LIMITS) {
+            self.cancel(CloseCode::Version, NO_COMPRESSION);
         }
     }
 }
 
 pub(crate) const NO_BLAKE3: &str =
     "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
+
+pub(crate) const NO_COMPRESSION: &str = "the session has no compression: leave -z away, or bring both sides up to date";
 
 pub(crate) struct Running {
     pub job: Job,
@@ -437,6 +444,7 @@ fn dispatch(
         Message::Changes(m) => m.job,
         Message::Names(m) => m.job,
         Message::Warnings(m) => m.job,
+        Message::Pace(m) => m.job,
     };
     let running = session.jobs.lock().unwrap().get(&number).cloned();
     // What is said of a job that is over, or that was refused, crossed its end on the way.

@@ -3,8 +3,8 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::{
-    ControlOutcome, ControlPort, Job, NO_BLAKE3, Running, Session, control_options, join_proof, run_control,
-    watch_stream,
+    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, control_options, join_proof,
+    run_control, watch_stream,
 };
 use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer, options_from_wire};
@@ -14,6 +14,7 @@ use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
 use model::files::{Access, Question, Tally};
+use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::{HashMap, HashSet};
@@ -378,6 +379,9 @@ impl Server {
                 CloseCode::Version,
                 "owners and attributes need a feature that this session lacks",
             ));
+        }
+        if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
+            return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }
         let (of_all, of_peer) = self.open_jobs(session.peer);
         if of_all >= OPEN_JOBS_MAX {

@@ -224,6 +224,29 @@ pub mod calls {
         asked(&call, || rustix::fs::fallocate(file, flags, offset, length))
     }
 
+    /// A simulated disk sees every byte that is written: it has no copies that pass it by.
+    pub fn copy_file_range<In: AsFd, Out: AsFd>(
+        from: In,
+        from_offset: Option<&mut u64>,
+        to: Out,
+        to_offset: Option<&mut u64>,
+        length: usize,
+    ) -> Result<usize, Errno> {
+        refused_by_a_disk()?;
+        rustix::fs::copy_file_range(from, from_offset, to, to_offset, length)
+    }
+
+    /// As `copy_file_range`.
+    pub fn ioctl_ficlone<To: AsFd, From: AsFd>(to: To, from: From) -> Result<(), Errno> {
+        refused_by_a_disk()?;
+        rustix::fs::ioctl_ficlone(to, from)
+    }
+
+    fn refused_by_a_disk() -> Result<(), Errno> {
+        let has_disk = scheduler::current().is_some_and(|context| context.host.disk().is_some());
+        if has_disk { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+    }
+
     pub fn fchmod<Fd: AsFd>(file: Fd, mode: Mode) -> Result<(), Errno> {
         let file = file.as_fd();
         asked(&Call::Mode { file, mode }, || rustix::fs::fchmod(file, mode))

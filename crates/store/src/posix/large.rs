@@ -24,6 +24,13 @@ use std::sync::{Arc, Mutex};
 /// file that is not ours.
 const JOURNAL_BYTES_MAX: u64 = 16 << 30;
 
+/// When a file's room on its storage is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Reserved,
+    AsWritten,
+}
+
 pub struct LargeFile {
     shared: Arc<Shared>,
     staging: Arc<Staging>,
@@ -34,7 +41,7 @@ pub struct LargeFile {
 }
 
 impl LargeFile {
-    pub fn open(shared: Arc<Shared>, entry: &Entry, stem: &str) -> Result<(LargeFile, Vec<u8>)> {
+    pub fn open(shared: Arc<Shared>, entry: &Entry, stem: &str, room: Room) -> Result<(LargeFile, Vec<u8>)> {
         let staging = shared.staging_for(&shared.open_directory(entry)?)?;
         let path = shared.tree.path(entry.parent.0, entry.name.as_bytes());
         let fail = |e: io::Error| Error::new("create file", path.clone(), e);
@@ -56,7 +63,8 @@ impl LargeFile {
             journal_name: file_name(&stem, "log"),
         };
         let held = file.read_journal(entry.size_bytes()).map_err(fail)?;
-        file.reserve(entry.size_bytes()).map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
+        file.reserve(entry.size_bytes(), room)
+            .map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
         Ok((file, held))
     }
 
@@ -80,13 +88,13 @@ impl LargeFile {
     }
 
     /// Gives the file its size, so that lanes may write anywhere and a full disk is noticed now.
-    fn reserve(&self, size_bytes: u64) -> io::Result<()> {
+    fn reserve(&self, size_bytes: u64, room: Room) -> io::Result<()> {
         if size_bytes == 0 || self.data.metadata()?.len() == size_bytes {
             return Ok(());
         }
         // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
         let is_sparse = self.shared.keeper.wish.sparse;
-        if !is_sparse && !super::facts::is_memory_backed(self.data.as_fd()) {
+        if room == Room::Reserved && !is_sparse && !super::facts::is_memory_backed(self.data.as_fd()) {
             match retry_on_intr(|| fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes)) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}

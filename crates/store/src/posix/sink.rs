@@ -10,11 +10,11 @@
 use super::backup::Backup;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
-use super::large::LargeFile;
+use super::large::{LargeFile, Room};
 use super::owners::Sort;
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list};
+use super::{beneath, facts, list, taken};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
 };
@@ -211,7 +211,7 @@ impl Shared {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
             match e {
                 Errno::EXIST => {
-                    Error::of_kind(FailureKind::InTheWay, "publish", path, "another writer made this name meanwhile")
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, taken::why(directory, &entry.name))
                 }
                 e => Error::new("publish", path, e),
             }
@@ -412,7 +412,12 @@ impl Sink for PosixSink {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem)?;
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Reserved)?;
+        Ok((Arc::new(file), journal))
+    }
+
+    fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::AsWritten)?;
         Ok((Arc::new(file), journal))
     }
 

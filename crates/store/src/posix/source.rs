@@ -7,7 +7,8 @@ use super::beneath;
 use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
 use super::tree::Tree;
-use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+use super::within;
+use crate::source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Error, Result};
 use model::fidelity::{Warning, Warnings};
 use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Selection};
@@ -186,6 +187,12 @@ impl Source for PosixSource {
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
         self.tree.path(object.directory.0, object.entry.name.as_bytes())
+    }
+
+    fn footing(&self, object: &SourceObject) -> Option<Footing> {
+        let directory = self.tree.open(object.directory.0).ok()?;
+        let status = statat(&directory, object.entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(within::footing_of(status.st_blocks as u64, status.st_size as u64))
     }
 
     fn take_warnings(&self) -> Vec<Warning> {

@@ -1,6 +1,7 @@
 //! Going through a tree in the order of its names: a directory before what is in it, siblings by the bytes of their names.
 //!
-//! The order is the same on every host, so that two trees can be compared while they are listed.
+//! The order is the same on every host, so that two trees can be compared while they are listed. `survey` lists in the same
+//! order by several threads, for whoever does not open what it finds.
 //!
 //! Invariants:
 //! - No link is followed; every directory is opened by one name from the descriptor of the one above.
@@ -8,27 +9,29 @@
 //! - At most `OPEN_MAX` descriptors are held by the walk itself; with those that the visitor keeps at most `Slots` has.
 
 use super::target::{Target, status_of};
+use super::trail::{OPEN_MAX, Trail};
 use super::{beneath, facts};
 use crate::Error;
 use model::files::FileStatus;
 use model::{FailureKind, Name};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 const LIST_BUFFER_BYTES: usize = 64 << 10;
 /// Names of one directory: about two million of ordinary length.
 pub const NAMES_BYTES_MAX: usize = 48 << 20;
-/// Directories on the way that are kept open: the outermost and the innermost half as many each. Others are opened again,
-/// from the nearest open one down.
-const OPEN_MAX: usize = 32;
 /// A path below the one that was named: longer ones are reported, not entered.
 pub const PATH_BYTES_MAX: usize = 32 << 10;
-/// Names looked at together; larger directories are looked at by several threads.
+pub(super) const TOO_DEEP: &str = "it lies too deep";
+pub(super) const TOO_MANY_NAMES: &str = "it has more names than can be sorted at once here";
+/// Names looked at together, and how many of them are worth a thread's start.
 const LOOK_AT_ONCE: usize = 4096;
+const LOOK_SHARE_MIN: usize = 256;
 const LOOK_THREADS_MAX: usize = 4;
 
 /// Directories that may be open at once, by the walk and by whoever reads what it found.
@@ -45,11 +48,11 @@ pub struct OpenDirectory {
 
 impl Slots {
     pub fn new(count: usize) -> Arc<Slots> {
-        assert!(count > OPEN_MAX + 1, "a walk takes so many for itself");
+        assert!(count > 2 * OPEN_MAX + 1, "a walk or a survey takes so many for itself");
         Arc::new(Slots { free: Mutex::new(count), changed: Condvar::new() })
     }
 
-    fn take(self: &Arc<Slots>, fd: OwnedFd) -> Arc<OpenDirectory> {
+    pub(super) fn take(self: &Arc<Slots>, fd: OwnedFd) -> Arc<OpenDirectory> {
         let mut free = self.free.lock().unwrap();
         while *free == 0 {
             free = self.changed.wait(free).unwrap();
@@ -94,8 +97,9 @@ pub enum Visit<'a> {
 
 /// Goes through a target down to `levels` below it; `visit` returns false to stop.
 pub fn walk(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-    let mut walk =
-        Walk { levels, slots, hides_staging: target.hides_staging, frames: Vec::new(), path: Vec::new(), visit };
+    let trail = Trail::new(slots.clone());
+    let hides_staging = target.hides_staging;
+    let mut walk = Walk { levels, slots, hides_staging, trail, frames: Vec::new(), path: Vec::new(), visit };
     walk.run(target);
 }
 
@@ -103,17 +107,14 @@ struct Walk<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
-    /// The directories on the way, outermost first.
+    /// The directories on the way, outermost first: how they are reached, and how far they were visited.
+    trail: Trail,
     frames: Vec<Frame>,
     path: Vec<u8>,
     visit: &'a mut dyn FnMut(Visit<'_>) -> bool,
 }
 
 struct Frame {
-    /// `None` while it is closed to save a descriptor.
-    open: Option<Arc<OpenDirectory>>,
-    /// How it is opened again from the one above; `None` for the target.
-    name: Option<Name>,
     names: Names,
     next: usize,
     /// Status of the names from `looked_from` on.
@@ -168,8 +169,7 @@ impl Walk<'_> {
         let names = match Names::read(open.as_fd(), self.hides_staging) {
             Ok(names) if names.is_complete => names,
             Ok(_) => {
-                let why = "it has more names than can be sorted at once here";
-                self.failed(Error::of_kind(FailureKind::Other, "read directory", b"", why));
+                self.failed(Error::of_kind(FailureKind::Other, "read directory", b"", TOO_MANY_NAMES));
                 return self.leave(path_bytes);
             }
             Err(e) => {
@@ -177,19 +177,14 @@ impl Walk<'_> {
                 return self.leave(path_bytes);
             }
         };
-        self.frames.push(Frame {
-            open: Some(open),
-            name,
-            names,
-            next: 0,
-            looked: Vec::new(),
-            looked_from: 0,
-            path_bytes,
-        });
-        if let Some(middle) = self.frames.len().checked_sub(OPEN_MAX / 2).filter(|at| *at >= OPEN_MAX / 2) {
-            self.frames[middle].open = None;
-        }
+        self.trail.push(open, name);
+        self.frames.push(Frame { names, next: 0, looked: Vec::new(), looked_from: 0, path_bytes });
         true
+    }
+
+    fn pop(&mut self) -> Frame {
+        self.trail.pop();
+        self.frames.pop().expect("a step has a directory")
     }
 
     /// Tells that a directory is done; the target's own end is told by `run`.
@@ -205,17 +200,17 @@ impl Walk<'_> {
     /// Visits the next name of the innermost directory.
     fn step(&mut self) -> bool {
         let depth = self.frames.len();
-        let open = match self.open_innermost() {
+        let open = match self.trail.innermost() {
             Ok(open) => open,
             Err(e) => {
                 self.failed(Error::new("open directory", b"", e));
-                let frame = self.frames.pop().expect("a step has a directory");
+                let frame = self.pop();
                 return self.leave(frame.path_bytes);
             }
         };
         let frame = self.frames.last_mut().expect("a step has a directory");
         let Some(name) = frame.names.get(frame.next) else {
-            let frame = self.frames.pop().expect("looked at above");
+            let frame = self.pop();
             return self.leave(frame.path_bytes);
         };
         if frame.next >= frame.looked_from + frame.looked.len() {
@@ -259,7 +254,7 @@ impl Walk<'_> {
         let is_directory = status.is_directory();
         let path = &self.path[..];
         if path.len() > PATH_BYTES_MAX {
-            let error = Error::of_kind(FailureKind::NameRefused, "look at", b"", "it lies too deep");
+            let error = Error::of_kind(FailureKind::NameRefused, "look at", b"", TOO_DEEP);
             let goes_on = (self.visit)(Visit::Failed { path: &path[..PATH_BYTES_MAX], error });
             self.path.truncate(before);
             return goes_on;
@@ -289,33 +284,17 @@ impl Walk<'_> {
             }
         }
     }
-
-    /// The innermost directory's descriptor, opened again where it was closed.
-    fn open_innermost(&mut self) -> std::io::Result<Arc<OpenDirectory>> {
-        let innermost = self.frames.len() - 1;
-        if let Some(open) = &self.frames[innermost].open {
-            return Ok(open.clone());
-        }
-        let nearest = self.frames.iter().rposition(|frame| frame.open.is_some()).expect("the target stays open");
-        let mut at = self.frames[nearest].open.clone().expect("found above");
-        for frame in &self.frames[nearest + 1..] {
-            let name = frame.name.as_ref().expect("only the target has none");
-            at = self.slots.take(beneath::open_child(at.as_fd(), name)?);
-        }
-        self.frames[innermost].open = Some(at.clone());
-        Ok(at)
-    }
 }
 
 /// The status of the next names, by several threads where there are many.
 fn look(directory: BorrowedFd<'_>, names: &Names, from: usize) -> Vec<std::result::Result<Stat, Errno>> {
     let end = names.len().min(from + LOOK_AT_ONCE);
-    let one = |index: usize| match names.get(index) {
-        Some(name) => statat(directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW),
+    let one = |index: usize| match names.c_str(index) {
+        Some(name) => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW),
         None => Err(Errno::NOENT),
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOOK_THREADS_MAX);
-    if end - from < LOOK_AT_ONCE / 2 || threads == 1 {
+    let threads = ((end - from) / LOOK_SHARE_MIN).min(processors()).min(LOOK_THREADS_MAX);
+    if threads <= 1 {
         return (from..end).map(one).collect();
     }
     let share = (end - from).div_ceil(threads);
@@ -333,6 +312,12 @@ fn look(directory: BorrowedFd<'_>, names: &Names, from: usize) -> Vec<std::resul
     })
 }
 
+pub(super) fn processors() -> usize {
+    // The kernel is asked once: the answer comes from several files.
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// Names that all walks of this process hold, in steps of `HELD_STEP_BYTES`: many clients that list huge directories at once
 /// are told so instead of being served.
 static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -343,6 +328,7 @@ const HELD_STEP_BYTES: usize = 1 << 20;
 pub struct Names {
     /// Its part of `HELD_BYTES`.
     held_bytes: usize,
+    /// Each with a NUL behind it.
     bytes: Vec<u8>,
     /// Start and length in `bytes`, and what the directory says it is.
     spans: Vec<(u32, u8, FileType)>,
@@ -363,15 +349,16 @@ impl Names {
             let bytes = found.file_name().to_bytes();
             let is_hidden = hides_staging && bytes.starts_with(facts::STAGING_PREFIX);
             // `.`, `..`, and what no kernel should hand out.
-            if is_hidden || Name::new(bytes).is_err() {
+            if is_hidden || !Name::is_valid(bytes) {
                 continue;
             }
-            if !names.make_room(bytes.len()) {
+            if !names.make_room(bytes.len() + 1) {
                 names.is_complete = false;
                 break;
             }
             names.spans.push((names.bytes.len() as u32, bytes.len() as u8, found.file_type()));
             names.bytes.extend_from_slice(bytes);
+            names.bytes.push(0);
         }
         let Names { bytes, spans, .. } = &mut names;
         let name = |span: &(u32, u8, FileType)| &bytes[span.0 as usize..span.0 as usize + usize::from(span.1)];
@@ -410,6 +397,12 @@ impl Names {
         Some(Name::new(&self.bytes[start..start + usize::from(*bytes)]).expect("checked when it was read"))
     }
 
+    pub(super) fn c_str(&self, index: usize) -> Option<&CStr> {
+        let (start, bytes, _) = self.spans.get(index)?;
+        let start = *start as usize;
+        CStr::from_bytes_with_nul(&self.bytes[start..=start + usize::from(*bytes)]).ok()
+    }
+
     /// What the directory says the object is; `Unknown` where its file system does not say.
     pub fn file_type(&self, index: usize) -> FileType {
         self.spans[index].2
@@ -430,7 +423,7 @@ mod tests {
     fn paths(root: &std::path::Path, levels: u32) -> Vec<String> {
         let target = Target::local(root.as_os_str().as_encoded_bytes(), false).unwrap();
         let mut found = Vec::new();
-        walk(&target, levels, &Slots::new(64), &mut |visit| {
+        walk(&target, levels, &Slots::new(80), &mut |visit| {
             found.push(match visit {
                 Visit::Object { path, is_last, .. } => {
                     format!("{}{}", String::from_utf8_lossy(path), if is_last { "$" } else { "" })

@@ -1,4 +1,5 @@
-//! Frames of control and data streams: however bytes are cut, they are read alike, and what is read writes back.
+//! Frames of control and data streams, and the parcels of compressed ones: however bytes are cut, they are read alike, and
+//! what is read writes back.
 
 use super::Bytes;
 use model::DigestAlgorithm;
@@ -13,13 +14,14 @@ const ALGORITHMS: [DigestAlgorithm; 2] = [DigestAlgorithm::Crc64Nvme, DigestAlgo
 
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes::new(data);
-    match bytes.u8() % 6 {
+    match bytes.u8() % 7 {
         0 => control(bytes.u8(), bytes.rest()),
         1 => body(bytes.rest()),
         2 => ALGORITHMS.into_iter().for_each(|algorithm| pack(data.get(1..).unwrap_or_default(), algorithm)),
         3 => chunk(&mut bytes),
         4 => trailer(bytes.rest()),
-        _ => headers(bytes.rest()),
+        5 => headers(bytes.rest()),
+        _ => super::parcels::run(&mut bytes),
     }
 }
 

@@ -11,6 +11,7 @@ mod locations;
 mod manifests;
 pub mod mutate;
 mod options;
+mod parcels;
 mod session;
 mod tickets;
 

@@ -14,8 +14,8 @@ pub fn run(data: &[u8]) {
     let (chmod_files, chmod_directories) = (bytes.u32(), bytes.u32());
     let compare = u32::from(bytes.u8());
     let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
-    // The bits that are known, and one that is not.
-    let fidelity = u32::from(bytes.u8()) | u32::from(bytes.u8() & 7) << 8;
+    let fidelity = u32::from(bytes.u8());
+    let compression = u32::from(bytes.u8());
     let told = Options {
         fsync,
         verify,
@@ -28,6 +28,7 @@ pub fn run(data: &[u8]) {
         selection: None,
         decisions,
         fidelity,
+        compression,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

@@ -1,0 +1,54 @@
+//! Lists what lies below paths.
+
+use super::answer::{DIRECTORIES_OPEN_MAX, Emit, How, NotReached, Reach, failure};
+use model::files::{Found, Record, Tally};
+use store::posix::change::Stopped;
+use store::posix::survey::{Surveyed, survey};
+use store::posix::walk::Slots;
+use wire::Refusal;
+
+pub fn list(
+    paths: &[Vec<u8>],
+    levels: u32,
+    reach: &dyn Reach,
+    is_stopped: Stopped<'_>,
+    emit: Emit<'_>,
+) -> Result<Tally, Refusal> {
+    let slots = Slots::new(DIRECTORIES_OPEN_MAX);
+    let mut tally = Tally::default();
+    for (asked, path) in (0..).zip(paths) {
+        let target = match reach.reach(path, How::Look) {
+            Ok(target) => target,
+            Err(NotReached::Refused(refusal)) => return Err(refusal),
+            Err(NotReached::Failed(error)) => {
+                tally.failed += 1;
+                match emit(failure(asked, b"", &error)) {
+                    true => continue,
+                    false => break,
+                }
+            }
+        };
+        let mut goes_on = true;
+        survey(&target, levels, &slots, &mut |Surveyed { path, is_last, found }| {
+            if is_stopped() {
+                goes_on = false;
+                return false;
+            }
+            goes_on = match found {
+                Ok(status) => {
+                    tally.count(&status);
+                    emit(Record { asked, path, is_last, found: Found::Object { status, sum: None } })
+                }
+                Err(error) => {
+                    tally.failed += 1;
+                    emit(failure(asked, &path, &error))
+                }
+            };
+            goes_on
+        });
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(tally)
+}
