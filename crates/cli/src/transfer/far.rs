@@ -8,7 +8,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, shown};
 use daemon::ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
 use daemon::{ConnectOptions, Endpoint, EndpointBook};
-use model::{Exit, Location};
+use model::{Exit, Location, Pin};
 use mover::session::Client;
 use mover::{CloseCode, Refusal};
 use net::Identity;
@@ -132,7 +132,9 @@ impl SshHost {
             // It would be that of a connection within this host.
             options.congestion = None;
         }
-        daemon::connect(&reached.endpoint, wish.identity, &options)
+        let client = daemon::connect(&reached.endpoint, wish.identity, &options)?;
+        // Its key is of this session; that it is this host is what ssh vouches for.
+        Ok(client.receiving_from(Pin(net::identity::sha256(self.target.name.as_bytes()))))
     }
 
     fn start(&self, wish: &Use<'_>) -> Result<Reached> {

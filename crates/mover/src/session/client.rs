@@ -16,7 +16,7 @@ use crate::receiver::{ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
 use crate::wishes;
-use model::{JobId, Name, SessionId, TransferOptions};
+use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DialOptions};
 use plan::{Adaptation, StreamChoice, StreamInputs};
 use std::collections::VecDeque;
@@ -76,6 +76,8 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
     control: Option<std::thread::JoinHandle<()>>,
     next_job: AtomicU32,
+    /// Under whom what is received is kept in staging.
+    sender: Pin,
 }
 
 pub(super) struct Shared {
@@ -138,7 +140,15 @@ impl Client {
         let mut held = shared.early.lock().unwrap();
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
-        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1) })
+        let sender = shared.session.peer;
+        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1), sender })
+    }
+
+    /// Keeps what is received under another identity than the key of the session: that of whoever has a new key each time, and
+    /// is known by other means.
+    pub fn receiving_from(mut self, sender: Pin) -> Client {
+        self.sender = sender;
+        self
     }
 
     /// The endpoint's answer to the hello.
@@ -242,7 +252,7 @@ impl Client {
         let receive = ReceiveSpec {
             number,
             id: spec.id,
-            sender: self.shared.session.peer,
+            sender: self.sender,
             options: spec.options.clone(),
             rename_to: spec.rename_to.clone(),
         };
