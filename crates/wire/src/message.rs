@@ -215,12 +215,12 @@ pub struct Options {
     /// What becomes of what is there; absent where it is replaced when size or time differ.
     #[prost(message, optional, tag = "10")]
     pub decisions: Option<Decisions>,
-    /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
-    #[prost(uint32, tag = "60")]
-    pub fidelity: u32,
     /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
     #[prost(uint32, tag = "20")]
     pub compression: u32,
+    /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
+    #[prost(uint32, tag = "60")]
+    pub fidelity: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
