@@ -198,8 +198,8 @@ fn note(tally: &mut Tally, seed: u64, mode: Mode, seen: &Seen) {
         tally.count(class, faults, &outcome, &replay);
     }
     if seen.fired.is_empty() {
-        let outcome = seen.broken.as_ref().map_or(Outcome::Survived, |broken| Outcome::Violated(broken.clone()));
-        tally.count("simulated transfer without fault", &[], &outcome, &replay);
+        let outcome = seen.broken.as_ref().map(|broken| Outcome::Violated(format!("seed {seed}: {broken}")));
+        tally.count("simulated transfer without fault", &[], &outcome.unwrap_or(Outcome::Survived), &replay);
     }
 }
 

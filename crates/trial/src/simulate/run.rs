@@ -268,7 +268,7 @@ impl<'a> Run<'a> {
         if is_last {
             return self.judge_end(attempt);
         }
-        Ok(expect::check(fault, fired, &Word::of(attempt)).err())
+        Ok(expect::check(fault, fired, &Word::of(attempt), self.scenario.options.is_delta).err())
     }
 
     /// What a reader sees now, and what a power loss now may leave.
