@@ -70,7 +70,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("publish-what-was-taken-back", "what the sender took back is published", Simulation),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation),
     ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation),
-    ("take-twice", "two lanes may write one small object", Simulation),
+    ("take-twice", "two lanes may write one small object", Test("mover", "one_lane_at_a_time")),
     ("settle-twice", "an object can be settled twice", Simulation),
     ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation),
     ("forget-dead-lane", "what a dead lane had in flight is not sent again", Simulation),

@@ -166,3 +166,32 @@ impl Table {
         self.large.values().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Generation, Kind};
+
+    fn listed(first: u64) -> Arc<Listed> {
+        let name = Name::new(b"f").unwrap();
+        let id = ObjectId(first);
+        let generation = Generation::default();
+        let (parent, attributes) = (ObjectId::ROOT, None);
+        let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes };
+        let expected = Expected { entry, rule: PublishRule::NoReplace };
+        Arc::new(Listed { first, described: 1, objects: vec![(0, expected)] })
+    }
+
+    #[test]
+    fn a_small_object_is_in_the_hands_of_one_lane_at_a_time() {
+        let mut table = Table::default();
+        table.insert(listed(5), Vec::new());
+        let is_taken = |table: &mut Table| matches!(table.take(5), Found::Small(..));
+        assert!(is_taken(&mut table) && !is_taken(&mut table));
+        table.expect_again(5);
+        assert!(is_taken(&mut table));
+        assert!(table.begin_publishing(5) && table.void(5).is_none());
+        assert!(table.settle(5).is_some() && table.is_empty());
+        assert!(!is_taken(&mut table) && table.settle(5).is_none());
+    }
+}
