@@ -14,7 +14,7 @@ use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
-use crate::sender::split::{Batch, Work};
+use crate::sender::work::{Batch, Work};
 use crate::sender::{ChunkReader, SendJob, digest_small, read_small};
 use model::progress::Stage;
 use model::{Extent, JobId, Name, Pin, TransferOptions};

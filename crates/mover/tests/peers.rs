@@ -317,28 +317,48 @@ fn a_job_is_taken_over_by_who_came_later_and_not_by_who_is_heard_later() {
     assert_eq!(second.hear_refusal().code, CloseCode::Cancelled);
 }
 
+/// An object that is one chunk long, and too long for a pack.
+struct OneChunk {
+    _endpoint: Endpoint,
+    head: Vec<u8>,
+    content: Vec<u8>,
+    digest: DigestAlgorithm,
+}
+
+impl OneChunk {
+    /// Opens a job at an endpoint of its own and lists the object, until the endpoint wants it.
+    fn wanted(root: &Path) -> (Raw, OneChunk) {
+        const BYTES: usize = 200 << 10;
+        let endpoint = endpoint(root);
+        let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+        let mut raw = Raw::hello(&endpoint, feature::ALL);
+        raw.open(&options);
+        let mut listed = entries(1, FILE, 1);
+        listed.entries[0].size_bytes = BYTES as u64;
+        raw.say(listed);
+        raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+        let frame = FrameHeader::new(FrameType::Chunk, BYTES + chunk_extra_bytes(options.digest)).encode();
+        let header = ChunkHeader { object: ObjectId(1), extent: Extent::new(0, BYTES as u64) }.encode();
+        let head = [&frame[..], &header].concat();
+        (raw, OneChunk { _endpoint: endpoint, head, content: content(1, BYTES), digest: options.digest })
+    }
+
+    fn send(&self, stream: &mut DataStream, status: Status) {
+        let object_bytes = self.content.len() as u64;
+        let bound = self.digest.of_object(&self.content).bind(ObjectId(1), Extent::new(0, object_bytes));
+        let mut trailer = Vec::new();
+        ChunkTrailer { status, object_bytes, bound }.put(&mut trailer);
+        stream.send(&[&self.head, &self.content, &trailer]).unwrap();
+    }
+}
+
 #[test]
 fn an_object_of_one_chunk_is_not_published_before_its_sender_has_seen_it_unchanged() {
-    const BYTES: u64 = 200 << 10;
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = endpoint(dir.path());
-    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
-    let mut raw = Raw::hello(&endpoint, feature::ALL);
-    raw.open(&options);
-    let mut listed = entries(1, FILE, 1);
-    listed.entries[0].size_bytes = BYTES;
-    raw.say(listed);
-    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
-    let content = content(1, BYTES as usize);
-    let extent = Extent::new(0, BYTES);
-    let frame = FrameHeader::new(FrameType::Chunk, content.len() + chunk_extra_bytes(options.digest)).encode();
-    let header = ChunkHeader { object: ObjectId(1), extent }.encode();
-    let bound = options.digest.of_object(&content).bind(ObjectId(1), extent);
+    let (mut raw, object) = OneChunk::wanted(dir.path());
     let mut stream = raw.join();
     for (status, is_taken) in [(Status::Good, false), (Status::GoodLast, true)] {
-        let mut trailer = Vec::new();
-        ChunkTrailer { status, object_bytes: BYTES, bound }.put(&mut trailer);
-        stream.send(&[&frame, &header, &content, &trailer]).unwrap();
+        object.send(&mut stream, status);
         let was_taken = raw.hear_until(|message| match message {
             Message::Resend(_) => Some(false),
             Message::Settled(_) => Some(true),
@@ -350,23 +370,11 @@ fn an_object_of_one_chunk_is_not_published_before_its_sender_has_seen_it_unchang
 
 #[test]
 fn an_object_whose_streams_keep_breaking_does_not_fail_by_that() {
-    const BYTES: u64 = 200 << 10;
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = endpoint(dir.path());
-    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
-    let mut raw = Raw::hello(&endpoint, feature::ALL);
-    raw.open(&options);
-    let mut listed = entries(1, FILE, 1);
-    listed.entries[0].size_bytes = BYTES;
-    raw.say(listed);
-    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
-    let content = content(1, BYTES as usize);
-    let extent = Extent::new(0, BYTES);
-    let frame = FrameHeader::new(FrameType::Chunk, content.len() + chunk_extra_bytes(options.digest)).encode();
-    let header = ChunkHeader { object: ObjectId(1), extent }.encode();
+    let (mut raw, object) = OneChunk::wanted(dir.path());
     for _ in 0..6 {
         let mut stream = raw.join();
-        stream.send(&[&frame, &header, &content[..1000]]).unwrap();
+        stream.send(&[&object.head, &object.content[..1000]]).unwrap();
         drop(stream);
         let again = raw.hear_until(|message| match message {
             Message::Resend(again) => Some(again.runs[0].ids()),
@@ -375,17 +383,13 @@ fn an_object_whose_streams_keep_breaking_does_not_fail_by_that() {
         });
         assert_eq!(again, 1..2);
     }
-    let bound = options.digest.of_object(&content).bind(ObjectId(1), extent);
-    let mut trailer = Vec::new();
-    ChunkTrailer { status: Status::GoodLast, object_bytes: BYTES, bound }.put(&mut trailer);
-    let mut stream = raw.join();
-    stream.send(&[&frame, &header, &content, &trailer]).unwrap();
+    object.send(&mut raw.join(), Status::GoodLast);
     let published = raw.hear_until(|message| match message {
         Message::Settled(settled) => Some(settled.published[0].ids()),
         _ => None,
     });
     assert_eq!(published, 1..2);
-    assert!(std::fs::read(dir.path().join("in/1")).unwrap() == content);
+    assert!(std::fs::read(dir.path().join("in/1")).unwrap() == object.content);
 }
 
 /// An endpoint that takes everything and says nothing more than that it is there.

@@ -4,7 +4,7 @@
 //! Judged by names, never by times. What this host cannot inject (slow storage without FUSE, networks without root) is
 //! left out, and says so; so is a copy from which other programs took the processors three times in a row.
 
-use crate::bed::{Bed, Server, is_root, noise, program, signal};
+use crate::bed::{Bed, Server, behind, is_root, noise, program, signal};
 use model::progress::Stage;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -38,22 +38,6 @@ impl Judged {
         }
         eprintln!("{injected}: not judged, other programs use the processors of this host");
     }
-}
-
-/// A command behind another one, such as `timeout`.
-fn behind(prefix: &[&str], command: &Command) -> Command {
-    let mut outer = Command::new(prefix[0]);
-    outer.args(&prefix[1..]).arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    if let Some(directory) = command.get_current_dir() {
-        outer.current_dir(directory);
-    }
-    outer
 }
 
 /// Ends a process when the test does. Those used here also end by themselves, should the test be killed.

@@ -213,6 +213,25 @@ impl Drop for Server {
     }
 }
 
+/// A command as another program's last words, which runs it: `outer` comes before it, with all that surrounds it.
+pub fn behind(outer: &[&str], command: &Command) -> Command {
+    let mut whole = Command::new(outer[0]);
+    whole.args(&outer[1..]).arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    surround_as(command, &mut whole);
+    whole
+}
+
+/// Gives `other` the environment and directory of `command`.
+pub fn surround_as(command: &Command, other: &mut Command) {
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other.current_dir(command.get_current_dir().unwrap());
+}
+
 pub fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }

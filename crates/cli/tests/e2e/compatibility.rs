@@ -4,7 +4,7 @@
 //! `THALWEG_PREVIOUS_BIN` names the earlier program; `xtask ci` builds it from the commit in `packaging/previous-release`.
 //! Without it nothing is tried here, and that is said.
 
-use crate::bed::{Bed, Ran, Server, contents, journal_bytes, noise, program, signal, until};
+use crate::bed::{Bed, Ran, Server, contents, journal_bytes, noise, program, signal, surround_as, until};
 use crate::resumption::{assert_same, make_large};
 use crate::ssh::Hosts;
 use rustix::process::Signal;
@@ -71,13 +71,8 @@ impl Release {
     /// The command with this release's program.
     fn of(self, command: &Command) -> Command {
         let mut other = Command::new(self.program());
-        other.args(command.get_args()).current_dir(command.get_current_dir().unwrap()).stdin(Stdio::null());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => other.env(name, value),
-                None => other.env_remove(name),
-            };
-        }
+        other.args(command.get_args()).stdin(Stdio::null());
+        surround_as(command, &mut other);
         other
     }
 

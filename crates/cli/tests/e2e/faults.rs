@@ -1,6 +1,6 @@
 //! One bad file does not stop the rest, and nothing wrong or half arrives.
 
-use crate::bed::{Bed, as_nobody, is_root, noise};
+use crate::bed::{Bed, as_nobody, behind, is_root, noise};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -124,16 +124,7 @@ fn a_full_disk_is_exit_44_and_the_copy_goes_on_when_there_is_room() {
     let script = "mount -t tmpfs -o size=16m thalweg-e2e root && exec \"$0\" \"$@\"";
     let served =
         bed.command("server", &["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"]);
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script]).arg(served.get_program()).args(served.get_args());
-    for (name, value) in served.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.current_dir(bed.dir.path());
-    let server = bed.serve_with(command);
+    let server = bed.serve_with(behind(&["unshare", "--mount", "sh", "-c", script], &served));
     bed.enrol();
     let ran = bed.run(&["cp", "t", "lab:"]);
     assert_eq!(ran.code, Some(44), "{}", ran.stderr);
@@ -160,8 +151,5 @@ fn a_file_system_that_does_not_tell_its_size_is_not_taken_for_a_full_one() {
     fs::create_dir(bed.path("ram")).unwrap();
     let command = bed.command("client", &["cp", "f", "ram/"]);
     let script = "mount -t ramfs thalweg-e2e ram && exec \"$0\" \"$@\"";
-    let mut wrapped = std::process::Command::new("unshare");
-    wrapped.args(["--mount", "sh", "-c", script]).arg(command.get_program()).args(command.get_args());
-    wrapped.env("HOME", bed.path("client")).current_dir(bed.dir.path());
-    bed.finish(wrapped).succeeded();
+    bed.finish(behind(&["unshare", "--mount", "sh", "-c", script], &command)).succeeded();
 }

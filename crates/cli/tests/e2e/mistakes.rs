@@ -5,7 +5,7 @@
 //! folds case, one with a quota); there the kernel's answer is put into the program's system calls by strace, as for a
 //! file system with shorter names.
 
-use crate::bed::{Bed, Ran, as_nobody, is_root, journal_bytes, noise, signal, until};
+use crate::bed::{Bed, Ran, as_nobody, behind, is_root, journal_bytes, noise, signal, until};
 use crate::resumption::make_large;
 use crate::ssh::{Hosts, can_block};
 use crate::sshd::Sshd;
@@ -99,24 +99,10 @@ fn without_ssh(mut ran: Ran) -> Ran {
     ran
 }
 
-/// The command inside another program's: `outer` gets the command line behind its own.
-fn inside(outer: &[&str], command: &Command) -> Command {
-    let mut wrapped = Command::new(outer[0]);
-    wrapped.args(&outer[1..]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped.current_dir(command.get_current_dir().unwrap()).stdin(std::process::Stdio::null());
-    wrapped
-}
-
 /// With a file system of its own, in a mount namespace of its own, at `small`.
 fn with_small_storage(command: &Command) -> Command {
     let script = "mount -t tmpfs -o size=16m thalweg-e2e small && exec \"$0\" \"$@\"";
-    inside(&["unshare", "--mount", "sh", "-c", script], command)
+    behind(&["unshare", "--mount", "sh", "-c", script], command)
 }
 
 /// With system calls that fail. Nothing where they cannot be made to.
@@ -127,7 +113,7 @@ fn with_faults(command: &Command, faults: &str, log: &Path) -> Option<Command> {
         return None;
     }
     let (log, inject) = (log.display().to_string(), format!("inject={faults}"));
-    Some(inside(&["strace", "-f", "-qq", "-o", &log, "-e", &inject], command))
+    Some(behind(&["strace", "-f", "-qq", "-o", &log, "-e", &inject], command))
 }
 
 #[test]
@@ -455,7 +441,7 @@ fn port_blocked() {
             format!("ip link set lo up && iptables -A INPUT -p tcp --dport {port} -j {verdict} && exec \"$0\" \"$@\"");
         let args = ["cp", "f", "lab:"];
         let command = bed.command("client", &args);
-        let ran = bed.finish(inside(&["unshare", "--net", "sh", "-c", &script], &command));
+        let ran = bed.finish(behind(&["unshare", "--net", "sh", "-c", &script], &command));
         told.add(&bed, &args, ran);
     }
     told.say("nothing listens there");

@@ -1,6 +1,6 @@
 //! Synchronising: what is sent, what is removed and above all what is not, over a network both ways and on one host.
 
-use crate::bed::{Bed, Ran, Server, as_nobody, contents, is_root, journal_bytes, noise, until};
+use crate::bed::{Bed, Ran, Server, as_nobody, behind, contents, is_root, journal_bytes, noise, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -344,6 +344,28 @@ fn of_a_large_file_that_changed_in_place_only_the_chunks_travel_that_differ() {
         put(&content);
         fs::File::options().write(true).open(bed.path(way.source).join("large")).unwrap().set_modified(time).unwrap();
         assert_eq!(sync(&["--checksum"]).0, 1 << 20);
+    });
+}
+
+#[test]
+fn chunks_of_more_files_are_compared_than_may_be_open_at_once() {
+    const FILES: usize = 200;
+    const BYTES: usize = (1 << 20) + 10;
+    each_way(|bed, way| {
+        for i in 0..FILES {
+            bed.write(&format!("{}/{}/{i}", way.source, i % 3), &noise(BYTES, i as u64));
+        }
+        way.sync(bed, &[]).succeeded();
+        for i in 0..FILES {
+            let mut content = noise(BYTES, i as u64);
+            content[BYTES - 1] ^= 1;
+            bed.write(&format!("{}/{}/{i}", way.source, i % 3), &content);
+        }
+        let flags = ["sync", "--json", "--delta", "-c", way.from, way.to];
+        let limited = ["sh", "-c", "ulimit -n 320; exec \"$0\" \"$@\""];
+        let done = bed.finish(behind(&limited, &bed.command("client", &flags))).succeeded().done();
+        assert_eq!((&done["files"]["ok"], &done["sent_bytes"]), (&FILES.into(), &(FILES * 10).into()), "{done}");
+        assert_eq!(contents(&bed.path(way.source)), contents(&bed.path(way.destination)));
     });
 }
 

@@ -1,6 +1,6 @@
 //! Copies within a host: holes stay holes, the kernel copies where nobody asked for more, and the result says what was read.
 
-use crate::bed::{Bed, Ran, is_root, noise, program};
+use crate::bed::{Bed, Ran, behind, is_root, noise};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -93,16 +93,7 @@ fn nothing_goes_unverified_between_hosts_or_into_a_manifest() {
 
 /// Runs a script with mounts of its own, which end with it; its `$0` is the program.
 fn in_own_mounts(bed: &Bed, script: &str) -> Ran {
-    let environment = bed.command("client", &[""; 0]);
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script]).arg(program()).current_dir(bed.dir.path());
-    for (name, value) in environment.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    bed.finish(command)
+    bed.finish(behind(&["unshare", "--mount", "sh", "-c", script], &bed.command("client", &[""; 0])))
 }
 
 /// Below a file system of its own, in a namespace that ends with it: a copy, one that must not share, one of a file that both

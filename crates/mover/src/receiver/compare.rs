@@ -10,6 +10,7 @@ use crate::digest::of_file;
 use crate::progress::count;
 use model::{Digest, Entry};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Decision;
 use wire::Message;
@@ -21,6 +22,8 @@ pub struct Candidate {
     pub index: usize,
     pub entry: Entry,
     pub found: Decision,
+    /// For the chunks of one that may differ.
+    pub place: Option<Arc<()>>,
 }
 
 /// A batch that waits for digests.

@@ -77,10 +77,17 @@ pub fn run(job: &Arc<ReceiveJob>) {
         wanted_files: 0,
         is_probed: false,
         comparisons: Comparisons::default(),
+        backlog: VecDeque::new(),
         links: HardLinks::default(),
         warnings: Warnings::default(),
     };
     while !job.end.is_set() {
+        if !job.is_full_of_deltas()
+            && let Some(batch) = decide.backlog.pop_front()
+        {
+            decide.batch(batch);
+            continue;
+        }
         let mut events = job.decider.events.lock().unwrap();
         let event = match events.pop_front() {
             Some(event) => event,
@@ -91,11 +98,11 @@ pub fn run(job: &Arc<ReceiveJob>) {
         };
         drop(events);
         match event {
-            Event::Described(batch) => decide.batch(batch),
+            Event::Described(batch) => decide.backlog.push_back(batch),
             Event::Digests(digests) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
-            Event::Finish if !job.table.lock().unwrap().is_empty() || !decide.comparisons.is_empty() => {
+            Event::Finish if !job.table.lock().unwrap().is_empty() || decide.is_waiting() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
             }
             Event::Finish => return decide.finish(),
@@ -114,6 +121,8 @@ pub(super) struct Decide<'a> {
     wanted_files: u64,
     is_probed: bool,
     comparisons: Comparisons,
+    /// Described, and not looked at while too many files take chunks over. Empty without `--delta`.
+    backlog: VecDeque<Vec<Described>>,
     pub(super) links: HardLinks,
     pub(super) warnings: Warnings,
 }
@@ -144,6 +153,11 @@ pub struct Answer {
 }
 
 impl Decide<'_> {
+    fn is_waiting(&self) -> bool {
+        !self.comparisons.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Decides a batch, or the beginning of one after which too many files take chunks over: the rest is one of its own.
     fn batch(&mut self, batch: Vec<Described>) {
         let first = match &batch[0] {
             Described::Entry { entry, .. } => entry.id.0,
@@ -152,14 +166,18 @@ impl Decide<'_> {
         let mut answer = Answer::default();
         let mut directories = 0;
         let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
-        for (index, described) in batch.into_iter().enumerate() {
+        let mut batch = batch.into_iter();
+        while let Some(described) = batch.next() {
+            let index = answer.described;
             directories += u64::from(is_settled_by_being_described(&described));
             let expected = match described {
                 Described::Entry { entry, is_open_ended } => match self.entry(entry, is_open_ended, &mut answer) {
                     (_, Decided::Settled) => None,
                     (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
                     (entry, Decided::Asked(found)) => {
-                        candidates.push(Candidate { index, entry, found });
+                        let is_large = entry.size_bytes() > self.job.options.chunk_bytes;
+                        let place = (self.job.compares_chunks() && is_large).then(|| self.job.delta_places.clone());
+                        candidates.push(Candidate { index, entry, found, place });
                         None
                     }
                     (_, Decided::Differs(delta)) => {
@@ -177,6 +195,10 @@ impl Decide<'_> {
             };
             answer.objects.extend(expected.map(|expected| (answer.described as u32, expected)));
             answer.described += 1;
+            if batch.len() > 0 && self.job.is_full_of_deltas() {
+                self.backlog.push_front(batch.collect());
+                break;
+            }
         }
         self.check_room();
         if !candidates.is_empty() || !deltas.is_empty() {
@@ -219,7 +241,7 @@ impl Decide<'_> {
 
     /// Decides what was compared whole; what differs may be compared chunk by chunk next.
     fn conclude(&mut self, candidate: Candidate, is_same: bool, answer: &mut Answer) -> Option<Delta> {
-        let Candidate { index, entry, found } = candidate;
+        let Candidate { index, entry, found, place: _place } = candidate;
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             if let Decision::Replace { .. } = found

@@ -62,6 +62,7 @@ impl Delta {
         }
         let old = job.sink.open_published(entry).ok()?;
         let file = large.staging(job, entry).ok()??;
+        large.keep_place(job.delta_places.clone());
         let (entry, large) = (entry.clone(), large.clone());
         Some(Delta { index: 0, entry, rule, large, old, file, chunks, asked: 0..0, copied: Vec::new() })
     }

@@ -22,6 +22,8 @@ mod verify;
 mod write;
 mod commit;
 mod resume;
+#[cfg(test)]
+mod zeros;
 
 pub use prune::Removal;
 pub use receive::run_lane;
@@ -29,7 +31,7 @@ pub use write::WriteEngine;
 pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
-use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
+use crate::limits::{DELTAS_OPEN_MAX, GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
 use crate::progress::{Progress, count};
 use crate::sender::bounded_path;
 use crate::stall::Standing;
@@ -91,6 +93,8 @@ pub struct ReceiveJob {
     footing: OnceLock<FootingOf>,
     /// The session has the feature for digests of chunks.
     may_ask_chunks: AtomicBool,
+    /// Held by each file that takes chunks over from an older one.
+    delta_places: Arc<()>,
     /// Digests that the sender has been asked for and not told.
     digests_asked: AtomicU64,
     /// Users and groups that the sender has named.
@@ -139,6 +143,7 @@ impl ReceiveJob {
             sender: spec.sender,
             census: spec.options.deletion.map(|_| Census::default()),
             may_ask_chunks: AtomicBool::new(true),
+            delta_places: Arc::default(),
             digests_asked: AtomicU64::new(0),
             options: spec.options,
             port,
@@ -292,6 +297,11 @@ impl ReceiveJob {
     /// The session lacks the feature for digests of chunks: everything travels whole.
     pub(crate) fn forbid_chunk_digests(&self) {
         self.may_ask_chunks.store(false, Relaxed);
+    }
+
+    /// As many files take chunks over as may at once.
+    fn is_full_of_deltas(&self) -> bool {
+        Arc::strong_count(&self.delta_places) > DELTAS_OPEN_MAX
     }
 
     pub(crate) fn compares_chunks(&self) -> bool {
@@ -507,6 +517,9 @@ impl ReceiveJob {
     }
 
     fn count_settled(&self, entries: u64) {
+        if self.options.is_delta {
+            self.decider.wake();
+        }
         let settled = self.settled.fetch_add(entries, Relaxed) + entries;
         let last = self.granted_at.load(Relaxed);
         if settled - last.min(settled) >= GRANT_STEP

@@ -105,42 +105,9 @@ fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::R
 
 #[cfg(test)]
 mod tests {
+    use super::super::zeros::Zeros;
     use super::*;
     use model::{Generation, Kind, Name, ObjectId};
-    use std::os::fd::BorrowedFd;
-    use store::{PublishRule, Result};
-
-    /// Data that is all zeros, and a journal that takes everything.
-    struct Zeros;
-
-    impl StagedFile for Zeros {
-        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-        fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<usize> {
-            buffer.fill(0);
-            Ok(buffer.len())
-        }
-        fn append_journal(&self, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-        fn truncate_journal(&self, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn checkpoint(&self) -> Result<()> {
-            Ok(())
-        }
-        fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
-            Ok(())
-        }
-        fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
-            Ok(())
-        }
-        fn discard(&self) {}
-    }
 
     #[test]
     fn nothing_counts_unread_after_a_reboot_and_only_what_a_checkpoint_vouches_for_before_one() {

@@ -58,6 +58,8 @@ struct State {
     is_discarded: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
+    /// While its staging was opened to take chunks over.
+    delta_place: Option<Arc<()>>,
     /// Whether the staging shares its blocks with the source, once that was tried.
     is_shared: Option<bool>,
     resumed_bytes: u64,
@@ -159,6 +161,10 @@ impl Large {
 
     pub fn held_bytes(&self) -> u64 {
         self.state.lock().unwrap().resumed_bytes
+    }
+
+    pub fn keep_place(&self, place: Arc<()>) {
+        self.state.lock().unwrap().delta_place = Some(place);
     }
 
     pub fn holds(&self, extent: Extent) -> bool {
@@ -303,6 +309,7 @@ impl Large {
             return None;
         }
         let (file, size) = (state.file.take()?, state.sealed_bytes?);
+        state.delta_place = None;
         let chunks: Vec<Digest> = state.digests.values().copied().collect();
         Some((file, job.options.digest.combine(&chunks, job.options.chunk_bytes, size), size))
     }
@@ -333,6 +340,7 @@ impl Large {
         if std::mem::replace(&mut state.is_discarded, true) {
             return;
         }
+        state.delta_place = None;
         if let Some(file) = state.file.take() {
             file.discard();
         }
@@ -470,40 +478,10 @@ pub fn kind_of(error: &store::Error) -> FailureKind {
 
 #[cfg(test)]
 mod tests {
+    use super::super::zeros::Zeros;
     use super::*;
     use model::DigestAlgorithm;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    use store::Result;
-
-    struct Nowhere;
-
-    impl StagedFile for Nowhere {
-        fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {
-            Ok(0)
-        }
-        fn append_journal(&self, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-        fn truncate_journal(&self, _: u64) -> Result<()> {
-            Ok(())
-        }
-        fn checkpoint(&self) -> Result<()> {
-            Ok(())
-        }
-        fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
-            Ok(())
-        }
-        fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
-            Ok(())
-        }
-        fn discard(&self) {}
-    }
 
     fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
         Arc::new(Large {
@@ -523,7 +501,7 @@ mod tests {
 
     #[test]
     fn one_lane_at_a_time_writes_a_chunk_and_the_one_that_waits_for_its_stream_is_broken_off() {
-        let file: Arc<dyn StagedFile> = Arc::new(Nowhere);
+        let file: Arc<dyn StagedFile> = Arc::new(Zeros);
         let large = large(16, file.clone());
         let (broken, end) = (Arc::new(AtomicBool::new(false)), Arc::new(End::default()));
         let told = broken.clone();
@@ -545,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
-        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let [dead, next]: [Arc<dyn StagedFile>; 2] = [Arc::new(Zeros), Arc::new(Zeros)];
         let large = large(16, dead.clone());
         let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
         let record =

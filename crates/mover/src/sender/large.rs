@@ -2,7 +2,7 @@
 //!
 //! Not here: which lane claims what (`split`).
 
-use super::split::Batch;
+use super::work::Batch;
 use model::Extent;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

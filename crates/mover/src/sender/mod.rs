@@ -9,6 +9,7 @@
 mod allowance;
 mod scan;
 pub mod split;
+pub mod work;
 mod large;
 mod read;
 mod send;
@@ -32,7 +33,7 @@ use model::pace::RATE_MIN;
 use model::progress::LaneTimes;
 use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
-use split::{Batch, Claim, Split, Work};
+use split::Split;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -43,6 +44,7 @@ use wire::limits::{OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
 use wire::{CloseCode, Message, Refusal, bounded};
+use work::{Batch, Claim, Work};
 
 const REACHED: &str = "as much was sent as may be in one run";
 

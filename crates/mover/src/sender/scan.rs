@@ -2,7 +2,7 @@
 
 use super::SendJob;
 use super::kept::Kept;
-use super::split::Batch;
+use super::work::Batch;
 use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, FIRST_BATCH_ENTRIES};
 use crate::progress::count;
 use model::{Failure, Kind};

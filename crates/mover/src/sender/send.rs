@@ -5,7 +5,7 @@
 
 use super::SendJob;
 use super::read::ChunkReader;
-use super::split::{Batch, Work};
+use super::work::{Batch, Work};
 use crate::compression::{Packer, sender_lane_bytes};
 use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};

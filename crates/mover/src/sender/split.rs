@@ -12,6 +12,7 @@
 
 use super::allowance::Allowance;
 use super::large::{InFlight, Large};
+use super::work::{Batch, Claim, Work};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
 use model::{Extent, Kind};
 use std::cmp::Reverse;
@@ -23,40 +24,6 @@ use wire::credit::{ByteCredit, EntryCredit};
 use wire::limits::{ENTRIES_OPEN_MAX, PACKED_FILE_BYTES_MAX};
 use wire::message::{ExtentRecord, Run as IdRun};
 use wire::{CloseCode, Refusal};
-
-/// Objects described in one frame; ids count up from that of the first.
-#[derive(Debug)]
-pub struct Batch {
-    pub objects: Vec<SourceObject>,
-}
-
-impl Batch {
-    pub fn first(&self) -> u64 {
-        self.objects[0].entry.id.0
-    }
-}
-
-/// A unit of work for a lane.
-#[derive(Debug)]
-pub enum Work {
-    /// Small files of one directory, `batch.objects[range]`.
-    Files { batch: Arc<Batch>, range: Range<usize> },
-    /// A chunk of `batch.objects[index]`; of an open-ended object it ends where the source does.
-    Chunk { batch: Arc<Batch>, index: usize, extent: Extent },
-}
-
-#[derive(Debug)]
-pub enum Claim {
-    Work(Work),
-    /// Nothing to do until the listing or the receiver's answer brings something.
-    NoWork,
-    /// The receiver's credit is used up.
-    NoCredit,
-    /// As much was claimed as may be sent in all.
-    Spent,
-    /// Everything is settled.
-    Complete,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {

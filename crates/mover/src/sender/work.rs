@@ -1,0 +1,40 @@
+//! Units of work: what the scan describes in one go, and what a lane takes of it.
+
+use model::Extent;
+use std::ops::Range;
+use std::sync::Arc;
+use store::SourceObject;
+
+/// Objects described in one frame; ids count up from that of the first.
+#[derive(Debug)]
+pub struct Batch {
+    pub objects: Vec<SourceObject>,
+}
+
+impl Batch {
+    pub fn first(&self) -> u64 {
+        self.objects[0].entry.id.0
+    }
+}
+
+/// A unit of work for a lane.
+#[derive(Debug)]
+pub enum Work {
+    /// Small files of one directory, `batch.objects[range]`.
+    Files { batch: Arc<Batch>, range: Range<usize> },
+    /// A chunk of `batch.objects[index]`; of an open-ended object it ends where the source does.
+    Chunk { batch: Arc<Batch>, index: usize, extent: Extent },
+}
+
+#[derive(Debug)]
+pub enum Claim {
+    Work(Work),
+    /// Nothing to do until the listing or the receiver's answer brings something.
+    NoWork,
+    /// The receiver's credit is used up.
+    NoCredit,
+    /// As much was claimed as may be sent in all.
+    Spent,
+    /// Everything is settled.
+    Complete,
+}
