@@ -121,7 +121,7 @@ fn failures(bytes: &mut Bytes<'_>) -> Vec<FailureRecord> {
     let first = id(bytes);
     let kind = u32::from(bytes.u8());
     let record = |object| FailureRecord { object, kind, text: "gone\x1b[2J".into(), ..FailureRecord::default() };
-    (first..).take(count).map(record).collect()
+    (0..count).map(|further| record(first.wrapping_add(further))).collect()
 }
 
 /// Any message, from its bytes.
@@ -146,5 +146,5 @@ fn content(object: u64, start: u64, length: usize) -> Vec<u8> {
         let mixed = (place ^ object.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 29)) as u8
     };
-    (start..).take(length).map(word).collect()
+    (0..length as u64).map(|further| word(start.wrapping_add(further))).collect()
 }
