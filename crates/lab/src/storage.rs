@@ -41,6 +41,8 @@ pub struct StorageProfile {
     pub bytes_per_second: Option<u64>,
     /// Lets the kernel cache data and read ahead, so that not every read becomes an operation.
     pub page_cache: bool,
+    /// Names that differ only in the case of ASCII letters are one, as on storage that other systems use too.
+    pub folds_case: bool,
 }
 
 /// A mounted slow storage; dropping it unmounts.

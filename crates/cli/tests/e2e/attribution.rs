@@ -4,13 +4,12 @@
 //! Judged by names, never by times. What this host cannot inject (slow storage without FUSE, networks without root) is
 //! left out, and says so; so is a copy from which other programs took the processors three times in a row.
 
-use crate::bed::{Bed, Server, behind, is_root, noise, program, signal};
+use crate::bed::{Bed, Ends, Server, behind, is_root, noise, program, slow_storage};
 use model::progress::Stage;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 const TRIES: usize = 3;
 
@@ -38,30 +37,6 @@ impl Judged {
         }
         eprintln!("{injected}: not judged, other programs use the processors of this host");
     }
-}
-
-/// Ends a process when the test does. Those used here also end by themselves, should the test be killed.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        signal(&self.0, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
-/// Slow storage at `mount` in the bed.
-fn slow_storage(bed: &Bed, mount: &str, profile: &[&str]) -> Ends {
-    let backing = format!("{mount}-backing");
-    for name in [&backing[..], mount] {
-        fs::create_dir_all(bed.path(name)).unwrap();
-    }
-    let storage = bed.command("client", &[&["lab", "storage", &backing, mount], profile].concat());
-    let mut child = behind(&["timeout", "300"], &storage).stdout(Stdio::piped()).spawn().unwrap();
-    let mut ready = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    assert!(ready.starts_with("ready at "), "{ready:?}");
-    Ends(child)
 }
 
 /// An endpoint on slow storage. Fields end in this order.

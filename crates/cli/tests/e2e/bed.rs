@@ -232,6 +232,30 @@ pub fn surround_as(command: &Command, other: &mut Command) {
     other.current_dir(command.get_current_dir().unwrap());
 }
 
+/// Ends a process when the test does. Those used here also end by themselves, should the test be killed.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        signal(&self.0, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Storage of the laboratory at `mount` in the bed.
+pub fn slow_storage(bed: &Bed, mount: &str, profile: &[&str]) -> Ends {
+    let backing = format!("{mount}-backing");
+    for name in [&backing[..], mount] {
+        fs::create_dir_all(bed.path(name)).unwrap();
+    }
+    let storage = bed.command("client", &[&["lab", "storage", &backing, mount], profile].concat());
+    let mut child = behind(&["timeout", "300"], &storage).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready at "), "{ready:?}");
+    Ends(child)
+}
+
 pub fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }

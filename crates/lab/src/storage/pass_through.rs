@@ -50,7 +50,7 @@ struct Listing {
 impl PassThrough {
     pub(super) fn new(backing: &Path, profile: StorageProfile) -> std::io::Result<PassThrough> {
         Ok(PassThrough {
-            tree: Tree::new(backing)?,
+            tree: Tree::new(backing, profile.folds_case)?,
             profile,
             clock: Clock::start(profile.bytes_per_second)?,
             handles: Mutex::default(),

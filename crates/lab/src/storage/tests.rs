@@ -136,6 +136,22 @@ fn a_directory_of_thousands_is_listed_whole() {
 }
 
 #[test]
+fn upper_and_lower_case_are_one_where_that_is_asked_for() {
+    let Some(mounted) = Mounted::new(StorageProfile { folds_case: true, ..StorageProfile::default() }) else { return };
+    fs::create_dir(mounted.path("Docs")).unwrap();
+    fs::write(mounted.path("docs/README"), "first").unwrap();
+    assert_eq!(fs::read(mounted.path("DOCS/readme")).unwrap(), b"first");
+    assert!(File::options().write(true).create_new(true).open(mounted.path("Docs/ReadMe")).is_err());
+    fs::write(mounted.path("Docs/other"), "second").unwrap();
+    fs::rename(mounted.path("Docs/OTHER"), mounted.path("docs/readme")).unwrap();
+    assert_eq!(fs::read(mounted.backing("Docs/README")).unwrap(), b"second");
+    fs::remove_file(mounted.path("Docs/readme")).unwrap();
+    assert_eq!(fs::read_dir(mounted.backing("Docs")).unwrap().count(), 0);
+    fs::write(mounted.path("Docs/readme"), "third").unwrap();
+    assert_eq!(fs::read(mounted.path("docs/README")).unwrap(), b"third");
+}
+
+#[test]
 fn every_operation_takes_its_latency_and_they_overlap() {
     let latency = Duration::from_millis(20);
     let profile = StorageProfile {

@@ -8,9 +8,11 @@
 //! - No path leaves the backing directory: names come from the kernel one component at a time, and the last component
 //!   is never followed if it is a symbolic link.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +26,7 @@ pub(super) struct Tree {
     root: Arc<OwnedFd>,
     /// Held for look-ups in the table only, never during a call on a file.
     nodes: Mutex<Nodes>,
+    folds_case: bool,
 }
 
 struct Nodes {
@@ -92,7 +95,7 @@ impl Place {
 }
 
 impl Tree {
-    pub(super) fn new(backing: &Path) -> Result<Tree, Errno> {
+    pub(super) fn new(backing: &Path, folds_case: bool) -> Result<Tree, Errno> {
         let root = rustix::fs::open(backing, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let inode = inode_of(&rustix::fs::fstat(&root)?);
         let node =
@@ -102,7 +105,7 @@ impl Tree {
             by_inode: HashMap::from([(inode, ROOT)]),
             last_number: ROOT,
         };
-        Ok(Tree { root: Arc::new(root), nodes: Mutex::new(nodes) })
+        Ok(Tree { root: Arc::new(root), nodes: Mutex::new(nodes), folds_case })
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -122,12 +125,31 @@ impl Tree {
 
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<Place, Errno> {
         let mut path = self.lock().path(parent)?;
-        path.push(name);
+        path.push(&*self.spelled(parent, name));
         Ok(Place { anchor: Anchor::Root(Arc::clone(&self.root)), path })
+    }
+
+    /// The name as it is spelled in its directory: itself, unless upper and lower case are one here.
+    fn spelled<'n>(&self, parent: u64, name: &'n OsStr) -> Cow<'n, OsStr> {
+        let there = || -> Result<Option<OsString>, Errno> {
+            let path = self.lock().path(parent)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+            for found in rustix::fs::Dir::new(directory)? {
+                let found = OsStr::from_bytes(found?.file_name().to_bytes()).to_owned();
+                if found.eq_ignore_ascii_case(name) {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(None)
+        };
+        let found = if self.folds_case { there() } else { Ok(None) };
+        found.ok().flatten().map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
     /// Gives the kernel one more reference to the inode found under a name; returns its number.
     pub(super) fn enter(&self, parent: u64, name: &OsStr, stat: &Stat) -> u64 {
+        let name = &*self.spelled(parent, name);
         let mut nodes = self.lock();
         let inode = inode_of(stat);
         let number = match nodes.by_inode.get(&inode) {
@@ -175,7 +197,7 @@ impl Tree {
         let Some(&number) = nodes.by_inode.get(&inode) else { return };
         if let Some(node) = nodes.by_number.get_mut(&number)
             && node.parent == parent
-            && node.name == name
+            && (node.name == name || self.folds_case && node.name.eq_ignore_ascii_case(name))
         {
             node.is_nameless = true;
         }
@@ -188,6 +210,7 @@ impl Tree {
 
     /// Takes note that `what` has a new name.
     pub(super) fn rename(&self, what: &Stat, parent: u64, name: &OsStr) {
+        let name = &*self.spelled(parent, name);
         let mut nodes = self.lock();
         let Some(&number) = nodes.by_inode.get(&inode_of(what)) else { return };
         if let Some(node) = nodes.by_number.get_mut(&number) {

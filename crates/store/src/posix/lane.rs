@@ -7,7 +7,7 @@
 use super::sink::{Lane, Shared, times_of, write_all, write_all_at};
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
-use super::{facts, taken};
+use super::{facts, spelling};
 use crate::sink::{PublishRule, SinkLane, Staged};
 use crate::{Error, Result};
 use model::{Entry, FailureKind, ObjectId, mutant};
@@ -236,7 +236,7 @@ impl SinkLane for PosixSinkLane {
             return match self.link(entry, &file) {
                 Ok(()) => Ok(()),
                 Err(Errno::EXIST) => {
-                    let why = taken::why(self.place().directory.as_fd(), &entry.name);
+                    let why = spelling::why_taken(self.place().directory.as_fd(), &entry.name);
                     Err(Error::of_kind(FailureKind::InTheWay, "publish", self.path(entry), why))
                 }
                 // Without CAP_DAC_READ_SEARCH older kernels do not know an unnamed file by its descriptor.

@@ -22,7 +22,7 @@ pub mod owners;
 mod prune;
 mod look;
 pub mod within;
-mod taken;
+mod spelling;
 pub mod target;
 mod trail;
 pub mod walk;

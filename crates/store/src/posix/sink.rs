@@ -12,9 +12,10 @@ use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
 use super::owners::Sort;
+use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list, taken};
+use super::{beneath, facts, list};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
 };
@@ -24,7 +25,7 @@ use model::fidelity::Warning;
 use model::mutant;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId, Timestamp};
 use os::fs::{fchmod, fsync, futimens, mkdirat, openat, renameat_with, syncfs, unlinkat};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, fstat, statat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -64,6 +65,7 @@ pub(super) struct Shared {
     /// What objects get beside content.
     pub keeper: Keeper,
     next_scratch: AtomicU64,
+    spellings: Spellings,
 }
 
 pub(super) struct Lane {
@@ -91,6 +93,7 @@ impl PosixSink {
             backup: None,
             keeper: Keeper::default(),
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
+            spellings: Spellings::default(),
         };
         PosixSink { shared: Arc::new(shared) }
     }
@@ -103,6 +106,10 @@ impl PosixSink {
             shared.keeper = Keeper::new(wish, is_own);
         }
         self
+    }
+
+    fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
+        self.shared.spellings.is_another(entry.parent, directory.as_fd(), &entry.name, status)
     }
 
     pub(super) fn error(&self, operation: &'static str, entry: &Entry, e: impl Into<io::Error>) -> Error {
@@ -211,7 +218,7 @@ impl Shared {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
             match e {
                 Errno::EXIST => {
-                    Error::of_kind(FailureKind::InTheWay, "publish", path, taken::why(directory, &entry.name))
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, spelling::why_taken(directory, &entry.name))
                 }
                 e => Error::new("publish", path, e),
             }
@@ -384,6 +391,9 @@ impl Sink for PosixSink {
         match statat(&directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(Decision::Absent),
             Err(e) => Err(self.error("look at", entry, e)),
+            Ok(status) if self.is_another(&directory, entry, &status) => {
+                Err(Error::of_kind(FailureKind::InTheWay, "replace", self.path(entry), spelling::ANOTHER))
+            }
             Ok(status) => match FileType::from_raw_mode(status.st_mode) {
                 FileType::Directory => {
                     let why = "a directory stands where a file is to be";

@@ -34,6 +34,9 @@ pub struct Args {
     /// Let the kernel cache what was read
     #[arg(long, env = "THALWEG_PAGE_CACHE")]
     page_cache: bool,
+    /// Take README and readme for one name, as storage does that other systems use too
+    #[arg(long, env = "THALWEG_FOLD_CASE")]
+    fold_case: bool,
 }
 
 pub fn run(storage: &Args) -> Result<Exit> {
@@ -51,6 +54,7 @@ pub fn run(storage: &Args) -> Result<Exit> {
         create_latency: storage.create_latency,
         bytes_per_second: storage.rate,
         page_cache: storage.page_cache,
+        folds_case: storage.fold_case,
     };
     let failed = |e: std::io::Error| crate::exit::of_file("mount slow storage at", &storage.mount, &e);
     let mounted = SlowStorage::mount(&storage.backing, &storage.mount, profile).map_err(failed)?;
