@@ -2,12 +2,19 @@
 
 use model::progress::Counts;
 
+/// What hosts with ordinary disks do with small files; only where this transfer has not shown a rate of its own.
+const ORDINARY_FILES_PER_SECOND: f64 = 5000.0;
+/// So much larger than those left were the files of late when their rate is no measure. (The two estimates differ by what
+/// the mean sizes differ.)
+const LARGER_OF_LATE: f64 = 2.0;
+
 /// Seconds until everything listed is at its destination, if that can be told.
 ///
 /// `None` while the listing is incomplete, or when nothing moves. The slower of two estimates counts, by bytes and by
 /// files: a set that ends in many small files is limited by their number, one that ends in a large file by its bytes.
-/// Where only one of the two rates is known to be above zero, that one decides: a single large file completes no file
-/// until its end. Bytes of failed files are not told apart in the counts and make the estimate longer, never shorter.
+/// Where the files of late were much larger than those left (large ones go first), their number says nothing of how fast
+/// small ones will go: then it is the bytes, and an ordinary rate for the files. Bytes of failed files are not told apart
+/// in the counts and make the estimate longer, never shorter.
 pub fn time_left(
     counts: &Counts,
     is_listing_complete: bool,
@@ -25,10 +32,12 @@ pub fn time_left(
     let bytes_left = counts.bytes_listed.saturating_sub(counts.bytes_done.saturating_add(counts.bytes_skipped));
     let by_bytes = seconds(bytes_left, rate_now_bytes_per_second);
     let by_files = seconds(files_left, files_per_second);
+    let ordinary = files_left as f64 / ORDINARY_FILES_PER_SECOND;
     match (by_bytes, by_files) {
+        (Some(bytes), Some(files)) if files > LARGER_OF_LATE * bytes => Some(files.min(bytes + ordinary)),
         (Some(bytes), Some(files)) => Some(bytes.max(files)),
-        (Some(one), None) | (None, Some(one)) => Some(one),
-        (None, None) => None,
+        (Some(bytes), None) => Some(bytes + ordinary),
+        (None, by_files) => by_files,
     }
 }
 
@@ -61,7 +70,15 @@ mod tests {
 
     #[test]
     fn a_large_file_that_completes_nothing_yet_is_judged_by_its_bytes() {
-        assert_eq!(time_left(&counts(), true, 1000.0, 0.0), Some(6.0));
+        assert_eq!(time_left(&counts(), true, 1000.0, 0.0), Some(6.01));
+    }
+
+    #[test]
+    fn small_files_after_large_ones_are_not_judged_by_the_large_ones_rate() {
+        let counts = Counts { files_listed: 3004, files_done: 1, bytes_listed: 1_600, bytes_done: 1_100, ..counts() };
+        assert_eq!(time_left(&counts, true, 100.0, 0.25), Some(5.0 + 3003.0 / 5000.0));
+        // Nor longer than at their rate.
+        assert_eq!(time_left(&counts, true, 500_000.0, 100_000.0), Some(0.03003));
     }
 
     #[test]

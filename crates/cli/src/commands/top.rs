@@ -4,6 +4,7 @@
 
 use crate::exit::{Result, of_file};
 use crate::interrupt::Interrupt;
+use crate::output::progress::on_screen;
 use crate::output::{self, shown};
 use crate::transfer::presence::{self, Status};
 use daemon::Paths;
@@ -70,7 +71,7 @@ fn print(args: &Args, transfers: &[Status]) {
     }
 }
 
-/// Three lines for each transfer, the oldest first.
+/// A few lines for each transfer, the oldest first.
 fn table(transfers: &[Status]) -> Vec<String> {
     let mut lines = vec![match transfers.len() {
         0 => "no transfer is running".to_owned(),
@@ -82,7 +83,7 @@ fn table(transfers: &[Status]) -> Vec<String> {
         let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
         lines.push(format!("{pid:>8}  {command} {} {}{again}", sources.join(" "), shown(&transfer.destination)));
         lines.push(format!("          {}", shown(&transfer.amounts)));
-        lines.push(format!("          {}", shown(&transfer.pace)));
+        lines.extend(on_screen(&transfer.pace).iter().map(|part| format!("          {}", shown(part))));
     }
     lines
 }

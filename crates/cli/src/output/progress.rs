@@ -269,7 +269,7 @@ fn draw(bar: &ProgressBar, sample: &Sample) {
     let percent = 100.0 * if counts.bytes_listed > 0 { bytes } else { share(over, counts.files_listed) };
     bar.set_position(if counts.files_listed == 0 { 0 } else { percent as u64 });
     bar.set_message(amounts(sample));
-    bar.set_prefix(pace(sample));
+    bar.set_prefix(on_screen(&pace(sample)).join("\n"));
 }
 
 /// `812 of 1,310 files, 1.20 GiB of 1.93 GiB`.
@@ -305,6 +305,11 @@ pub fn pace(sample: &Sample) -> String {
     text
 }
 
+/// A pace for a screen: what limits it on a line of its own, without the figures in brackets, which would wrap.
+pub fn on_screen(pace: &str) -> Vec<&str> {
+    pace.splitn(2, "; ").map(|part| part.split(" (").next().unwrap_or(part)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,7 +339,7 @@ mod tests {
         assert_eq!(sample.rate_now, Rate { bytes_per_second: 5_000_000.0 });
         assert!((sample.rate_average.bytes_per_second - 40_000_000.0 / 15.0).abs() < 1.0);
         assert_eq!(sample.files_per_second, 0.0);
-        assert_eq!(sample.seconds_left, Some(12.0));
+        assert_eq!(sample.seconds_left.map(f64::round), Some(12.0));
         assert!(history.snapshots.len() <= 6);
     }
 
@@ -353,6 +358,7 @@ mod tests {
         history.sample(snapshot(0, 0, 0));
         let mut sample = history.sample(snapshot(10, 50, 50_000_000));
         assert_eq!(amounts(&sample), "50 of 100 files, 47.7 MiB of 95.4 MiB");
+        assert_eq!(on_screen("a; b: c (d; e)"), ["a", "b: c"]);
         assert_eq!(pace(&sample), "40.0 Mbit/s now, 40.0 Mbit/s on average, 10.0 s left");
         sample.is_listing_complete = false;
         sample.counts.files_failed = 1;
