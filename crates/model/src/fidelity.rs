@@ -98,6 +98,20 @@ pub struct Xattr {
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// The users and groups that a POSIX ACL names, in the form that the kernel hands over (`linux/posix_acl_xattr.h`: a version
+/// of four bytes, then tag, rights and number of eight bytes each): where the number stands, whether it is a group's, and
+/// the number.
+pub fn named_in_acl(acl: &[u8]) -> impl Iterator<Item = (usize, bool, u32)> + '_ {
+    const USER: u16 = 0x02;
+    const GROUP: u16 = 0x08;
+    let entries = acl.get(4..).unwrap_or_default().chunks_exact(8).enumerate();
+    entries.filter_map(|(index, entry)| {
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        let number = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+        (tag == USER || tag == GROUP).then_some((4 + 8 * index + 4, tag == GROUP, number))
+    })
+}
+
 impl Xattr {
     /// Whether a job with this wish brings it.
     pub fn is_wished(name: &[u8], wish: Fidelity) -> bool {

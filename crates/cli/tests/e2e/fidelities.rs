@@ -3,7 +3,7 @@
 //!
 //! What the file system below the temporary directory refuses (attributes, ACLs, holes) is left out, and said.
 
-use crate::bed::{Bed, NOBODY, as_nobody, is_root, noise, program};
+use crate::bed::{Bed, NOBODY, as_nobody, behind, is_root, noise, program};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -336,8 +336,44 @@ fn an_endpoint_without_rights_keeps_the_data_and_counts_what_it_could_not() {
     assert!(ran.stderr.contains("warning: again: the owner was not set"), "{}", ran.stderr);
 }
 
+/// A command on a host where these numbers are those of a user and of a group that both sides know.
+fn knowing(command: &Command, bed: &Bed, user: u32, group: u32) -> Command {
+    let file = |name: &str, line: String| bed.write(&format!("etc-{user}/{name}"), line.as_bytes());
+    file("passwd", format!("root:x:0:0::/root:/bin/sh\ntw-user:x:{user}:{group}::/:/bin/false\n"));
+    file("group", format!("root:x:0:\ntw-group:x:{group}:\n"));
+    let bind = |name: &str| format!("mount --bind etc-{user}/{name} /etc/{name} && ");
+    let script = format!("{}{}exec \"$0\" \"$@\"", bind("passwd"), bind("group"));
+    behind(&["unshare", "--mount", "sh", "-c", &script], command)
+}
+
 #[test]
-fn owners_go_by_name_unless_numbers_are_asked_for_and_modes_less_the_umask_without_a_letter() {
+fn owners_and_those_named_in_acls_go_by_name_unless_numbers_are_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::new();
+    let args = ["serve", "--super", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
+    let _server = bed.serve_with(knowing(&bed.command("server", &args), &bed, 42_001, 42_002));
+    bed.enrol();
+    bed.write("s/f", b"1");
+    std::os::unix::fs::lchown(bed.path("s/f"), Some(41_001), Some(41_002)).unwrap();
+    let has_acl = set(&bed.path("s/f"), "system.posix_acl_access", &acl(41_001));
+    let copy = |to: &str, flags: &[&str], (user, group): (u32, u32)| {
+        let command = bed.command("client", &[&["cp", "-aA"], flags, &["s/f", &format!("lab:{to}")]].concat());
+        bed.finish(knowing(&command, &bed, 41_001, 41_002)).succeeded();
+        let there = bed.path("root").join(to);
+        let status = there.metadata().unwrap();
+        assert_eq!((status.uid(), status.gid()), (user, group));
+        if has_acl {
+            assert_eq!(xattrs(&there)["system.posix_acl_access"], format!("{:?}", acl(user)));
+        }
+    };
+    copy("by-name", &[], (42_001, 42_002));
+    copy("by-number", &["--numeric-ids"], (41_001, 41_002));
+}
+
+#[test]
+fn modes_are_less_the_umask_without_a_letter() {
     let bed = Bed::new();
     bed.write("s/f", b"1");
     set_mode(bed.path("s/f"), 0o666);

@@ -5,7 +5,7 @@
 //!   described as a file of its own, and that is a warning.
 //! - Extended attributes of files that are not settled, and of directories, stay within what a receiver holds.
 
-use model::fidelity::{Recent, Warning, Warnings};
+use model::fidelity::{Recent, Warning, Warnings, named_in_acl};
 use model::{Attributes, Fidelity, Kind, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::posix::owners::{Sort, name_of};
 use store::{Source, SourceObject};
 use wire::limits::{
-    OTHER_NAMES_MAX, OWNER_NAME_BYTES_MAX, OWNERS_MAX, SHARED_FILES_MAX, XATTRS_OF_DIRECTORIES_BYTES_MAX,
-    XATTRS_OPEN_BYTES_MAX,
+    OTHER_NAMES_MAX, OWNER_NAME_BYTES_MAX, OWNERS_MAX, OWNERS_TOLD_MAX, SHARED_FILES_MAX,
+    XATTRS_OF_DIRECTORIES_BYTES_MAX, XATTRS_OPEN_BYTES_MAX,
 };
 use wire::message::{NameRecord, Names};
 
@@ -75,21 +75,34 @@ impl Kept {
         bytes as usize
     }
 
-    /// Names of users and groups that the receiver has not heard.
-    pub fn names(&mut self, job: u32, objects: &[SourceObject]) -> Option<Names> {
+    /// Names of users and groups that the receiver has not heard, as many as go into one message each.
+    pub fn names(&mut self, job: u32, objects: &[SourceObject]) -> Vec<Names> {
         if self.wish.numeric_ids || !(self.wish.owner || self.wish.group) {
-            return None;
+            return Vec::new();
         }
-        let mut names = Names { job, ..Names::default() };
+        let (mut users, mut groups) = (Vec::new(), Vec::new());
         for attributes in objects.iter().filter_map(|object| object.entry.attributes.as_ref()) {
             if self.wish.owner {
-                tell(Sort::User, attributes.uid, &mut self.users, &mut names.users);
+                tell(Sort::User, attributes.uid, &mut self.users, &mut users);
             }
             if self.wish.group {
-                tell(Sort::Group, attributes.gid, &mut self.groups, &mut names.groups);
+                tell(Sort::Group, attributes.gid, &mut self.groups, &mut groups);
+            }
+            let acls = attributes.xattrs.iter().filter(|xattr| xattr.is_acl());
+            for (_, is_group, number) in acls.flat_map(|acl| named_in_acl(&acl.value)) {
+                match is_group {
+                    false => tell(Sort::User, number, &mut self.users, &mut users),
+                    true => tell(Sort::Group, number, &mut self.groups, &mut groups),
+                }
             }
         }
-        (!names.users.is_empty() || !names.groups.is_empty()).then_some(names)
+        let (mut users, mut groups) = (users.chunks(OWNERS_TOLD_MAX), groups.chunks(OWNERS_TOLD_MAX));
+        let part = |of: Option<&[NameRecord]>| of.unwrap_or_default().to_vec();
+        let mut next = || match (users.next(), groups.next()) {
+            (None, None) => None,
+            (users, groups) => Some(Names { job, users: part(users), groups: part(groups) }),
+        };
+        std::iter::from_fn(&mut next).collect()
     }
 
     /// Whether the receiver has room for the extended attributes of these objects.
@@ -213,10 +226,10 @@ mod tests {
         let objects = [object(1, 1, Attributes::new(65534, 65534, 1, Vec::new()))];
         let wish = Fidelity { owner: true, ..Fidelity::default() };
         let mut kept = Kept::new(wish);
-        if let Some(names) = kept.names(1, &objects) {
+        for names in kept.names(1, &objects) {
             assert_eq!((names.users.len(), names.groups.len()), (1, 0));
         }
-        assert!(kept.names(1, &objects).is_none());
-        assert!(Kept::new(Fidelity { numeric_ids: true, ..wish }).names(1, &objects).is_none());
+        assert!(kept.names(1, &objects).is_empty());
+        assert!(Kept::new(Fidelity { numeric_ids: true, ..wish }).names(1, &objects).is_empty());
     }
 }

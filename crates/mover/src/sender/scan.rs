@@ -117,7 +117,7 @@ impl Scan<'_> {
         self.entries += objects.len() as u64;
         let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended)).collect();
         let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
-        if let Some(names) = self.kept.names(self.job.number, &objects) {
+        for names in self.kept.names(self.job.number, &objects) {
             self.job.port.send(Message::Names(names));
         }
         let mut book = self.job.book.lock().unwrap();

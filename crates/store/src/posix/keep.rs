@@ -11,11 +11,12 @@
 use super::attributes::{is_super, names, plain, value};
 use super::owners::{Sort, number_of};
 use model::change::cause;
-use model::fidelity::{ACL_ACCESS, ACL_DEFAULT, Warning, Warnings, Xattr};
+use model::fidelity::{ACL_ACCESS, ACL_DEFAULT, Warning, Warnings, Xattr, named_in_acl};
 use model::{Attributes, Entry, Fidelity, Kind, Timestamp};
 use os::fs::fchmod;
 use rustix::fs::{Gid, Mode, Stat, Uid, XattrFlags, fchown, fremovexattr, fsetxattr, fstat};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
@@ -38,13 +39,16 @@ pub struct Keeper {
     warnings: Mutex<Warnings>,
 }
 
+/// As it is to be here; none where there is to be none.
+type Acl<'a> = Option<Cow<'a, [u8]>>;
+
 /// What is to be changed of one object.
 struct Plan<'a> {
     uid: Option<u32>,
     gid: Option<u32>,
     set: Vec<&'a Xattr>,
     remove: Vec<CString>,
-    acls: Vec<(&'static [u8], Option<&'a [u8]>)>,
+    acls: Vec<(&'static [u8], Acl<'a>)>,
     /// The mode in the end.
     mode: u32,
     causes: u32,
@@ -210,6 +214,18 @@ impl Keeper {
         self.numbers.read().unwrap().get(&(sort, theirs)).copied().unwrap_or(theirs)
     }
 
+    /// An ACL with the numbers that its users and groups have here.
+    fn acl_here<'a>(&self, acl: &'a [u8]) -> Cow<'a, [u8]> {
+        let mut here = Cow::Borrowed(acl);
+        for (at, is_group, theirs) in named_in_acl(acl) {
+            let number = self.number(if is_group { Sort::Group } else { Sort::User }, theirs);
+            if number != theirs {
+                here.to_mut()[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        here
+    }
+
     fn plan<'a>(
         &self,
         file: BorrowedFd<'_>,
@@ -283,10 +299,11 @@ impl Keeper {
             &[(ACL_ACCESS, c"system.posix_acl_access"), (ACL_DEFAULT, c"system.posix_acl_default")];
         let kinds = if entry.kind == Kind::Directory { kinds } else { &kinds[..1] };
         for (name, c_name) in kinds {
-            let (wanted, there) = (attributes.xattr(name), value(file, c_name).ok().flatten());
+            let wanted = attributes.xattr(name).map(|acl| self.acl_here(acl));
+            let there = value(file, c_name).ok().flatten();
             // A file system without ACLs reads as an empty one.
             let there = there.filter(|there| !there.is_empty());
-            if wanted != there.as_deref() {
+            if wanted.as_deref() != there.as_deref() {
                 plan.acls.push((name, wanted));
                 plan.causes |= cause::ACL;
             }
@@ -357,6 +374,22 @@ mod tests {
         there.learn(Sort::User, 0, b"whoever");
         there.learn(Sort::User, 4712, b"no such user, surely");
         assert_eq!([4711, 0, 4712].map(|number| there.number(Sort::User, number)), [0, 0, 4712]);
+    }
+
+    #[test]
+    fn users_and_groups_of_an_acl_get_their_numbers_here() {
+        let keeper = Keeper::default();
+        keeper.numbers.write().unwrap().extend([((Sort::User, 7), 70), ((Sort::Group, 8), 80)]);
+        let acl = |entries: [(u16, u32); 4]| {
+            let entry = |(tag, number): (u16, u32)| [&tag.to_le_bytes()[..], &[4, 0], &number.to_le_bytes()].concat();
+            [&2u32.to_le_bytes()[..], &entries.map(entry).concat()].concat()
+        };
+        let theirs = acl([(1, u32::MAX), (2, 7), (2, 8), (8, 8)]);
+        assert_eq!(*keeper.acl_here(&theirs), acl([(1, u32::MAX), (2, 70), (2, 8), (8, 80)]));
+        // Whatever it is that a peer sends, the kernel judges it.
+        for bytes in 0..theirs.len() {
+            assert_eq!(keeper.acl_here(&theirs[..bytes]).len(), bytes);
+        }
     }
 
     #[test]
