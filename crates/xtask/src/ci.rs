@@ -147,6 +147,7 @@ fn steps(members: &[&str]) -> Vec<Step> {
         full("errors of storage", Work::Cargo(trial("errno"))),
         full("hostile peers", Work::Cargo(trial("hostile"))),
         full("path attacks", Work::Cargo(trial("paths --rounds 2000"))),
+        full("faults from outside", Work::Cargo(trial("rivals --trials 1 --tool thalweg --tool cp"))),
         full("bit flips", Work::Cargo(trial("flips --flips 600"))),
         full("networks", Work::Cargo(trial("network"))),
         full("end to end", Work::Tests(words("test --release --locked --no-fail-fast -p thalweg --test *"))),

@@ -1,6 +1,6 @@
 //! The faults that come from outside, the same for every tool, and what each leaves at the final names.
 
-use super::stage::{Stage, give_away};
+use super::stage::Stage;
 use super::tool::Tool;
 use crate::outside::process::{Finished, LOOK_INTERVAL, Running};
 use crate::outside::tree::{self, Files, Seen};
@@ -237,12 +237,12 @@ impl Trial<'_> {
         let outside = self.dir.join("outside");
         let sentinel = tree::write(&outside.join("f000000"), 1000, 5)?;
         let expected = Files::from([(PathBuf::from("f000000"), sentinel)]);
-        give_away(&outside)?;
+        stage.give_away(&outside)?;
         let parents: Vec<_> = directories(self.files).map(|below| stage.destination.join(below)).collect();
         for parent in &parents {
             fs::create_dir_all(parent).context("create a directory")?;
         }
-        give_away(&stage.destination)?;
+        stage.give_away(&stage.destination)?;
         let traps: Vec<_> = (0..parents.len()).map(|index| self.dir.join(format!("trap{index}"))).collect();
         for trap in &traps {
             symlink(&outside, trap).context("make a link")?;

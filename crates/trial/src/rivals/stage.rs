@@ -170,23 +170,25 @@ impl Stage {
                 old.insert(path.clone(), tree::write(&place, known.bytes / 2, seed)?);
             }
         }
-        give_away(&self.destination)?;
+        self.give_away(&self.destination)?;
         Ok(old)
     }
-}
 
-/// Lets the user that servers become replace what stands below a directory.
-pub fn give_away(root: &Path) -> Result<()> {
-    let mut pending = vec![root.to_owned()];
-    while let Some(path) = pending.pop() {
-        std::os::unix::fs::lchown(&path, Some(NOBODY), Some(NOBODY))?;
-        if path.is_symlink() {
-            continue;
+    /// Lets the user that the server becomes replace what stands below a directory.
+    pub fn give_away(&self, root: &Path) -> Result<()> {
+        let mut pending = vec![root.to_owned()];
+        while let Some(path) = pending.pop() {
+            if self.tool.gives_up_root() {
+                std::os::unix::fs::lchown(&path, Some(NOBODY), Some(NOBODY))?;
+            }
+            if path.is_symlink() {
+                continue;
+            }
+            fs::set_permissions(&path, fs::Permissions::from_mode(if path.is_dir() { 0o777 } else { 0o666 }))?;
+            if path.is_dir() {
+                pending.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
+            }
         }
-        fs::set_permissions(&path, fs::Permissions::from_mode(if path.is_dir() { 0o777 } else { 0o666 }))?;
-        if path.is_dir() {
-            pending.extend(fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
-        }
+        Ok(())
     }
-    Ok(())
 }

@@ -64,6 +64,11 @@ impl Tool {
         self != Tool::Copy
     }
 
+    /// Its server runs as another user when root starts it.
+    pub fn gives_up_root(self) -> bool {
+        matches!(self, Tool::Globus | Tool::Xrootd)
+    }
+
     /// What clients connect to.
     pub fn port(self) -> u16 {
         match self {
