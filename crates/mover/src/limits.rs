@@ -42,8 +42,8 @@ pub const RUNS_LOOKED_AT: usize = 64;
 pub const TRIES_MAX: u32 = 3;
 /// Failures kept with their paths; the rest is counted.
 pub const FAILURES_KEPT_MAX: usize = 100_000;
-/// Files of one job whose chunks are compared, or that wait for the chunks that differ: each has
-/// its old and its new file and a journal open.
+/// Files of one job whose chunks are compared, or that wait for the chunks that differ: each has its old and its new file
+/// and a journal open.
 pub const DELTAS_OPEN_MAX: usize = 64;
 /// Staged small files waiting for their durability point.
 pub const COMMIT_QUEUE_MAX: usize = 8192;

@@ -1,9 +1,8 @@
 //! The fifteen most common mistakes, made as a new user would make them. What is printed is kept, word for word, in
 //! `tests/mistakes`: a change there is read aloud before it is committed. `MISTAKES_REWRITE=1` writes the files anew.
 //!
-//! What differs from run to run stands in brackets. Two mistakes need a file system that few kernels here have (one that
-//! folds case, one with a quota); there the kernel's answer is put into the program's system calls by strace, as for a
-//! file system with shorter names.
+//! What differs from run to run stands in brackets. Storage that folds case is the laboratory's. For a quota, and for a file
+//! system with shorter names, the kernel's answer is put into the program's system calls by strace.
 
 use crate::bed::{Bed, Ran, as_nobody, behind, is_root, journal_bytes, noise, signal, slow_storage, until};
 use crate::resumption::make_large;

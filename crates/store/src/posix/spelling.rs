@@ -1,8 +1,7 @@
 //! File systems that take two spellings for one name, as those do that do not tell upper from lower case: what is there
 //! under another spelling is another object, which is neither replaced nor taken for the one that is described.
 //!
-//! Invariants: a directory where case counts costs one look-up in all; where it does not, its names are listed once, and
-//! again before something is refused.
+//! Invariants: a directory where case counts costs one look-up in all; where it does not, its names are listed once.
 //!
 //! Not here: file systems that spell letters in their own way and tell case apart; what arrives there is seen to be in the
 //! way when it is published, in the run that made the other one.
@@ -35,6 +34,7 @@ pub fn why_taken(directory: BorrowedFd<'_>, name: &Name) -> &'static str {
 pub struct Spellings(Mutex<Option<(ObjectId, Spelling)>>);
 
 enum Spelling {
+    /// Or the directory has too many names to tell.
     Counts,
     Folds(HashSet<Name>),
 }
@@ -46,31 +46,28 @@ impl Spellings {
         if known.as_ref().is_none_or(|(of, _)| *of != parent) {
             *known = look(directory, name, status).map(|spelling| (parent, spelling));
         }
-        match &*known {
-            Some((_, Spelling::Folds(names))) if !names.contains(name) => holds(directory, name) == Some(false),
-            _ => false,
-        }
+        matches!(&*known, Some((_, Spelling::Folds(names))) if !names.contains(name))
     }
 }
 
 /// Nothing where this name cannot tell.
 fn look(directory: BorrowedFd<'_>, name: &Name, status: &Stat) -> Option<Spelling> {
-    let swap = |letter: &u8| {
-        if letter.is_ascii_lowercase() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
-    };
-    let swapped =
-        Name::new(&name.as_bytes().iter().map(swap).collect::<Vec<u8>>()).ok().filter(|swapped| swapped != name)?;
+    if !name.as_bytes().iter().any(u8::is_ascii_alphabetic) {
+        return None;
+    }
+    let swap = |letter: &u8| if letter.is_ascii_alphabetic() { letter ^ 0x20 } else { *letter };
+    let swapped = Name::new(&name.as_bytes().iter().map(swap).collect::<Vec<u8>>()).ok()?;
     let is_one = statat(directory, swapped.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|other| (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino));
     if !is_one {
         return Some(Spelling::Counts);
     }
     let mut names = HashSet::new();
-    list(directory, &mut |found| {
+    let listed = list(directory, &mut |found| {
         names.insert(found);
         false
-    })?;
-    Some(Spelling::Folds(names))
+    });
+    Some(if listed.is_some() { Spelling::Folds(names) } else { Spelling::Counts })
 }
 
 /// Whether the directory lists exactly these bytes; nothing where that is not known.
