@@ -285,8 +285,8 @@ impl fmt::Debug for DataStream {
     }
 }
 
-/// Ends a stream from another thread. Holding one does not keep the connection open.
-#[derive(Clone, Debug)]
+/// Ends a stream from another thread. Holding one does not keep the connection open; the default is that of none.
+#[derive(Clone, Debug, Default)]
 pub struct Aborter {
     pub(crate) socket: Weak<Socket>,
 }
