@@ -1,7 +1,8 @@
 //! Every bound of the data path in one table, with the relations between them proved at compile time.
 
+use model::fidelity::XATTRS_BYTES_MAX;
 use std::time::Duration;
-use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX};
+use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX, XATTRS_TOLD_MAX};
 
 /// The block a lane works on: it is read, digested and sealed while in the second-level cache. 64 KiB and 256 KiB were
 /// within the noise, 4 MiB was slower (data-path.md).
@@ -81,6 +82,8 @@ pub const TIMES_INTERVAL: Duration = Duration::from_secs(1);
 const _: () = assert!(INITIAL_ENTRIES <= ENTRIES_OPEN_MAX);
 const _: () = assert!(BATCH_ENTRIES as u64 * 4 <= INITIAL_ENTRIES);
 const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);
+// An extended attribute counts at least its name, of five bytes and more, and what its holder needs.
+const _: () = assert!((BATCH_BYTES + XATTRS_BYTES_MAX as usize) / (5 + 16) < XATTRS_TOLD_MAX);
 const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);

@@ -25,7 +25,7 @@ use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, Names, Want, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, Names, runs_of};
 use wire::{CloseCode, Message};
 
 pub enum Event {
@@ -275,8 +275,8 @@ impl Decide<'_> {
         }
         job.table.lock().unwrap().insert(listed, answer.large);
         if !answer.wanted.is_empty() || !answer.extents.is_empty() {
-            let runs = runs_of(answer.wanted);
-            job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
+            let wants = super::tell::wants(job.number, runs_of(answer.wanted), &answer.extents);
+            wants.into_iter().for_each(|want| job.port.send(Message::Want(want)));
         }
         match job.durability {
             Durability::Group => answer.links.into_iter().for_each(|id| job.committer.push(Item::Link(id), &job.end)),
@@ -517,10 +517,7 @@ impl Decide<'_> {
         let id = entry.id.0;
         match large.gaps() {
             Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-            Some(gaps) => {
-                let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
-                answer.extents.extend(gaps.iter().map(record));
-            }
+            Some(gaps) => answer.extents.extend(super::tell::wanted_extents(id, &gaps)),
             None => answer.wanted.push(id),
         }
         answer.large.push((id, large));

@@ -9,6 +9,7 @@
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
 mod table;
+mod tell;
 mod policy;
 mod decide;
 mod delta;
@@ -47,17 +48,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Footing, Sink};
 use table::{Listed, Table};
+use tell::Words;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
-use wire::limits::{ENTRIES_OPEN_MAX, OWNERS_MAX};
+use wire::limits::{CHANGES_TOLD, ENTRIES_OPEN_MAX, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
 use wire::message::{
-    Cancel, ChangeRecord, Changes, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Resend, Settled,
-    runs_of,
+    Cancel, ChangeRecord, Changes, Credit, ExtentRecord, FailureRecord, Finished, Names, Resend, runs_of,
 };
 use wire::{CloseCode, Message, Refusal, bounded};
-
-/// Changes told in one message: with the longest paths they stay below its bound.
-const CHANGES_TOLD: usize = 128;
 
 /// Looks at the source of an entry.
 pub(crate) type FootingOf = Box<dyn Fn(&Entry) -> Option<Footing> + Send + Sync>;
@@ -406,7 +404,7 @@ impl ReceiveJob {
         let settled = [outcome.published.len(), outcome.links.len(), outcome.skipped.len(), outcome.failed.len()];
         let total = settled.iter().sum::<usize>() as u64;
         count(&counters.files_done, outcome.links.len() as u64);
-        let mut message = Settled { job: self.number, ..Settled::default() };
+        let mut words = Words::default();
         let mut delivered = Vec::new();
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
         let mut table = self.table.lock().unwrap();
@@ -415,10 +413,7 @@ impl ReceiveJob {
             table.settle(entry.id.0);
             count(&counters.files_done, 1);
             count(&counters.bytes_done, published.size_bytes);
-            if published.is_chunked {
-                let digest = published.digest.to_bytes();
-                message.digests.push(DigestRecord { object: entry.id.0, digest });
-            }
+            words.published.push((entry.id.0, published.is_chunked.then(|| published.digest.to_bytes())));
         }
         for (id, size_bytes) in &outcome.skipped {
             table.settle(*id);
@@ -433,19 +428,14 @@ impl ReceiveJob {
                 digest: p.digest,
             }));
         }
-        message.published = runs_of(outcome.published.iter().map(|p| p.id()).chain(outcome.links).collect());
-        message.skipped = runs_of(outcome.skipped.iter().map(|(id, _)| *id).collect());
+        words.published.extend(outcome.links.into_iter().map(|id| (id, None)));
+        words.skipped = outcome.skipped.iter().map(|(id, _)| *id).collect();
         for (id, failure) in outcome.failed {
             self.count_failure(failure.kind);
             if let Some(observer) = &self.observer {
                 observer.failed(&failure);
             }
-            message.failed.push(FailureRecord {
-                object: id,
-                path: Vec::new(),
-                kind: failure.kind as u32,
-                text: bounded(&failure.message).to_owned(),
-            });
+            words.failed.push(tell::record_of(id, &failure));
         }
         // The observer hears first: once the sender knows, the job may end before this call returns.
         if let Some(observer) = &self.observer
@@ -453,7 +443,7 @@ impl ReceiveJob {
         {
             observer.delivered(&delivered);
         }
-        self.port.send(Message::Settled(message));
+        words.messages(self.number).for_each(|settled| self.port.send(Message::Settled(settled)));
         self.count_settled(total);
     }
 
@@ -567,12 +557,6 @@ struct Published {
     size_bytes: u64,
     /// It came in several chunks: the sender may not know the digest of the whole.
     is_chunked: bool,
-}
-
-impl Published {
-    fn id(&self) -> u64 {
-        self.listed.expected(self.index).entry.id.0
-    }
 }
 
 impl Outcome {

@@ -3,7 +3,7 @@
 use model::Extent;
 use std::ops::Range;
 use std::sync::Arc;
-use store::SourceObject;
+use store::{DirectoryKey, SourceObject};
 
 /// Objects described in one frame; ids count up from that of the first.
 #[derive(Debug)]
@@ -14,6 +14,19 @@ pub struct Batch {
 impl Batch {
     pub fn first(&self) -> u64 {
         self.objects[0].entry.id.0
+    }
+}
+
+/// Wanted small files: a stretch of a batch within one directory.
+pub struct Run {
+    pub batch: Arc<Batch>,
+    pub range: Range<usize>,
+    pub owner: Option<u32>,
+}
+
+impl Run {
+    pub fn directory(&self) -> DirectoryKey {
+        self.batch.objects[self.range.start].directory
     }
 }
 

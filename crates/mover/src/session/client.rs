@@ -222,7 +222,7 @@ impl Client {
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
-        self.open(Open {
+        let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
             direction: Direction::ClientSends as u32,
@@ -230,7 +230,8 @@ impl Client {
             options: Some(options_to_wire(&wishes::for_receiver(&spec.options))),
             is_single: spec.is_single,
             is_sequential,
-        });
+        };
+        self.open(&running, open);
         job.start();
         self.care(number, running, &spec.options, is_sequential, &progress, interrupt)
     }
@@ -258,7 +259,7 @@ impl Client {
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
-        self.open(Open {
+        let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
             direction: Direction::ServerSends as u32,
@@ -266,15 +267,25 @@ impl Client {
             options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
             is_single: false,
             is_sequential: spec.is_sequential,
-        });
+        };
+        self.open(&running, open);
         // Before the first wish: nothing leaves faster.
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         job.start();
         Ok(self.care(number, running, &spec.options, spec.is_sequential, &progress, interrupt))
     }
 
-    fn open(&self, open: Open) {
-        let _ = self.shared.session.control.send(message::encode(open));
+    /// Asks for a job. What no endpoint could take ends the job here, and not the session there.
+    fn open(&self, running: &Running, open: Open) {
+        let frame = message::encode(open);
+        match message::fits(&frame) {
+            Ok(()) => _ = self.shared.session.control.send(frame),
+            Err(refusal) => {
+                let advice = "use fewer sources, filter rules or listed paths in one command";
+                let text = format!("the job does not fit into one message ({}); {advice}", refusal.text);
+                running.job.cancel(CloseCode::Limit, &text);
+            }
+        }
     }
 
     /// Looks after a job until it ends: lanes, interruption, facts for the report.
