@@ -70,6 +70,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("publish-what-was-taken-back", "what the sender took back is published", Simulation),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation),
     ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation),
+    (
+        "decode-before-counting",
+        "a message's lists are counted when they have been decoded",
+        Test("wire", "takes_no_more_than_is_said"),
+    ),
+    ("walk-the-whole-run", "a run costs what it names, open or not", Test("mover", "a_run_costs_what_is_open_of_it")),
     ("take-twice", "two lanes may write one small object", Test("mover", "one_lane_at_a_time")),
     ("settle-twice", "an object can be settled twice", Simulation),
     ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation),
