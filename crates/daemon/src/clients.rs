@@ -103,6 +103,12 @@ impl ClientBook {
         self.path(pin).exists()
     }
 
+    /// The account of an enrolled key: the ticket that it lives by.
+    pub fn account(&self, pin: Pin) -> Option<String> {
+        let enrolment = self.find(pin).ok()??;
+        Some(enrolment.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned()))
+    }
+
     /// Lets a peer in, enrolling it where its credential allows that. `name` says what to call a newcomer.
     pub fn authorise(
         &self,

@@ -14,6 +14,7 @@ mod scope;
 use crate::clients::{ClientBook, Rights};
 use crate::gate::Gate;
 use crate::history::History;
+use crate::issue::SERVE_TICKET;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
 pub use jobs::RunningJob;
@@ -178,8 +179,9 @@ impl Host for EndpointHost {
             format!("{}@{from}", &peer.to_string()[..8])
         };
         let (client, rights) = self.clients.authorise(peer, credential, name)?;
-        self.gate.admit(peer);
-        Ok(Grant { pin: peer, name: client.name, may_write: rights.may_write && !self.is_read_only })
+        let account = client.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned());
+        self.gate.admit(peer, &account);
+        Ok(Grant { pin: peer, name: client.name, account, may_write: rights.may_write && !self.is_read_only })
     }
 
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {

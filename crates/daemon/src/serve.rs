@@ -138,6 +138,7 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        let memory = Memory::of_endpoint(options.memory_bytes);
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
@@ -149,7 +150,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
         });
-        let server = Server::new(host.clone(), Memory::of_endpoint(options.memory_bytes));
+        let server = Server::new(host.clone(), memory);
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));

@@ -15,6 +15,30 @@ pub const PACKER_BYTES: usize = 2 << 20;
 pub const OPENER_BYTES: usize = 512 << 10;
 /// Memory for all lanes of a process. With listings and directories this keeps a process under 256 MiB.
 pub const MEMORY_BYTES_MAX: usize = 96 << 20;
+/// What peers may make a process hold beside its lanes, as a multiple of what its lanes have (`--memory`): 2.25 GiB with the
+/// default, but no more than a third of the host's memory. A client that is alone at an endpoint may hold 71 % of it, which is
+/// 4 Mi directories with names of 39 bytes.
+pub const HELD_FACTOR: u64 = 24;
+pub const HELD_PART: u64 = 3;
+pub const HELD_BYTES_MIN: u64 = 64 << 20;
+/// What a session holds beside its jobs: the frame that is coming in, what may wait to be sent before it is counted, buffers.
+pub const SESSION_BYTES: usize = wire::limits::CONTROL_BODY_BYTES_MAX + (512 << 10);
+/// What a job holds beside what is described: its threads, and with `--delta` the chunks under comparison.
+pub const JOB_BYTES: usize = 256 << 10;
+pub const DELTA_BYTES: usize = 1 << 20;
+/// What an answer to a question holds: a part that is being gathered, and what reading directories takes.
+pub const ASK_BYTES: usize = 1 << 20;
+/// A lane whose peer has moved nothing for this long is ended while others wait for its memory.
+pub const IDLE_LANE: Duration = Duration::from_secs(3);
+/// A session without a job or a question gives its place to a newcomer after this long, a question whose answer is not taken
+/// after the second time, a job that does not move after the third.
+pub const IDLE_SESSION: Duration = Duration::from_secs(2);
+pub const IDLE_ASK: Duration = Duration::from_secs(2);
+pub const IDLE_JOB: Duration = Duration::from_secs(10);
+/// How long whoever asked waits for a place that was taken from another.
+pub const PLACE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a sender waits for memory to describe more, while nothing that it has described is open.
+pub const DESCRIBE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a lane waits for its memory before it looks whether it is still needed.
 pub const PERMIT_PATIENCE: Duration = Duration::from_millis(100);
 /// A sender's small files of this size and more have their digests timed: below it, reading the clock twice would cost

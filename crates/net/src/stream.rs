@@ -125,6 +125,12 @@ impl DataStream {
         }
     }
 
+    /// Waits until the peer has sent something that was not received yet, or has ended.
+    pub fn wait_for_data(&mut self) -> io::Result<()> {
+        self.check_usable()?;
+        if self.inbound.is_empty() { self.wait(PollFlags::IN, Instant::now()) } else { Ok(()) }
+    }
+
     /// Fills `buf`; the end of data before that is an `UnexpectedEof`.
     pub fn recv_exact(&mut self, buf: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -304,6 +310,11 @@ impl Aborter {
     /// Whether the stream is still held by its owner.
     pub fn is_alive(&self) -> bool {
         self.socket.strong_count() > 0
+    }
+
+    /// What has arrived and was not read here; 0 when the connection is gone.
+    pub fn unread_bytes(&self) -> u64 {
+        self.socket.upgrade().and_then(|socket| rustix::io::ioctl_fionread(&socket.tcp).ok()).unwrap_or(0)
     }
 
     /// What the kernel knows about the connection; `None` when it is gone.

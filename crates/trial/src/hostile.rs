@@ -5,7 +5,7 @@
 //! published nothing of theirs, and an honest copy through it is complete (I1, I5, I7, I12).
 
 mod breaches;
-mod peer;
+pub(crate) mod peer;
 
 use crate::job::{ATTACKED, Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::Ended;

@@ -89,6 +89,9 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("follow-links", "a directory that became a link is followed", Test("store", "")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
+    ("no-share-for-others", "one client may take all places and all memory", Test("mover", "who_is_alone_gets_most")),
+    ("idle-lanes-keep-memory", "a lane that does nothing keeps its memory", Test("mover", "on_which_nothing_moves")),
+    ("uncharged-directories", "what is described is charged to nobody", Test("mover", "beyond_a_share")),
     ("sweep-what-is-used", "staging in use is swept", Test("store", "staging")),
 ];
 

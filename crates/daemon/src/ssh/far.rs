@@ -183,11 +183,11 @@ impl Door {
         let Ok(mut pass) = self.gate.enter(&tcp, peer) else { return };
         let Ok(connection) = accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) else { return };
         let pin = connection.peer_pin();
-        if !self.clients.contains(&pin) || self.gate.identified(&mut pass, pin).is_err() {
+        if !self.clients.contains(&pin) || self.gate.identified(&mut pass, pin, Some("ssh")).is_err() {
             tracing::debug!(%peer, "connection refused");
             return;
         }
-        self.gate.admit(pin);
+        self.gate.admit(pin, "ssh");
         if let Err(refusal) = self.server.serve(connection, arrived) {
             tracing::debug!(%peer, why = %refusal, "connection not used");
         }

@@ -228,7 +228,12 @@ impl Host for OfferHost {
         if !self.clients.contains(&peer) {
             return Err(Refusal::new(CloseCode::Authentication, "this endpoint is for another client"));
         }
-        Ok(Grant { pin: WHOEVER, name: "ssh".to_owned(), may_write: !self.facts().is_read_only })
+        Ok(Grant {
+            pin: WHOEVER,
+            name: "ssh".to_owned(),
+            account: "ssh".to_owned(),
+            may_write: !self.facts().is_read_only,
+        })
     }
 
     fn open(

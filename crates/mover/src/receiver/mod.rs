@@ -1,13 +1,14 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
 //! `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
-//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
+//! `charge` accounts for what is described, `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
 //!   as durable as the user asked (I2, I7).
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
+mod charge;
 mod table;
 mod policy;
 mod decide;
@@ -32,6 +33,7 @@ pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
+use crate::memory::{Memory, Permit};
 use crate::progress::{Progress, count};
 use crate::sender::bounded_path;
 use crate::stall::Standing;
@@ -103,6 +105,9 @@ pub struct ReceiveJob {
     census: Option<Census>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
+    /// What the job is charged to, and what of it stays to the end.
+    memory: OnceLock<Memory>,
+    kept: Mutex<Option<Permit>>,
     pub end: End,
     /// Declared last, so dropped last: whoever sees it gone knows that staging is closed and its locks are free.
     presence: Arc<()>,
@@ -163,6 +168,8 @@ impl ReceiveJob {
             has_open_ended: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
+            memory: OnceLock::new(),
+            kept: Mutex::default(),
             end: End::default(),
             presence: Arc::default(),
             sink,
@@ -221,10 +228,10 @@ impl ReceiveJob {
                 let described = self.listing.lock().unwrap().check(batch)?;
                 let is_open = |d: &Described| matches!(d, Described::Entry { is_open_ended: true, .. });
                 self.has_open_ended.fetch_or(described.iter().any(is_open), Relaxed);
-                self.decider.push(Event::Described(described));
+                self.take_described(described);
             }
             Message::SourceFailures(failures) => {
-                for record in failures.failures {
+                for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
                     self.source_failed(record);
                 }
             }
@@ -238,7 +245,7 @@ impl ReceiveJob {
                 if asked.is_err() {
                     return Err(Refusal::new(CloseCode::Limit, "more digests than were asked for"));
                 }
-                self.decider.push(Event::Digests(told.digests));
+                self.take_digests(told.digests);
             }
             Message::Names(names) => self.take_names(names)?,
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
@@ -264,7 +271,7 @@ impl ReceiveJob {
         if !(fidelity.owner || fidelity.group) || told > 2 * OWNERS_MAX as u64 {
             return Err(Refusal::new(CloseCode::Limit, "names of users or groups that nobody asked for, or too many"));
         }
-        self.decider.push(Event::Names(names));
+        self.take_owners(names);
         Ok(())
     }
 

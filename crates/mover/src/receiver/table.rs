@@ -3,6 +3,7 @@
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
 use super::write::Large;
+use crate::memory::Permit;
 use model::{Entry, Name, ObjectId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct Listed {
     pub described: usize,
     /// Those that are wanted, by their index in it, in order. It is kept until the last of them is settled.
     pub objects: Vec<(u32, Expected)>,
+    /// What all of it takes.
+    pub _charge: Option<Arc<Permit>>,
 }
 
 impl Listed {
@@ -179,7 +182,7 @@ mod tests {
         let (parent, attributes) = (ObjectId::ROOT, None);
         let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes };
         let expected = Expected { entry, rule: PublishRule::NoReplace };
-        Arc::new(Listed { first, described: 1, objects: vec![(0, expected)] })
+        Arc::new(Listed { first, described: 1, objects: vec![(0, expected)], _charge: None })
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) use send::{digest_small, judge_read, read_small};
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
+use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::progress::{Progress, count};
 use crate::stall::Standing;
@@ -35,8 +36,8 @@ use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOpti
 use os::sync::{Condvar, Mutex};
 use split::Split;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
@@ -71,6 +72,7 @@ pub struct SendJob {
     pub(crate) compression: Choice,
     /// The receiver's user set how far the job may go.
     is_bound_there: AtomicBool,
+    memory: OnceLock<Memory>,
     pub end: End,
 }
 
@@ -116,6 +118,7 @@ impl SendJob {
             pace: Pace::default(),
             compression: Choice::new(options.compression),
             is_bound_there: AtomicBool::new(false),
+            memory: OnceLock::new(),
             options,
             source,
             port,
@@ -127,6 +130,15 @@ impl SendJob {
             asked: Default::default(),
             end: End::default(),
         })
+    }
+
+    /// The account that the job is charged to; before it starts. One of its own for whoever names none.
+    pub fn charge_to(&self, memory: Memory) {
+        let _ = self.memory.set(memory);
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        self.memory.get_or_init(Memory::default)
     }
 
     /// One lane's handle on the source.
@@ -382,7 +394,7 @@ impl SendJob {
                 book.next_replacement += 1;
                 book.tries.insert(again.entry.id.0, tries);
                 let (first, record) = (again.entry.id.0, record_of(&again.entry, false));
-                book.split.describe(Arc::new(Batch { objects: vec![again] }));
+                book.split.describe(Arc::new(Batch { objects: vec![again], charge: None }));
                 drop(book);
                 self.port.send(Message::Entries(Entries { job: self.number, first, entries: vec![record] }));
             }

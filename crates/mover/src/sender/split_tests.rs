@@ -22,7 +22,7 @@ fn object(id: u64, directory: u64, size_bytes: u64) -> SourceObject {
 fn described(sizes: &[u64], directory: impl Fn(u64) -> u64) -> Split {
     let mut split = Split::new(CHUNK, 10_000, 1 << 40);
     let objects = sizes.iter().zip(1..).map(|(size, id)| object(id, directory(id), *size)).collect();
-    split.describe(Arc::new(Batch { objects }));
+    split.describe(Arc::new(Batch { objects, charge: None }));
     split.want(&[IdRun { first: 1, count: sizes.len() as u64 }], &[]).unwrap();
     split.listing_complete();
     split

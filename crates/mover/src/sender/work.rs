@@ -1,5 +1,6 @@
 //! Units of work: what the scan describes in one go, and what a lane takes of it.
 
+use crate::memory::Permit;
 use model::Extent;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use store::SourceObject;
 #[derive(Debug)]
 pub struct Batch {
     pub objects: Vec<SourceObject>,
+    /// What they take, until the last of them is settled.
+    pub charge: Option<Permit>,
 }
 
 impl Batch {

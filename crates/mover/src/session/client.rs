@@ -220,6 +220,7 @@ impl Client {
         let is_sequential = source.is_sequential();
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
+        job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         self.open(Open {
@@ -257,6 +258,7 @@ impl Client {
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
+        job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.open(Open {
             job: number,

@@ -2,6 +2,7 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
+use super::room::{Guest, Rooms, Seat};
 use super::{
     ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, control_options, join_proof,
     run_control, watch_stream,
@@ -32,13 +33,6 @@ use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 
 /// From accept to the end of the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sessions at once, of all peers and of one.
-const SESSIONS_MAX: usize = 256;
-const SESSIONS_OF_PEER_MAX: usize = 64;
-/// Jobs at once, of all peers and of one. A job takes up to four threads beside its lanes.
-const OPEN_JOBS_MAX: usize = 512;
-const OPEN_JOBS_OF_PEER_MAX: usize = 128;
-const BUSY_PEER: &str = "this client has as many sessions or jobs here as it may have; try again later";
 
 /// What an authenticated peer is and may.
 #[derive(Clone, Debug)]
@@ -46,6 +40,8 @@ pub struct Grant {
     pub pin: Pin,
     /// What the endpoint calls this client, for logs.
     pub name: String,
+    /// Whose share it lives from, with all other keys of that account: the ticket that enrolled it.
+    pub account: String,
     pub may_write: bool,
 }
 
@@ -104,7 +100,8 @@ pub trait Host: Send + Sync {
 
 pub struct Server {
     pub(super) host: Arc<dyn Host>,
-    memory: Memory,
+    pub(super) memory: Memory,
+    pub(super) rooms: Rooms,
     pub(super) sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     changed: Condvar,
     /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
@@ -131,6 +128,7 @@ impl Server {
         Arc::new(Server {
             host,
             memory,
+            rooms: Rooms::default(),
             sessions: Mutex::default(),
             changed: Condvar::new(),
             receiving: Mutex::default(),
@@ -254,7 +252,7 @@ impl Server {
             send_buffer_bytes_max: net::socket::granted_send_buffer_bytes_max().unwrap_or(0),
             is_read_only: facts.is_read_only || !grant.may_write,
         };
-        if let Err(refusal) = self.enter(id, &session) {
+        if let Err(refusal) = self.enter(id, &session, &grant) {
             // Said where the client looks for it: as the answer to its hello. The loop is needed to say it.
             session.close(refusal.code, &refusal.text);
             stream.run(|_| ControlFlow::Continue(()));
@@ -302,39 +300,28 @@ impl Server {
     }
 
     /// Takes a place among the open sessions.
-    fn enter(&self, id: SessionId, session: &Arc<Session>) -> Result<(), Refusal> {
+    fn enter(self: &Arc<Server>, id: SessionId, session: &Arc<Session>, grant: &Grant) -> Result<(), Refusal> {
+        let guest = self.seat(grant)?;
+        session.control.charge_to(Arc::new(guest.memory.clone()));
+        let _ = session.guest.set(guest);
         let mut sessions = self.sessions.lock().unwrap();
         if sessions.contains_key(&id) {
             return Err(Refusal::new(CloseCode::WrongState, "a session with this id is open"));
         }
-        if sessions.len() >= SESSIONS_MAX {
-            let text = "the endpoint has as many sessions as it takes; try again later";
-            return Err(Refusal::new(CloseCode::Busy, text));
-        }
-        if sessions.values().filter(|open| open.peer == session.peer).count() >= SESSIONS_OF_PEER_MAX {
-            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
-        }
         sessions.insert(id, session.clone());
         Ok(())
-    }
-
-    /// Jobs that are open: of everybody, and of one peer.
-    fn open_jobs(&self, peer: Pin) -> (usize, usize) {
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        let count = |session: &Arc<Session>| session.jobs.lock().unwrap().len();
-        let of_peer = sessions.iter().filter(|session| session.peer == peer).map(count).sum();
-        (sessions.iter().map(count).sum(), of_peer)
     }
 
     /// Opens a job, or tells the client why not.
     fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
         let number = open.job;
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
+            let seat = self.seat_job(guest_of(session)?, &options)?;
             // Until it is known as the newest attempt, another one must not look for older ones.
             let _opening = Opening::begin(self, (grant.pin, id));
             self.take_over(grant.pin, id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
-            self.start_job(session, grant, open, id, direction, options, opened)
+            self.start_job(session, grant, open, id, direction, options, opened, seat)
         });
         let answer = match opened {
             Ok(accept) => message::encode(accept),
@@ -383,13 +370,6 @@ impl Server {
         if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }
-        let (of_all, of_peer) = self.open_jobs(session.peer);
-        if of_all >= OPEN_JOBS_MAX {
-            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it takes; try again later"));
-        }
-        if of_peer >= OPEN_JOBS_OF_PEER_MAX {
-            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
-        }
         if open.paths.is_empty()
             || open.paths.len() > OPEN_PATHS_MAX
             || open.paths.iter().any(|path| path.len() > PATH_BYTES_MAX)
@@ -414,8 +394,10 @@ impl Server {
         direction: Direction,
         options: TransferOptions,
         opened: Opened,
+        seat: Seat,
     ) -> Result<Accept, Refusal> {
         let number = open.job;
+        let memory = guest_of(session)?.memory.clone();
         let port = Arc::new(ControlPort(session.control.clone()));
         let progress = Progress::new();
         let mut accept = Accept { job: number, ..Accept::default() };
@@ -425,12 +407,14 @@ impl Server {
                 let spec = ReceiveSpec { number, id, sender: grant.pin, options, rename_to };
                 let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
                     .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+                job.charge_to(memory);
                 job.start();
                 Job::Receive(job)
             }
             Opened::Send { source, is_single, observer } => {
                 accept.is_single = is_single;
                 let job = SendJob::new(number, options, source, port, progress.clone(), observer);
+                job.charge_to(memory);
                 Job::Send(job)
             }
         };
@@ -451,6 +435,7 @@ impl Server {
         let watch = move || {
             let ending = job.wait_for_end();
             watched.remove_job(number);
+            drop(seat);
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
@@ -480,6 +465,7 @@ impl Server {
             return Err(unknown());
         }
         let running = session.find_job(join.job, deadline).ok_or_else(unknown)?;
+        let memory = &guest_of(&session)?.memory;
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
@@ -490,11 +476,11 @@ impl Server {
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
-                sender::run_lane(job, running.next_lane(), stream, &self.memory);
+                sender::run_lane(job, running.next_lane(), stream, memory);
             }
             (Job::Receive(job), Direction::ClientSends) => {
                 let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);
-                receiver::run_lane(job, stream, &self.memory, &mut refused);
+                receiver::run_lane(job, stream, memory, &mut refused);
             }
             _ => return Err(Refusal::new(CloseCode::WrongState, "a data stream in the wrong direction")),
         }
@@ -565,6 +551,10 @@ impl Session {
             jobs = self.changed.wait_timeout(jobs, left).unwrap().0;
         }
     }
+}
+
+pub(super) fn guest_of(session: &Session) -> Result<&Guest, Refusal> {
+    session.guest.get().ok_or_else(|| Refusal::new(CloseCode::WrongState, "a session that was not let in"))
 }
 
 fn first_frame(stream: &mut DataStream) -> Result<(FrameType, Vec<u8>), Refusal> {

@@ -43,7 +43,9 @@ impl Host for AnyoneHost {
     fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
         let is_known = credential == CREDENTIAL;
         let refusal = || Refusal::new(CloseCode::Authentication, "unknown here");
-        is_known.then(|| Grant { pin, name: "golden".into(), may_write: true }).ok_or_else(refusal)
+        is_known
+            .then(|| Grant { pin, name: "golden".into(), account: "golden".into(), may_write: true })
+            .ok_or_else(refusal)
     }
 
     fn open(
