@@ -28,8 +28,10 @@ pub const JOB_BYTES: usize = 256 << 10;
 pub const DELTA_BYTES: usize = 1 << 20;
 /// What an answer to a question holds: a part that is being gathered, and what reading directories takes.
 pub const ASK_BYTES: usize = 1 << 20;
-/// A lane whose peer has moved nothing for this long is ended while others wait for its memory.
-pub const IDLE_LANE: Duration = Duration::from_secs(3);
+/// A lane whose peer has moved nothing for this long is ended while others wait for its memory. How often that is looked for,
+/// however many wait.
+pub const IDLE_LANE: Duration = Duration::from_millis(1500);
+pub const IDLE_LANE_INTERVAL: Duration = Duration::from_millis(200);
 /// A session without a job or a question gives its place to a newcomer after this long, a question whose answer is not taken
 /// after the second time, a job that does not move after the third.
 pub const IDLE_SESSION: Duration = Duration::from_secs(2);

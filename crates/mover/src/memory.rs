@@ -10,13 +10,12 @@
 use crate::limits::{HELD_BYTES_MIN, HELD_FACTOR, HELD_PART, LANE_BYTES, PERMIT_PATIENCE, RECEIVE_PERMIT_PATIENCE};
 use crate::progress::{LaneClock, Progress};
 use crate::shares::{Full, Holder, Level, Shares};
-use model::mutant;
 use model::progress::Stage;
 use model::quantity::ByteCount;
 use net::Budget;
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wire::{CloseCode, Refusal};
@@ -36,7 +35,24 @@ struct Shared {
     /// By `Sum`.
     sums: [Mutex<Shares>; 2],
     freed: Condvar,
+    /// The most that was held since the allocator last gave back what it had kept.
+    held_max: AtomicU64,
 }
+
+impl Shared {
+    /// Has the allocator give back what it keeps, when much less is held than was.
+    fn note_held(&self, held: u64) {
+        let held_max = self.held_max.fetch_max(held, Relaxed).max(held);
+        if held_max - held >= KEPT_FREE_BYTES
+            && self.held_max.compare_exchange(held_max, held, Relaxed, Relaxed).is_ok()
+        {
+            store::posix::heap::give_back();
+        }
+    }
+}
+
+/// What the allocator may keep of what was held.
+const KEPT_FREE_BYTES: u64 = 64 << 20;
 
 /// Which of the two sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +74,11 @@ impl Memory {
 
     fn with(work_bytes: usize, held_bytes: u64) -> Memory {
         let sums = [work_bytes as u64, held_bytes].map(|bytes| Mutex::new(Shares::new(bytes, u64::MAX)));
-        Memory { shared: Arc::new(Shared { sums, freed: Condvar::new() }), holder: None, relief: None }
+        Memory {
+            shared: Arc::new(Shared { sums, freed: Condvar::new(), held_max: AtomicU64::new(0) }),
+            holder: None,
+            relief: None,
+        }
     }
 
     /// The account of a client in this one. `relief` hears when one of its lanes waits.
@@ -96,15 +116,18 @@ impl Memory {
     /// # Errors
     /// At once when the share is used up; the refusal names the account.
     pub fn hold(&self, bytes: usize, what: &str) -> Result<Permit, Refusal> {
-        if mutant::is_on("uncharged-directories") {
-            return Ok(self.permit(0, Sum::Held));
-        }
+        self.try_hold(bytes).map_err(|full| self.refusal(&full, what))
+    }
+
+    /// The same for whoever can make room, and knows where.
+    pub(crate) fn try_hold(&self, bytes: usize) -> Result<Permit, Full> {
         let mut held = self.sum(Sum::Held).lock().unwrap();
-        held.take(self.holder.as_deref(), bytes as u64, false).map_err(|full| self.refusal(&full, what))?;
+        held.take(self.holder.as_deref(), bytes as u64, false)?;
+        self.shared.held_max.fetch_max(held.held(), Relaxed);
         Ok(self.permit(bytes, Sum::Held))
     }
 
-    fn refusal(&self, full: &Full, what: &str) -> Refusal {
+    pub(crate) fn refusal(&self, full: &Full, what: &str) -> Refusal {
         // Nobody else's end would make room for who is alone.
         let code = if full.is_alone { CloseCode::Limit } else { CloseCode::Busy };
         let held = format!("{} of memory ({what})", ByteCount(full.held));
@@ -266,9 +289,13 @@ impl Drop for Permit {
         if self.bytes == 0 {
             return;
         }
-        self.shared.sums[self.sum as usize].lock().unwrap().give(self.holder.as_deref(), self.bytes as u64);
-        if self.sum == Sum::Work {
-            self.shared.freed.notify_all();
+        let mut shares = self.shared.sums[self.sum as usize].lock().unwrap();
+        shares.give(self.holder.as_deref(), self.bytes as u64);
+        let held = shares.held();
+        drop(shares);
+        match self.sum {
+            Sum::Work => self.shared.freed.notify_all(),
+            Sum::Held => self.shared.note_held(held),
         }
     }
 }

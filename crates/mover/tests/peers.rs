@@ -283,8 +283,8 @@ fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
     let mut raw = Raw::hello(&endpoint, feature::ALL);
     raw.open(&TransferOptions::default());
     let mut held = raw.join();
-    // Its first byte takes the memory.
-    held.send(&[&[2]]).unwrap();
+    // It takes the memory, and keeps it by getting on, however slowly.
+    held.send(&[&FrameHeader::new(FrameType::Pack, 200 << 10).encode()]).unwrap();
     raw.hear_until(|message| match message {
         // The lane runs once its stage is no more the wait for memory.
         Message::Times(times) => (times.lanes > 0).then_some(()),
@@ -302,6 +302,7 @@ fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
         let memory_ns = || progress.snapshot().there.stage_ns[model::progress::Stage::Memory as usize];
         while memory_ns() < 2_000_000_000 {
             assert!(Instant::now() < deadline && !pushing.is_finished(), "{:?}", progress.snapshot().there);
+            held.send(&[&[0]]).unwrap();
             std::thread::park_timeout(Duration::from_millis(10));
         }
         drop((held, raw));

@@ -19,12 +19,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// An honest client's first byte is accepted within this time. One second is what is promised; a loaded machine in a debug
-/// build gets more, and the figure is told.
-const FIRST_BYTE_MAX: Duration = Duration::from_secs(8);
+/// An honest client has what it asked for within this time. That it starts within a second is what is promised; a loaded
+/// machine in a debug build gets more, and the figure is told.
+const WAIT_MAX: Duration = Duration::from_secs(15);
 /// What a process takes that is not charged: the program, its threads, the allocator's slack.
 const UNCHARGED_BYTES: u64 = 192 << 20;
-const MEMORY_BYTES: usize = 16 << 20;
+const MEMORY_BYTES: usize = 24 << 20;
 /// Names in the directory that lists are asked of: more than may wait unread.
 const LISTED_NAMES: u32 = 40_000;
 
@@ -136,9 +136,9 @@ impl<'a> Stage<'a> {
                 false => self.copy(home),
             };
             let seconds = seconds.map_err(|why| format!("{who}: {why}"))?;
-            figures.push((format!("seconds to the first byte of {who}"), format!("{seconds:.2}")));
-            if seconds > FIRST_BYTE_MAX.as_secs_f64() {
-                return Err(format!("{who} waited {seconds:.2} s for its first byte"));
+            figures.push((format!("seconds that {who} took"), format!("{seconds:.2}")));
+            if seconds > WAIT_MAX.as_secs_f64() {
+                return Err(format!("{who} took {seconds:.2} s"));
             }
         }
         let peak = self.peak_bytes().map_err(|e| format!("the endpoint is gone: {e:#}"))?;
@@ -152,13 +152,14 @@ impl<'a> Stage<'a> {
         if peak > bound { Err(format!("I12: {} MiB resident, {} allowed", peak >> 20, bound >> 20)) } else { Ok(()) }
     }
 
-    /// A small copy; seconds to its first byte.
+    /// A small copy; seconds to its end, until it is durable.
     fn copy(&self, home: &str) -> Result<f64, String> {
         let mut command = self.bed.command(home);
-        command.args(["cp", "--json", "--retries", "0", "--progress", "none", "--streams", "1"]);
+        command.args(["cp", "--retries", "0", "--progress", "none", "--streams", "1"]);
         command.arg(self.bed.ground.source.join("small")).arg(format!("lab:in/{home}-{}", self.run));
         let begun = Instant::now();
         let ended = ended(command, self.bed, &format!("cp-{home}-{}", self.run)).map_err(|e| format!("{e:#}"))?;
+        let seconds = begun.elapsed().as_secs_f64();
         if ended.code != Some(0) {
             return Err(format!("its copy failed: {}", ended.errors.trim()));
         }
@@ -166,11 +167,7 @@ impl<'a> Stage<'a> {
         if fs::read(copied).ok() != fs::read(self.bed.ground.source.join("small")).ok() {
             return Err("its copy is not what was sent".to_owned());
         }
-        let told = ended.output.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        Ok(told
-            .filter_map(|event| event["first_byte_seconds"].as_f64())
-            .last()
-            .unwrap_or(begun.elapsed().as_secs_f64()))
+        Ok(seconds)
     }
 
     /// A list of a small directory; seconds to its end.

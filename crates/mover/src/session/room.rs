@@ -10,11 +10,12 @@
 use super::asks::Asked;
 use super::server::{Grant, Server};
 use super::{Running, Session};
-use crate::limits::SESSION_BYTES;
 use crate::limits::{ASK_BYTES, DELTA_BYTES, IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION, JOB_BYTES, PLACE_PATIENCE};
+use crate::limits::{IDLE_LANE_INTERVAL, SESSION_BYTES};
 use crate::memory::{Memory, Permit, Relief};
 use crate::shares::{Full, Holder, Level, Place, Places};
-use model::{TransferOptions, mutant};
+use model::{Pin, TransferOptions, mutant};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -34,11 +35,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 const GAVE_PLACE: &str = "this was idle, and gave its place to somebody who waited for one; try again";
 
+/// Of a client, of a key; of the endpoint, if neither is named.
+type Share = (Option<Arc<str>>, Option<Pin>);
+
 /// The places that an endpoint has.
 pub(super) struct Rooms {
     sessions: Places,
     jobs: Places,
     asks: Places,
+    /// When idle lanes were last looked for, and in whose share.
+    looked: Mutex<HashMap<Share, Instant>>,
 }
 
 impl Default for Rooms {
@@ -47,7 +53,24 @@ impl Default for Rooms {
             sessions: Places::new(SESSIONS_MAX, SESSIONS_OF_KEY_MAX),
             jobs: Places::new(JOBS_MAX, JOBS_OF_KEY_MAX),
             asks: Places::new(ASKS_MAX, ASKS_OF_KEY_MAX),
+            looked: Mutex::default(),
         }
+    }
+}
+
+impl Rooms {
+    /// Whether it is time to look for idle lanes again, which many may ask for at once.
+    fn may_look(&self, holder: &Holder, level: Level) -> bool {
+        let (mut looked, now) = (self.looked.lock().unwrap(), Instant::now());
+        looked.retain(|_, at| now.saturating_duration_since(*at) < IDLE_LANE_INTERVAL);
+        let share = match level {
+            Level::Endpoint => (None, None),
+            Level::Client => (Some(holder.client.clone()), None),
+            Level::Key => (Some(holder.client.clone()), Some(holder.key)),
+        };
+        let is_time = !looked.contains_key(&share);
+        looked.entry(share).or_insert(now);
+        is_time
     }
 }
 
@@ -55,20 +78,24 @@ impl Default for Rooms {
 pub(crate) struct Guest {
     pub holder: Holder,
     pub memory: Memory,
-    place: Mutex<Option<Place>>,
-    _base: Permit,
+    seat: Seat,
 }
 
 /// A place, and the memory that comes with it.
-pub(super) struct Seat {
-    place: Mutex<Option<Place>>,
-    _base: Permit,
-}
+pub(super) struct Seat(Mutex<Option<(Place, Permit)>>);
 
 impl Seat {
-    /// Gives the place to others before its holder is gone.
+    fn new(place: Place, base: Permit) -> Seat {
+        Seat(Mutex::new(Some((place, base))))
+    }
+
+    /// Gives it to others before its holder is gone.
     pub fn give_up(&self) {
-        drop(self.place.lock().unwrap().take());
+        drop(self.0.lock().unwrap().take());
+    }
+
+    fn is_taken(&self) -> bool {
+        self.0.lock().unwrap().is_some()
     }
 }
 
@@ -84,21 +111,32 @@ impl Server {
             }
         });
         let memory = self.memory.of(holder.clone(), Some(relief));
-        let base = memory.hold(SESSION_BYTES, "sessions")?;
-        Ok(Guest { holder, memory, place: Mutex::new(Some(place)), _base: base })
+        let base = self.base(&holder, &memory, SESSION_BYTES, "sessions")?;
+        Ok(Guest { holder, memory, seat: Seat::new(place, base) })
     }
 
     pub(super) fn seat_job(&self, guest: &Guest, options: &TransferOptions) -> Result<Seat, Refusal> {
         let holder = &guest.holder;
         let place = place(&self.rooms.jobs, holder, "jobs", &|level| self.end_idle_job(holder, level))?;
         let bytes = JOB_BYTES + if options.is_delta { DELTA_BYTES } else { 0 };
-        Ok(Seat { place: Mutex::new(Some(place)), _base: guest.memory.hold(bytes, "jobs")? })
+        Ok(Seat::new(place, self.base(holder, &guest.memory, bytes, "jobs")?))
     }
 
     pub(super) fn seat_ask(&self, guest: &Guest) -> Result<Seat, Refusal> {
         let holder = &guest.holder;
         let place = place(&self.rooms.asks, holder, "questions", &|level| self.end_idle_ask(holder, level))?;
-        Ok(Seat { place: Mutex::new(Some(place)), _base: guest.memory.hold(ASK_BYTES, "questions")? })
+        Ok(Seat::new(place, self.base(holder, &guest.memory, ASK_BYTES, "questions")?))
+    }
+
+    /// What comes with a place; idle sessions give theirs for it.
+    fn base(&self, holder: &Holder, memory: &Memory, bytes: usize, what: &str) -> Result<Permit, Refusal> {
+        loop {
+            match memory.try_hold(bytes) {
+                Ok(permit) => return Ok(permit),
+                Err(full) if self.end_idle_session(holder, full.level) => {}
+                Err(full) => return Err(memory.refusal(&full, what)),
+            }
+        }
     }
 
     /// Sessions in whose share a holder found no place.
@@ -120,13 +158,12 @@ impl Server {
         let idle = self.in_share_of(holder, level).into_iter().filter_map(|session| {
             let guest = session.guest.get()?;
             let (held, idle) = (places.of_key(&guest.holder), session.idle_for());
-            let is_seated = guest.place.lock().unwrap().is_some();
-            let may = is_seated && held > of_newcomer && idle >= IDLE_SESSION;
+            let may = guest.seat.is_taken() && held > of_newcomer && idle >= IDLE_SESSION;
             may.then_some((held, idle, session))
         });
         let Some((_, _, session)) = idle.max_by_key(|(held, idle, _)| (*held, *idle)) else { return false };
         if let Some(guest) = session.guest.get() {
-            drop(guest.place.lock().unwrap().take());
+            guest.seat.give_up();
         }
         session.dismiss(&Refusal::new(CloseCode::Busy, GAVE_PLACE));
         true
@@ -160,7 +197,7 @@ impl Server {
     /// Ends lanes on which their peers have moved nothing for a while, so that others get their memory. One that waits for
     /// memory itself has none to give, and a job that moves keeps its lanes from others of its own key.
     fn end_idle_lanes(&self, holder: &Holder, level: Level) {
-        if mutant::is_on("idle-lanes-keep-memory") {
+        if mutant::is_on("idle-lanes-keep-memory") || !self.rooms.may_look(holder, level) {
             return;
         }
         for session in self.in_share_of(holder, level) {

@@ -122,7 +122,8 @@ impl StreamWatch {
     /// Breaks off the streams on which the peer has moved nothing for so long, and of which nothing waits to be read here.
     pub fn end_idle(&self, idle: Duration) {
         let now = Instant::now();
-        for stream in self.streams.lock().unwrap().iter() {
+        for stream in self.streams.lock().unwrap().iter_mut() {
+            stream.note_progress(now);
             let is_idle = now.saturating_duration_since(stream.progressed_at) >= idle;
             if is_idle && stream.aborter.is_alive() && stream.aborter.unread_bytes() == 0 {
                 stream.aborter.abort();

@@ -29,6 +29,7 @@ pub mod walk;
 pub mod survey;
 pub mod change;
 pub mod facts;
+pub mod heap;
 pub mod engine;
 
 pub use list::{generation_of, read_directory};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use wire::Message;
 use wire::files::ask_of;
 use wire::handshake::Direction::ClientSends;
-use wire::limits::{ASKS_MAX, JOBS_MAX};
-use wire::message::{AttributesRecord, Entries, EntryRecord, XattrRecord};
+use wire::limits::{ASKS_MAX, ENTRIES_OPEN_MAX, JOBS_MAX};
+use wire::message::{AttributesRecord, Entries, EntryRecord, Ping, XattrRecord};
 
 pub struct Greed {
     pub name: &'static str,
@@ -136,8 +136,8 @@ fn unanswered(target: &Target, _: &Args) -> Result<Held, String> {
             peers.push(peer);
         }
     }
-    // So long that all parts that may wait do, and nobody has just begun.
-    std::thread::park_timeout(Duration::from_secs(4));
+    // So long that all parts that may wait do, on a slow machine too.
+    std::thread::park_timeout(Duration::from_secs(12));
     held(format!("{} questions asked", peers.len() * ASKS_MAX), streams(peers))
 }
 
@@ -162,7 +162,7 @@ fn describe(
     batch: u64,
     entry: &dyn Fn(u64) -> EntryRecord,
 ) -> (u64, Option<String>) {
-    let mut granted = 4096;
+    let mut granted = ENTRIES_OPEN_MAX;
     let mut next = 1;
     while next <= count {
         let last = (next + batch - 1).min(count);
@@ -178,7 +178,17 @@ fn describe(
         peer.say(Entries { job, first: next, entries: (next..=last).map(entry).collect() });
         next = last + 1;
     }
-    (count, None)
+    // All that was said has been looked at when the answer to this comes.
+    peer.say(Ping { number: u64::from(job) });
+    loop {
+        match peer.hear() {
+            Some(Message::Pong(pong)) if pong.number == u64::from(job) => return (count, None),
+            Some(Message::Cancel(cancel)) if cancel.job == job => return (count, Some(cancel.text)),
+            Some(Message::Close(close)) => return (count, Some(close.text)),
+            Some(_) => {}
+            None => return (count, Some("the session ended".to_owned())),
+        }
+    }
 }
 
 fn accepted(peer: &mut Peer<'_>, job: u32) -> bool {
