@@ -17,7 +17,7 @@ pub const OPENER_BYTES: usize = 512 << 10;
 pub const MEMORY_BYTES_MAX: usize = 96 << 20;
 /// What peers may make a process hold beside its lanes, as a multiple of what its lanes have (`--memory`): 2.25 GiB with the
 /// default, but no more than a third of the host's memory. A client that is alone at an endpoint may hold 71 % of it, which is
-/// 4 Mi directories with names of 39 bytes.
+/// 4 Mi directories with names of 20 bytes.
 pub const HELD_FACTOR: u64 = 24;
 pub const HELD_PART: u64 = 3;
 pub const HELD_BYTES_MIN: u64 = 64 << 20;

@@ -331,7 +331,9 @@ fn a_lane_on_which_nothing_moves_gives_its_memory_to_whoever_waits() {
     source.add_local(format!("{}/", from.display()).as_bytes()).unwrap();
     let spec = PushSpec { id: JobId([1; 16]), path: b"x".to_vec(), is_single: false, options: Default::default() };
     let client = client(&endpoint, Some(1));
-    let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
+    // Sooner than the silent session would end.
+    let deadline = Instant::now() + PATIENCE;
+    let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| Instant::now() > deadline);
     assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
     assert!(held.recv(&mut [0; 10]).is_err(), "the idle stream is broken off");
 }

@@ -240,6 +240,10 @@ impl Parts<'_> {
         }
         let records = std::mem::take(&mut self.records);
         (self.bytes, self.last) = (0, Instant::now());
-        self.session.control.send(message::encode(Records { number: self.number, records })).is_ok()
+        // A client that does not read its control stream holds the answer up here.
+        *self.asked.waits_since.lock().unwrap() = Some(self.last);
+        let sent = self.session.control.send(message::encode(Records { number: self.number, records }));
+        *self.asked.waits_since.lock().unwrap() = None;
+        sent.is_ok()
     }
 }

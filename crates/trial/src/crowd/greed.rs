@@ -262,5 +262,5 @@ fn attributes(target: &Target, args: &Args) -> Result<Held, String> {
         let attributes = Some(AttributesRecord { xattrs, ..AttributesRecord::default() });
         EntryRecord { kind: 2, mode: 0o644, name: format!("{id}").into(), attributes, ..EntryRecord::default() }
     };
-    described(target, &options, args.directories.min(16_384), 32, &entry)
+    described(target, &options, args.directories.min(12_288), 32, &entry)
 }
