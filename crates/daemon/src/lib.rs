@@ -43,7 +43,7 @@ pub use connect::{ConnectOptions, connect};
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
 pub use error::Error;
-pub use host::RunningJob;
+pub use host::{RunningJob, rights};
 pub use issue::Issue;
 pub use job_id::job_id;
 pub use paths::Paths;

@@ -89,6 +89,18 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("follow-links", "a directory that became a link is followed", Test("store", "")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
+    ("take-what-was-not-asked", "a client takes whatever its endpoint sends", Test("mover", "asked")),
+    ("filters-hold-at-the-sender-only", "rules, bounds and lists are the sender's alone", Test("mover", "asked")),
+    (
+        "write-only-may-look",
+        "a write-only ticket gets dry runs and lists of changes",
+        Test("daemon", "a_client_that_may_only_write"),
+    ),
+    (
+        "write-only-may-remove",
+        "a write-only ticket removes and backs up what others sent",
+        Test("daemon", "a_client_that_may_only_write"),
+    ),
     ("sweep-what-is-used", "staging in use is swept", Test("store", "staging")),
 ];
 

@@ -21,6 +21,8 @@ pub const LINK_BYTES_MAX: usize = 4096;
 /// Paths named when a job is opened, each of at most PATH_MAX bytes.
 pub const OPEN_PATHS_MAX: usize = 128;
 pub const PATH_BYTES_MAX: usize = 4096;
+/// Names of a path that a job or a question is to make, level by level, before anything is sent: deeper trees are described.
+pub const LEVELS_MADE_MAX: usize = 128;
 /// Text in a failure or a close.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Entries that may be described and not yet settled: two round trips at 100,000 files/s and 200 ms need 40,000.

@@ -340,7 +340,7 @@ impl Run<'_> {
                 self.out_of_time()
             }
             Ending::Cancelled { by_peer: true, refusal } => Some(self.attempt.route.refused(refusal)),
-            Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this host", refusal)),
+            Ending::Cancelled { refusal, .. } => Some(self.attempt.route.given_up(refusal)),
             Ending::Lost(_) => Some(error(
                 Exit::Temporary,
                 report.ending.to_string(),

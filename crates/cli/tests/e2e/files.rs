@@ -156,11 +156,28 @@ fn what_a_ticket_does_not_allow_is_refused() {
     assert_eq!(bed.run(&["mkdir", "lab:other"]).code, Some(6));
 
     let (bed, _server) = limited(&["--path", "drop", "--write-only"]);
-    bed.run(&["mkdir", "-p", "lab:drop/mine"]).succeeded();
     bed.write("root/drop/others", b"o");
-    for args in [&["ls", "lab:drop"][..], &["rm", "lab:drop/others"], &["mv", "lab:drop/others", "lab:drop/x"]] {
-        assert_eq!(bed.run(args).code, Some(6), "{args:?}");
+    bed.write("others", b"mine");
+    for args in [
+        &["ls", "lab:drop"][..],
+        &["rm", "lab:drop/others"],
+        &["mv", "lab:drop/others", "lab:drop/x"],
+        &["mkdir", "-p", "lab:drop/mine"],
+        &["sync", "--delete", "t/", "lab:drop/"],
+        &["sync", "-n", "--itemize", "t/", "lab:drop/"],
+        &["sync", "-c", "t/", "lab:drop/"],
+        &["cp", "--no-clobber", "others", "lab:drop/"],
+    ] {
+        fs::create_dir_all(bed.path("t")).unwrap();
+        let ran = bed.run(args);
+        assert!(ran.code == Some(6) && ran.stderr.contains("docs/rights.md"), "{args:?} {}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{args:?}");
     }
+    bed.run(&["cp", "others", "lab:drop/"]).succeeded();
+    assert_eq!(fs::read(bed.path("root/drop/others")).unwrap(), b"o");
+    let names = fs::read_dir(bed.path("root/drop")).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.starts_with("others.~") && name.ends_with('~')), "{names:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::link::{self, Accept, Link};
 use super::message::{
     self, Answer, CopyRequest, Failed, News, Peer, PinText, Ready, Request, ServeRequest, VERSION, Wish,
 };
-use super::offer::{Offer, OfferHost};
+use super::offer::{Offer, OfferHost, Terms};
 use super::reach::{probe, relay};
 use crate::advertise;
 use crate::error::{Error, Result};
@@ -104,6 +104,7 @@ struct Prepared {
 
 impl Prepared {
     fn prepare(request: &ServeRequest) -> Result<Prepared> {
+        let terms = request.terms.as_ref().map(Terms::of).transpose()?;
         let offer = Offer::open(request)?;
         let listener = listen(request)?;
         let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
@@ -114,7 +115,7 @@ impl Prepared {
         let ready = Ready { agent: AGENT.to_owned(), pin: PinText(identity.pin()), addresses, landlock };
         let paths = request.paths.iter().map(|path| path.0.clone()).collect();
         let clients = request.clients.iter().map(|pin| pin.0).collect();
-        let host = OfferHost { name, clients, paths, offer };
+        let host = OfferHost { name, clients, paths, offer, terms };
         let memory = Memory::of_endpoint(request.memory_bytes.max(mover::limits::LANE_BYTES));
         Ok(Prepared { host, listener, tls, ready, memory })
     }

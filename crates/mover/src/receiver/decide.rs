@@ -390,8 +390,9 @@ impl Decide<'_> {
         }
         self.links.note(entry);
         let skipped = (entry.id.0, entry.size_bytes());
-        // Where nothing is removed the sender has left out what is not within them.
-        if options.deletion.is_some() && !options.selection.bounds.admit(entry) {
+        // Where nothing is removed the sender has left out what is not within them, unless it changed since.
+        let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
+        if is_to_be_bound && !options.selection.bounds.admit(entry) {
             answer.outcome.skipped.push(skipped);
             return Ok(Decided::Settled);
         }

@@ -1,6 +1,6 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
+//! `asked` holds a sender to what was asked of it, `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
 //! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
@@ -8,6 +8,7 @@
 //!   as durable as the user asked (I2, I7).
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
+mod asked;
 mod table;
 mod policy;
 mod decide;
@@ -25,6 +26,7 @@ mod resume;
 #[cfg(test)]
 mod zeros;
 
+pub use asked::Asked;
 pub use prune::Removal;
 pub use receive::run_lane;
 pub use write::WriteEngine;
@@ -77,6 +79,8 @@ pub struct ReceiveJob {
     durability: Durability,
     table: Mutex<Table>,
     listing: Mutex<ListingCheck>,
+    /// What the sender was asked for by name; nothing where the sender decides what it sends.
+    asked: OnceLock<Mutex<Asked>>,
     decider: Decider,
     committer: Committer,
     pub write_engine: WriteEngine,
@@ -153,6 +157,7 @@ impl ReceiveJob {
             table: Mutex::default(),
             owners_told: AtomicU64::new(0),
             listing: Mutex::new(listing),
+            asked: OnceLock::new(),
             decider: Decider::new(&facts, spec.rename_to),
             committer: Committer::default(),
             write_engine: WriteEngine::default(),
@@ -168,6 +173,11 @@ impl ReceiveJob {
             sink,
         });
         Ok(job)
+    }
+
+    /// Holds the sender to what it was asked for. Before `start`.
+    pub fn hold_to(&self, asked: Asked) {
+        let _ = self.asked.set(Mutex::new(asked));
     }
 
     /// Tells where files that are described can be looked at. Before `start`.
@@ -219,6 +229,7 @@ impl ReceiveJob {
         match message {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
+                self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().check(&described))?;
                 let is_open = |d: &Described| matches!(d, Described::Entry { is_open_ended: true, .. });
                 self.has_open_ended.fetch_or(described.iter().any(is_open), Relaxed);
                 self.decider.push(Event::Described(described));
@@ -230,6 +241,7 @@ impl ReceiveJob {
             }
             Message::ListEnd(end) => {
                 self.listing.lock().unwrap().end(end.entries)?;
+                self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().end())?;
                 self.progress.is_listing_complete.store(true, Relaxed);
             }
             Message::Digests(told) => {

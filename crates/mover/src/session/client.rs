@@ -12,7 +12,7 @@ use crate::job::{Ending, Observer, options_to_wire};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{ReceiveJob, ReceiveSpec};
+use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
 use crate::wishes;
@@ -257,6 +257,7 @@ impl Client {
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
+        job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.open(Open {
             job: number,

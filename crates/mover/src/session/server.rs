@@ -11,7 +11,7 @@ use crate::job::{Ending, Observer, options_from_wire};
 use crate::limits::{JOIN_TIMEOUT, LANE_END_PATIENCE, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{self, ReceiveJob, ReceiveSpec};
+use crate::receiver::{self, Asked, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
 use model::files::{Access, Question, Tally};
 use model::options::Compression;
@@ -58,8 +58,19 @@ pub struct HostFacts {
 
 /// A job that the host lets happen.
 pub enum Opened {
-    Receive { sink: Arc<dyn Sink>, rename_to: Option<Name>, observer: Option<Arc<dyn Observer>>, file_system: String },
-    Send { source: Arc<dyn Source>, is_single: bool, observer: Option<Arc<dyn Observer>> },
+    Receive {
+        sink: Arc<dyn Sink>,
+        rename_to: Option<Name>,
+        observer: Option<Arc<dyn Observer>>,
+        file_system: String,
+        /// What the client may send, where somebody else decided that.
+        asked: Option<Asked>,
+    },
+    Send {
+        source: Arc<dyn Source>,
+        is_single: bool,
+        observer: Option<Arc<dyn Observer>>,
+    },
 }
 
 /// Whoever serves: knows its clients and its root.
@@ -420,11 +431,14 @@ impl Server {
         let progress = Progress::new();
         let mut accept = Accept { job: number, ..Accept::default() };
         let job = match opened {
-            Opened::Receive { sink, rename_to, observer, file_system } => {
+            Opened::Receive { sink, rename_to, observer, file_system, asked } => {
                 accept.file_system = file_system;
                 let spec = ReceiveSpec { number, id, sender: grant.pin, options, rename_to };
                 let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
                     .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+                if let Some(asked) = asked {
+                    job.hold_to(asked);
+                }
                 job.start();
                 Job::Receive(job)
             }

@@ -42,7 +42,7 @@ impl Host for OpenHost {
                 let names = relative_path(&open.paths[0]).map_err(|e| refuse(&e))?;
                 let directory = Arc::new(beneath::make_directories(root.as_fd(), &names).map_err(|e| refuse(&e))?);
                 let sink = Arc::new(PosixSink::new(root, directory, options.chmod));
-                Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "test".into() })
+                Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "test".into(), asked: None })
             }
             Direction::ServerSends => {
                 let mut source = PosixSource::new();

@@ -66,7 +66,7 @@ impl Host for AnyoneHost {
         let names = relative_path(&open.paths[0]).map_err(|e| refuse(&e))?;
         let directory = Arc::new(beneath::make_directories(root.as_fd(), &names).map_err(|e| refuse(&e))?);
         let sink = Arc::new(PosixSink::new(root, directory, options.chmod));
-        Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "any".into() })
+        Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "any".into(), asked: None })
     }
 
     fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}
