@@ -14,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 /// dir. With --delete, what the source does not have is removed from the destination, after everything else, and only if
 /// the whole source could be listed. What filter rules leave out stays. --dry-run shows what would be done.
 #[derive(clap::Args, Debug)]
+// Those of `cp` have the same name, and a group each.
+#[group(skip)]
 #[command(
     override_usage = "thalweg sync [OPTIONS] <SRC> <DST>",
     after_help = "Examples:\n\

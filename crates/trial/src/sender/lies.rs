@@ -4,12 +4,10 @@
 
 use super::liar::{CONTENT, object};
 use crate::job::Random;
-use model::fidelity::Attributes;
 use model::{Entry, Generation, Kind, Name, Node, ObjectId};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use store::SourceObject;
 
 /// How a program ends that was lied to.
@@ -46,7 +44,6 @@ struct Said {
     kind: Kind,
     mode: u32,
     is_endless: bool,
-    has_owner: bool,
     seconds: i64,
     size_bytes: u64,
 }
@@ -66,12 +63,12 @@ pub const LIES: [Lie; 15] = [
     Lie::new("another file for a pipe", &[], piped),
     Lie::new("another file for a move", &[], moved),
     Lie::new("files that were not to be generated", &[], generated),
-    Lie::new("kinds and attributes that need a flag", &[], kinds),
+    Lie::new("kinds and bits that need a flag", &[], kinds),
 ];
 
 fn said(parent: u64, name: &str, kind: Kind) -> Said {
     let (name, size_bytes) = (name.to_owned(), CONTENT.len() as u64);
-    Said { parent, name, kind, mode: 0o644, is_endless: false, has_owner: false, seconds: 1_000_000_000, size_bytes }
+    Said { parent, name, kind, mode: 0o644, is_endless: false, seconds: 1_000_000_000, size_bytes }
 }
 
 fn file(parent: u64, name: &str) -> Said {
@@ -141,7 +138,7 @@ fn beside_several(random: &mut Random) -> Told {
     let name = unasked_name(random);
     let mut said = vec![file(0, "one"), file(0, "two")];
     said.insert(random.below(3) as usize, file(0, &name));
-    let command = vec![verb(random), "evil:a/one", "evil:b/two", "TO"];
+    let command = vec!["cp", "evil:a/one", "evil:b/two", "TO"];
     Told { command, said, code: BROKEN, unasked: Some(name), asked: vec!["one", "two"], ..Told::default() }
 }
 
@@ -251,10 +248,9 @@ fn generated(random: &mut Random) -> Told {
 /// Without a flag nothing of them is taken; bits that a mode may have are left out.
 fn kinds(random: &mut Random) -> Told {
     let report = || file(0, "report");
-    let (lie, code) = match random.below(4) {
+    let (lie, code) = match random.below(3) {
         0 => (Said { kind: Kind::Node(Node::Fifo), ..report() }, BROKEN),
         1 => (Said { kind: Kind::Node(Node::BlockDevice(0x800)), ..report() }, BROKEN),
-        2 => (Said { has_owner: true, ..report() }, BROKEN),
         _ => (Said { mode: 0o6755, ..report() }, Some(0)),
     };
     Told {
@@ -282,7 +278,7 @@ impl Told {
                 kind,
                 mode: said.mode,
                 generation: Generation { size_bytes: said.size_bytes, modified, ..Generation::default() },
-                attributes: said.has_owner.then(|| Arc::new(Attributes::default())),
+                attributes: None,
             };
             object(entry, said.is_endless)
         };
