@@ -28,9 +28,9 @@ pub fn is_in_the_way(e: &io::Error) -> bool {
 /// Makes directories below `base`, beside what stands in the way of them.
 pub fn make_directories(base: BorrowedFd<'_>, names: &[Name], tag: &str) -> io::Result<OwnedFd> {
     let mut names = names.to_vec();
-    let mut made = beneath::make_directories(base, &[]);
+    let mut end = beneath::make_directories(base, &[])?;
     for depth in 0..names.len() {
-        made = beneath::make_directories(base, &names[..=depth]);
+        let mut made = beneath::make_directories(base, &names[..=depth]);
         let plain = names[depth].clone();
         for number in 0..ASIDE_MAX {
             if !made.as_ref().is_err_and(is_in_the_way) {
@@ -39,11 +39,9 @@ pub fn make_directories(base: BorrowedFd<'_>, names: &[Name], tag: &str) -> io::
             names[depth] = aside(&plain, tag, number);
             made = beneath::make_directories(base, &names[..=depth]);
         }
-        if made.is_err() {
-            return made;
-        }
+        end = made?;
     }
-    made
+    Ok(end)
 }
 
 #[cfg(test)]
