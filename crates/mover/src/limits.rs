@@ -73,6 +73,8 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(40);
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a data stream may wait for the control stream's job it belongs to.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reviews, one after the other, in which an endpoint may fail to look up a client's rights before its session ends.
+pub const DOUBTS_MAX: u32 = 4;
 /// How long a client waits for an answer to its hello or its job.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often each side tells the other where its time went.

@@ -12,7 +12,7 @@ use crate::files::{How, NotReached, Reach, answer};
 use model::files::{Question, Record};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use store::posix::target::Target;
 use wire::files::{answered_of, question_of, record_bytes, record_of};
@@ -49,7 +49,7 @@ impl Asks {
     }
 
     pub fn all(&self) -> Vec<Arc<Asked>> {
-        self.open.lock().unwrap().values().cloned().collect()
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The session is over.
@@ -84,7 +84,7 @@ impl Asked {
     pub fn stop(&self) {
         self.is_stopped.store(true, Relaxed);
         // Whoever waits for room has to look again, also one that has just looked.
-        drop(self.granted.lock().unwrap());
+        drop(self.granted.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 

@@ -15,6 +15,7 @@ mod client;
 mod lanes;
 mod pacing;
 mod server;
+mod review;
 mod care;
 mod sample;
 mod watch;
@@ -38,7 +39,7 @@ use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, Cont
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use watch::StreamWatch;
 use wire::handshake::{Direction, feature};
@@ -182,6 +183,8 @@ pub(crate) struct Session {
     /// When its connection was accepted, at an endpoint.
     arrived: OnceLock<std::time::Instant>,
     is_dismissed: AtomicBool,
+    /// Reviews, one after the other, in which the host could not tell what the peer may.
+    doubts: AtomicU32,
     /// Questions about files, at an endpoint.
     asks: Asks,
 }
@@ -201,6 +204,7 @@ impl Session {
             grant: OnceLock::new(),
             arrived: OnceLock::new(),
             is_dismissed: AtomicBool::new(false),
+            doubts: AtomicU32::new(0),
             asks: Asks::default(),
         })
     }
@@ -253,7 +257,8 @@ impl Session {
     }
 
     fn running(&self) -> Vec<Arc<Running>> {
-        self.jobs.lock().unwrap().values().cloned().collect()
+        // Also of a session of which a thread panicked: it has to be ended.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Ends every job of the session and breaks its data streams off.

@@ -13,14 +13,14 @@ use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{self, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
-use model::files::{Access, Question, Tally};
+use model::files::{Question, Tally};
 use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use store::posix::target::Target;
 use store::{Sink, Source};
@@ -80,7 +80,8 @@ pub trait Host: Send + Sync {
     ) -> Result<Opened, Refusal>;
 
     /// Whether the peer, or one of its jobs, may go on: asked every few seconds, so that rights that end while a job runs
-    /// end the job too (F028, F029). What is verified is kept.
+    /// end the job too (F028, F029). What is verified is kept. A host that cannot tell at this moment says `Internal`, and is
+    /// believed a few times (`review`).
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
         let _ = (grant, job);
         Ok(())
@@ -143,36 +144,6 @@ impl Server {
     /// For sessions that open from here on: how long a job may stand still before it is given up.
     pub fn set_no_progress_timeout(&self, timeout: Duration) {
         *self.no_progress_timeout.lock().unwrap() = timeout;
-    }
-
-    /// Asks the host again whether those who are here may go on, and ends sessions and jobs that may not. A peer that was
-    /// told so by an earlier review and is still there is cut off.
-    pub fn review(&self) {
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        for session in sessions {
-            let Some(grant) = session.grant.get() else { continue };
-            if let Err(refusal) = self.host.may_go_on(grant, None) {
-                session.dismiss(&refusal);
-                continue;
-            }
-            for asked in session.asks.all() {
-                let direction = match asked.question.access() {
-                    Access::Look => Direction::ServerSends,
-                    Access::Make | Access::Take => Direction::ClientSends,
-                };
-                let paths: Vec<_> = asked.question.paths().into_iter().map(<[u8]>::to_vec).collect();
-                if let Err(refusal) = self.host.may_go_on(grant, Some((direction, &paths))) {
-                    asked.refuse(refusal);
-                }
-            }
-            for running in session.running() {
-                let Some((direction, paths)) = running.asked.get() else { continue };
-                if let Err(refusal) = self.host.may_go_on(grant, Some((*direction, paths))) {
-                    running.job.cancel(refusal.code, &refusal.text);
-                    running.watch.abort();
-                }
-            }
-        }
     }
 
     /// Sessions that are open.
@@ -320,8 +291,9 @@ impl Server {
 
     /// Jobs that are open: of everybody, and of one peer.
     fn open_jobs(&self, peer: Pin) -> (usize, usize) {
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        let count = |session: &Arc<Session>| session.jobs.lock().unwrap().len();
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions: Vec<_> = sessions.values().cloned().collect();
+        let count = |session: &Arc<Session>| session.jobs.lock().unwrap_or_else(PoisonError::into_inner).len();
         let of_peer = sessions.iter().filter(|session| session.peer == peer).map(count).sum();
         (sessions.iter().map(count).sum(), of_peer)
     }

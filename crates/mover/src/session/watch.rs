@@ -6,7 +6,7 @@
 use crate::limits::{STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT};
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a wait for the end of streams looks.
@@ -147,7 +147,8 @@ impl StreamWatch {
     }
 
     pub fn abort(&self) {
-        self.streams.lock().unwrap().iter().for_each(|stream| stream.aborter.abort());
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().for_each(|stream| stream.aborter.abort());
     }
 
     /// Sums over all streams, those that are gone by their last sample.
