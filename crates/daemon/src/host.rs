@@ -183,12 +183,7 @@ impl Host for EndpointHost {
     }
 
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
-        let rights = match self.clients.rights(grant.pin) {
-            Ok(rights) => rights,
-            // Files that cannot be read at this moment end nothing that runs; what is new is refused.
-            Err(refusal) if refusal.code == CloseCode::Internal => return Ok(()),
-            Err(refusal) => return Err(refusal),
-        };
+        let rights = self.clients.rights(grant.pin)?;
         let (direction, paths) = job.unwrap_or((Direction::ServerSends, &[]));
         paths.iter().try_for_each(|path| self.check(&rights, direction, path).map(drop))
     }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result, shown};
 use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
 use crate::ticket::{self, Ticket};
 use model::{Exit, Pin};
@@ -91,7 +92,7 @@ impl Issue {
         let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;
         let pin = paths::identity(&self.state_dir)?.pin();
         let (limited, credential) = self.book.create(limits)?;
-        Ok((limited, Ticket { addresses, pin, credential, name }))
+        Ok((limited, Ticket { addresses, pin, credential: credential.into(), name }))
     }
 
     pub fn list(&self) -> Result<Vec<Issued>> {
@@ -115,14 +116,17 @@ impl Issue {
             return if self.strike(pin)? { Ok(1) } else { Err(unknown(what)) };
         }
         let ticket = (what != SERVE_TICKET).then_some(what);
+        let revoked = RevokedBook::new(&self.state_dir);
         let was_there = match ticket {
             Some(id) => self.book.revoke(id)?,
-            None => self.remove_credential()?,
+            None => self.revoke_credential(&revoked)?,
         };
-        // Also those that an interrupted revocation left.
+        // Also those that an interrupted revocation left; not those whom the credential let in that was made after it.
         let mut struck = 0;
         for client in self.clients()?.iter().filter(|client| client.ticket.as_deref() == ticket) {
-            struck += usize::from(clients::strike(&self.state_dir, &client.pin)?);
+            if ticket.is_some() || revoked.holds(client.credential.as_deref())? {
+                struck += usize::from(clients::strike(&self.state_dir, &client.pin)?);
+            }
         }
         if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
     }
@@ -143,13 +147,20 @@ impl Issue {
         self.state_dir.join("credential")
     }
 
-    /// The endpoint makes another one when it starts next.
-    fn remove_credential(&self) -> Result<bool> {
+    /// Leaves the mark first: whom the credential lets in meanwhile sees it. The endpoint makes another one when it starts
+    /// next.
+    fn revoke_credential(&self, revoked: &RevokedBook) -> Result<bool> {
         let path = self.credential_path();
+        let read = || private_file::read(&path, CREDENTIAL_BYTES as u64, true);
+        let Some(credential) = read()? else { return Ok(false) };
+        revoked.mark(&id_of_credential(&credential))?;
+        // An endpoint that starts at this moment sees the mark and makes another one, which stays.
+        if read()?.is_some_and(|now| now != credential) {
+            return Ok(true);
+        }
         match std::fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::of_file("remove", &path, e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::of_file("remove", &path, e)),
+            _ => Ok(true),
         }
     }
 }
@@ -184,8 +195,8 @@ mod tests {
         assert_eq!((&ticket.addresses, &ticket.name[..]), (&addresses, "lab"));
         assert_eq!(ticket.pin, paths::identity(dir.path()).unwrap().pin());
         let book = ClientBook::open(dir.path()).unwrap();
-        for (pin, credential) in [(1, ticket.credential), (2, ticket.credential), (3, book.credential())] {
-            book.authorise(Pin([pin; 32]), &credential, || "n".into()).unwrap();
+        for (pin, credential) in [(1, &ticket.credential), (2, &ticket.credential), (3, &book.credential())] {
+            book.authorise(Pin([pin; 32]), &credential[..], || "n".into()).unwrap();
         }
         assert_eq!(issue.list().unwrap(), [Issued { ticket: limited.clone(), uses: 2 }]);
         assert_eq!(issue.revoke(&limited.id).unwrap(), 2);
@@ -196,7 +207,7 @@ mod tests {
         }
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap(), 1);
         assert_eq!(issue.revoke(SERVE_TICKET).unwrap(), 0);
-        assert!(book.authorise(Pin([4; 32]), &book.credential(), || "n".into()).is_err());
+        assert!(book.authorise(Pin([4; 32]), &book.credential()[..], || "n".into()).is_err());
     }
 
     #[test]
@@ -210,17 +221,17 @@ mod tests {
         let once = Limits { uses_max: Some(1), ..limits() };
         let (_, older) = issue.create(once).unwrap();
         let (_, unused) = issue.create(limits()).unwrap();
-        enrol(&older.credential).unwrap();
+        enrol(&older.credential[..]).unwrap();
         assert_eq!(issue.revoke(&pin.to_string().to_uppercase()).unwrap(), 1);
-        for credential in [older.credential, unused.credential, book.credential()] {
-            let refused = enrol(&credential).unwrap_err();
+        for credential in [&older.credential, &unused.credential, &book.credential()] {
+            let refused = enrol(&credential[..]).unwrap_err();
             assert!(refused.text.contains("only a ticket that was made after that"), "{refused}");
         }
         let (later, ticket) = issue.create(limits()).unwrap();
-        assert_eq!(enrol(&ticket.credential).unwrap().0.ticket, Some(later.id.clone()));
+        assert_eq!(enrol(&ticket.credential[..]).unwrap().0.ticket, Some(later.id.clone()));
         // An older ticket does not replace the later one either.
-        assert_eq!(enrol(&older.credential).unwrap().0.ticket, Some(later.id));
-        book.authorise(Pin([2; 32]), &unused.credential, || "n".into()).unwrap();
+        assert_eq!(enrol(&older.credential[..]).unwrap().0.ticket, Some(later.id));
+        book.authorise(Pin([2; 32]), &unused.credential[..], || "n".into()).unwrap();
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap_err().exit, Exit::Usage);
     }
 

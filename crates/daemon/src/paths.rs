@@ -2,6 +2,7 @@
 //!
 //! Invariant: a directory made here has mode 0700. Reading the environment happens in `from_env` only.
 
+use crate::dumps;
 use crate::error::{Error, Result, shown};
 use model::Exit;
 use net::Identity;
@@ -72,6 +73,11 @@ impl Paths {
         self.config.join("endpoints")
     }
 
+    /// The log of the endpoint that keeps its files here, unless it was told to keep it elsewhere.
+    pub fn transfer_log(&self) -> PathBuf {
+        self.state.join("transfers.jsonl")
+    }
+
     /// This host's identity, made on first use. Endpoint and client of one state directory share it.
     pub fn identity(&self) -> Result<Identity> {
         identity(&self.state)
@@ -81,6 +87,7 @@ impl Paths {
 /// The identity kept in a state directory.
 pub(crate) fn identity(state: &Path) -> Result<Identity> {
     make_private_directory(state)?;
+    dumps::forbid();
     Identity::load_or_create(&state.join("identity.key")).map_err(|e| Error::from_net("identity", &e))
 }
 

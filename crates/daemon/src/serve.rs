@@ -30,6 +30,7 @@ use model::{Exit, Pin};
 use mover::Memory;
 use mover::session::Server;
 use net::{Listener, ServerTls, Stopper};
+pub use review::Pulse;
 use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
@@ -154,7 +155,11 @@ impl Served {
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
         let accepting = accepting.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
-        let review = Review::start(server.clone())?;
+        let (reviewed, logged) = (server.clone(), host.clone());
+        let review = Review::start(move || {
+            logged.log.tell_left_out(false);
+            reviewed.review()
+        })?;
         let accepting = Some(accepting);
         let served = Served { local_addr, ticket, server, host, stopper, accepting, review, landlock, _lock: lock };
         let (name, read_only, landlock) = (served.name(), options.read_only, landlock.word());
@@ -187,6 +192,11 @@ impl Served {
         &self.ticket.name
     }
 
+    /// For whoever tells others that the endpoint is well.
+    pub fn pulse(&self) -> Pulse {
+        self.review.pulse()
+    }
+
     /// For whoever asks what it does while it serves.
     pub fn activity(&self) -> Activity {
         Activity { server: self.server.clone(), host: self.host.clone() }
@@ -195,12 +205,16 @@ impl Served {
     /// Serves until `stop` is set, then as `shut_down`.
     ///
     /// # Errors
-    /// When nothing can be accepted any more.
+    /// When nothing can be accepted any more, or the rights of those who are here are not looked at any more.
     pub fn run_until(mut self, stop: &AtomicBool, patience: Duration) -> Result<bool> {
-        while !stop.load(Relaxed) && self.accepting.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        let mut watch = self.review.watch();
+        let mut lost = Ok(());
+        while !stop.load(Relaxed) && self.accepting.as_ref().is_some_and(|thread| !thread.is_finished()) && lost.is_ok()
+        {
             std::thread::park_timeout(FLAG_INTERVAL);
+            lost = watch.look(FLAG_INTERVAL);
         }
-        let ended = self.stop_accepting();
+        let ended = self.stop_accepting().and(lost);
         let is_drained = self.shut_down(patience);
         ended.map(|()| is_drained)
     }
@@ -215,8 +229,9 @@ impl Served {
         self.server.shut_down();
         let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
         let is_idle = self.host.wait_jobs(deadline) && is_closed;
+        self.host.log.tell_left_out(true);
         let is_idle = self.host.history.close(deadline.max(Instant::now() + HISTORY_PATIENCE_MIN)) && is_idle;
-        info!(is_idle, "endpoint stopped");
+        info!(is_idle, log = self.host.log.head(), "endpoint stopped");
         is_idle
     }
 
@@ -263,7 +278,7 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
     }
     let mut own = vec![options.state_dir.as_path()];
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
-    sandbox::restrict(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
+    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
         Landlock::Off
     })

@@ -117,6 +117,7 @@ impl TwoHosts {
 /// The sending host's part: `cp` to the endpoint that it is told of.
 pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>) -> Result<Exit> {
     let request = copying.request.clone();
+    daemon::forbid_dumps();
     let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
     let Some(job) = job_of(&request.job) else {
         copying.refuse(&error(

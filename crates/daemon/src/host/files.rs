@@ -64,13 +64,17 @@ impl EndpointHost {
         if question.access() == Access::Look {
             return debug!(client, pin = %grant.pin, action, files, directories, failed, refused, "files looked at");
         }
-        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
         let paths = question.paths();
         let first = paths.first().map(|path| path_text(path));
         let line = json!({"client": client, "pin": grant.pin.to_string(), "action": action, "paths": paths.len(),
             "first": first, "files": files, "directories": directories, "failed": failed,
             "refused": plain_text(refused)});
         let fields: Map<_, _> = line.as_object().cloned().unwrap_or_default();
-        self.log.write("change", &fields);
+        if files + directories > 0 {
+            self.log.write("change", &fields);
+        } else if !self.log.write_fruitless(grant.pin, &client, "change", &fields) {
+            return;
+        }
+        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
     }
 }

@@ -106,6 +106,7 @@ impl Prepared {
     fn prepare(request: &ServeRequest) -> Result<Prepared> {
         let offer = Offer::open(request)?;
         let listener = listen(request)?;
+        crate::dumps::forbid();
         let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
         let addresses = if request.is_tunnel_only { Vec::new() } else { addresses(listener.local_addr()) };
