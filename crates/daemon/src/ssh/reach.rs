@@ -10,6 +10,7 @@ use super::command::{SshOptions, Target};
 use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
+use super::owner::is_own;
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use crate::time::rfc3339;
@@ -143,7 +144,9 @@ pub(super) fn relay(link: &Link) -> Result<String> {
     let accept = move || {
         for socket in listener.incoming() {
             match socket {
-                // Anybody on this host may connect; who finds no room is not carried, and the others go on.
+                // Anybody on this host may connect: other users are not carried, and take no channel.
+                Ok(socket) if !is_own(&socket) => {}
+                // Who finds no room is not carried either, and the others go on.
                 Ok(socket) => match link.carry(socket) {
                     Err(e) if e.kind() == io::ErrorKind::NotConnected => return,
                     _ => {}
