@@ -23,7 +23,7 @@ use crate::private_file::{self, Existing};
 use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
 use crate::{paths, time};
-use model::{Exit, Name, Pin};
+use model::{Exit, Name, Pin, mutant};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -171,7 +171,7 @@ impl ClientBook {
     fn rights_of(&self, pin: Pin, enrolment: &Enrolment) -> Refused<Rights> {
         let Some(id) = &enrolment.ticket else {
             let by = enrolment.credential.as_deref();
-            if !model::mutant::is_on("enrol-after-revocation") && self.revoked.holds(by).map_err(|e| unusable(&e))? {
+            if !mutant::is_on("enrol-after-revocation") && self.revoked.holds(by).map_err(|e| unusable(&e))? {
                 return Err(Refusal::new(CloseCode::Authentication, REVOKED));
             }
             self.check_struck(pin, by.unwrap_or(&id_of_credential(&self.credential[..])))?;
@@ -256,9 +256,7 @@ impl ClientBook {
             Ok(()) => {
                 census.add(&enrolment.ticket, existing == Existing::Keep);
                 self.reached(Step::Written);
-                if !model::mutant::is_on("enrol-after-revocation") {
-                    self.check_admission(pin, admission).inspect_err(|_| self.take_back(pin, known))?;
-                }
+                self.check_admission(pin, admission).inspect_err(|_| self.take_back(pin, known))?;
                 info!(%pin, client = enrolment.name, ticket = enrolment.ticket, "client enrolled");
                 Ok(enrolment)
             }
@@ -274,7 +272,9 @@ impl ClientBook {
     /// Whether the credential lets this client in at this moment: asked before it is written down, and again after.
     fn check_admission(&self, pin: Pin, admission: &Admission) -> Refused<()> {
         match admission {
-            Admission::Unlimited if !self.opens_all()? => Err(not_enrolled()),
+            Admission::Unlimited if !mutant::is_on("enrol-after-revocation") && !self.opens_all()? => {
+                Err(not_enrolled())
+            }
             Admission::Unlimited => self.check_struck(pin, &id_of_credential(&self.credential[..])),
             Admission::Limited(ticket) => self.ticket(&ticket.id).and_then(|ticket| self.check_struck(pin, &ticket.id)),
         }
@@ -465,6 +465,30 @@ fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
         return Err(wrong("the pin in the file is not that of the file"));
     }
     Ok(known)
+}
+
+/// Strikes a client off if its file is what is meant, at the moment that it is taken away: it may have come to live by another
+/// ticket since it was listed.
+pub(crate) fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
+    let path = state_dir.join("clients").join(format!("{pin}.toml"));
+    let aside = path.with_file_name(format!(".{pin}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
+    let failed = |e| Error::of_file("remove", &path, e);
+    match std::fs::rename(&path, &aside) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        renamed => renamed.map_err(failed)?,
+    }
+    let bytes = private_file::read(&aside, FILE_BYTES_MAX, false)?.unwrap_or_default();
+    let client = Pin::from_hex(pin).and_then(|pin| parse(&path, &bytes, pin).ok());
+    let is_struck = client.as_ref().map_or(Ok(true), is_meant)?;
+    if !is_struck {
+        // Unless it was written anew meanwhile.
+        match std::fs::hard_link(&aside, &path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+    }
+    std::fs::remove_file(&aside).map_err(failed)?;
+    Ok(is_struck)
 }
 
 /// What is not there need not be removed.

@@ -121,11 +121,16 @@ impl Issue {
             Some(id) => self.book.revoke(id)?,
             None => self.revoke_credential(&revoked)?,
         };
-        // Also those that an interrupted revocation left; not those whom the credential let in that was made after it.
+        let is_meant = |client: &Enrolment| match ticket {
+            Some(id) => Ok(client.ticket.as_deref() == Some(id)),
+            // Not those whom the credential let in that was made after it.
+            None => Ok(client.ticket.is_none() && revoked.holds(client.credential.as_deref())?),
+        };
+        // Also those that an interrupted revocation left.
         let mut struck = 0;
-        for client in self.clients()?.iter().filter(|client| client.ticket.as_deref() == ticket) {
-            if ticket.is_some() || revoked.holds(client.credential.as_deref())? {
-                struck += usize::from(clients::strike(&self.state_dir, &client.pin)?);
+        for client in self.clients()? {
+            if is_meant(&client)? {
+                struck += usize::from(clients::strike_if(&self.state_dir, &client.pin, &is_meant)?);
             }
         }
         if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }

@@ -28,6 +28,7 @@ mod injections;
 mod errno;
 mod soak;
 mod hostile;
+mod enrolments;
 mod outside;
 mod network;
 mod rivals;
@@ -67,6 +68,8 @@ enum Command {
     Soak(soak::Args),
     /// Peers that break the rules of the real endpoint (F001-F027)
     Hostile(hostile::Args),
+    /// Clients that enrol while their ticket is revoked, expires, or the endpoint starts again (F028, F029)
+    Enrolments(enrolments::Args),
     /// Swap directories and names for links while storage calls run (F042-F045)
     Paths(paths::Arguments),
     /// Flip single bits at six stages between the source's digest and the final name (F075)
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
         Command::Hostile(args) => ("hostile", hostile::run(args)),
+        Command::Enrolments(args) => ("enrolments", enrolments::run(args)),
         Command::Paths(arguments) => ("paths", paths::run(arguments)),
         Command::Flips(arguments) => ("flips", flips::run(arguments)),
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),

@@ -23,6 +23,8 @@ use Layer::{Simulation, Test, Trial};
 
 /// Flips of bits, enough to meet every stage.
 const FLIPS: Layer = Trial(&["flips", "--flips", "300"]);
+/// Two rounds of the kind that is raced most easily.
+const ENROLMENTS: Layer = Trial(&["enrolments", "--rounds", "2", "--only", "the ticket without limits is revoked"]);
 /// Of what noticed a mutant, as it is recorded.
 const EVIDENCE_CHARACTERS: usize = 160;
 
@@ -89,6 +91,10 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("follow-links", "a directory that became a link is followed", Test("store", "")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
+    ("enrol-after-revocation", "an enrolment in flight outlives the ticket that was revoked", ENROLMENTS),
+    ("review-may-die", "a panic ends the review of rights for good", Test("daemon", "serve::review")),
+    ("fail-open-review", "rights that cannot be looked up are believed for ever", Test("mover", "reviews")),
+    ("flush-the-log", "each refused change has a line in the log", Test("daemon", "refused_changes")),
     ("sweep-what-is-used", "staging in use is swept", Test("store", "staging")),
 ];
 

@@ -234,6 +234,22 @@ fn whom_an_older_release_wrote_down_stays_until_the_first_revocation() {
 }
 
 #[test]
+fn a_client_that_changed_its_ticket_since_it_was_listed_is_not_struck_off() {
+    let place = Place::new();
+    let [(old, first), (new, second)] = [place.ticket(), place.ticket()];
+    place.enrol(&first[..]).unwrap();
+    let [by_old, by_new] =
+        [old, new.clone()].map(|id| move |client: &Enrolment| Ok(client.ticket.as_ref() == Some(&id)));
+    place.enrol(&second[..]).unwrap();
+    let pin = PIN.to_string();
+    assert!(!strike_if(place.dir.path(), &pin, &by_old).unwrap());
+    assert_eq!(place.enrol(b"").unwrap().0.ticket, Some(new));
+    assert!(strike_if(place.dir.path(), &pin, &by_new).unwrap() && !place.book.knows(PIN));
+    assert!(!strike_if(place.dir.path(), &pin, &by_new).unwrap());
+    assert_eq!(std::fs::read_dir(place.dir.path().join("clients")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_revocation_strikes_off_nobody_whom_the_next_credential_let_in() {
     let place = Place::new();
     place.enrol(&place.book.credential()[..]).unwrap();
