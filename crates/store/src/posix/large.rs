@@ -12,12 +12,12 @@ use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result};
 use model::{Entry, mutant};
 use os::fs::{fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -114,14 +114,24 @@ fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     for _ in 0..3 {
         let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
         match retry_on_intr(|| flock(&journal, FlockOperation::NonBlockingLockExclusive)) {
-            // The attempt that held it may have removed it in between: then this descriptor is of a lost file.
-            Ok(()) if fstat(&journal)?.st_nlink > 0 => return Ok(Some(File::from(journal))),
+            // The attempt that held it may have removed it in between, or another host may have taken it over: then this
+            // descriptor is of a lost file, or of theirs.
+            Ok(()) if is_named(staging, &name, &journal)? => return Ok(Some(File::from(journal))),
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
     }
     Ok(None)
+}
+
+fn is_named(staging: &Staging, name: &CString, journal: &OwnedFd) -> io::Result<bool> {
+    let opened = fstat(journal)?;
+    match statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
 }
 
 pub(super) fn has_journal(staging: &Staging, stem: &str) -> bool {
@@ -235,7 +245,7 @@ mod tests {
         let (file, _) = sink.begin(&entry, "stem").unwrap();
         file.write_at(0, b"whole").unwrap();
         file.append_journal(b"all of it is there").unwrap();
-        let log = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path().join("stem.log");
+        let log = crate::posix::staging::tests::places(dir.path()).1.join("stem.log");
         let kept = log.with_file_name("kept");
         std::fs::hard_link(&log, &kept).unwrap();
         file.publish(&entry, PublishRule::Replace, false).unwrap();

@@ -8,6 +8,7 @@
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
 use super::backup::Backup;
+use super::beneath::Mounts;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
@@ -15,7 +16,7 @@ use super::owners::Sort;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list};
+use super::{facts, host, list};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
 };
@@ -46,8 +47,10 @@ pub struct PosixSink {
 pub(super) struct Shared {
     pub tree: Tree,
     /// Staging by device number.
-    stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
-    staging_parent: Arc<OwnedFd>,
+    pub stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
+    pub staging_parent: Arc<OwnedFd>,
+    /// Whose staging it is of those that share the storage.
+    pub host: Name,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Where links are made before they get their names, by device number.
     link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
@@ -83,6 +86,7 @@ impl PosixSink {
             tree,
             stagings: Mutex::default(),
             staging_parent: root,
+            host: host::own().clone(),
             lanes: RwLock::default(),
             link_lanes: Mutex::default(),
             unfinished: Mutex::default(),
@@ -96,6 +100,12 @@ impl PosixSink {
             spellings: Spellings::default(),
         };
         PosixSink { shared: Arc::new(shared) }
+    }
+
+    /// Whether directories where another file system is mounted are entered. Before anything is shared.
+    pub fn keep_mounts(mut self, mounts: Mounts) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").tree.mounts = mounts;
+        self
     }
 
     /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
@@ -118,21 +128,6 @@ impl PosixSink {
 }
 
 impl Shared {
-    /// The staging on the file system of `directory`.
-    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
-        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
-        let wanted = device(directory.as_fd())?;
-        let mut stagings = self.stagings.lock().unwrap();
-        if let Some(staging) = stagings.get(&wanted) {
-            return Ok(staging.clone());
-        }
-        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
-        let parent = if is_at_root { &self.staging_parent } else { directory };
-        let staging = Arc::new(Staging::open(parent.clone())?);
-        stagings.insert(wanted, staging.clone());
-        Ok(staging)
-    }
-
     pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
         self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
     }
@@ -298,7 +293,8 @@ impl Sink for PosixSink {
     fn enter(&self, name: &Name) -> Result<()> {
         let fail = |e: io::Error| Error::new("make directory", name.as_bytes(), e);
         let here = self.shared.tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        let below = beneath::make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
+        let mounts = self.shared.tree.mounts;
+        let below = mounts.make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
         self.shared.tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b"");
         Ok(())
     }
@@ -309,8 +305,8 @@ impl Sink for PosixSink {
         let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there =
-                    beneath::open_child(parent.as_fd(), &entry.name).map_err(|e| self.no_directory(entry, e))?;
+                let opened = self.shared.tree.mounts.open_child(parent.as_fd(), &entry.name);
+                let there = opened.map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
@@ -526,7 +522,7 @@ impl Sink for PosixSink {
         if !self.shared.is_closed.swap(true, Relaxed)
             && stagings.is_empty()
             && Staging::is_there(&self.shared.staging_parent)
-            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone())
+            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone(), &self.shared.host)
         {
             stagings.insert(staging.device, Arc::new(staging));
         }

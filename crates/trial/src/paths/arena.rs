@@ -50,6 +50,8 @@ pub struct Arena {
     pub inside_fd: std::os::fd::OwnedFd,
     pub inside_inode: u64,
     pub sub_inode: u64,
+    /// Of all hosts, and of this one.
+    pub shared: PathBuf,
     pub staging: PathBuf,
     pub outside: PathBuf,
     /// For calls that go on with what they have open.
@@ -61,7 +63,8 @@ impl Arena {
     pub fn make(base: &Path) -> Result<Arena> {
         let (root, outside, aside) = (base.join("root"), base.join("outside"), base.join("aside"));
         let user = rustix::process::geteuid().as_raw();
-        let staging = root.join(format!(".thalweg-staging-{user}"));
+        let shared = root.join(format!(".thalweg-staging-{user}"));
+        let staging = shared.join(std::str::from_utf8(store::posix::host::own().as_bytes())?);
         for directory in [&root.join("d/sub"), &root.join("e"), &outside.join("d/sub"), &aside, &staging] {
             std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
         }
@@ -80,12 +83,13 @@ impl Arena {
             ("../../outside/d/f", root.join("d/y")),
             ("../outside/d", root.join("z")),
             ("e/../d", root.join("inner")),
-            ("../../outside/d", staging.join("lane-link")),
+            ("../../../outside/d", staging.join("lane-link")),
             ("f", outside.join("d/link")),
         ] {
             symlink(target, &link).with_context(|| format!("make {}", link.display()))?;
         }
         let private = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&shared, private.clone())?;
         std::fs::set_permissions(&staging, private.clone())?;
         // As inviting as staging has to be.
         std::fs::set_permissions(outside.join("d"), private)?;
@@ -100,6 +104,7 @@ impl Arena {
             inside_inode: std::fs::metadata(root.join("d"))?.ino(),
             sub_inode: std::fs::metadata(root.join("d/sub"))?.ino(),
             root,
+            shared,
             staging,
             outside,
             held: OnceCell::new(),
@@ -117,10 +122,11 @@ impl Arena {
 
     fn ends(&self, pair: Pair) -> Option<(PathBuf, PathBuf, RenameFlags)> {
         let (root, staging) = (&self.root, &self.staging);
+        let shared = &self.shared;
         Some(match pair {
             Pair::Directory => (root.join("d"), root.join("x"), RenameFlags::EXCHANGE),
             Pair::File => (root.join("d/f"), root.join("d/y"), RenameFlags::EXCHANGE),
-            Pair::Staging => (staging.clone(), root.join("z"), RenameFlags::EXCHANGE),
+            Pair::Staging => (shared.clone(), root.join("z"), RenameFlags::EXCHANGE),
             Pair::Lane => (staging.join("lane-dead"), staging.join("lane-link"), RenameFlags::EXCHANGE),
             Pair::Moved => (root.join("d"), self.aside.join("d"), RenameFlags::NOREPLACE),
             Pair::Prepared => return None,

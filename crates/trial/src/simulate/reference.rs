@@ -190,7 +190,7 @@ impl Reference {
         self.check_delivered(image, 0)?;
         // What a dead attempt left of large files and links may be kept for a week, with the directory it lies in.
         let is_kept = |path: &[u8]| {
-            let name = path.split(|byte| *byte == b'/').nth(1);
+            let name = path.split(|byte| *byte == b'/').nth(2);
             name.is_none_or(|name| name.ends_with(b".data") || name.ends_with(b".log") || name.starts_with(b"link-"))
         };
         let in_staging = |path: &&Vec<u8>| path.starts_with(store::posix::facts::STAGING_PREFIX);
