@@ -33,9 +33,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 use store::Rehearsal;
+use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
-use store::posix::{PosixSink, PosixSource, beneath};
+use store::posix::{PosixSink, PosixSource};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use wire::handshake::Direction;
 use wire::message::Open;
@@ -48,6 +49,8 @@ pub struct EndpointHost {
     pub name: String,
     pub is_read_only: bool,
     pub root: Arc<OwnedFd>,
+    /// Whether clients reach file systems that are mounted below the root.
+    pub mounts: Mounts,
     pub clients: ClientBook,
     pub gate: Arc<Gate>,
     pub log: Arc<TransferLog>,
@@ -81,10 +84,10 @@ impl EndpointHost {
         };
         let asked = self.check(rights, Direction::ClientSends, path)?;
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
-        let make = |names: &[Name]| beneath::make_directories(base.as_fd(), names).map_err(|e| refuse(path, &e));
+        let make = |names: &[Name]| self.mounts.make_directories(base.as_fd(), names).map_err(|e| refuse(path, &e));
         let (directory, rename_to) = match asked.below.split_last() {
             Some((last, parents)) if open.is_single && !names_contents(path) => {
-                match beneath::resolve_directory(base.as_fd(), &asked.below) {
+                match self.mounts.resolve_directory(base.as_fd(), &asked.below) {
                     Ok(directory) => (directory, None),
                     Err(e) if is_no_directory(&e) => (make(parents)?, Some(last.clone())),
                     Err(e) => return Err(refuse(path, &e)),
@@ -112,7 +115,7 @@ impl EndpointHost {
         };
         let sink = |directory: OwnedFd| {
             let directory = Arc::new(directory);
-            PosixSink::new(directory.clone(), directory, None)
+            PosixSink::new(directory.clone(), directory, None).keep_mounts(self.mounts)
         };
         match (opened(&asked.below)?, asked.below.split_last()) {
             (Some(directory), _) => Ok((Some(sink(directory)), None)),
@@ -129,7 +132,7 @@ impl EndpointHost {
         if synthetic::is_synthetic(path) {
             return Ok(Asked::default());
         }
-        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
+        Asked::within(&rights.scope, names_of(path)?, self.mounts).ok_or_else(|| {
             let scope = Escaped(&name::join(&rights.scope)).to_string();
             forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
         })
@@ -146,6 +149,7 @@ impl EndpointHost {
 
     fn open_sources(&self, rights: &Rights, open: &Open) -> Result<PosixSource, Refusal> {
         let mut source = PosixSource::new();
+        source.keep_mounts(self.mounts);
         for path in &open.paths {
             let asked = self.check(rights, Direction::ServerSends, path)?;
             let (base, below) =
@@ -220,7 +224,7 @@ impl Host for EndpointHost {
                 let destination = self.open_destination(&rights, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
                 let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
-                let sink = equipped(sink, options);
+                let sink = equipped(sink.keep_mounts(self.mounts), options);
                 let observer = self.record(grant, job, direction, open, options);
                 let rename_to = destination.rename_to;
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
@@ -317,6 +321,8 @@ pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
         io::ErrorKind::PermissionDenied if e.raw_os_error().is_none() => {
             forbidden(path, "the path leads outside the endpoint's root")
         }
+        // It says which mount, by its path below what the client may reach.
+        io::ErrorKind::CrossesDevices if e.raw_os_error().is_none() => forbidden(path, &e.to_string()),
         io::ErrorKind::PermissionDenied => forbidden(path, "the endpoint's user has no permission"),
         io::ErrorKind::InvalidFilename => forbidden(path, "the name is too long"),
         _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => forbidden(path, "too many symbolic links"),

@@ -47,7 +47,7 @@ impl EndpointHost {
         if synthetic::is_synthetic(path) {
             return Err(forbidden(path, "there is no storage behind this path"));
         }
-        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
+        Asked::within(&rights.scope, names_of(path)?, self.mounts).ok_or_else(|| {
             let scope = Escaped(&name::join(&rights.scope)).to_string();
             forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
         })

@@ -6,7 +6,6 @@
 //!   the file system has no second names it is moved instead, and the name is free for that moment.
 //! - An older object of the same name in the backup directory is replaced; a directory there is not.
 
-use super::beneath;
 use super::sink::{PosixSink, Shared};
 use super::tree::Tree;
 use crate::{Error, Result};
@@ -112,7 +111,7 @@ impl Shared {
         let above = tree.open(parent)?;
         match mkdirat(&above, name.as_c_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.changed(ObjectId(parent)),
-            Err(Errno::EXIST) => drop(beneath::open_child(above.as_fd(), name)?),
+            Err(Errno::EXIST) => drop(tree.mounts.open_child(above.as_fd(), name)?),
             Err(e) => return Err(e.into()),
         }
         let number = self.scratch_number();

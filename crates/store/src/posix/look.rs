@@ -20,7 +20,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let is_missing = tree.is_fresh(entry.parent.0) || {
             let parent = self.shared.open_directory(entry)?;
-            match beneath::open_child(parent.as_fd(), &entry.name) {
+            match tree.mounts.open_child(parent.as_fd(), &entry.name) {
                 Ok(_) => false,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => true,
                 Err(e) => return Err(self.no_directory(entry, e)),
@@ -35,7 +35,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let fail = |e: io::Error| Error::new("open directory", name.as_bytes(), e);
         let here = tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        match beneath::resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
+        match tree.mounts.resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
             Ok(below) => tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b""),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let above = self.shared.scratch_number();

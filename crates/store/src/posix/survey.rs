@@ -9,7 +9,7 @@
 //! - At most `BATCHES_MAX` batches lie between what is read and what the caller has heard: memory is bounded as that of `walk`.
 //! - Of the descriptors at most `OPEN_MAX` wait in a batch that no thread looks at yet, so that slots always come back.
 
-use super::beneath;
+use super::beneath::Mounts;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, Trail};
 use super::walk::{Names, OpenDirectory, PATH_BYTES_MAX, Slots, TOO_DEEP, TOO_MANY_NAMES, processors};
@@ -109,6 +109,7 @@ struct Reader<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
+    mounts: Mounts,
     trail: Trail,
     frames: Vec<Frame>,
     out: Out<'a>,
@@ -130,7 +131,8 @@ impl<'a> Reader<'a> {
             levels,
             slots,
             hides_staging: target.hides_staging,
-            trail: Trail::new(slots.clone()),
+            mounts: target.mounts,
+            trail: Trail::new(slots.clone(), target.mounts),
             frames: Vec::new(),
             out,
             batch: Batch { number: 0, parts: Vec::new() },
@@ -193,7 +195,7 @@ impl<'a> Reader<'a> {
         if path.len() > PATH_BYTES_MAX {
             return;
         }
-        match beneath::open_child(above.as_fd(), &name) {
+        match self.mounts.open_child(above.as_fd(), &name) {
             Ok(fd) => self.read(self.slots.take(fd), Some(name), path),
             Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                 // Gone, or something else by now, as whoever looks at it finds.
