@@ -11,19 +11,36 @@ use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
 use crate::struck::StruckBook;
-use crate::ticket::{self, Ticket};
+use crate::ticket::{self, Ticket, TicketError};
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// What stands for the ticket that `serve` writes, which has no limits.
 pub const SERVE_TICKET: &str = "serve";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Writes a ticket's text form to a file that only this user can read.
+/// Writes a ticket's text form to a file that only this user can read. An older ticket is replaced, and nothing else: a
+/// link, a FIFO or a device there would be lost, and what reads from it would wait for ever.
 pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
+    let why = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => (!is_ticket_or_empty(path)?).then_some("a file that is no ticket stands there"),
+        Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Some("what stands there is a link or a special file, which a ticket would replace"),
+        Err(_) => None,
+    };
+    if let Some(why) = why {
+        return Err(io::Error::other(format!("{why}: name another file")));
+    }
     private_file::write(path, format!("{}\n", ticket.to_text()).as_bytes(), Existing::Replace)
+}
+
+fn is_ticket_or_empty(path: &Path) -> io::Result<bool> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(ticket::TICKET_TEXT_BYTES_MAX as u64).read_to_string(&mut text);
+    Ok(read.is_ok() && (text.trim().is_empty() || !matches!(Ticket::parse(&text), Err(TicketError::NotATicket))))
 }
 
 /// What an endpoint says of itself in tickets. Not secret.
@@ -168,6 +185,7 @@ fn unknown(what: &str) -> Error {
 mod tests {
     use super::*;
     use crate::clients::ClientBook;
+    use std::os::unix::fs::MetadataExt;
 
     fn limits() -> Limits {
         Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
@@ -222,6 +240,35 @@ mod tests {
         assert_eq!(enrol(&older.credential).unwrap().0.ticket, Some(later.id));
         book.authorise(Pin([2; 32]), &unused.credential, || "n".into()).unwrap();
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_ticket_replaces_a_ticket_and_nothing_else() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let ticket = Ticket {
+            addresses: vec!["192.0.2.1:7740".into()],
+            pin: Pin([1; 32]),
+            credential: [2; 32],
+            name: "lab".into(),
+        };
+        std::fs::write(at("empty"), "").unwrap();
+        for name in ["new", "empty", "new"] {
+            write_ticket(&at(name), &ticket).unwrap();
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap().trim(), ticket.to_text());
+        }
+        std::fs::write(at("notes"), "do not lose").unwrap();
+        symlink(at("new"), at("link")).unwrap();
+        symlink("/dev/null", at("null")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        for name in ["notes", "link", "null", "fifo", "directory"] {
+            let before = std::fs::symlink_metadata(at(name)).unwrap().ino();
+            assert!(write_ticket(&at(name), &ticket).is_err(), "{name}");
+            assert_eq!(std::fs::symlink_metadata(at(name)).unwrap().ino(), before, "{name}");
+        }
+        assert_eq!(std::fs::read(at("notes")).unwrap(), b"do not lose");
     }
 
     #[test]

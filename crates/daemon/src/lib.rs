@@ -4,7 +4,7 @@
 //! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
 //! revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers and `sandbox` the rest of the
 //! file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps the known endpoints, `connect`
-//! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
+//! reaches one, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
 //! lasts for one session.
 //!
 //! Invariants:
@@ -16,6 +16,7 @@
 
 mod error;
 mod time;
+pub mod trust;
 mod private_file;
 pub mod paths;
 pub mod ticket;

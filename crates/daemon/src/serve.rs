@@ -23,7 +23,7 @@ use crate::privileges::{self, Privileges};
 use crate::sandbox::{self, Landlock, Left};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
-use crate::{advertise, paths};
+use crate::{advertise, paths, trust};
 use accept::Acceptor;
 use lock::StateLock;
 use model::{Exit, Pin};
@@ -35,12 +35,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::posix::{beneath, directories_max};
+use store::posix::beneath::{self, Mounts};
+use store::posix::directories_max;
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -73,6 +75,8 @@ pub struct ServeOptions {
     pub congestion: Option<String>,
     /// For the lanes of all jobs.
     pub memory_bytes: usize,
+    /// Let clients into file systems that are mounted below the root.
+    pub crosses_mounts: bool,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
     pub confine: bool,
     /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
@@ -92,6 +96,7 @@ impl ServeOptions {
             transfer_log: None,
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
         }
@@ -138,10 +143,12 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        store::posix::host::own();
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
             is_read_only: options.read_only,
+            mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
             root: Arc::new(root),
             clients,
             gate: Gate::new(connections_max()),
@@ -287,6 +294,7 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
         let message = format!("the root {} and the state directory {} overlap", shown(&root), shown(&state));
         return Err(Error::new(Exit::Refused, message).hint("name another directory with --root or --state-dir"));
     }
+    warn_of_others(&root);
     let mut files = vec![("the transfer log", real_path(log)?)];
     if let Some(ticket) = &options.ticket_file {
         files.push(("the ticket", real_path(ticket)?));
@@ -298,6 +306,17 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says it where local users may put into the root what clients are given, or may put another in its place.
+fn warn_of_others(root: &Path) {
+    let checked = std::fs::metadata(root).is_ok_and(|found| found.mode() & 0o002 == 0);
+    if !checked {
+        warn!(root = %shown(root), "every user of this host may write to the root: `chmod o-w` it unless that is meant");
+    }
+    if let Err(e) = trust::check_way("the root", root) {
+        warn!("{}; who owns it decides what clients see", e.message);
+    }
 }
 
 /// Where a path leads, of which the last components need not be there yet.

@@ -85,6 +85,7 @@ impl Offer {
     pub fn confine(&self) -> &'static str {
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        store::posix::host::own();
         let objects;
         let left = match self {
             // Which paths will be asked for is not known, and nothing is gained over a shell.

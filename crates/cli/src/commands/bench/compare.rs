@@ -8,6 +8,7 @@ use crate::output::{line, note};
 use bench::compare::{self, ROUNDS_DEFAULT};
 use bench::tool::{self, Class, RIVALS, Variant};
 use bench::{dataset, report};
+use daemon::trust::open_file;
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +77,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    // They name programs to run. One that is not there is told of by whoever reads it.
+    for file in &args.tools {
+        let _ = open_file("the description of a tool", file)?;
+    }
     if args.list {
         return list(&args.tools);
     }
