@@ -1,7 +1,9 @@
 //! What can be asked: the commands, and how their values read. Each command's flags stand in its own file.
 //!
-//! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the configuration (`settings`).
+//! Every flag but the destructive ones has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the
+//! configuration (`settings`).
 
+pub mod destructive;
 pub mod ssh;
 mod mistaken;
 #[cfg(all(test, feature = "bench"))]
@@ -20,7 +22,7 @@ use crate::output;
 use crate::place::PATH_BYTES_MAX;
 use crate::settings::{Choice, Settings};
 use clap::parser::ValueSource;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::name::NAME_BYTES_MAX;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -104,6 +106,8 @@ pub fn parse() -> Result<Cli> {
         program = settings.apply(program, &first.words())?;
     }
     let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
+    let (command, given) = innermost(&matches);
+    destructive::check_variables(&command, given)?;
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
 }
 
@@ -122,16 +126,11 @@ impl First {
     /// Nothing where the command line only asks for help.
     fn read(program: &clap::Command, words: &[OsString]) -> Option<First> {
         let matches = program.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
-        let mut command = Vec::new();
-        let mut at = &matches;
+        let command = innermost(&matches).0.into_iter().map(str::to_owned).collect();
         let choice = Choice {
             config: matches.try_get_one("config").ok().flatten().cloned(),
             profile: matches.try_get_one("profile").ok().flatten().cloned(),
         };
-        while let Some((name, below)) = at.subcommand() {
-            command.push(name.to_owned());
-            at = below;
-        }
         Some(First { command, choice })
     }
 
@@ -144,6 +143,16 @@ impl First {
         let first = self.command.first().map_or("", String::as_str);
         !matches!(first, "" | "config" | "completions" | "man" | "help")
     }
+}
+
+/// The words of the command that was given, and its own flags.
+fn innermost(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
+    let (mut words, mut at) = (Vec::new(), matches);
+    while let Some((name, below)) = at.subcommand() {
+        words.push(name);
+        at = below;
+    }
+    (words, at)
 }
 
 /// Says what is wrong with the command line, with a hint at the end as for every other error.
@@ -312,23 +321,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_a_variable_and_a_help_text() {
-        fn check(command: &clap::Command, path: &str) {
+    fn every_flag_that_destroys_nothing_has_a_variable_and_a_help_text() {
+        fn check(command: &clap::Command, words: &[&str]) {
+            let path = words.join(" ");
             for arg in command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
                 let name = format!("{path} {}", arg.get_id());
                 assert!(arg.get_help().is_some() || arg.is_hide_set(), "{name} has no help");
-                if let Some(long) = arg.get_long() {
+                if let Some(long) = arg.get_long().filter(|long| destructive::place_of(words, long).is_none()) {
                     let variable = arg.get_env().unwrap_or_else(|| panic!("{name} has no variable"));
-                    let expected = format!("THALWEG_{}", long.to_ascii_uppercase().replace('-', "_"));
-                    assert_eq!(variable.to_str(), Some(&expected[..]), "{name}");
+                    assert_eq!(variable.to_str(), Some(&destructive::variable_of(long)[..]), "{name}");
                 }
             }
             for sub in command.get_subcommands() {
-                check(sub, &format!("{path} {}", sub.get_name()));
+                check(sub, &[words, &[sub.get_name()]].concat());
             }
         }
         Cli::command().debug_assert();
-        check(&Cli::command(), "thalweg");
+        check(&Cli::command(), &[]);
     }
 
     #[test]

@@ -59,12 +59,15 @@ pub struct Args {
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
     /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
-    #[arg(long, env = "THALWEG_NO_LANDLOCK")]
+    #[arg(long)]
     no_landlock: bool,
     /// As root, read and write what any user owns, and keep owners, set-id bits and devices of clients that ask for it; without
     /// it, root may do here what an ordinary user may
-    #[arg(long = "super", env = "THALWEG_SUPER")]
+    #[arg(long = "super")]
     is_super: bool,
+    /// Let clients into other file systems that are mounted below the root
+    #[arg(long)]
+    cross_mounts: bool,
     /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
@@ -77,6 +80,12 @@ pub fn run(args: Args) -> Result<Exit> {
     let Some(root) = args.root else {
         return Err(usage("serve needs a directory to serve", "name it: thalweg serve --root DIR"));
     };
+    if args.ticket_file.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+        return Err(usage(
+            "serve writes its ticket to a file, not to standard output, which services keep in their logs",
+            "name a file; `thalweg ticket new --ticket-file -` prints a limited ticket",
+        ));
+    }
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
@@ -86,6 +95,7 @@ pub fn run(args: Args) -> Result<Exit> {
         congestion: args.cc,
         memory_bytes: args.memory,
         confine: !args.no_landlock,
+        crosses_mounts: args.cross_mounts,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };

@@ -22,6 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 \x20   thalweg sync --delete --backup-dir old/monday data/ lab:data/\n\
 \x20   thalweg sync --exclude '*.tmp' --checksum lab:data/ copy/"
 )]
+// The flags of `cp` come with a group of this name already.
+#[group(skip)]
 pub struct Args {
     #[command(flatten)]
     pub copy: cp::Args,
@@ -34,7 +36,7 @@ pub struct Args {
 #[command(next_help_heading = "Removal")]
 struct RemovalArgs {
     /// Remove from DST what SRC does not have
-    #[arg(long, alias = "delete-after", env = "THALWEG_DELETE")]
+    #[arg(long, alias = "delete-after")]
     delete: bool,
     /// Remove nothing if more objects than this would go (exit code 25)
     #[arg(long, value_name = "N", requires = "delete", env = "THALWEG_MAX_DELETE")]

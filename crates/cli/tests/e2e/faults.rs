@@ -21,7 +21,7 @@ fn an_unreadable_file_in_the_middle_is_listed_and_the_rest_arrives() {
     for (to, at) in [("lab:in", "root/in"), ("here", "here")] {
         let mut command = bed.command("client", &["cp", "--json", "--report", "report", "t/", to]);
         if is_root() {
-            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
             as_nobody(&mut command, &[bed.path("client")]);
         }
         let ran = bed.finish(command);

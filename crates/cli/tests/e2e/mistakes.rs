@@ -334,11 +334,13 @@ fn no_permission() {
     command.args(["--ticket-file", "server/ticket"]);
     as_nobody(&mut command, &[bed.path("server")]);
     let _server = bed.serve_with(command);
-    bed.run(&["endpoint", "add", "lab", "--ticket-file", "server/ticket"]).succeeded();
-    told.run(&bed, &["cp", "f", "lab:"]);
+    let mut add = bed.command("client", &["endpoint", "add", "lab", "--ticket-file", "server/ticket"]);
+    as_nobody(&mut add, &[]);
+    bed.finish(add).succeeded();
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:"]);
     told.say("at an endpoint, outside what it serves");
-    told.run(&bed, &["cp", "f", "lab:/etc/f"]);
-    told.run(&bed, &["cp", "f", "lab:../f"]);
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:/etc/f"]);
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:../f"]);
     told.kept_as("08-no-permission");
 }
 
