@@ -95,7 +95,7 @@ fn janitor(dir: &Path) -> Result<Child> {
     command.spawn().context("start the shell that cleans up")
 }
 
-fn program(named: Option<&Path>) -> Result<PathBuf> {
+pub fn program(named: Option<&Path>) -> Result<PathBuf> {
     let beside =
         || Ok::<_, anyhow::Error>(std::env::current_exe().context("find this program")?.with_file_name("thalweg"));
     let program = named.map_or_else(beside, |path| Ok(std::path::absolute(path)?))?;

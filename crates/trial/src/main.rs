@@ -28,6 +28,7 @@ mod injections;
 mod errno;
 mod soak;
 mod hostile;
+mod locals;
 mod outside;
 mod network;
 mod rivals;
@@ -67,6 +68,8 @@ enum Command {
     Soak(soak::Args),
     /// Peers that break the rules of the real endpoint (F001-F027)
     Hostile(hostile::Args),
+    /// Files, links and variables that users of the same host prepare for one another
+    Locals(locals::Args),
     /// Swap directories and names for links while storage calls run (F042-F045)
     Paths(paths::Arguments),
     /// Flip single bits at six stages between the source's digest and the final name (F075)
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
         Command::Hostile(args) => ("hostile", hostile::run(args)),
+        Command::Locals(args) => ("locals", locals::run(args)),
         Command::Paths(arguments) => ("paths", paths::run(arguments)),
         Command::Flips(arguments) => ("flips", flips::run(arguments)),
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),

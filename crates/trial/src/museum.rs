@@ -89,7 +89,16 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("follow-links", "a directory that became a link is followed", Test("store", "")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
-    ("sweep-what-is-used", "staging in use is swept", Test("store", "staging")),
+    ("sweep-what-is-used", "staging in use is swept", Test("store", "a_dead_lane")),
+    ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
+    ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
+    (
+        "follow-a-planted-link",
+        "a status file is written under a name that can be foreseen",
+        Test("daemon", "a_planted_link"),
+    ),
+    ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
+    ("variable-arms-removal", "a variable or a setting for all commands arms rm", Test("thalweg", "arms")),
 ];
 
 #[derive(Args)]
