@@ -5,11 +5,13 @@ use std::fs;
 
 /// A root with `t/plain/f`, another file system at `t/other`, and a directory from outside the root bound at `t/bound`.
 const MOUNTS: &str = "mount -t tmpfs thalweg-e2e root/t/other && echo theirs > root/t/other/theirs && \
-                      mount --bind outside root/t/bound && exec \"$0\" \"$@\"";
+                      mount --bind outside root/t/bound && mount --bind outside/theirs root/t/plain/file && \
+                      exec \"$0\" \"$@\"";
 
 fn serve(bed: &Bed, more: &[&str]) -> Server {
     bed.write("root/t/plain/f", b"ours");
     bed.write("outside/theirs", b"theirs");
+    bed.write("root/t/plain/file", b"");
     ["other", "bound"].iter().for_each(|name| fs::create_dir_all(bed.path(format!("root/t/{name}"))).unwrap());
     let args = [&["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"], more].concat();
     let server = bed.serve_with(behind(&["unshare", "--mount", "sh", "-c", MOUNTS], &bed.command("server", &args)));
@@ -24,7 +26,10 @@ fn mounts_below_a_root_are_skipped_with_a_word_and_not_reached() {
     }
     let bed = Bed::new();
     let _server = serve(&bed, &[]);
-    let ran = bed.run(&["cp", "lab:t/", "back"]).succeeded();
+    // A file that something is mounted over is seen, and not read.
+    let ran = bed.run(&["sum", "lab:t/plain/file"]);
+    assert!(ran.code != Some(0) && ran.stderr.contains("another file system is mounted there"), "{}", ran.stderr);
+    let ran = bed.run(&["cp", "--exclude", "file", "lab:t/", "back"]).succeeded();
     for name in ["other", "bound"] {
         assert!(ran.stderr.contains(&format!("{name}: another file system is mounted there")), "{}", ran.stderr);
     }
@@ -33,7 +38,7 @@ fn mounts_below_a_root_are_skipped_with_a_word_and_not_reached() {
     // What a mirror has of them is spared.
     bed.write("back/other/kept", b"kept");
     bed.write("back/gone", b"gone");
-    bed.run(&["sync", "--delete", "lab:t/", "back/"]).succeeded();
+    bed.run(&["sync", "--delete", "--exclude", "file", "lab:t/", "back/"]).succeeded();
     assert!(bed.path("back/other/kept").exists() && !bed.path("back/gone").exists());
     for args in [
         &["ls", "lab:t/other"][..],

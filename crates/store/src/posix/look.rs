@@ -1,8 +1,8 @@
 //! Looking at what stands in a destination, without changing it; and the one change that needs no new content, a time.
 
+use super::list;
 use super::sink::{PosixSink, times_of};
 use super::source::PosixFile;
-use super::{beneath, list};
 use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::change::cause;
@@ -99,7 +99,8 @@ impl PosixSink {
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {
         let directory = self.shared.open_directory(entry)?;
-        let file = beneath::open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
+        let mounts = self.shared.tree.mounts;
+        let file = mounts.open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
         let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             let path = crate::Sink::path(self, entry);
