@@ -2,12 +2,13 @@
 
 use super::sink::{PosixSink, times_of};
 use super::source::PosixFile;
-use super::{beneath, list};
+use super::{beneath, facts, list};
 use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::change::cause;
+use model::mutant;
 use model::{Entry, FailureKind, Kind, Name, ObjectId};
-use os::fs::futimens;
+use os::fs::{fsync, futimens};
 use rustix::fs::{FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use std::io;
@@ -73,7 +74,12 @@ impl PosixSink {
         if !self.shared.keeper.wish.has_attributes() {
             return Ok(0);
         }
-        Ok(self.shared.keep(self.open_file_at(entry)?.as_fd(), entry, true))
+        let file = self.open_file_at(entry)?;
+        let changed = self.shared.keep(file.as_fd(), entry, true);
+        if changed != 0 {
+            self.settle(&file, entry)?;
+        }
+        Ok(changed)
     }
 
     /// What differs of a file, or of a directory that is in the tree, beside content.
@@ -118,7 +124,18 @@ impl PosixSink {
         let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
         if list::generation_of(&status).modified != entry.generation.modified {
             futimens(&file, &times_of(entry.generation.modified)).map_err(|e| self.error("set time", entry, e))?;
+            self.settle(&file, entry)?;
         }
         Ok(())
+    }
+
+    /// What was set of a file that is visible already: the wait for names covers it only where that is the wait for a
+    /// journal.
+    fn settle(&self, file: &OwnedFd, entry: &Entry) -> Result<()> {
+        let is_covered = facts::has_local_journal(file.as_fd()) || facts::is_memory_backed(file.as_fd());
+        if is_covered || mutant::is_on("forget-amended") {
+            return Ok(());
+        }
+        fsync(file).map_err(|e| self.error("write to storage (fsync)", entry, e))
     }
 }

@@ -13,6 +13,7 @@ mod staging;
 mod large;
 mod lane;
 mod sink;
+mod wait;
 mod backup;
 mod keep;
 mod nodes;

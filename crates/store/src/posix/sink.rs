@@ -15,6 +15,7 @@ use super::owners::Sort;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
+use super::wait::once;
 use super::{beneath, facts, list};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
@@ -238,9 +239,11 @@ impl Shared {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let name = FileNumber::new(staged.number);
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
-                file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+                file.and_then(|file| once(|| fsync(&file)))
+                    .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
             } else if synced.insert(lane.staging.device) {
-                syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
+                once(|| syncfs(&lane.staging.directory))
+                    .map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
             }
         }
         Ok(synced)
@@ -441,10 +444,7 @@ impl Sink for PosixSink {
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
         let mut names_failed = self.shared.names_failed.lock().unwrap();
         let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
-        let mut synced = self.shared.sync_contents(group);
-        if mutant::is_on("retry-failed-sync") && synced.is_err() {
-            synced = Ok(HashSet::new());
-        }
+        let synced = self.shared.sync_contents(group);
         // What a file system's own sync did not cover is left to `sync_names`.
         let is_covered = |key: &u64| {
             let directory = self.shared.tree.open(*key);
