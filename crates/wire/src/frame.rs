@@ -63,7 +63,8 @@ impl FrameHeader {
             flags: bytes[1],
             body_bytes: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         };
-        if bytes[2..4] != [0, 0] || header.flags & !FLAG_SKIPPABLE != 0 {
+        let has_reserved = bytes[2..4] != [0, 0] || header.flags & !FLAG_SKIPPABLE != 0;
+        if has_reserved && !model::mutant::is_on("ignore-reserved-bits") {
             return Err(Refusal::new(CloseCode::Malformed, "reserved bits are set in a frame header"));
         }
         Ok(header)

@@ -423,6 +423,7 @@ fn summed_up(exit: Exit, failed: u64) -> Option<Error> {
     let files = output::counted(failed, "file was", "files were");
     let hint = match exit {
         Exit::Done => return None,
+        _ if model::mutant::is_on("claim-success") => return None,
         Exit::Changed => "they changed or vanished while they were read; give the same command again when they rest",
         Exit::NoSpace => "make room at the destination; the same command continues where this one stopped",
         Exit::Integrity => "memory, a disk or a driver changes data: find out which before trusting this host",

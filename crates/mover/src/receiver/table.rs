@@ -183,6 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn an_object_is_settled_once() {
+        let two = |first: u64| {
+            let mut both = Arc::into_inner(listed(first)).unwrap();
+            let second = Arc::into_inner(listed(first + 1)).unwrap().objects;
+            both.objects.extend(second.into_iter().map(|(_, expected)| (1, expected)));
+            both.described = 2;
+            Arc::new(both)
+        };
+        let mut table = Table::default();
+        table.insert(two(5), Vec::new());
+        assert!(table.settle(5).is_some() && table.settle(5).is_none());
+        assert!(!table.is_empty() && table.settle(6).is_some() && table.is_empty());
+    }
+
+    #[test]
     fn a_small_object_is_in_the_hands_of_one_lane_at_a_time() {
         let mut table = Table::default();
         table.insert(listed(5), Vec::new());
