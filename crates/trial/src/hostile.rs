@@ -36,6 +36,17 @@ pub struct Args {
     only: Option<String>,
 }
 
+/// What may be answered as well: it is wrong only for the object or the stream that it is about.
+const ANSWERED: &[&str] = &[
+    "a length beyond any file",
+    "a chunk of other content",
+    "a chunk that breaks off",
+    "frames of noise on a data stream",
+    "messages of noise",
+    "digests of any length",
+    "a proof that is none",
+];
+
 /// What the endpoint holds, as the kernel counts it.
 struct Holdings {
     descriptors: usize,
@@ -66,7 +77,9 @@ pub fn run(args: &Args) -> Result<Tally> {
             Err(why) => Outcome::Violated(why),
         };
         let replay = format!("trial hostile --trials 1 --seed {seed} --only '{}'", breach.name);
-        tally.lock().unwrap().count(&format!("peer: {}", breach.name), breach.faults, &outcome, &replay);
+        let (class, mut tally) = (format!("peer: {}", breach.name), tally.lock().unwrap());
+        tally.count(&class, breach.faults, &outcome, &replay);
+        tally.allow(&class, if ANSWERED.contains(&breach.name) { &["REFUSE", "answered"] } else { &["REFUSE"] });
     });
     let mut tally = tally.into_inner().unwrap();
     let held = settled(&bed, &before);
@@ -78,7 +91,8 @@ pub fn run(args: &Args) -> Result<Tally> {
         Err(why) => Outcome::Violated(why),
     };
     let replay = format!("trial hostile --trials {} --seed {}", args.trials, args.seed);
-    tally.count("peer: an honest one after all of them", &["F013"], &outcome, &replay);
+    tally.count("peer: an honest one after all of them", &[], &outcome, &replay);
+    tally.plan_all();
     tally.seconds = started.elapsed().as_secs_f64();
     Ok(tally)
 }

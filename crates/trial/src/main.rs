@@ -11,6 +11,7 @@ mod flips;
 mod fuzz;
 mod paths;
 mod record;
+mod origin;
 mod report;
 mod simulate;
 mod pool;
@@ -101,15 +102,18 @@ fn main() -> ExitCode {
     finish(name, ran, out)
 }
 
-/// Prints and keeps the counts; fails when an invariant was broken or no fault fired.
+/// Prints and keeps the counts; fails when an invariant was broken, or a fault that was planned did not fire.
 fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>) -> ExitCode {
     let written = ran.and_then(|mut tally| {
         if !matches!(name, "report") {
             tally.command = as_called();
         }
         print!("{}", tally.text());
-        out.map_or(Ok(()), |dir| tally.write(dir, name))?;
-        Ok(tally.violated() == 0 && tally.fired() > 0)
+        if let Some(dir) = out.filter(|_| name != "report") {
+            tally.origin = origin::Origin::now();
+            tally.write(dir, name)?;
+        }
+        Ok(tally.is_success())
     });
     match written {
         Ok(true) => ExitCode::SUCCESS,
@@ -121,14 +125,17 @@ fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>)
     }
 }
 
-/// The command line without the folder for the counts: it makes the same counts again.
+/// Where things lie, which is nothing of what is counted.
+const PLACES: [&str; 5] = ["--out", "--program", "--work", "--work-dir", "--dir"];
+
+/// The command line without the places of this machine: it makes the same counts again.
 fn as_called() -> String {
     let mut words = vec!["trial".to_owned()];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--out" => _ = arguments.next(),
-            _ if argument.starts_with("--out=") => {}
+        match argument.split_once('=') {
+            None if PLACES.contains(&&*argument) => _ = arguments.next(),
+            Some((name, _)) if PLACES.contains(&name) => {}
             _ => words.push(argument),
         }
     }

@@ -71,6 +71,7 @@ pub fn run(args: &Args, out: Option<&Path>) -> Result<Tally> {
         tally.count(&profile.name, &profile.faults(), &outcome, &campaign.replay(&one));
         measured.push(one);
     }
+    tally.plan_all();
     tally.seconds = started.elapsed().as_secs_f64();
     tally.figures = figures(&measured);
     if let Some(dir) = out {

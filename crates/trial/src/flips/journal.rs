@@ -42,7 +42,7 @@ pub fn bytes(bed: &Bed, flips: u64, tally: &mut Tally) {
                 }
                 _ => Verdict::Survived,
             };
-            tally.count(class, &["F075", "F090"], &verdict, &format!("{} --seed {}", bed.again, bed.seed));
+            tally.count(class, &["F075"], &verdict, &format!("{} --seed {}", bed.again, bed.seed));
         }
     }
 }
@@ -91,14 +91,14 @@ pub fn resumed(bed: &Bed, trials: u64, tally: &mut Tally) -> Result<()> {
             let outcome = attempt(bed, to.path(), Flipping::new(Stage::Nothing, 0, None), verify)?;
             resumed_bytes += outcome.bytes_resumed;
             let verdict = judged(bed, to.path(), &outcome)?;
-            tally.count(class, &["F075", "F090"], &verdict, &again);
+            tally.count(class, &["F075"], &verdict, &again);
         }
         let to = tempfile::tempdir_in(&bed.place).context("make a destination")?;
         cut_attempt(bed, to.path(), Flipping::new(Stage::Journal, seed, Some(gate())))?;
         let outcome = attempt(bed, to.path(), Flipping::new(Stage::Nothing, 0, None), Verify::Stream)?;
         let verdict = judged(bed, to.path(), &outcome)?;
         let class = "bit flip f: record of an attempt that is continued";
-        tally.count(class, &["F075", "F090"], &verdict, &again);
+        tally.count(class, &["F075"], &verdict, &again);
     }
     let figure = format!("{resumed_bytes} bytes were taken over in {} attempts", 2 * trials);
     tally.figures.insert("bit flip e and d: resumed".into(), figure);
@@ -124,7 +124,7 @@ pub fn of_another_version(bed: &Bed, tally: &mut Tally) -> Result<()> {
     }
     let outcome = attempt_of(&bed.large, to.path(), Flipping::new(Stage::Nothing, 0, None), Verify::Stream)?;
     let verdict = judged(bed, to.path(), &outcome)?;
-    tally.count("log of another version of the object", &["F090"], &verdict, &bed.again);
+    tally.count("log of another version of the object", &[], &verdict, &bed.again);
     Ok(())
 }
 
