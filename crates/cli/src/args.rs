@@ -14,7 +14,7 @@ use crate::commands::{bench, demo, generate};
 use crate::commands::{
     cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
 };
-use crate::commands::{sync, ticket, top, tree};
+use crate::commands::{log, sync, ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::place::PATH_BYTES_MAX;
@@ -28,7 +28,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
+/// Moves files between storages, verified and encrypted, and says what limited the rate
 #[derive(Parser, Debug)]
 #[command(name = "thalweg", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "On the host that keeps the data:\n\
@@ -76,6 +76,7 @@ pub enum Command {
     Check(check::Args),
     Sum(sum::Args),
     Top(top::Args),
+    Log(log::Args),
     Doctor(doctor::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -274,6 +275,14 @@ pub fn memory_bytes(text: &str) -> Result<usize, String> {
         return Ok(bytes);
     }
     Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
+}
+
+/// Reads what can be the name of a congestion control; whether there is one of that name is for the kernel that sends.
+pub fn congestion(text: &str) -> Result<String, String> {
+    match model::options::is_congestion_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a congestion control has a short name of letters and digits, such as bbr or cubic".into()),
+    }
 }
 
 /// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.

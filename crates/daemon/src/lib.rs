@@ -3,7 +3,7 @@
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
 //! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
 //! revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers and `sandbox` the rest of the
-//! file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps the known endpoints, `connect`
+//! file system, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `connect`
 //! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
 //! lasts for one session.
 //!
@@ -33,6 +33,7 @@ mod refusals;
 mod advertise;
 mod transfer_log;
 mod history;
+pub mod past;
 mod host;
 mod privileges;
 mod sandbox;

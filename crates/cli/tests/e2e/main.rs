@@ -8,6 +8,7 @@ mod syncs;
 mod fidelities;
 mod limits;
 mod files;
+mod histories;
 mod pipes;
 mod resumption;
 mod manifests;
