@@ -218,6 +218,9 @@ pub struct Options {
     /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
     #[prost(uint32, tag = "20")]
     pub compression: u32,
+    /// Congestion control of the server's data streams (server sends); empty for its system's.
+    #[prost(string, tag = "21")]
+    pub congestion: String,
     /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,

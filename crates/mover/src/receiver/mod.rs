@@ -38,7 +38,7 @@ use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::fidelity::Warning;
-use model::options::Fsync;
+use model::options::{Fsync, is_congestion_name};
 use model::{Change, Digest, Entry, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
@@ -246,6 +246,10 @@ impl ReceiveJob {
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
                 *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
+                // An older sender tells none, and what is no name is nobody's.
+                if is_congestion_name(&times.congestion) {
+                    *self.progress.congestion.lock().unwrap() = times.congestion;
+                }
             }
             Message::Cancel(cancel) => {
                 let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
@@ -539,7 +543,7 @@ impl ReceiveJob {
     /// Where this side's time went, for the sender.
     pub fn tell_times(&self) {
         let facts = Default::default();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts)));
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts, "")));
     }
 }
 

@@ -496,7 +496,8 @@ impl SendJob {
     pub fn tell_times(&self) {
         let facts = *self.progress.stream_facts.lock().unwrap();
         let times: LaneTimes = self.progress.here();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
+        let congestion = self.progress.congestion.lock().unwrap().clone();
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts, &congestion)));
     }
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a

@@ -202,6 +202,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::FIDELITY != 0)
     }
 
+    /// Whether the endpoint lets its clients choose how its streams yield to congestion; another one would not hear of it.
+    pub fn knows_congestion(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::CONGESTION != 0)
+    }
+
     /// How many abilities of this program the endpoint does not have.
     pub fn features_lacking(&self) -> Result<u32, ConnectError> {
         Ok((feature::ALL & !self.welcome()?.features).count_ones())
@@ -317,7 +322,6 @@ impl Client {
         let is_sender = matches!(running.job, Job::Send(_));
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
-        report.congestion = lanes.state.congestion.lock().unwrap().clone();
         let adapted = lanes.adaptation.as_ref().and_then(Adaptation::note);
         report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted));
         report
@@ -394,7 +398,8 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool) -> StreamChoice {
+    /// `congestion` is what a sender elsewhere was asked for.
+    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool, congestion: Option<String>) -> StreamChoice {
         let state = self.state.lock().unwrap();
         let welcome = state.welcome.as_ref();
         let here = net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20);
@@ -408,7 +413,7 @@ impl Shared {
             asked: self.options.tuning.streams,
             streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
             is_sequential,
-            congestion: self.options.dial.congestion.clone().unwrap_or_default(),
+            congestion: congestion.or_else(|| self.options.dial.congestion.clone()).unwrap_or_default(),
         })
     }
 }

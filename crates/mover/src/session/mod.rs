@@ -17,6 +17,7 @@ mod pacing;
 mod server;
 mod care;
 mod sample;
+mod congestion;
 mod watch;
 mod asks;
 mod question;
@@ -28,6 +29,7 @@ pub use server::{Grant, Host, HostFacts, Opened, Server};
 
 use crate::job::{Ending, Port};
 use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
+use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Stall, Standing};
@@ -60,6 +62,13 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    pub fn progress(&self) -> &Arc<Progress> {
+        match self {
+            Job::Send(job) => &job.progress,
+            Job::Receive(job) => &job.progress,
+        }
+    }
+
     fn handle(&self, message: Message) -> Result<(), Refusal> {
         match self {
             Job::Send(job) => job.handle(message),

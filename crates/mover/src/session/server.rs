@@ -3,8 +3,8 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::{
-    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, control_options, join_proof,
-    run_control, watch_stream,
+    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, congestion, control_options,
+    join_proof, run_control, watch_stream,
 };
 use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer, options_from_wire};
@@ -383,6 +383,7 @@ impl Server {
         if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }
+        congestion::check(options.congestion.as_deref())?;
         let (of_all, of_peer) = self.open_jobs(session.peer);
         if of_all >= OPEN_JOBS_MAX {
             return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it takes; try again later"));
@@ -490,6 +491,7 @@ impl Server {
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
+                congestion::use_asked(job, &running, &stream);
                 sender::run_lane(job, running.next_lane(), stream, &self.memory);
             }
             (Job::Receive(job), Direction::ClientSends) => {
