@@ -194,7 +194,7 @@ impl Failed {
 
 /// The exit of a number that the far side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 22] = [
+    const KNOWN: [Exit; 23] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -208,6 +208,7 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Partial,
         Exit::Changed,
         Exit::LimitCrossed,
+        Exit::Inconclusive,
         Exit::Integrity,
         Exit::Authentication,
         Exit::Version,
