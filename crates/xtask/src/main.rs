@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         ["ci", "--quick"] => ci::run(ci::Extent::Quick).context("run continuous integration"),
         ["deb"] => deb::build().map(|_| true).context("build the package"),
         ["deb", "--try"] => deb_trial::run().context("try the package"),
-        ["previous"] => previous::run().context("build the release before this one"),
+        ["previous"] => previous::run().context("build the program of the earlier commit"),
         ["static"] => static_binary::run().context("build the static program"),
         ["tidy"] => tidy::run().context("check the tree"),
         _ => {

@@ -1,6 +1,7 @@
-//! The release before this one, built from the commit that `packaging/previous-release` names, so that tests can prove
-//! that the two understand each other.
+//! The program of an earlier commit, which `packaging/earlier-commit` names, so that tests can prove that the two understand each
+//! other. There is no release yet; from the first one on it is that of the release before.
 //!
+//! Sources without a history (an archive) have no earlier commit: then there is nothing to build, and that is said.
 //! Its sources are taken out of the history to `target/previous/source`; nothing is written to the repository's own
 //! `.git`, except by a fetch where a shallow clone lacks the commit. The build shares the target directory, and with it
 //! everything that is compiled of packages from outside; the program is kept as `target/previous/thalweg`, beside the
@@ -16,16 +17,27 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workspace::Workspace;
 
 /// The first line that is no comment is the commit's full name.
-const FILE: &str = "packaging/previous-release";
+const FILE: &str = "packaging/earlier-commit";
 
 /// Where the program is kept.
 pub fn program(workspace: &Workspace) -> PathBuf {
     folder(workspace).join("thalweg")
 }
 
+pub const NO_HISTORY: &str = "these sources have no git history, so no earlier commit is at hand";
+
+/// Whether these sources come with a history. An archive of them does not.
+pub fn has_history(workspace: &Workspace) -> bool {
+    workspace.root.join(".git").exists()
+}
+
 /// Builds it, and prints where it is.
 pub fn run() -> Result<bool> {
     let workspace = Workspace::read()?;
+    if !has_history(&workspace) {
+        println!("nothing built: {NO_HISTORY}");
+        return Ok(true);
+    }
     let note = build(&workspace, |arguments| {
         let ran = Command::new("cargo").args(arguments).current_dir(&workspace.root).status().context("run cargo")?;
         Ok((ran.success(), "what the compiler says is above".to_owned()))
@@ -54,7 +66,7 @@ pub fn build(workspace: &Workspace, cargo: impl FnOnce(&[String]) -> Result<(boo
     if !is_success {
         let lines: Vec<&str> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(40)..];
-        bail!("the release before this one ({short}) does not build:\n{}", last.join("\n"));
+        bail!("the program of the earlier commit ({short}) does not build:\n{}", last.join("\n"));
     }
     let built = workspace.target.join("release/thalweg");
     fs::copy(&built, &program).with_context(|| format!("keep {}", built.display()))?;
@@ -155,6 +167,10 @@ mod tests {
     fn the_commit_is_in_the_history_or_the_clone_is_shallow() {
         let workspace = Workspace::read().unwrap();
         let commit = commit(workspace.text(FILE).unwrap()).unwrap();
+        if !has_history(&workspace) {
+            eprintln!("not looked for: {NO_HISTORY}");
+            return;
+        }
         let is_shallow = git(&workspace.root, &["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).is_err();
         assert!(!is_shallow || workspace.root.join(".git/shallow").exists(), "{commit} is not in the history");
     }
