@@ -54,9 +54,8 @@ const WISHES: &[&[&str]] = &[
 
 fn previous() -> Option<PathBuf> {
     let named = std::env::var_os("THALWEG_PREVIOUS_BIN").map(PathBuf::from);
-    if named.is_none() {
-        eprintln!("skipped: THALWEG_PREVIOUS_BIN names no earlier program; `xtask ci` builds one");
-    }
+    let why = "THALWEG_PREVIOUS_BIN names no earlier program; `xtask previous` builds one";
+    needs::met(named.is_some(), why);
     named
 }
 

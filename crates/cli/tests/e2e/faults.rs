@@ -115,7 +115,7 @@ fn two_transfers_to_one_name_leave_one_of_them_whole() {
 
 #[test]
 fn a_full_disk_is_exit_44_and_the_copy_goes_on_when_there_is_room() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -143,7 +143,7 @@ fn a_full_disk_is_exit_44_and_the_copy_goes_on_when_there_is_room() {
 
 #[test]
 fn a_file_system_that_does_not_tell_its_size_is_not_taken_for_a_full_one() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

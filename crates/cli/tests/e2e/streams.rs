@@ -1,6 +1,6 @@
 //! The number of streams follows the path while a transfer runs: a laboratory whose loss holds every stream back.
 
-use crate::bed::{Bed, Ran, is_root, program};
+use crate::bed::{Bed, Ran, program};
 
 /// A stream carries about 6 Mbit/s of this (1.2 segments of 1448 bytes times (RTT / loss)^0.75, for each round trip).
 const LOSSY: &str = "mtu = 1500\nhost-settings = 'tuned'\ncongestion-control = 'cubic'\n[site.a]\n[site.b]\n\
@@ -42,7 +42,7 @@ fn assert_grown(ran: Ran) {
 
 #[test]
 fn a_lossy_path_gets_more_streams_while_the_transfer_runs_in_both_directions() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
