@@ -96,9 +96,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
 pub struct Arguments {
     /// Only these
     names: Vec<String>,
-    /// The first so many that simulation catches; for CI
+    /// So many of those that simulation catches; for CI
     #[arg(long)]
     first: Option<usize>,
+    /// Where in their list these begin, counted round; another number for each commit tries all of them in turn
+    #[arg(long, default_value_t = 0)]
+    from: usize,
     /// Seeds that simulation may take to notice one
     #[arg(long, default_value_t = 20_000)]
     seeds: u64,
@@ -118,7 +121,11 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     }
     let is_wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
     let chosen: Vec<_> = match arguments.first {
-        Some(first) => MUTANTS.iter().filter(|(_, _, layer)| *layer == Simulation).take(first).collect(),
+        Some(first) => {
+            let all: Vec<_> = MUTANTS.iter().filter(|(_, _, layer)| *layer == Simulation).collect();
+            let from = (arguments.from.wrapping_mul(first)) % all.len();
+            all.iter().cycle().skip(from).take(first.min(all.len())).copied().collect()
+        }
         None => MUTANTS.iter().filter(|(name, ..)| is_wanted(name)).collect(),
     };
     check_healthy(&chosen)?;

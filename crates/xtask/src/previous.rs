@@ -50,7 +50,7 @@ pub fn build(workspace: &Workspace, cargo: impl FnOnce(&[String]) -> Result<(boo
     fs::create_dir_all(&source).with_context(|| format!("make {}", source.display()))?;
     has_commit(&workspace.root, &commit)?;
     extract(&workspace.root, &commit, &source)?;
-    let (is_success, log) = cargo(&arguments(workspace, &source))?;
+    let (is_success, log) = cargo(&arguments(workspace, &source)?)?;
     if !is_success {
         let lines: Vec<&str> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(40)..];
@@ -74,22 +74,37 @@ fn commit(text: &str) -> Result<String> {
     Ok(commit.to_owned())
 }
 
-/// The edge build, and this workspace's own crates with little optimization: what it says counts, not how fast.
-fn arguments(workspace: &Workspace, source: &Path) -> Vec<String> {
-    let mut arguments: Vec<String> =
-        ["build", "--release", "--locked", "-p", "thalweg", "--no-default-features", "--manifest-path"]
-            .map(str::to_owned)
-            .into();
-    arguments.push(source.join("Cargo.toml").display().to_string());
-    arguments.extend(["--target-dir".to_owned(), workspace.target.display().to_string()]);
+/// Packages from outside as the product has them, in features and profile, so that they are there already; and this
+/// workspace's own crates with little optimization: what it says counts, not how fast.
+fn arguments(workspace: &Workspace, source: &Path) -> Result<Vec<String>> {
     let members = fs::read_dir(source.join("crates")).into_iter().flatten().flatten();
     let members = members.filter_map(|entry| entry.file_name().into_string().ok());
-    for member in members.map(|name| if name == "cli" { "thalweg".to_owned() } else { name }) {
-        for (key, value) in [("opt-level", "1"), ("codegen-units", "16")] {
-            arguments.extend(["--config".to_owned(), format!("profile.release.package.{member}.{key}={value}")]);
-        }
+    let members = members.map(|name| if name == "cli" { "thalweg".to_owned() } else { name });
+    let own: String =
+        members.map(|name| format!("[profile.release.package.{name}]\nopt-level = 1\ncodegen-units = 16\n")).collect();
+    let mut arguments: Vec<String> =
+        ["build", "--release", "--locked", "-p", "thalweg", "--manifest-path"].map(str::to_owned).into();
+    arguments.push(source.join("Cargo.toml").display().to_string());
+    arguments.extend(["--target-dir".to_owned(), workspace.target.display().to_string()]);
+    let manifest = workspace.text("Cargo.toml").context("Cargo.toml is missing")?;
+    for (name, text) in [("present.toml", release_profile(manifest)), ("own.toml", own)] {
+        let path = folder(workspace).join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        arguments.extend(["--config".to_owned(), path.display().to_string()]);
     }
-    arguments
+    Ok(arguments)
+}
+
+/// The sections of a manifest that say how a release is built.
+fn release_profile(manifest: &str) -> String {
+    let mut is_inside = false;
+    let lines = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_inside = line.starts_with("[profile.release]") || line.starts_with("[profile.release.");
+        }
+        is_inside
+    });
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// Makes sure that the history here holds the commit; a shallow clone is asked to fetch it.
@@ -149,6 +164,14 @@ mod tests {
         for wrong in ["", "# only\n", "main\n", "0123456\n"] {
             assert!(commit(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_profile_of_a_release_is_taken_from_a_manifest_whole() {
+        let manifest = "[workspace]\nmembers = []\n[profile.release]\nstrip = true\n[profile.release.package.\"*\"]\n\
+            opt-level = 2\n[profile.dev]\nopt-level = 1\n";
+        let expected = "[profile.release]\nstrip = true\n[profile.release.package.\"*\"]\nopt-level = 2\n";
+        assert_eq!(release_profile(manifest), expected);
     }
 
     #[test]
