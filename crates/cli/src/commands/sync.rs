@@ -22,6 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 \x20   thalweg sync --delete --backup-dir old/monday data/ lab:data/\n\
 \x20   thalweg sync --exclude '*.tmp' --checksum lab:data/ copy/"
 )]
+// Of the same name as what it contains, which a group of arguments may not be.
+#[group(skip)]
 pub struct Args {
     #[command(flatten)]
     pub copy: cp::Args,
