@@ -103,7 +103,11 @@ impl Step {
             Work::OldestToolchain => {
                 let version = oldest(surroundings)?;
                 let mut check = Command::new("rustup");
-                check.args(["run", "--install", &version, "cargo", "check", "--locked", "--workspace", "--all-targets"]);
+                check.args(["run", "--install", &version, "cargo", "check"]).args([
+                    "--locked",
+                    "--workspace",
+                    "--all-targets",
+                ]);
                 self.whole(check.arg("--target-dir").arg(target.join("oldest")), surroundings)
             }
             Work::Previous => {
