@@ -368,9 +368,11 @@ mod tests {
 
     #[test]
     fn names_decide_whose_an_object_is_and_root_stays_root() {
-        let named = crate::posix::owners::name_of(Sort::User, 0);
-        needs::met(named.is_some(), "user 0 has no name");
-        let Some(root) = named else { return };
+        let listed = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        if !needs::met(listed.starts_with("root:x:0:"), "/etc/passwd does not begin with root") {
+            return;
+        }
+        let root = crate::posix::owners::name_of(Sort::User, 0).unwrap();
         let there = keeper(true, true);
         there.learn(Sort::User, 4711, &root);
         there.learn(Sort::User, 0, b"whoever");

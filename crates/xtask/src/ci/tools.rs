@@ -33,6 +33,7 @@ const PROGRAMS: &[&str] = &[
     "zsh",
     "fish",
     "diff",
+    "b3sum",
     "rsync",
     "rclone",
     "lftp",
