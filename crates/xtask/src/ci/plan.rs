@@ -14,7 +14,8 @@ pub const CHECKED: &str = "checked.toml";
 /// Modules of the end-to-end tests that judge by times.
 const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "sweeps::", "loads::"];
 /// Programs that judge by times, or by what else the machine does.
-const PROGRAMS_BY_THE_CLOCK: &[&str] = &["lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
+const PROGRAMS_BY_THE_CLOCK: &[&str] =
+    &["bench", "bench/race", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
 /// In the order in which they come; a commit's share of the museum, of all that the simulation catches.
 const MUTANTS_OF_A_COMMIT: usize = 8;
 const SEEDS_OF_A_COMMIT: usize = 1000;
