@@ -243,9 +243,9 @@ fn lists_are_those_of_coreutils_both_ways() {
             bed.run(&["sum", "-c", "list", directory, "--digest", digest]).succeeded();
         }
         if let Some(checked) = other(&bed, program, &["-c", &list], &bed.path("root/t")) {
-            // Older coreutils do not escape a carriage return.
-            let is_fine = checked.status.success() || String::from_utf8_lossy(&checked.stdout).contains("cr");
-            assert!(is_fine, "{program} {checked:?}");
+            // Older coreutils and b3sum do not escape a carriage return, and take no name with one.
+            let good = String::from_utf8_lossy(&checked.stdout).lines().filter(|line| line.ends_with(": OK")).count();
+            assert!(good >= names.len(), "{program} {checked:?}");
             let theirs = other(&bed, program, &names, &bed.path("root/t")).unwrap();
             fs::write(bed.path("theirs"), theirs.stdout).unwrap();
             let ran = bed.run(&["sum", "-c", "theirs", "lab:t", "--digest", digest]).succeeded();
