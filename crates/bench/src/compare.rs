@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Hosts;
 use crate::dataset::Plan;
-use crate::environment::Environment;
+use crate::environment::{Environment, Program};
 use crate::error::{Error, Kind, Result};
 use crate::reference;
 use crate::sample::{Sample, State};
@@ -119,6 +119,8 @@ pub struct ToolRecord {
     pub setup_steps: Vec<String>,
     /// What this program took for those of them that it does: configuration, keys, start of the server until it is ready.
     pub setup_seconds: Option<f64>,
+    /// The programs that its commands start, by their names.
+    pub programs: BTreeMap<String, Program>,
     /// As given, with the run's folder and addresses.
     pub server: String,
     /// Per set.
@@ -221,6 +223,7 @@ pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> 
                     is_digested: tool.guards().is_digested,
                     setup_steps: tool.steps().into_iter().map(str::to_owned).collect(),
                     setup_seconds: None,
+                    programs: BTreeMap::new(),
                     server: String::new(),
                     clients: BTreeMap::new(),
                 });

@@ -1,9 +1,10 @@
-//! Two bundles compared: what became faster, slower, dearer, and whether the difference is more than chance.
+//! Two bundles compared, or two builds that raced each other: what became faster, slower, dearer, and whether the difference
+//! is more than chance.
 //!
 //! Invariants:
 //! - Only what agrees in condition, set, class and tool, with equal work, is compared.
-//! - A change counts only beyond the tolerance, with `RUNS_MIN` runs on both sides, and if the intervals of the two
-//!   medians do not overlap. Everything beyond the tolerance is shown, and says which it is.
+//! - A change counts if it is more than chance (`power`) and more than half the tolerance. "Same" is said only where a loss of
+//!   the tolerance is excluded; what is neither is inconclusive, and says how many runs would tell.
 //! - Only our own tools can regress. A rival or a ceiling that changed says that the machine did.
 
 use std::collections::BTreeMap;
@@ -12,14 +13,15 @@ use serde::Serialize;
 
 use crate::compare::Report;
 use crate::environment::Environment;
+use crate::power::{Effect, Power};
 use crate::sample::{Sample, State};
-use crate::statistics::{Interval, Key, Spread, Summary, keys, summarize_on};
+use crate::statistics::{Key, Spread, Summary, keys, summarize_on};
 use crate::tool::Class;
 
 /// Part of a median.
 pub const TOLERANCE_DEFAULT: f64 = 0.05;
-/// Fewer give no interval.
-pub const RUNS_MIN: usize = 3;
+/// What a build that races the one under test is called.
+pub const EARLIER: &str = "earlier";
 /// How far below both its neighbours a size has to lie to be a cusp.
 const CUSP_DEPTH: f64 = 0.15;
 
@@ -27,6 +29,8 @@ const CUSP_DEPTH: f64 = 0.15;
 pub struct Diff {
     pub v: u32,
     pub tolerance: f64,
+    /// The builds ran in the same rounds.
+    pub is_paired: bool,
     /// In the order of the first bundle.
     pub pairs: Vec<Pair>,
     /// What only one of the bundles holds, or holds with other work.
@@ -38,6 +42,8 @@ pub struct Diff {
     /// Sizes of the second bundle that fall out of their curve.
     pub cusps: Vec<Cusp>,
     pub regressions: usize,
+    /// Of ours, those whose rate may have fallen by the tolerance without being noticed.
+    pub inconclusive: usize,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -62,19 +68,19 @@ pub struct Change {
     /// after / before - 1.
     pub relative: f64,
     pub verdict: Verdict,
+    /// None with too few runs.
+    pub power: Option<Power>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// A loss of the tolerance is excluded.
     Same,
     Better,
     Worse,
-    /// Beyond the tolerance, but the intervals of the medians overlap.
-    Overlapping,
-    /// Beyond the tolerance, with too few runs to tell.
-    FewRuns,
+    /// Neither is a change more than chance, nor is a loss of the tolerance excluded.
+    Inconclusive,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -99,11 +105,31 @@ pub struct Cusp {
 
 /// Compares bundles as `report::read` gives them. `tolerance` is a part: 0.05 for 5 %.
 pub fn diff(before: &Report, after: &Report, tolerance: f64) -> Diff {
+    compared(before, after, tolerance, false)
+}
+
+/// Compares the two builds of one race, round by round: `EARLIER` with the one that it raced. None where it has no such
+/// build.
+pub fn diff_of_builds(race: &Report, tolerance: f64) -> Option<Diff> {
+    let (mut before, mut after) = (race.clone(), race.clone());
+    let is_earlier = |sample: &Sample| sample.is_ours && sample.tool.starts_with(EARLIER);
+    let tested = race.samples.iter().find(|sample| sample.is_ours && !is_earlier(sample));
+    let label = tested?.tool.trim_end_matches(" (local)").to_owned();
+    before.samples.retain(is_earlier);
+    after.samples.retain(|sample| sample.is_ours && !is_earlier(sample));
+    for sample in &mut before.samples {
+        sample.tool = sample.tool.replacen(EARLIER, &label, 1);
+    }
+    (!before.samples.is_empty()).then(|| compared(&before, &after, tolerance, true))
+}
+
+fn compared(before: &Report, after: &Report, tolerance: f64, is_paired: bool) -> Diff {
     let (of_before, of_after) = (counted(&before.samples), counted(&after.samples));
     let has_ours = of_before.keys().any(|key| of_after.contains_key(key) && of_before[key][0].is_ours);
     let mut diff = Diff {
         v: 1,
         tolerance,
+        is_paired,
         pairs: Vec::new(),
         only_before: Vec::new(),
         only_after: only(&after.samples, &of_after, &of_before),
@@ -111,6 +137,7 @@ pub fn diff(before: &Report, after: &Report, tolerance: f64) -> Diff {
         machine: machine(&before.environment, &after.environment),
         cusps: Vec::new(),
         regressions: 0,
+        inconclusive: 0,
     };
     for key in keys(&before.samples).into_iter().filter(|key| of_before.contains_key(key)) {
         let (a, Some(b)) = (&of_before[&key], of_after.get(&key)) else {
@@ -122,10 +149,11 @@ pub fn diff(before: &Report, after: &Report, tolerance: f64) -> Diff {
             diff.different_work.push(named(&key));
             continue;
         }
-        diff.pairs.push(pair(key, a, b, tolerance));
+        diff.pairs.push(pair(key, a, b, tolerance, is_paired));
     }
     let counts = |pair: &&Pair| pair.class != Class::Reference && (pair.is_ours || !has_ours);
     diff.regressions = diff.pairs.iter().filter(counts).filter(|pair| pair.is_worse()).count();
+    diff.inconclusive = diff.pairs.iter().filter(counts).filter(|pair| pair.is_inconclusive()).count();
     let earlier = cusps(&summarize_on(&before.samples, 0));
     let is_same =
         |a: &Cusp, b: &Cusp| (&a.condition, a.class, &a.tool, &a.set) == (&b.condition, b.class, &b.tool, &b.set);
@@ -142,9 +170,22 @@ impl Pair {
         [self.gbit_per_second, self.cpu_seconds_per_gb].iter().any(|change| change.verdict == Verdict::Worse)
     }
 
-    /// Whether anything lies beyond the tolerance.
-    pub fn is_changed(&self) -> bool {
-        [self.gbit_per_second, self.cpu_seconds_per_gb].iter().any(|change| change.verdict != Verdict::Same)
+    /// Whether its rate may have fallen by the tolerance without being noticed. Processor time is counted in steps that make
+    /// it too coarse for that.
+    pub fn is_inconclusive(&self) -> bool {
+        self.gbit_per_second.verdict == Verdict::Inconclusive
+    }
+
+    /// Whether anything became better or worse, or looks so.
+    pub fn is_changed(&self, tolerance: f64) -> bool {
+        [self.gbit_per_second, self.cpu_seconds_per_gb].iter().any(|change| change.is_shown(tolerance))
+    }
+}
+
+impl Change {
+    /// What is inconclusive and within the tolerance is told by what could have been noticed.
+    pub fn is_shown(&self, tolerance: f64) -> bool {
+        matches!(self.verdict, Verdict::Better | Verdict::Worse) || self.relative.abs() > tolerance
     }
 }
 
@@ -190,10 +231,18 @@ fn only(samples: &[Sample], of: &Counted, other: &Counted) -> Vec<String> {
     keys(samples).iter().filter(|key| is_only(key)).map(named).collect()
 }
 
-fn pair(key: Key, before: &[&Sample], after: &[&Sample], tolerance: f64) -> Pair {
+fn pair(key: Key, before: &[&Sample], after: &[&Sample], tolerance: f64, is_paired: bool) -> Pair {
     let change = |value: fn(&Sample) -> f64, more_is_better: bool| {
         let values = |samples: &[&Sample]| samples.iter().map(|sample| value(sample)).collect::<Vec<f64>>();
-        change(&values(before), &values(after), tolerance, more_is_better)
+        let effect = match is_paired {
+            true => {
+                let of_round = |round| after.iter().find(|sample| sample.round == round).map(|sample| value(sample));
+                let pairs = before.iter().filter_map(|sample| Some((value(sample), of_round(sample.round)?)));
+                Effect::of_pairs(&pairs.collect::<Vec<_>>(), more_is_better)
+            }
+            false => Effect::of_groups(&values(before), &values(after), more_is_better),
+        };
+        change(&values(before), &values(after), effect, tolerance)
     };
     let Key { condition, set, class, tool } = key;
     Pair {
@@ -210,30 +259,18 @@ fn pair(key: Key, before: &[&Sample], after: &[&Sample], tolerance: f64) -> Pair
     }
 }
 
-fn change(before: &[f64], after: &[f64], tolerance: f64, more_is_better: bool) -> Change {
+fn change(before: &[f64], after: &[f64], effect: Option<Effect>, tolerance: f64) -> Change {
     let median = |values: &[f64]| Spread::of(values.iter().copied()).map_or(0.0, |spread| spread.median);
     let (a, b) = (median(before), median(after));
     let relative = if a > 0.0 { b / a - 1.0 } else { 0.0 };
-    let verdict = if relative.abs() <= tolerance {
-        Verdict::Same
-    } else if before.len().min(after.len()) < RUNS_MIN {
-        Verdict::FewRuns
-    } else if overlap(before, after) {
-        Verdict::Overlapping
-    } else if (relative > 0.0) == more_is_better {
-        Verdict::Better
-    } else {
-        Verdict::Worse
+    let power = effect.map(|effect| effect.power(tolerance));
+    let verdict = match (effect, power) {
+        (Some(effect), _) if effect.is_sure() && effect.loss() > tolerance / 2.0 => Verdict::Worse,
+        (Some(effect), _) if effect.is_sure() && effect.loss() < -tolerance / 2.0 => Verdict::Better,
+        (_, Some(power)) if power.loss_max <= tolerance => Verdict::Same,
+        _ => Verdict::Inconclusive,
     };
-    Change { before: a, after: b, relative, verdict }
-}
-
-fn overlap(before: &[f64], after: &[f64]) -> bool {
-    let interval = |values: &[f64]| Interval::of_median(values.iter().copied());
-    match (interval(before), interval(after)) {
-        (Some(a), Some(b)) => a.low <= b.high && b.low <= a.high,
-        _ => true,
-    }
+    Change { before: a, after: b, relative, verdict, power }
 }
 
 fn machine(before: &Environment, after: &Environment) -> Vec<Difference> {
@@ -254,10 +291,17 @@ fn machine(before: &Environment, after: &Environment) -> Vec<Difference> {
             ("congestion control", of.congestion_control.clone()),
             ("network", of.network.clone()),
             ("storage", of.file_system.clone()),
+            ("processor's abilities", of.processor_flags.join(" ")),
+            // A tenth more or less is the noise of so short a measurement.
+            ("memory copy", of.memory_copy_shown()),
         ]
     };
     let both = fields(before).into_iter().zip(fields(after));
-    let different = both.filter(|((_, before), (_, after))| before != after);
+    // What an older bundle did not record is no difference.
+    let is_newer = |what: &str| matches!(what, "processor's abilities" | "memory copy");
+    let different = both.filter(|((what, before), (_, after))| {
+        before != after && (!is_newer(what) || !before.is_empty() && !after.is_empty())
+    });
     different.map(|((what, before), (_, after))| Difference { what, before, after }).collect()
 }
 
@@ -287,19 +331,56 @@ mod tests {
         assert_eq!((rival.regressions, rival.pairs[1].gbit_per_second.verdict), (0, Verdict::Worse));
         let faster = diff(&before, &report(&[("thalweg", 0.8), ("rsync", 1.0)], 5), TOLERANCE_DEFAULT);
         assert_eq!((faster.regressions, faster.pairs[0].gbit_per_second.verdict), (0, Verdict::Better));
-        assert_eq!(diff(&before, &before, TOLERANCE_DEFAULT).regressions, 0);
-        assert_eq!(diff(&before, &report(&[("thalweg", 1.2)], 5), 0.25).regressions, 0);
+        let same = diff(&before, &before, TOLERANCE_DEFAULT);
+        assert_eq!((same.regressions, same.inconclusive, same.pairs[0].is_changed(TOLERANCE_DEFAULT)), (0, 0, false));
+        assert_eq!(diff(&before, &report(&[("thalweg", 1.2)], 5), 0.5).regressions, 0);
     }
 
     #[test]
-    fn what_chance_could_have_done_is_shown_but_does_not_count() {
+    fn what_chance_could_have_done_is_inconclusive_and_says_what_would_have_been_noticed() {
         let before = report(&[("thalweg", 1.0)], 5);
         let mut noisy = report(&[("thalweg", 1.2)], 5);
         noisy.samples[0].seconds = 0.9;
         let noisy = diff(&before, &noisy, TOLERANCE_DEFAULT);
-        assert_eq!((noisy.regressions, noisy.pairs[0].gbit_per_second.verdict), (0, Verdict::Overlapping));
+        assert_eq!((noisy.regressions, noisy.inconclusive), (0, 1));
+        let power = noisy.pairs[0].gbit_per_second.power.unwrap();
+        assert!(power.detectable > 0.1 && power.runs_needed > 20, "{power:?}");
         let few = diff(&before, &report(&[("thalweg", 1.2)], 2), TOLERANCE_DEFAULT);
-        assert_eq!((few.regressions, few.pairs[0].gbit_per_second.verdict), (0, Verdict::FewRuns));
+        assert_eq!((few.regressions, few.inconclusive, few.pairs[0].gbit_per_second.power), (0, 1, None));
+        // A rival may be as noisy as it likes.
+        let mut rival = report(&[("thalweg", 1.0), ("rsync", 1.2)], 5);
+        rival.samples[1].seconds = 0.9;
+        let rival = diff(&report(&[("thalweg", 1.0), ("rsync", 1.0)], 5), &rival, TOLERANCE_DEFAULT);
+        assert_eq!((rival.regressions, rival.inconclusive), (0, 0));
+    }
+
+    #[test]
+    fn builds_that_raced_are_compared_round_by_round() {
+        let race = |loss: f64| {
+            let mut samples = Vec::new();
+            // The machine drifts by 40 % in the race, and both builds with it.
+            for round in 1..=8 {
+                let drift = 1.0 + 0.05 * f64::from(round) + 0.002 * f64::from(round % 3);
+                samples.push(Sample { is_ours: true, ..sample(EARLIER, round, drift) });
+                samples.push(sample("thalweg", round, drift * (1.0 + 0.003 * f64::from(round % 2)) / (1.0 - loss)));
+                samples.push(sample("rsync", round, 2.0));
+            }
+            Report { samples, ..Report::default() }
+        };
+        let found = |loss| diff_of_builds(&race(loss), TOLERANCE_DEFAULT).unwrap();
+        let (lost, same) = (found(0.05), found(0.0));
+        assert_eq!((lost.pairs.len(), lost.regressions, lost.is_paired), (1, 1, true));
+        assert_eq!((same.regressions, same.inconclusive), (0, 0));
+        // As two bundles the same figures tell nothing.
+        let only = |tool: &str| {
+            let of: Vec<Sample> = race(0.05).samples.into_iter().filter(|sample| sample.tool == tool).collect();
+            Report {
+                samples: of.into_iter().map(|of| Sample { tool: "t".into(), is_ours: true, ..of }).collect(),
+                ..Report::default()
+            }
+        };
+        assert_eq!(diff(&only(EARLIER), &only("thalweg"), TOLERANCE_DEFAULT).inconclusive, 1);
+        assert_eq!(diff_of_builds(&report(&[("thalweg", 1.0)], 5), TOLERANCE_DEFAULT), None);
     }
 
     #[test]

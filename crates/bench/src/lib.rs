@@ -18,6 +18,8 @@ mod counters;
 mod reference;
 pub mod storage;
 pub mod roof;
+pub mod ceiling;
+pub mod power;
 pub mod manifest;
 mod crc64;
 pub mod sample;

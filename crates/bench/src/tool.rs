@@ -208,6 +208,15 @@ fn found_program(name: &str, package: &str) -> Result<PathBuf> {
     found.ok_or_else(|| Error::new(Kind::Missing, "start", name, format!("not installed; Debian package {package}")))
 }
 
+/// The file of a program as a command names it.
+pub(crate) fn found(program: &std::ffi::OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return Some(path.to_owned());
+    }
+    found_program(&path.to_string_lossy(), "").ok()
+}
+
 /// What a short command says; an error with its words if it fails.
 fn output_of(command: &mut Command) -> Result<String> {
     let output = command.output().map_err(Error::io("start", command.get_program()))?;

@@ -6,6 +6,7 @@
 //! - Of a ballast, what a run needs in the first second is free before the clock starts; the rest follows as it is used.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -202,7 +203,9 @@ fn remove_leftovers(parent: &Path) {
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|owner| owner.split_once('-'));
         let Some((pid, start)) = owner else { continue };
         let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
-        if start_time_ticks(pid) != Some(start) {
+        // Root could remove anybody's, and what others left is theirs.
+        let is_own = entry.metadata().is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
+        if is_own && start_time_ticks(pid) != Some(start) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

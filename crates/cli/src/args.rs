@@ -1,7 +1,9 @@
 //! What can be asked: the commands, and how their values read. Each command's flags stand in its own file.
 //!
-//! Every flag has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the configuration (`settings`).
+//! Every flag but the destructive ones has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the
+//! configuration (`settings`).
 
+pub mod destructive;
 pub mod ssh;
 mod mistaken;
 #[cfg(all(test, feature = "bench"))]
@@ -14,13 +16,13 @@ use crate::commands::{bench, demo, generate};
 use crate::commands::{
     cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
 };
-use crate::commands::{sync, ticket, top, tree};
+use crate::commands::{log, sync, ticket, top, tree};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::place::PATH_BYTES_MAX;
 use crate::settings::{Choice, Settings};
 use clap::parser::ValueSource;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use model::Location;
 use model::name::NAME_BYTES_MAX;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -28,7 +30,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Moves files between storages: verified, encrypted, at the rate of the slowest part of the path
+/// Moves files between storages, verified and encrypted, and says what limited the rate
 #[derive(Parser, Debug)]
 #[command(name = "thalweg", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "On the host that keeps the data:\n\
@@ -76,6 +78,7 @@ pub enum Command {
     Check(check::Args),
     Sum(sum::Args),
     Top(top::Args),
+    Log(log::Args),
     Doctor(doctor::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -104,6 +107,8 @@ pub fn parse() -> Result<Cli> {
         program = settings.apply(program, &first.words())?;
     }
     let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
+    let (command, given) = innermost(&matches);
+    destructive::check_variables(&command, given)?;
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
 }
 
@@ -122,16 +127,11 @@ impl First {
     /// Nothing where the command line only asks for help.
     fn read(program: &clap::Command, words: &[OsString]) -> Option<First> {
         let matches = program.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
-        let mut command = Vec::new();
-        let mut at = &matches;
+        let command = innermost(&matches).0.into_iter().map(str::to_owned).collect();
         let choice = Choice {
             config: matches.try_get_one("config").ok().flatten().cloned(),
             profile: matches.try_get_one("profile").ok().flatten().cloned(),
         };
-        while let Some((name, below)) = at.subcommand() {
-            command.push(name.to_owned());
-            at = below;
-        }
         Some(First { command, choice })
     }
 
@@ -144,6 +144,16 @@ impl First {
         let first = self.command.first().map_or("", String::as_str);
         !matches!(first, "" | "config" | "completions" | "man" | "help")
     }
+}
+
+/// The words of the command that was given, and its own flags.
+fn innermost(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
+    let (mut words, mut at) = (Vec::new(), matches);
+    while let Some((name, below)) = at.subcommand() {
+        words.push(name);
+        at = below;
+    }
+    (words, at)
 }
 
 /// Says what is wrong with the command line, with a hint at the end as for every other error.
@@ -276,6 +286,14 @@ pub fn memory_bytes(text: &str) -> Result<usize, String> {
     Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
 }
 
+/// Reads what can be the name of a congestion control; whether there is one of that name is for the kernel that sends.
+pub fn congestion(text: &str) -> Result<String, String> {
+    match model::options::is_congestion_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a congestion control has a short name of letters and digits, such as bbr or cubic".into()),
+    }
+}
+
 /// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.
 pub fn time_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a time span such as 12h, 7d or 2w");
@@ -312,23 +330,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_a_variable_and_a_help_text() {
-        fn check(command: &clap::Command, path: &str) {
+    fn every_flag_that_destroys_nothing_has_a_variable_and_a_help_text() {
+        fn check(command: &clap::Command, words: &[&str]) {
+            let path = words.join(" ");
             for arg in command.get_arguments().filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version")) {
                 let name = format!("{path} {}", arg.get_id());
                 assert!(arg.get_help().is_some() || arg.is_hide_set(), "{name} has no help");
-                if let Some(long) = arg.get_long() {
+                if let Some(long) = arg.get_long().filter(|long| destructive::place_of(words, long).is_none()) {
                     let variable = arg.get_env().unwrap_or_else(|| panic!("{name} has no variable"));
-                    let expected = format!("THALWEG_{}", long.to_ascii_uppercase().replace('-', "_"));
-                    assert_eq!(variable.to_str(), Some(&expected[..]), "{name}");
+                    assert_eq!(variable.to_str(), Some(&destructive::variable_of(long)[..]), "{name}");
                 }
             }
             for sub in command.get_subcommands() {
-                check(sub, &format!("{path} {}", sub.get_name()));
+                check(sub, &[words, &[sub.get_name()]].concat());
             }
         }
         Cli::command().debug_assert();
-        check(&Cli::command(), "thalweg");
+        check(&Cli::command(), &[]);
     }
 
     #[test]

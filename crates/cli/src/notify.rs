@@ -1,9 +1,11 @@
 //! Telling systemd how an endpoint is: ready, alive, stopping (sd_notify(3): datagrams to the socket that it names).
 //!
-//! Without such a socket nothing is sent. What is told is advice: a message that cannot be sent changes nothing.
+//! A sign of life says that the endpoint still looks at the rights of those who are here, not only that the process runs: one
+//! that does not is restarted. Without such a socket nothing is sent. What is told is advice: a message that cannot be sent changes nothing.
 //! The socket is connected before the endpoint gives up the rest of the file system.
 
 use crate::interrupt::Interrupt;
+use daemon::Pulse;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -32,13 +34,19 @@ impl Notify {
 
     /// Tells that the endpoint answers, then watches until it is to stop, which gets `patience`. The thread ends when it
     /// has told that, too.
-    pub fn ready(self, status: &str, interrupt: &Interrupt, patience: Duration) -> Option<JoinHandle<()>> {
+    pub fn ready(
+        self,
+        status: &str,
+        pulse: Pulse,
+        interrupt: &Interrupt,
+        patience: Duration,
+    ) -> Option<JoinHandle<()>> {
         self.socket.as_ref()?;
         self.send(&format!("READY=1\nSTATUS={status}"));
         let interrupt = interrupt.clone();
         let watch = move || {
             while !interrupt.wait(self.watchdog.unwrap_or(IDLE_INTERVAL)) {
-                if self.watchdog.is_some() {
+                if self.watchdog.is_some() && pulse.is_there() {
                     self.send("WATCHDOG=1");
                 }
             }

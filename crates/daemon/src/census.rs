@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn a_bound_that_seems_reached_is_counted_again_and_not_too_often() {
         let [a, b] = ["a", "b"].map(|ticket| Some(ticket.to_owned()));
-        let client =
-            Enrolment { pin: "p".into(), name: "n".into(), enrolled: "e".into(), may_write: true, ticket: a.clone() };
+        let (pin, name, enrolled) = ("p".into(), "n".into(), "e".into());
+        let client = Enrolment { pin, name, enrolled, may_write: true, ticket: a.clone(), credential: None };
         let mut census = Census::default();
         let start = Instant::now();
         let late = start + RECOUNT_INTERVAL;

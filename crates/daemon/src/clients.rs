@@ -9,17 +9,21 @@
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
 //! - A ticket never takes rights away from a client that has them without limit.
 //! - A client that was struck off by its identity is enrolled by no ticket that was there at that time.
+//! - Whoever revokes leaves a mark first (or takes the ticket's file away) and looks for clients then; whoever enrols writes
+//!   first and looks for marks then. So one of the two sees the other, and where a crash comes between, the rights that are
+//!   looked up ask for the marks again: an enrolment is worth what the credential is worth that made it.
 //! - A wrong, an empty and a missing credential get the same answer, and the comparison takes the same time.
 //! - The credential outlives restarts and is in no `Debug` output.
 
 use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
 use crate::error::{Error, Result, shown};
 use crate::issue::SERVE_TICKET;
-use crate::limited::{Limited, LimitedBook, id_of_credential};
+use crate::limited::{Limited, LimitedBook, id_of_credential, is_id};
 use crate::private_file::{self, Existing};
+use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
 use crate::{paths, time};
-use model::{Exit, Name, Pin};
+use model::{Exit, Name, Pin, mutant};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 use tracing::{error, info};
 use wire::{CloseCode, Refusal};
+use zeroize::Zeroizing;
 
 pub const CREDENTIAL_BYTES: usize = 32;
 const FILE_BYTES_MAX: u64 = 4096;
@@ -34,6 +39,10 @@ pub(crate) const CLIENTS_MAX: usize = 100_000;
 const NOT_ENROLLED: &str =
     "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
 const STRUCK: &str = "this client was struck off here; only a ticket that was made after that lets it in again";
+
+const REVOKED: &str = "the ticket by which this client was let in was revoked; what is verified is kept";
+/// Begins the first line of a client's file. To the release before it is a comment, and that takes no key it does not know.
+const BY_CREDENTIAL: &str = "# by the credential ";
 
 type Refused<T> = std::result::Result<T, Refusal>;
 
@@ -49,6 +58,9 @@ pub struct Enrolment {
     /// The limited ticket that it was enrolled with, and lives by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
+    /// The id of the credential without limits that it was enrolled with; `None` also where an older release wrote the file.
+    #[serde(skip)]
+    pub credential: Option<String>,
 }
 
 /// What a client may at this moment.
@@ -69,12 +81,23 @@ enum Admission {
 pub struct ClientBook {
     directory: PathBuf,
     credential_path: PathBuf,
-    credential: [u8; CREDENTIAL_BYTES],
+    credential: Zeroizing<[u8; CREDENTIAL_BYTES]>,
     tickets: LimitedBook,
     struck: StruckBook,
+    revoked: RevokedBook,
     /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write,
     /// or, now and then, all files of clients to read.
     census: Mutex<Census>,
+    #[cfg(test)]
+    hook: Mutex<Option<races::Hook>>,
+}
+
+/// Where an enrolment stands; tests have something happen there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Everything was looked at, nothing is written yet.
+    Admitted,
+    Written,
 }
 
 impl ClientBook {
@@ -83,24 +106,42 @@ impl ClientBook {
         let directory = state_dir.join("clients");
         paths::make_private_directory(&directory)?;
         let credential_path = state_dir.join("credential");
+        let revoked = RevokedBook::new(state_dir);
+        let mut own = credential(&credential_path)?;
+        // A revocation was broken off between the mark and the credential's end, or is under way.
+        if revoked.holds(Some(&id_of_credential(&own[..])))? {
+            std::fs::remove_file(&credential_path)
+                .or_else(only_missing)
+                .map_err(|e| Error::of_file("remove", &credential_path, e))?;
+            own = credential(&credential_path)?;
+        }
         Ok(ClientBook {
-            credential: credential(&credential_path)?,
+            credential: own,
             credential_path,
             directory,
             tickets: LimitedBook::new(state_dir),
             struck: StruckBook::new(state_dir),
+            revoked,
             census: Mutex::default(),
+            #[cfg(test)]
+            hook: Mutex::default(),
         })
     }
 
     /// What tickets without limits carry. Secret.
-    pub fn credential(&self) -> [u8; CREDENTIAL_BYTES] {
-        self.credential
+    pub fn credential(&self) -> Zeroizing<[u8; CREDENTIAL_BYTES]> {
+        self.credential.clone()
     }
 
     /// Whether this key is enrolled: one look at a directory, no reading.
     pub fn knows(&self, pin: Pin) -> bool {
         self.path(pin).exists()
+    }
+
+    /// The account of an enrolled key: the ticket that it lives by.
+    pub fn account(&self, pin: Pin) -> Option<String> {
+        let enrolment = self.find(pin).ok()??;
+        Some(enrolment.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned()))
     }
 
     /// Lets a peer in, enrolling it where its credential allows that. `name` says what to call a newcomer.
@@ -111,15 +152,16 @@ impl ClientBook {
         name: impl FnOnce() -> String,
     ) -> Refused<(Enrolment, Rights)> {
         let enrolment = match self.find(pin)? {
-            Some(known) if known.ticket.is_none() || credential.is_empty() => known,
+            Some(known) if credential.is_empty() => known,
+            Some(known) if known.ticket.is_none() && self.rights_of(pin, &known).is_ok() => known,
             Some(known) => self.renew(pin, known, credential)?,
             None => {
                 let admission = self.admission(credential)?.ok_or_else(not_enrolled)?;
-                let newcomer = newcomer(pin, name(), &admission);
-                self.enrol(pin, newcomer, &admission, Existing::Keep)?
+                let newcomer = self.newcomer(pin, name(), &admission);
+                self.enrol(pin, newcomer, &admission, None)?
             }
         };
-        let rights = self.rights_of(&enrolment)?;
+        let rights = self.rights_of(pin, &enrolment)?;
         Ok((enrolment, rights))
     }
 
@@ -129,35 +171,47 @@ impl ClientBook {
             let text = "this client is not enrolled here any more; what is verified is kept";
             Refusal::new(CloseCode::Authentication, text)
         })?;
-        self.rights_of(&enrolment)
+        self.rights_of(pin, &enrolment)
     }
 
-    fn rights_of(&self, enrolment: &Enrolment) -> Refused<Rights> {
+    fn rights_of(&self, pin: Pin, enrolment: &Enrolment) -> Refused<Rights> {
         let Some(id) = &enrolment.ticket else {
+            let by = enrolment.credential.as_deref();
+            if !mutant::is_on("enrol-after-revocation") && self.revoked.holds(by).map_err(|e| unusable(&e))? {
+                return Err(Refusal::new(CloseCode::Authentication, REVOKED));
+            }
+            self.check_struck(pin, by.unwrap_or(&id_of_credential(&self.credential[..])))?;
             return Ok(Rights { may_read: true, may_write: enrolment.may_write, scope: Vec::new() });
         };
-        let ticket = self.tickets.get(id).map_err(|e| unusable(&e))?;
-        let ticket = ticket.ok_or_else(|| {
-            let text = format!("ticket {id}, by which this client was let in, was revoked; what is verified is kept");
-            Refusal::new(CloseCode::Authentication, &text)
-        })?;
-        check_time(&ticket)?;
+        let ticket = self.ticket(id)?;
+        self.check_struck(pin, id)?;
         let limits = ticket.limits;
         let may_write = limits.may_write && enrolment.may_write;
         Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope })
     }
 
-    /// A client with a limited ticket brings a credential: it lives by that ticket from here on. One that is no better than
-    /// none changes nothing as long as the client's own ticket holds.
+    /// A ticket that holds now.
+    fn ticket(&self, id: &str) -> Refused<Limited> {
+        let ticket = self.tickets.get(id).map_err(|e| unusable(&e))?.ok_or_else(|| {
+            let text = format!("ticket {id}, by which this client was let in, was revoked; what is verified is kept");
+            Refusal::new(CloseCode::Authentication, &text)
+        })?;
+        check_time(&ticket)?;
+        Ok(ticket)
+    }
+
+    /// A client brings another credential than it lives by: it lives by that from here on. One that is no better than none
+    /// changes nothing as long as what the client lives by holds.
     fn renew(&self, pin: Pin, known: Enrolment, credential: &[u8]) -> Refused<Enrolment> {
         let Some(admission) = self.admission(credential)? else { return Ok(known) };
-        let renewed = newcomer(pin, known.name.clone(), &admission);
-        if renewed.ticket == known.ticket {
+        let renewed = self.newcomer(pin, known.name.clone(), &admission);
+        if (&renewed.ticket, &renewed.credential) == (&known.ticket, &known.credential) {
             return Ok(known);
         }
         let renewed = Enrolment { may_write: known.may_write, ..renewed };
-        match self.enrol(pin, renewed, &admission, Existing::Replace) {
-            Err(_) if self.rights_of(&known).is_ok() => Ok(known),
+        match self.enrol(pin, renewed, &admission, Some(&known)) {
+            // Read again: it may have been struck off meanwhile.
+            Err(refusal) => self.find(pin)?.filter(|still| self.rights_of(pin, still).is_ok()).ok_or(refusal),
             enrolled => enrolled,
         }
     }
@@ -165,23 +219,36 @@ impl ClientBook {
     /// What the credential opens; `None` for one that opens nothing.
     fn admission(&self, credential: &[u8]) -> Refused<Option<Admission>> {
         // Digests have one length, so that the time of the comparison says nothing of the credential's.
-        let is_own = net::constant_time_eq(&net::sha256(credential), &net::sha256(&self.credential));
+        let is_own = net::constant_time_eq(&net::sha256(credential), &net::sha256(&self.credential[..]));
         if is_own {
-            // Its file may have been taken away meanwhile, to revoke what was handed out.
-            let on_file = private_file::read(&self.credential_path, CREDENTIAL_BYTES as u64, true);
-            let on_file = on_file.map_err(|e| unusable(&e))?;
-            return Ok(on_file.is_some_and(|bytes| bytes == self.credential).then_some(Admission::Unlimited));
+            return Ok(self.opens_all()?.then_some(Admission::Unlimited));
         }
         let ticket = self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))?;
         Ok(ticket.map(Admission::Limited))
     }
 
-    fn enrol(&self, pin: Pin, enrolment: Enrolment, admission: &Admission, existing: Existing) -> Refused<Enrolment> {
-        let mut census = self.census.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Admission::Limited(ticket) = admission {
-            check_time(ticket)?;
+    /// Whether the endpoint's own credential still lets clients in. Its file may have been taken away, to revoke what was
+    /// handed out.
+    fn opens_all(&self) -> Refused<bool> {
+        let on_file = private_file::read(&self.credential_path, CREDENTIAL_BYTES as u64, true);
+        let on_file = on_file.map_err(|e| unusable(&e))?.map(Zeroizing::new);
+        if on_file.is_none_or(|bytes| bytes[..] != self.credential[..]) {
+            return Ok(false);
         }
-        self.check_struck(pin, admission)?;
+        let is_revoked = self.revoked.holds(Some(&id_of_credential(&self.credential[..]))).map_err(|e| unusable(&e))?;
+        Ok(!is_revoked)
+    }
+
+    /// Writes a client down, in place of what is known of it.
+    fn enrol(
+        &self,
+        pin: Pin,
+        enrolment: Enrolment,
+        admission: &Admission,
+        known: Option<&Enrolment>,
+    ) -> Refused<Enrolment> {
+        let mut census = self.census.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_admission(pin, admission)?;
         self.check_room(&mut census, admission)?;
         if let Admission::Limited(ticket) = admission
             && !self.tickets.use_once(ticket, pin).map_err(|e| unusable(&e))?
@@ -189,12 +256,13 @@ impl ClientBook {
             let text = format!("ticket {} has been used as often as it may be", ticket.id);
             return Err(Refusal::new(CloseCode::Authentication, &text));
         }
-        let text = toml::to_string(&enrolment).expect("texts and a truth value have a TOML form");
-        match private_file::write(&self.path(pin), text.as_bytes(), existing) {
+        self.reached(Step::Admitted);
+        let existing = if known.is_some() { Existing::Replace } else { Existing::Keep };
+        match private_file::write(&self.path(pin), enrolment.to_text().as_bytes(), existing) {
             Ok(()) => {
                 census.add(&enrolment.ticket, existing == Existing::Keep);
-                // Whoever strikes off makes the mark first and removes the file then: one of the two is seen.
-                self.check_struck(pin, admission).inspect_err(|_| self.remove(pin))?;
+                self.reached(Step::Written);
+                self.check_admission(pin, admission).inspect_err(|_| self.take_back(pin, known))?;
                 info!(%pin, client = enrolment.name, ticket = enrolment.ticket, "client enrolled");
                 Ok(enrolment)
             }
@@ -207,22 +275,41 @@ impl ClientBook {
         }
     }
 
-    fn check_struck(&self, pin: Pin, admission: &Admission) -> Refused<()> {
-        let ticket = match admission {
-            Admission::Unlimited => id_of_credential(&self.credential),
-            Admission::Limited(ticket) => ticket.id.clone(),
-        };
-        match self.struck.forbids(pin, &ticket) {
+    /// Whether the credential lets this client in at this moment: asked before it is written down, and again after.
+    fn check_admission(&self, pin: Pin, admission: &Admission) -> Refused<()> {
+        match admission {
+            Admission::Unlimited if !mutant::is_on("enrol-after-revocation") && !self.opens_all()? => {
+                Err(not_enrolled())
+            }
+            Admission::Unlimited => self.check_struck(pin, &id_of_credential(&self.credential[..])),
+            Admission::Limited(ticket) => self.ticket(&ticket.id).and_then(|ticket| self.check_struck(pin, &ticket.id)),
+        }
+    }
+
+    fn check_struck(&self, pin: Pin, ticket: &str) -> Refused<()> {
+        match self.struck.forbids(pin, ticket) {
             Ok(false) => Ok(()),
             Ok(true) => Err(Refusal::new(CloseCode::Authentication, STRUCK)),
             Err(e) => Err(unusable(&e)),
         }
     }
 
+    /// Undoes an enrolment whose credential ended while it was written: what the client lived by before holds again, should
+    /// it hold still.
+    fn take_back(&self, pin: Pin, known: Option<&Enrolment>) {
+        let holds = |known: &Enrolment| self.rights_of(pin, known).is_ok();
+        let write = |known: &Enrolment| {
+            private_file::write(&self.path(pin), known.to_text().as_bytes(), Existing::Replace).is_ok()
+        };
+        if !known.is_some_and(|known| holds(known) && write(known) && holds(known)) {
+            self.remove(pin);
+        }
+    }
+
     fn remove(&self, pin: Pin) {
         match std::fs::remove_file(self.path(pin)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                error!(%pin, error = %e, "a client that was struck off cannot be removed");
+                error!(%pin, error = %e, "a client that was shut out cannot be removed; it has no rights all the same");
             }
             _ => {}
         }
@@ -270,8 +357,32 @@ impl ClientBook {
             })
     }
 
+    fn newcomer(&self, pin: Pin, name: String, admission: &Admission) -> Enrolment {
+        let (ticket, credential) = match admission {
+            Admission::Unlimited => (None, Some(id_of_credential(&self.credential[..]))),
+            Admission::Limited(ticket) => (Some(ticket.id.clone()), None),
+        };
+        let enrolled = time::rfc3339(SystemTime::now());
+        Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket, credential }
+    }
+
     fn path(&self, pin: Pin) -> PathBuf {
         self.directory.join(format!("{pin}.toml"))
+    }
+
+    fn reached(&self, step: Step) {
+        #[cfg(test)]
+        if let Some(hook) = &*self.hook.lock().unwrap() {
+            hook(step);
+        }
+        let _ = step;
+    }
+}
+
+impl Enrolment {
+    fn to_text(&self) -> String {
+        let by = self.credential.as_ref().map_or_else(String::new, |id| format!("{BY_CREDENTIAL}{id}\n"));
+        by + &toml::to_string(self).expect("texts and a truth value have a TOML form")
     }
 }
 
@@ -321,15 +432,6 @@ pub fn strike(state_dir: &Path, pin: &str) -> Result<bool> {
     }
 }
 
-fn newcomer(pin: Pin, name: String, admission: &Admission) -> Enrolment {
-    let ticket = match admission {
-        Admission::Unlimited => None,
-        Admission::Limited(ticket) => Some(ticket.id.clone()),
-    };
-    let enrolled = time::rfc3339(SystemTime::now());
-    Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket }
-}
-
 fn check_time(ticket: &Limited) -> Refused<()> {
     match ticket.expires_text() {
         Some(expires) if ticket.is_expired(SystemTime::now()) => {
@@ -360,28 +462,63 @@ fn unreadable() -> Refusal {
 fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
     let wrong = |what: &str| Error::new(Exit::Failed, format!("{}: {}", shown(path), what.trim_end()));
     let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
-    let known: Enrolment = toml::from_str(text).map_err(|e| wrong(e.message()))?;
+    let mut known: Enrolment = toml::from_str(text).map_err(|e| wrong(e.message()))?;
+    known.credential = text.lines().next().and_then(|line| line.strip_prefix(BY_CREDENTIAL)).map(str::to_owned);
+    if known.credential.as_deref().is_some_and(|id| !is_id(id)) {
+        return Err(wrong("no id of a credential"));
+    }
     if known.pin != pin.to_string() {
         return Err(wrong("the pin in the file is not that of the file"));
     }
     Ok(known)
 }
 
+/// Strikes a client off if its file is what is meant, at the moment that it is taken away: it may have come to live by another
+/// ticket since it was listed.
+pub(crate) fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
+    let path = state_dir.join("clients").join(format!("{pin}.toml"));
+    let aside = path.with_file_name(format!(".{pin}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
+    let failed = |e| Error::of_file("remove", &path, e);
+    match std::fs::rename(&path, &aside) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        renamed => renamed.map_err(failed)?,
+    }
+    let bytes = private_file::read(&aside, FILE_BYTES_MAX, false)?.unwrap_or_default();
+    let client = Pin::from_hex(pin).and_then(|pin| parse(&path, &bytes, pin).ok());
+    let is_struck = client.as_ref().map_or(Ok(true), is_meant)?;
+    if !is_struck {
+        // Unless it was written anew meanwhile.
+        match std::fs::hard_link(&aside, &path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+    }
+    std::fs::remove_file(&aside).map_err(failed)?;
+    Ok(is_struck)
+}
+
+/// What is not there need not be removed.
+fn only_missing(e: io::Error) -> io::Result<()> {
+    if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+}
+
 /// Loads the credential, or makes it. Two processes that start at once end up with the same one.
-fn credential(path: &Path) -> Result<[u8; CREDENTIAL_BYTES]> {
-    let load = || -> Result<Option<[u8; CREDENTIAL_BYTES]>> {
-        let Some(bytes) = private_file::read(path, CREDENTIAL_BYTES as u64, true)? else { return Ok(None) };
-        let whole = bytes.try_into().map_err(|_| {
+fn credential(path: &Path) -> Result<Zeroizing<[u8; CREDENTIAL_BYTES]>> {
+    let load = || -> Result<Option<Zeroizing<[u8; CREDENTIAL_BYTES]>>> {
+        let Some(bytes) = private_file::read(path, CREDENTIAL_BYTES as u64, true)?.map(Zeroizing::new) else {
+            return Ok(None);
+        };
+        let whole = <[u8; CREDENTIAL_BYTES]>::try_from(&bytes[..]).map_err(|_| {
             Error::new(Exit::Failed, format!("{} is not a whole credential", shown(path)))
                 .hint("move it away: a new one is made, tickets handed out before enrol nobody any more")
         })?;
-        Ok(Some(whole))
+        Ok(Some(whole.into()))
     };
     if let Some(credential) = load()? {
         return Ok(credential);
     }
-    let fresh = net::random_bytes();
-    match private_file::write(path, &fresh, Existing::Keep) {
+    let fresh = Zeroizing::new(net::random_bytes());
+    match private_file::write(path, &fresh[..], Existing::Keep) {
         Ok(()) => Ok(fresh),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             load()?.ok_or_else(|| Error::of_file("read", path, io::ErrorKind::NotFound.into()))
@@ -389,6 +526,9 @@ fn credential(path: &Path) -> Result<[u8; CREDENTIAL_BYTES]> {
         Err(e) => Err(Error::of_file("write", path, e)),
     }
 }
+
+#[cfg(test)]
+mod races;
 
 #[cfg(test)]
 mod tests {
@@ -414,7 +554,7 @@ mod tests {
         let (dir, book) = book();
         let pin = Pin([5; 32]);
         assert!(!book.knows(pin));
-        let (newcomer, rights) = book.authorise(pin, &book.credential(), || "n".into()).unwrap();
+        let (newcomer, rights) = book.authorise(pin, &book.credential()[..], || "n".into()).unwrap();
         assert!(newcomer.may_write && book.knows(pin));
         assert_eq!((rights, newcomer.ticket.as_ref()), (ALL, None));
         let again = ClientBook::open(dir.path()).unwrap();
@@ -434,7 +574,7 @@ mod tests {
         nearly[31] ^= 1;
         let mut longer = book.credential().to_vec();
         longer.push(0);
-        let answers: Vec<_> = [&b""[..], b"x", &nearly, &longer, &[0; 4000]]
+        let answers: Vec<_> = [&b""[..], b"x", &nearly[..], &longer, &[0; 4000]]
             .map(|credential| book.authorise(Pin([1; 32]), credential, || unreachable!()).unwrap_err())
             .to_vec();
         assert!(answers.iter().all(|a| *a == answers[0] && a.code == CloseCode::Authentication));
@@ -444,22 +584,22 @@ mod tests {
     #[test]
     fn a_full_book_takes_nobody_but_those_it_knows() {
         let (_dir, book) = book();
-        book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
+        book.authorise(Pin([1; 32]), &book.credential()[..], || "n".into()).unwrap();
         *book.census.lock().unwrap() = Census::full_at(Instant::now());
-        let refused = book.authorise(Pin([2; 32]), &book.credential(), || "n".into()).unwrap_err();
+        let refused = book.authorise(Pin([2; 32]), &book.credential()[..], || "n".into()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Busy);
         assert!(book.authorise(Pin([1; 32]), b"", || unreachable!()).is_ok());
     }
 
     #[test]
-    fn a_mark_keeps_a_client_out_once_its_file_is_gone() {
+    fn a_mark_keeps_a_client_out_whatever_became_of_its_file() {
         let (dir, book) = book();
         let (ticket, credential) = LimitedBook::new(dir.path()).create(limits()).unwrap();
         let pin = Pin([1; 32]);
         book.authorise(pin, &credential, || "n".into()).unwrap();
         StruckBook::new(dir.path()).mark(pin, &[ticket.id]).unwrap();
         // Its file is still there: as an interrupted revocation leaves it.
-        assert!(book.authorise(pin, b"", || unreachable!()).is_ok());
+        assert!(book.authorise(pin, b"", || unreachable!()).is_err());
         book.remove(pin);
         let refused = book.authorise(pin, &credential, || "n".into()).unwrap_err();
         assert!(refused.text.contains("struck off") && !book.knows(pin), "{refused}");
@@ -483,11 +623,11 @@ mod tests {
         let refused = book.authorise(Pin([1; 32]), &credential, || "n".into()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Authentication);
         assert!(refused.text.contains("1024 clients live by ticket"), "{refused}");
-        book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
+        book.authorise(Pin([1; 32]), &book.credential()[..], || "n".into()).unwrap();
         // The ticket of the endpoint itself is bounded too.
         living("");
         *book.census.lock().unwrap() = Census::default();
-        assert!(book.authorise(Pin([2; 32]), &book.credential(), || "n".into()).is_err());
+        assert!(book.authorise(Pin([2; 32]), &book.credential()[..], || "n".into()).is_err());
         book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap();
     }
 
@@ -495,11 +635,11 @@ mod tests {
     fn a_file_that_is_not_understood_lets_nobody_in() {
         let (_dir, book) = book();
         let pin = Pin([1; 32]);
-        book.authorise(pin, &book.credential(), || "n".into()).unwrap();
+        book.authorise(pin, &book.credential()[..], || "n".into()).unwrap();
         let text = std::fs::read_to_string(book.path(pin)).unwrap();
         for change in [format!("{text}quota = 7\n"), text.replace("0101", "0202"), String::new()] {
             std::fs::write(book.path(pin), change).unwrap();
-            let refused = book.authorise(pin, &book.credential(), || unreachable!()).unwrap_err();
+            let refused = book.authorise(pin, &book.credential()[..], || unreachable!()).unwrap_err();
             assert_eq!(refused.code, CloseCode::Internal);
         }
         std::fs::write(book.path(pin), text.replace("may_write = true", "may_write = false")).unwrap();
@@ -556,7 +696,7 @@ mod tests {
         assert_eq!(by(&expired), Some(old.id.clone()), "a ticket that does not hold changes nothing");
         assert_eq!(by(&second), Some(new.id.clone()));
         assert_eq!(by(b""), Some(new.id));
-        assert_eq!(by(&book.credential()), None);
+        assert_eq!(by(&book.credential()[..]), None);
         assert_eq!(by(&first), None, "rights without limit stay");
         assert_eq!(list(dir.path()).unwrap().len(), 1);
         assert!(strike(dir.path(), &pin.to_string()).unwrap() && !book.knows(pin));
@@ -565,9 +705,9 @@ mod tests {
     #[test]
     fn a_credential_whose_file_was_taken_away_enrols_nobody() {
         let (dir, book) = book();
-        book.authorise(Pin([1; 32]), &book.credential(), || "n".into()).unwrap();
+        book.authorise(Pin([1; 32]), &book.credential()[..], || "n".into()).unwrap();
         std::fs::remove_file(dir.path().join("credential")).unwrap();
-        assert!(book.authorise(Pin([2; 32]), &book.credential(), || unreachable!()).is_err());
+        assert!(book.authorise(Pin([2; 32]), &book.credential()[..], || unreachable!()).is_err());
         book.authorise(Pin([1; 32]), b"", || unreachable!()).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! The crate's error: what a person reads, what they can do, and the exit code that tells a script which class it is.
 
+use crate::host::rights;
 use model::Exit;
 use model::name::Escaped;
 use mover::session::ConnectError;
@@ -40,7 +41,7 @@ impl Error {
                 Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
             ),
             CloseCode::NotFound => (Exit::SourceFileNotFound, Some("paths are relative to the endpoint's root")),
-            CloseCode::Forbidden => (Exit::Refused, None),
+            CloseCode::Forbidden => (Exit::Refused, way_out(&refusal.text)),
             CloseCode::NoSpace => {
                 (Exit::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
             }
@@ -117,6 +118,22 @@ impl Error {
         let reason = reason.split(" (os error").next().unwrap_or_default();
         let error = Error::new(Exit::Failed, format!("{operation} {}: {reason}", shown(path)));
         Error { hint: hint.map(str::to_owned), ..error }
+    }
+}
+
+/// What to do about a right that is missing.
+fn way_out(text: &str) -> Option<&'static str> {
+    match text {
+        _ if text.contains(", and --") => {
+            Some("leave that option away, or ask for a ticket that allows reading as well (docs/rights.md)")
+        }
+        _ if text.contains(rights::MAY_ONLY_WRITE) => {
+            Some("its ticket is write-only: send with `cp`, or ask for one that allows reading (docs/rights.md)")
+        }
+        _ if text.contains(rights::MAY_ONLY_READ) => {
+            Some("its ticket is read-only: ask for one that allows writing (docs/rights.md)")
+        }
+        _ => None,
     }
 }
 

@@ -5,9 +5,12 @@
 //! So nobody waits, whoever comes from an address with fewer places keeps them, however many connections others open, and
 //! among connections of one address those that came last get through.
 //!
+//! Those whose key is known share the rest (`mover::shares`): what one client leaves free is there for others.
+//!
 //! Invariants: places are given back when a `Pass` is dropped, also by a thread that panics; nothing here waits.
 
 use model::Pin;
+use mover::shares::{Full as Share, Holder, Shares};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,13 +29,15 @@ pub struct Gate {
     strangers_max: usize,
 }
 
-#[derive(Default)]
 struct Places {
     next_number: u64,
     connections: usize,
     /// In order of their arrival.
     strangers: BTreeMap<u64, Stranger>,
-    by_peer: HashMap<Pin, usize>,
+    /// Connections that have proved a key.
+    known: Shares,
+    /// By their numbers.
+    holders: HashMap<u64, Holder>,
     is_closed: bool,
 }
 
@@ -47,7 +52,6 @@ struct Stranger {
 pub struct Pass {
     gate: Arc<Gate>,
     number: u64,
-    pin: Option<Pin>,
 }
 
 /// Why a connection gets no place.
@@ -55,7 +59,7 @@ pub struct Pass {
 pub enum Full {
     #[error("the endpoint has as many connections as it takes")]
     Connections,
-    #[error("this peer has as many connections as it may have")]
+    #[error("this peer, or the ticket it came by, has as many connections as it may have")]
     Peer,
     #[error("the endpoint shuts down")]
     Closed,
@@ -67,7 +71,16 @@ impl Gate {
     pub fn new(connections_max: usize) -> Arc<Gate> {
         // Where descriptors are few, strangers leave most of them to those who are known.
         let strangers_max = (connections_max / 4).clamp(1, STRANGERS_MAX);
-        Arc::new(Gate { places: Mutex::default(), connections_max, strangers_max })
+        let known = (connections_max - strangers_max.min(connections_max - 1)).max(1) as u64;
+        let places = Places {
+            next_number: 0,
+            connections: 0,
+            strangers: BTreeMap::new(),
+            known: Shares::new(known, CONNECTIONS_OF_PEER_MAX as u64),
+            holders: HashMap::new(),
+            is_closed: false,
+        };
+        Arc::new(Gate { places: Mutex::new(places), connections_max, strangers_max })
     }
 
     /// Gives an accepted connection a stranger's place.
@@ -87,27 +100,31 @@ impl Gate {
         places.next_number += 1;
         places.connections += 1;
         places.strangers.insert(number, Stranger { address, pin: None, socket });
-        Ok(Pass { gate: self.clone(), number, pin: None })
+        Ok(Pass { gate: self.clone(), number })
     }
 
-    /// Notes the key that the peer of `pass` has proved to own. Ask `admit` next, should the key be enrolled.
-    pub fn identified(&self, pass: &mut Pass, pin: Pin) -> Result<(), Full> {
+    /// Notes the key that the peer of `pass` has proved to own, and the account that it lives from: the ticket it came by, or
+    /// one of its own for a key that is not enrolled. Ask `admit` next, should the key be enrolled.
+    pub fn identified(&self, pass: &mut Pass, pin: Pin, account: Option<&str>) -> Result<(), Full> {
+        let holder = holder(account.map_or_else(|| unknown(pin), str::to_owned), pin);
         let mut places = self.lock();
-        let of_peer = places.by_peer.entry(pin).or_default();
-        if *of_peer >= CONNECTIONS_OF_PEER_MAX {
-            return Err(Full::Peer);
-        }
-        *of_peer += 1;
-        pass.pin = Some(pin);
+        places.known.take(Some(&holder), 1, false).map_err(|_: Share| Full::Peer)?;
+        places.holders.insert(pass.number, holder);
         if let Some(stranger) = places.strangers.get_mut(&pass.number) {
             stranger.pin = Some(pin);
         }
         Ok(())
     }
 
-    /// Connections that proved this key are strangers no longer.
-    pub fn admit(&self, pin: Pin) {
-        self.lock().strangers.retain(|_, stranger| stranger.pin != Some(pin));
+    /// Connections that proved this key are strangers no longer, and are counted in their account; those that it has no
+    /// room for end.
+    pub fn admit(&self, pin: Pin, account: &str) {
+        let mut places = self.lock();
+        let unknown = holder(unknown(pin), pin);
+        if places.known.of(&unknown.client, pin).1 > 0 {
+            places.move_to(&unknown, &holder(account.to_owned(), pin));
+        }
+        places.strangers.retain(|_, stranger| stranger.pin != Some(pin));
     }
 
     /// Where a stranger with this key comes from.
@@ -129,7 +146,31 @@ impl Gate {
     }
 }
 
+/// The account of a key that is not enrolled.
+fn unknown(pin: Pin) -> String {
+    format!("?{pin}")
+}
+
+fn holder(client: String, key: Pin) -> Holder {
+    Holder { client: client.into(), key, name: "".into() }
+}
+
 impl Places {
+    fn move_to(&mut self, from: &Holder, to: &Holder) {
+        let numbers: Vec<_> =
+            self.holders.iter().filter(|(_, held)| *held == from).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.known.give(Some(from), 1);
+            match self.known.take(Some(to), 1, false) {
+                Ok(()) => _ = self.holders.insert(number, to.clone()),
+                Err(_) => {
+                    self.holders.remove(&number);
+                    self.strangers.remove(&number).into_iter().for_each(Stranger::end);
+                }
+            }
+        }
+    }
+
     /// Ends the oldest stranger of the address that has most places.
     fn make_room(&mut self) {
         let mut by_origin: HashMap<IpAddr, usize> = HashMap::new();
@@ -157,13 +198,8 @@ impl Drop for Pass {
         let mut places = self.gate.lock();
         places.strangers.remove(&self.number);
         places.connections -= 1;
-        if let Some(pin) = self.pin
-            && let Some(of_peer) = places.by_peer.get_mut(&pin)
-        {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                places.by_peer.remove(&pin);
-            }
+        if let Some(holder) = places.holders.remove(&self.number) {
+            places.known.give(Some(&holder), 1);
         }
     }
 }
@@ -250,9 +286,9 @@ mod tests {
         let mut passes = Vec::new();
         for (_, socket, address) in &pairs {
             let mut pass = gate.enter(socket, *address).unwrap();
-            gate.identified(&mut pass, pin).unwrap();
+            gate.identified(&mut pass, pin, Some("serve")).unwrap();
             assert_eq!(gate.address_of(pin), Some(address.ip()));
-            gate.admit(pin);
+            gate.admit(pin, "serve");
             passes.push(pass);
         }
         assert_eq!(gate.address_of(pin), None);
@@ -262,20 +298,38 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_bounded_in_all_and_for_each_peer() {
+    fn connections_are_bounded_in_all_and_one_client_leaves_some_for_others() {
         let gate = Gate::new(2);
-        let pairs = pairs(3);
+        let pairs = pairs(40);
         let (_, socket, address) = &pairs[0];
-        let mut first = gate.enter(socket, *address).unwrap();
+        let first = gate.enter(socket, *address).unwrap();
         let second = gate.enter(socket, *address).unwrap();
         assert_eq!(gate.enter(socket, *address).err(), Some(Full::Connections));
-        drop(second);
-        gate.lock().by_peer.insert(Pin([2; 32]), CONNECTIONS_OF_PEER_MAX);
-        assert_eq!(gate.identified(&mut first, Pin([2; 32])), Err(Full::Peer));
-        gate.identified(&mut first, Pin([3; 32])).unwrap();
-        drop(first);
-        assert!(!gate.lock().by_peer.contains_key(&Pin([3; 32])));
+        drop((first, second));
         gate.close();
         assert_eq!(gate.enter(socket, *address).err(), Some(Full::Closed));
+
+        let gate = Gate::new(40);
+        let mut passes: Vec<_> = pairs.iter().map(|(_, s, a)| gate.enter(s, *a).unwrap()).collect();
+        let mut come = |key: u8, ticket: &str| {
+            let mut pass = passes.pop().unwrap();
+            let come = gate.identified(&mut pass, Pin([key; 32]), Some(ticket));
+            come.map(|()| pass)
+        };
+        let mut held = Vec::new();
+        while let Ok(pass) = come(1, "serve") {
+            held.push(pass);
+        }
+        assert!((15..=24).contains(&held.len()), "{}", held.len());
+        // Another key of the ticket, and another ticket, get in.
+        held.push(come(2, "serve").unwrap());
+        held.push(come(3, "t").unwrap());
+        drop((held, passes));
+        assert_eq!(gate.lock().known.free(), 30);
+        // A key that enrols brings its connections into the account.
+        let mut pass = gate.enter(socket, *address).unwrap();
+        gate.identified(&mut pass, Pin([9; 32]), None).unwrap();
+        gate.admit(Pin([9; 32]), "t");
+        assert_eq!(gate.lock().known.of("t", Pin([9; 32])), (1, 1));
     }
 }

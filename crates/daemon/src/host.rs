@@ -4,16 +4,20 @@
 //! - Everything a client names is reached from the descriptor of the root, opened once, and never outside it (F040-F043).
 //! - What a client is told names its own paths, never the server's.
 //! - Rights are looked at for every job, and again while it runs (I14): what a session was opened with decides nothing.
+//!   What needs which right is in `rights` alone.
 //! - `null:` and `gen:COUNTxSIZE` reach no storage; whoever may write may also have what it sends forgotten.
 
+mod drop_box;
 mod files;
 mod jobs;
 mod record;
+pub mod rights;
 mod scope;
 
 use crate::clients::{ClientBook, Rights};
 use crate::gate::Gate;
 use crate::history::History;
+use crate::issue::SERVE_TICKET;
 use crate::transfer_log::TransferLog;
 use jobs::Jobs;
 pub use jobs::RunningJob;
@@ -25,6 +29,7 @@ use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
 use record::JobRecord;
+use rights::Deed;
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
 use scope::Asked;
@@ -32,12 +37,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
-use store::Rehearsal;
+use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
-use store::posix::{PosixSink, PosixSource, beneath};
+use store::posix::{PosixSink, PosixSource};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
+use store::{DropBox, Rehearsal, Sink};
 use wire::handshake::Direction;
+use wire::limits::LEVELS_MADE_MAX;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
 
@@ -48,6 +55,8 @@ pub struct EndpointHost {
     pub name: String,
     pub is_read_only: bool,
     pub root: Arc<OwnedFd>,
+    /// Whether clients reach file systems that are mounted below the root.
+    pub mounts: Mounts,
     pub clients: ClientBook,
     pub gate: Arc<Gate>,
     pub log: Arc<TransferLog>,
@@ -75,18 +84,28 @@ impl EndpointHost {
         self.jobs.add((grant.pin, job, direction as u32), record)
     }
 
-    fn open_destination(&self, rights: &Rights, open: &Open) -> Result<Destination, Refusal> {
+    fn open_destination(&self, rights: &Rights, job: JobId, open: &Open) -> Result<Destination, Refusal> {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
         };
-        let asked = self.check(rights, Direction::ClientSends, path)?;
+        let asked = self.locate(rights, path)?;
+        check_depth(path, &asked.below)?;
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
-        let make = |names: &[Name]| beneath::make_directories(base.as_fd(), names).map_err(|e| refuse(path, &e));
+        let tag = (!rights.may_read).then(|| drop_box::tag_of(job));
+        let make = |names: &[Name]| {
+            let made = match &tag {
+                Some(tag) => drop_box::make_directories(self.mounts, base.as_fd(), names, tag),
+                None => self.mounts.make_directories(base.as_fd(), names),
+            };
+            made.map_err(|e| refuse(path, &e))
+        };
         let (directory, rename_to) = match asked.below.split_last() {
             Some((last, parents)) if open.is_single && !names_contents(path) => {
-                match beneath::resolve_directory(base.as_fd(), &asked.below) {
+                match self.mounts.resolve_directory(base.as_fd(), &asked.below) {
                     Ok(directory) => (directory, None),
-                    Err(e) if is_no_directory(&e) => (make(parents)?, Some(last.clone())),
+                    Err(e) if is_no_directory(&e) || tag.is_some() && drop_box::is_in_the_way(&e) => {
+                        (make(parents)?, Some(last.clone()))
+                    }
                     Err(e) => return Err(refuse(path, &e)),
                 }
             }
@@ -96,7 +115,7 @@ impl EndpointHost {
         let directory = Arc::new(directory);
         // A root that belongs to somebody else can hold writable directories, but no staging.
         let staging_parent = if may_write(&self.root).is_ok() { &self.root } else { &directory };
-        Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to })
+        Ok(Destination { staging_parent: staging_parent.clone(), directory, rename_to, tag })
     }
 
     /// The destination of a dry run, as far as it exists, and what a single object would be called there.
@@ -104,7 +123,7 @@ impl EndpointHost {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
         };
-        let asked = self.check(rights, Direction::ClientSends, path)?;
+        let asked = self.locate(rights, path)?;
         let opened = |names: &[Name]| match asked.look_beneath(self.root.as_fd(), names) {
             Ok(directory) => Ok(Some(directory)),
             Err(e) if is_no_directory(&e) => Ok(None),
@@ -112,7 +131,7 @@ impl EndpointHost {
         };
         let sink = |directory: OwnedFd| {
             let directory = Arc::new(directory);
-            PosixSink::new(directory.clone(), directory, None)
+            PosixSink::new(directory.clone(), directory, None).keep_mounts(self.mounts)
         };
         match (opened(&asked.below)?, asked.below.split_last()) {
             (Some(directory), _) => Ok((Some(sink(directory)), None)),
@@ -123,31 +142,27 @@ impl EndpointHost {
         }
     }
 
-    /// Whether a path may be read or written by whoever has these rights; before anything of it is looked at.
-    fn check(&self, rights: &Rights, direction: Direction, path: &[u8]) -> Result<Asked, Refusal> {
-        self.check_way(rights, direction, path)?;
+    /// Whether whoever has these rights may do something with a path; before anything of it is looked at.
+    fn check(&self, rights: &Rights, deed: Deed, path: &[u8]) -> Result<(), Refusal> {
+        deed.refused(rights, self.is_read_only).map_or(Ok(()), |why| Err(forbidden(path, &why)))
+    }
+
+    /// What a path means below that which a ticket is limited to.
+    fn locate(&self, rights: &Rights, path: &[u8]) -> Result<Asked, Refusal> {
         if synthetic::is_synthetic(path) {
             return Ok(Asked::default());
         }
-        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
+        Asked::within(&rights.scope, names_of(path)?, self.mounts).ok_or_else(|| {
             let scope = Escaped(&name::join(&rights.scope)).to_string();
             forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
         })
     }
 
-    fn check_way(&self, rights: &Rights, direction: Direction, path: &[u8]) -> Result<(), Refusal> {
-        match direction {
-            Direction::ServerSends if !rights.may_read => Err(forbidden(path, "this client may only write here")),
-            Direction::ClientSends if self.is_read_only => Err(forbidden(path, "this endpoint is read-only")),
-            Direction::ClientSends if !rights.may_write => Err(forbidden(path, "this client may only read here")),
-            _ => Ok(()),
-        }
-    }
-
     fn open_sources(&self, rights: &Rights, open: &Open) -> Result<PosixSource, Refusal> {
         let mut source = PosixSource::new();
+        source.keep_mounts(self.mounts);
         for path in &open.paths {
-            let asked = self.check(rights, Direction::ServerSends, path)?;
+            let asked = self.locate(rights, path)?;
             let (base, below) =
                 asked.open_base(self.root.as_fd(), names_contents(path)).map_err(|e| refuse(path, &e))?;
             source.add_beneath(base.as_fd(), &below).map_err(|e| match e.kind {
@@ -165,6 +180,8 @@ struct Destination {
     staging_parent: Arc<OwnedFd>,
     directory: Arc<OwnedFd>,
     rename_to: Option<Name>,
+    /// Of what is put aside, where the client may not know what is there.
+    tag: Option<String>,
 }
 
 impl Host for EndpointHost {
@@ -178,19 +195,19 @@ impl Host for EndpointHost {
             format!("{}@{from}", &peer.to_string()[..8])
         };
         let (client, rights) = self.clients.authorise(peer, credential, name)?;
-        self.gate.admit(peer);
-        Ok(Grant { pin: peer, name: client.name, may_write: rights.may_write && !self.is_read_only })
+        let account = client.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned());
+        self.gate.admit(peer, &account);
+        Ok(Grant { pin: peer, name: client.name, account, may_write: rights.may_write && !self.is_read_only })
     }
 
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
-        let rights = match self.clients.rights(grant.pin) {
-            Ok(rights) => rights,
-            // Files that cannot be read at this moment end nothing that runs; what is new is refused.
-            Err(refusal) if refusal.code == CloseCode::Internal => return Ok(()),
-            Err(refusal) => return Err(refusal),
-        };
+        let rights = self.clients.rights(grant.pin)?;
         let (direction, paths) = job.unwrap_or((Direction::ServerSends, &[]));
-        paths.iter().try_for_each(|path| self.check(&rights, direction, path).map(drop))
+        let deed = if direction == Direction::ServerSends { Deed::Fetch } else { Deed::Send };
+        paths.iter().try_for_each(|path| {
+            self.check(&rights, deed, path)?;
+            self.locate(&rights, path).map(drop)
+        })
     }
 
     fn open(
@@ -202,31 +219,36 @@ impl Host for EndpointHost {
         options: &TransferOptions,
     ) -> Result<Opened, Refusal> {
         let rights = self.clients.rights(grant.pin)?;
+        for deed in Deed::of_job(direction, &open.paths, options) {
+            self.check(&rights, deed, &open.paths[0])?;
+        }
         match direction {
             Direction::ClientSends if open.paths.iter().any(|path| synthetic::is_null(path)) => {
-                self.check(&rights, direction, &open.paths[0])?;
                 let observer = Some(self.record(grant, job, direction, open, options));
                 let file_system = NULL_FILE_SYSTEM.to_owned();
-                Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system })
+                Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system, asked: None })
             }
             Direction::ClientSends if options.is_dry_run => {
                 let (there, rename_to) = self.look_at_destination(&rights, open)?;
                 let there = there.map(|there| equipped(there, options));
                 let sink = Arc::new(Rehearsal::new(there));
                 let observer = Some(self.record(grant, job, direction, open, options));
-                Ok(Opened::Receive { sink, rename_to, observer, file_system: String::new() })
+                Ok(Opened::Receive { sink, rename_to, observer, file_system: String::new(), asked: None })
             }
             Direction::ClientSends => {
-                let destination = self.open_destination(&rights, open)?;
+                let destination = self.open_destination(&rights, job, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
                 let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
-                let sink = equipped(sink, options);
-                let observer = self.record(grant, job, direction, open, options);
+                let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_mounts(self.mounts), options));
+                let sink = match destination.tag {
+                    Some(tag) => Arc::new(DropBox::new(sink, &tag)),
+                    None => sink,
+                };
+                let observer = Some(self.record(grant, job, direction, open, options));
                 let rename_to = destination.rename_to;
-                Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: Some(observer), file_system })
+                Ok(Opened::Receive { sink, rename_to, observer, file_system, asked: None })
             }
             Direction::ServerSends if open.paths.iter().any(|path| synthetic::is_synthetic(path)) => {
-                self.check_way(&rights, direction, &open.paths[0])?;
                 let source = Arc::new(generated(open)?);
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single: false, observer })
@@ -287,6 +309,14 @@ fn names_of(path: &[u8]) -> Result<Vec<Name>, Refusal> {
     Ok(names)
 }
 
+/// What a client names is made for it, level by level: no more of them than anybody needs.
+fn check_depth(path: &[u8], names: &[Name]) -> Result<(), Refusal> {
+    if names.len() <= LEVELS_MADE_MAX {
+        return Ok(());
+    }
+    Err(forbidden(path, &format!("a path to write to has at most {LEVELS_MADE_MAX} names")))
+}
+
 /// The path can only mean a directory.
 pub(crate) fn names_contents(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
@@ -317,6 +347,8 @@ pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
         io::ErrorKind::PermissionDenied if e.raw_os_error().is_none() => {
             forbidden(path, "the path leads outside the endpoint's root")
         }
+        // It says which mount, by its path below what the client may reach.
+        io::ErrorKind::CrossesDevices if e.raw_os_error().is_none() => forbidden(path, &e.to_string()),
         io::ErrorKind::PermissionDenied => forbidden(path, "the endpoint's user has no permission"),
         io::ErrorKind::InvalidFilename => forbidden(path, "the name is too long"),
         _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => forbidden(path, "too many symbolic links"),

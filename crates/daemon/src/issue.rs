@@ -10,20 +10,38 @@ use crate::error::{Error, Result, shown};
 use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
-use crate::ticket::{self, Ticket};
+use crate::ticket::{self, Ticket, TicketError};
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// What stands for the ticket that `serve` writes, which has no limits.
 pub const SERVE_TICKET: &str = "serve";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Writes a ticket's text form to a file that only this user can read.
+/// Writes a ticket's text form to a file that only this user can read. An older ticket is replaced, and nothing else: a
+/// link, a FIFO or a device there would be lost, and what reads from it would wait for ever.
 pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
+    let why = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => (!is_ticket_or_empty(path)?).then_some("a file that is no ticket stands there"),
+        Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Some("what stands there is a link or a special file, which a ticket would replace"),
+        Err(_) => None,
+    };
+    if let Some(why) = why {
+        return Err(io::Error::other(format!("{why}: name another file")));
+    }
     private_file::write(path, format!("{}\n", ticket.to_text()).as_bytes(), Existing::Replace)
+}
+
+fn is_ticket_or_empty(path: &Path) -> io::Result<bool> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(ticket::TICKET_TEXT_BYTES_MAX as u64).read_to_string(&mut text);
+    Ok(read.is_ok() && (text.trim().is_empty() || !matches!(Ticket::parse(&text), Err(TicketError::NotATicket))))
 }
 
 /// What an endpoint says of itself in tickets. Not secret.
@@ -91,7 +109,7 @@ impl Issue {
         let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;
         let pin = paths::identity(&self.state_dir)?.pin();
         let (limited, credential) = self.book.create(limits)?;
-        Ok((limited, Ticket { addresses, pin, credential, name }))
+        Ok((limited, Ticket { addresses, pin, credential: credential.into(), name }))
     }
 
     pub fn list(&self) -> Result<Vec<Issued>> {
@@ -115,14 +133,22 @@ impl Issue {
             return if self.strike(pin)? { Ok(1) } else { Err(unknown(what)) };
         }
         let ticket = (what != SERVE_TICKET).then_some(what);
+        let revoked = RevokedBook::new(&self.state_dir);
         let was_there = match ticket {
             Some(id) => self.book.revoke(id)?,
-            None => self.remove_credential()?,
+            None => self.revoke_credential(&revoked)?,
+        };
+        let is_meant = |client: &Enrolment| match ticket {
+            Some(id) => Ok(client.ticket.as_deref() == Some(id)),
+            // Not those whom the credential let in that was made after it.
+            None => Ok(client.ticket.is_none() && revoked.holds(client.credential.as_deref())?),
         };
         // Also those that an interrupted revocation left.
         let mut struck = 0;
-        for client in self.clients()?.iter().filter(|client| client.ticket.as_deref() == ticket) {
-            struck += usize::from(clients::strike(&self.state_dir, &client.pin)?);
+        for client in self.clients()? {
+            if is_meant(&client)? {
+                struck += usize::from(clients::strike_if(&self.state_dir, &client.pin, &is_meant)?);
+            }
         }
         if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
     }
@@ -143,13 +169,20 @@ impl Issue {
         self.state_dir.join("credential")
     }
 
-    /// The endpoint makes another one when it starts next.
-    fn remove_credential(&self) -> Result<bool> {
+    /// Leaves the mark first: whom the credential lets in meanwhile sees it. The endpoint makes another one when it starts
+    /// next.
+    fn revoke_credential(&self, revoked: &RevokedBook) -> Result<bool> {
         let path = self.credential_path();
+        let read = || private_file::read(&path, CREDENTIAL_BYTES as u64, true);
+        let Some(credential) = read()? else { return Ok(false) };
+        revoked.mark(&id_of_credential(&credential))?;
+        // An endpoint that starts at this moment sees the mark and makes another one, which stays.
+        if read()?.is_some_and(|now| now != credential) {
+            return Ok(true);
+        }
         match std::fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::of_file("remove", &path, e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::of_file("remove", &path, e)),
+            _ => Ok(true),
         }
     }
 }
@@ -168,6 +201,7 @@ fn unknown(what: &str) -> Error {
 mod tests {
     use super::*;
     use crate::clients::ClientBook;
+    use std::os::unix::fs::MetadataExt;
 
     fn limits() -> Limits {
         Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
@@ -184,8 +218,8 @@ mod tests {
         assert_eq!((&ticket.addresses, &ticket.name[..]), (&addresses, "lab"));
         assert_eq!(ticket.pin, paths::identity(dir.path()).unwrap().pin());
         let book = ClientBook::open(dir.path()).unwrap();
-        for (pin, credential) in [(1, ticket.credential), (2, ticket.credential), (3, book.credential())] {
-            book.authorise(Pin([pin; 32]), &credential, || "n".into()).unwrap();
+        for (pin, credential) in [(1, &ticket.credential), (2, &ticket.credential), (3, &book.credential())] {
+            book.authorise(Pin([pin; 32]), &credential[..], || "n".into()).unwrap();
         }
         assert_eq!(issue.list().unwrap(), [Issued { ticket: limited.clone(), uses: 2 }]);
         assert_eq!(issue.revoke(&limited.id).unwrap(), 2);
@@ -196,7 +230,7 @@ mod tests {
         }
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap(), 1);
         assert_eq!(issue.revoke(SERVE_TICKET).unwrap(), 0);
-        assert!(book.authorise(Pin([4; 32]), &book.credential(), || "n".into()).is_err());
+        assert!(book.authorise(Pin([4; 32]), &book.credential()[..], || "n".into()).is_err());
     }
 
     #[test]
@@ -210,18 +244,47 @@ mod tests {
         let once = Limits { uses_max: Some(1), ..limits() };
         let (_, older) = issue.create(once).unwrap();
         let (_, unused) = issue.create(limits()).unwrap();
-        enrol(&older.credential).unwrap();
+        enrol(&older.credential[..]).unwrap();
         assert_eq!(issue.revoke(&pin.to_string().to_uppercase()).unwrap(), 1);
-        for credential in [older.credential, unused.credential, book.credential()] {
-            let refused = enrol(&credential).unwrap_err();
+        for credential in [&older.credential, &unused.credential, &book.credential()] {
+            let refused = enrol(&credential[..]).unwrap_err();
             assert!(refused.text.contains("only a ticket that was made after that"), "{refused}");
         }
         let (later, ticket) = issue.create(limits()).unwrap();
-        assert_eq!(enrol(&ticket.credential).unwrap().0.ticket, Some(later.id.clone()));
+        assert_eq!(enrol(&ticket.credential[..]).unwrap().0.ticket, Some(later.id.clone()));
         // An older ticket does not replace the later one either.
-        assert_eq!(enrol(&older.credential).unwrap().0.ticket, Some(later.id));
-        book.authorise(Pin([2; 32]), &unused.credential, || "n".into()).unwrap();
+        assert_eq!(enrol(&older.credential[..]).unwrap().0.ticket, Some(later.id));
+        book.authorise(Pin([2; 32]), &unused.credential[..], || "n".into()).unwrap();
         assert_eq!(issue.revoke(&Pin([3; 32]).to_string()).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_ticket_replaces_a_ticket_and_nothing_else() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let ticket = Ticket {
+            addresses: vec!["192.0.2.1:7740".into()],
+            pin: Pin([1; 32]),
+            credential: [2; 32].into(),
+            name: "lab".into(),
+        };
+        std::fs::write(at("empty"), "").unwrap();
+        for name in ["new", "empty", "new"] {
+            write_ticket(&at(name), &ticket).unwrap();
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap().trim(), ticket.to_text());
+        }
+        std::fs::write(at("notes"), "do not lose").unwrap();
+        symlink(at("new"), at("link")).unwrap();
+        symlink("/dev/null", at("null")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        for name in ["notes", "link", "null", "fifo", "directory"] {
+            let before = std::fs::symlink_metadata(at(name)).unwrap().ino();
+            assert!(write_ticket(&at(name), &ticket).is_err(), "{name}");
+            assert_eq!(std::fs::symlink_metadata(at(name)).unwrap().ino(), before, "{name}");
+        }
+        assert_eq!(std::fs::read(at("notes")).unwrap(), b"do not lose");
     }
 
     #[test]

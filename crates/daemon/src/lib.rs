@@ -1,10 +1,10 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `census` how many they are, `limited` what tickets allow, `struck` who is kept out, and `issue` makes and
-//! revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers and `sandbox` the rest of the
-//! file system, `transfer_log` and `history` record. The asking side: `endpoints` keeps the known endpoints, `connect`
-//! reaches one, `enrol` redeems a ticket. Both: `paths`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
+//! enrolled, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
+//! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
+//! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `connect`
+//! reaches one, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
 //! lasts for one session.
 //!
 //! Invariants:
@@ -16,6 +16,7 @@
 
 mod error;
 mod time;
+pub mod trust;
 mod private_file;
 pub mod paths;
 pub mod ticket;
@@ -27,27 +28,31 @@ pub mod clients;
 mod census;
 pub mod limited;
 mod struck;
+mod revoked;
 pub mod issue;
 mod gate;
 mod refusals;
 mod advertise;
-mod transfer_log;
+pub mod transfer_log;
 mod history;
+pub mod past;
 mod host;
 mod privileges;
+mod dumps;
 mod sandbox;
 mod serve;
 pub mod ssh;
 
 pub use connect::{ConnectOptions, connect};
+pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
 pub use error::Error;
-pub use host::RunningJob;
+pub use host::{RunningJob, rights};
 pub use issue::Issue;
 pub use job_id::job_id;
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
-pub use serve::{Activity, ServeOptions, Served};
+pub use serve::{Activity, Pulse, ServeOptions, Served};
 pub use ticket::{Ticket, TicketError};

@@ -1,12 +1,15 @@
 //! Where the program keeps its own files: the XDG base directories, each with one `thalweg` below it.
 //!
-//! Invariant: a directory made here has mode 0700. Reading the environment happens in `from_env` only.
+//! Invariant: a directory made here has mode 0700, and one that is there is trusted (`trust`) or refused. Reading the
+//! environment happens in `from_env` only.
 
+use crate::dumps;
 use crate::error::{Error, Result, shown};
-use model::Exit;
+use crate::trust;
+use model::{Exit, mutant};
 use net::Identity;
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,9 +26,13 @@ pub struct Paths {
 
 impl Paths {
     /// From the process's environment; without HOME, the user database names the home directory.
+    ///
+    /// A runtime directory of another user's, as `su` and `sudo -E` leave it, counts as unset: it is that user's session.
     pub fn from_env() -> Result<Paths> {
+        let is_own = |path: &OsString| std::fs::metadata(path).ok().is_none_or(|found| trust::is_trusted(found.uid()));
         Paths::from_values(|name| match (name, std::env::var_os(name)) {
             ("HOME", None) => std::env::home_dir().map(OsString::from),
+            ("XDG_RUNTIME_DIR", value) if !mutant::is_on("follow-a-planted-link") => value.filter(is_own),
             (_, value) => value,
         })
     }
@@ -72,6 +79,11 @@ impl Paths {
         self.config.join("endpoints")
     }
 
+    /// The log of the endpoint that keeps its files here, unless it was told to keep it elsewhere.
+    pub fn transfer_log(&self) -> PathBuf {
+        self.state.join("transfers.jsonl")
+    }
+
     /// This host's identity, made on first use. Endpoint and client of one state directory share it.
     pub fn identity(&self) -> Result<Identity> {
         identity(&self.state)
@@ -81,17 +93,26 @@ impl Paths {
 /// The identity kept in a state directory.
 pub(crate) fn identity(state: &Path) -> Result<Identity> {
     make_private_directory(state)?;
-    Identity::load_or_create(&state.join("identity.key")).map_err(|e| Error::from_net("identity", &e))
+    dumps::forbid();
+    let key = state.join("identity.key");
+    if let Ok(found) = std::fs::symlink_metadata(&key)
+        && !trust::is_trusted(found.uid())
+    {
+        trust::check_file("the identity", &key, &found)?;
+    }
+    Identity::load_or_create(&key).map_err(|e| Error::from_net("identity", &e))
 }
 
-/// Makes a directory, and those above it that are missing, with mode 0700. One that exists is taken as it is.
+/// Makes a directory, and those above it that are missing, with mode 0700. One that exists is taken if nobody else owns
+/// it, may write to it, or may put another in its place.
 pub fn make_private_directory(path: &Path) -> Result<()> {
+    trust::check_way("the directory", path)?;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| Error::of_file("make directory", path, e))?;
     if !path.is_dir() {
         return Err(Error::new(Exit::Failed, format!("{} is not a directory", shown(path))));
     }
-    Ok(())
+    trust::check_directory("the directory", path)
 }
 
 #[cfg(test)]

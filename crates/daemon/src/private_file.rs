@@ -1,6 +1,7 @@
 //! Small files that nobody else may read or change: written whole or not at all, mode 0600.
 
 use crate::error::{Error, Result, shown};
+use crate::trust;
 use model::Exit;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -39,7 +40,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Reads at most `bytes_max`; `None` when there is no such file. A file that others can write, or read where
+/// Reads at most `bytes_max`; `None` when there is no such file. A file that others own or can write, or read where
 /// `is_secret`, is refused, and so is one that is too long.
 pub fn read(path: &Path, bytes_max: u64, is_secret: bool) -> Result<Option<Vec<u8>>> {
     let failed = |e| Error::of_file("read", path, e);
@@ -51,6 +52,9 @@ pub fn read(path: &Path, bytes_max: u64, is_secret: bool) -> Result<Option<Vec<u
         Err(e) => return Err(failed(e)),
     };
     let metadata = file.metadata().map_err(failed)?;
+    if !trust::is_trusted(metadata.uid()) {
+        trust::check_file("the file", path, &metadata)?;
+    }
     let mode = metadata.mode() & 0o7777;
     let forbidden = if is_secret { 0o077 } else { 0o022 };
     if mode & forbidden != 0 {

@@ -1,13 +1,14 @@
 //! Landlock: a process that serves gives up what it does not need of the file system, before it has a second thread.
 //!
-//! Allowed are the root, the endpoint's own files, and what the kernel says of this process and its network. Files that
-//! are open already (standard output, the log) stay so. Best effort: a kernel without it, or before 5.19, which would
+//! Allowed are the root, the endpoint's own files, and what the kernel says of this process and its network. Files and sockets
+//! that are open already (standard output, the log, the listener) stay so. An endpoint that is not one for a session over ssh
+//! also neither listens anew nor connects to anything over TCP, and reaches no other process by a signal or an abstract socket. Best effort: a kernel without it, or before 5.19, which would
 //! forbid every rename between directories, leaves things as they are, and the log says so. It is a second wall: paths
 //! are kept below the root by `openat2` (`store::posix::beneath`).
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -16,6 +17,8 @@ use std::path::Path;
 
 /// The newest set of rights that is asked for; an older kernel applies those it knows.
 const NEWEST: ABI = ABI::V5;
+/// For the network and other processes, which an endpoint needs nothing of.
+const NEWEST_OUTSIDE: ABI = ABI::V6;
 /// What is read while serving: this process's own accounts, limits of sockets, the boot's id, limits of processors.
 const READ: [&str; 4] = ["/proc/self", "/proc/sys/net", "/proc/sys/kernel/random", "/sys/fs/cgroup"];
 
@@ -49,11 +52,25 @@ pub enum Left<'a> {
 
 /// Confines the calling thread, and all threads it starts from here on, for good.
 pub fn restrict(left: Left<'_>) -> Result<Landlock, RulesetError> {
-    let ruleset = Ruleset::default()
+    confine(files_handled()?, left)
+}
+
+/// The same, and what leads outside is given up: new listeners, TCP connections that it opens, signals to others, abstract
+/// sockets. What it accepts is no part of that. One set of rules for all: a second one would forbid renames.
+pub fn seclude(left: Left<'_>) -> Result<Landlock, RulesetError> {
+    let outside = files_handled()?.handle_access(AccessNet::from_all(NEWEST_OUTSIDE))?;
+    confine(outside.scope(Scope::from_all(NEWEST_OUTSIDE))?, left)
+}
+
+fn files_handled() -> Result<Ruleset, RulesetError> {
+    Ruleset::default()
         .set_compatibility(CompatLevel::SoftRequirement)
         .handle_access(AccessFs::Refer)?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(NEWEST))?;
+        .handle_access(AccessFs::from_all(NEWEST))
+}
+
+fn confine(ruleset: Ruleset, left: Left<'_>) -> Result<Landlock, RulesetError> {
     let mut ruleset = ruleset.create()?;
     match left {
         Left::ReadAndWrite(root, own) => {
@@ -81,11 +98,15 @@ pub fn restrict(left: Left<'_>) -> Result<Landlock, RulesetError> {
             ruleset = ruleset.add_rule(PathBeneath::new(directory, AccessFs::ReadFile | AccessFs::ReadDir))?;
         }
     }
-    Ok(match ruleset.restrict_self()?.ruleset {
+    Ok(word_of(ruleset.restrict_self()?.ruleset))
+}
+
+fn word_of(status: RulesetStatus) -> Landlock {
+    match status {
         RulesetStatus::FullyEnforced => Landlock::On,
         RulesetStatus::PartiallyEnforced => Landlock::Partly,
         RulesetStatus::NotEnforced => Landlock::Off,
-    })
+    }
 }
 
 /// Everything that is done with files and directories, FIFOs and sockets included. Nothing is executed, and devices are made
@@ -105,6 +126,9 @@ mod tests {
 
     #[test]
     fn a_confined_thread_reaches_root_and_state_and_nothing_else() {
+        if !needs::landlock() {
+            return;
+        }
         let dir = tempfile::tempdir().unwrap();
         let [root, state, other] = ["root", "state", "other"].map(|name| dir.path().join(name));
         for directory in [&root, &state, &other] {
@@ -114,10 +138,8 @@ mod tests {
         // A thread of its own: it does not get out again.
         let confined = std::thread::spawn(move || {
             let opened = store::posix::beneath::open_directory(&root).unwrap();
-            let landlock = restrict(Left::ReadAndWrite(opened.as_fd(), &[state.as_path()])).unwrap();
-            if landlock == Landlock::Off {
-                return;
-            }
+            let landlock = seclude(Left::ReadAndWrite(opened.as_fd(), &[state.as_path()])).unwrap();
+            assert_ne!(landlock, Landlock::Off);
             for directory in [&root, &state] {
                 assert_eq!(fs::read(directory.join("a/file")).unwrap(), b"x");
                 fs::write(directory.join("a/new"), "y").unwrap();
@@ -137,5 +159,30 @@ mod tests {
             denied(fs::remove_file(other.join("a/file")));
         });
         confined.join().unwrap();
+    }
+
+    #[test]
+    fn a_secluded_thread_accepts_and_neither_connects_listens_nor_signals() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&sleeper);
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let secluded = std::thread::spawn(move || {
+            let landlock = seclude(Left::Read(&[])).unwrap();
+            listener.accept().unwrap();
+            if landlock != Landlock::On {
+                return;
+            }
+            let denied = |error: std::io::Error| assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+            denied(std::net::TcpStream::connect(address).unwrap_err());
+            denied(std::net::TcpListener::bind(other).unwrap_err());
+            denied(rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_err().into());
+        });
+        secluded.join().unwrap();
+        drop(client);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
     }
 }

@@ -23,24 +23,27 @@ use crate::privileges::{self, Privileges};
 use crate::sandbox::{self, Landlock, Left};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
-use crate::{advertise, paths};
+use crate::{advertise, paths, trust};
 use accept::Acceptor;
 use lock::StateLock;
 use model::{Exit, Pin};
 use mover::Memory;
 use mover::session::Server;
 use net::{Listener, ServerTls, Stopper};
+pub use review::Pulse;
 use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::posix::{beneath, directories_max};
+use store::posix::beneath::{self, Mounts};
+use store::posix::directories_max;
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -73,6 +76,8 @@ pub struct ServeOptions {
     pub congestion: Option<String>,
     /// For the lanes of all jobs.
     pub memory_bytes: usize,
+    /// Let clients into file systems that are mounted below the root.
+    pub crosses_mounts: bool,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
     pub confine: bool,
     /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
@@ -92,6 +97,7 @@ impl ServeOptions {
             transfer_log: None,
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
         }
@@ -138,10 +144,13 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        let memory = Memory::of_endpoint(options.memory_bytes);
+        store::posix::host::own();
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
             is_read_only: options.read_only,
+            mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
             root: Arc::new(root),
             clients,
             gate: Gate::new(connections_max()),
@@ -149,12 +158,16 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
         });
-        let server = Server::new(host.clone(), Memory::of_endpoint(options.memory_bytes));
+        let server = Server::new(host.clone(), memory);
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
         let accepting = accepting.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
-        let review = Review::start(server.clone())?;
+        let (reviewed, logged) = (server.clone(), host.clone());
+        let review = Review::start(move || {
+            logged.log.tell_left_out(false);
+            reviewed.review()
+        })?;
         let accepting = Some(accepting);
         let served = Served { local_addr, ticket, server, host, stopper, accepting, review, landlock, _lock: lock };
         let (name, read_only, landlock) = (served.name(), options.read_only, landlock.word());
@@ -187,6 +200,11 @@ impl Served {
         &self.ticket.name
     }
 
+    /// For whoever tells others that the endpoint is well.
+    pub fn pulse(&self) -> Pulse {
+        self.review.pulse()
+    }
+
     /// For whoever asks what it does while it serves.
     pub fn activity(&self) -> Activity {
         Activity { server: self.server.clone(), host: self.host.clone() }
@@ -195,12 +213,16 @@ impl Served {
     /// Serves until `stop` is set, then as `shut_down`.
     ///
     /// # Errors
-    /// When nothing can be accepted any more.
+    /// When nothing can be accepted any more, or the rights of those who are here are not looked at any more.
     pub fn run_until(mut self, stop: &AtomicBool, patience: Duration) -> Result<bool> {
-        while !stop.load(Relaxed) && self.accepting.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        let mut watch = self.review.watch();
+        let mut lost = Ok(());
+        while !stop.load(Relaxed) && self.accepting.as_ref().is_some_and(|thread| !thread.is_finished()) && lost.is_ok()
+        {
             std::thread::park_timeout(FLAG_INTERVAL);
+            lost = watch.look(FLAG_INTERVAL);
         }
-        let ended = self.stop_accepting();
+        let ended = self.stop_accepting().and(lost);
         let is_drained = self.shut_down(patience);
         ended.map(|()| is_drained)
     }
@@ -215,8 +237,9 @@ impl Served {
         self.server.shut_down();
         let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
         let is_idle = self.host.wait_jobs(deadline) && is_closed;
+        self.host.log.tell_left_out(true);
         let is_idle = self.host.history.close(deadline.max(Instant::now() + HISTORY_PATIENCE_MIN)) && is_idle;
-        info!(is_idle, "endpoint stopped");
+        info!(is_idle, log = self.host.log.head(), "endpoint stopped");
         is_idle
     }
 
@@ -263,7 +286,7 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
     }
     let mut own = vec![options.state_dir.as_path()];
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
-    sandbox::restrict(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
+    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
         Landlock::Off
     })
@@ -287,6 +310,7 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
         let message = format!("the root {} and the state directory {} overlap", shown(&root), shown(&state));
         return Err(Error::new(Exit::Refused, message).hint("name another directory with --root or --state-dir"));
     }
+    warn_of_others(&root);
     let mut files = vec![("the transfer log", real_path(log)?)];
     if let Some(ticket) = &options.ticket_file {
         files.push(("the ticket", real_path(ticket)?));
@@ -298,6 +322,17 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says it where local users may put into the root what clients are given, or may put another in its place.
+fn warn_of_others(root: &Path) {
+    let checked = std::fs::metadata(root).is_ok_and(|found| found.mode() & 0o002 == 0);
+    if !checked {
+        warn!(root = %shown(root), "every user of this host may write to the root: `chmod o-w` it unless that is meant");
+    }
+    if let Err(e) = trust::check_way("the root", root) {
+        warn!("{}; who owns it decides what clients see", e.message);
+    }
 }
 
 /// Where a path leads, of which the last components need not be there yet.

@@ -1,7 +1,8 @@
 //! Endpoints that last for one session, started on another host through the user's own ssh program.
 //!
 //! Near side: `command` says what ssh is to run, `launch` starts it and waits for the far side's greeting, `deploy` takes this
-//! program there, `reach` finds a way for the data: straight to a port of the far host, else through the ssh connection.
+//! program there, `reach` finds a way for the data: straight to a port of the far host, else through the ssh connection,
+//! which `owner` keeps to this user.
 //! Far side: `far` serves what `offer` has opened to the one client it was told of. Both: `message` is what they say to each
 //! other, `link` carries that, and streams, over the two pipes.
 //!
@@ -20,10 +21,11 @@ mod launch;
 mod link;
 mod message;
 mod offer;
+mod owner;
 mod reach;
 
 pub use command::{SshOptions, Target, read_ports};
 pub use far::{Asked, Copying, FarLink, accept};
 pub use launch::Tell;
-pub use message::{Access, CopyRequest, PathBytes, Peer, exit_of};
+pub use message::{Access, CopyRequest, CopyTerms, PathBytes, Peer, exit_of};
 pub use reach::{Between, Reached, Wanted, copy_between, reach};

@@ -10,6 +10,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use model::Pin;
 use std::fmt;
+use zeroize::Zeroizing;
 
 /// Longer text is not a ticket.
 pub const TICKET_TEXT_BYTES_MAX: usize = 8 << 10;
@@ -24,7 +25,7 @@ pub struct Ticket {
     /// `HOST:PORT`, IPv6 in brackets, the likeliest first. At least one, at most `ADDRESSES_MAX`.
     pub addresses: Vec<String>,
     pub pin: Pin,
-    pub credential: [u8; 32],
+    pub credential: Zeroizing<[u8; 32]>,
     /// What the endpoint calls itself.
     pub name: String,
 }
@@ -57,15 +58,15 @@ impl Ticket {
     /// When there are no or too many addresses, or a text is longer than 255 bytes.
     pub fn to_text(&self) -> String {
         assert!((1..=ADDRESSES_MAX).contains(&self.addresses.len()), "a ticket names 1 to {ADDRESSES_MAX} addresses");
-        let mut bytes = vec![VERSION];
+        let mut bytes = Zeroizing::new(vec![VERSION]);
         bytes.extend_from_slice(&self.pin.0);
-        bytes.extend_from_slice(&self.credential);
+        bytes.extend_from_slice(&self.credential[..]);
         put_text(&mut bytes, &self.name);
         bytes.push(self.addresses.len() as u8);
         self.addresses.iter().for_each(|address| put_text(&mut bytes, address));
         let checksum = checksum(&bytes);
         bytes.extend_from_slice(&checksum);
-        format!("{PREFIX}{VERSION}:{}", BASE64URL_NOPAD.encode(&bytes))
+        format!("{PREFIX}{VERSION}:{}", BASE64URL_NOPAD.encode(&bytes[..]))
     }
 
     /// Reads the text form. White space is left out first: mail programs break long lines.
@@ -145,7 +146,7 @@ fn read(body: &[u8]) -> Option<Ticket> {
         rest = after;
     }
     let is_whole = rest.is_empty() && (1..=ADDRESSES_MAX).contains(&addresses.len());
-    is_whole.then_some(Ticket { addresses, pin: Pin(*pin), credential: *credential, name })
+    is_whole.then_some(Ticket { addresses, pin: Pin(*pin), credential: (*credential).into(), name })
 }
 
 fn read_text(bytes: &[u8]) -> Option<(String, &[u8])> {
@@ -163,7 +164,7 @@ mod tests {
         Ticket {
             addresses: vec!["192.0.2.1:7740".into(), "[2001:db8::1]:7740".into()],
             pin: Pin([0x11; 32]),
-            credential: [0x22; 32],
+            credential: [0x22; 32].into(),
             name: "lab".into(),
         }
     }
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn debug_and_errors_hold_no_secret() {
-        let shown = format!("{:?}", Ticket { credential: [0xd7; 32], ..ticket() });
+        let shown = format!("{:?}", Ticket { credential: [0xd7; 32].into(), ..ticket() });
         assert!(!shown.contains("d7") && !shown.contains("215") && shown.contains("lab"), "{shown}");
     }
 
@@ -225,7 +226,7 @@ mod tests {
             name in "\\PC{0,60}",
             hosts in prop::collection::vec("[a-z0-9.-]{1,40}:[1-9][0-9]{0,3}", 1..=ADDRESSES_MAX),
         ) {
-            let ticket = Ticket { addresses: hosts, pin: Pin(pin), credential, name };
+            let ticket = Ticket { addresses: hosts, pin: Pin(pin), credential: credential.into(), name };
             prop_assert_eq!(Ticket::parse(&ticket.to_text()), Ok(ticket));
         }
 

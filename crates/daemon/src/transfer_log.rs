@@ -1,6 +1,7 @@
 //! What went through this endpoint: one JSON object a line, for people and programs that account for transfers.
 //!
-//! Every line has `v`, `time`, `event`, `client`, `pin`, `job` and `direction` (`in` or `out`). Events:
+//! Every line has `v`, `time`, `event`, `client`, `pin`, `job` and `direction` (`in` or `out`), and `prev`: the SHA-256 of
+//! the line before it, also across files (`chain`). Events:
 //! - `bundle`: up to 1,000 delivered files below 64 MiB, or 64 MiB of them: `files`, `bytes`, `first` (a path of them).
 //! - `file`: one delivered file of 64 MiB or more: `path`, `bytes`, `digest` (`ALGORITHM:HEX`).
 //! - `failure`: one file that was not delivered: `path`, `kind`, `message`.
@@ -8,28 +9,38 @@
 //! - `job`: the end: `outcome`, `reason`, `files`, `skipped`, `failed`, `bytes`, `seconds`.
 //! - `change`: directories made, objects removed or renamed by command, without `job` and `direction`: `action`, `paths`
 //!   (how many), `first` (one of them), `files`, `directories`, `failed`, `refused`.
+//! - `left-out`: `lines` of one client, or without `client` of several, that are not written: of changes that changed
+//!   nothing and of jobs that delivered nothing, of which a client has a few a minute in full (`fruitless`).
 //! - `lost`: `lines` that could not be written before this one.
 //!
 //! Paths are escaped as in `model::name::Escaped`.
 //!
-//! Invariants: a line is at most `LINE_BYTES_MAX` long and whole; a log that cannot be written stops no transfer; the file
-//! and its predecessor together stay below twice `FILE_BYTES_MAX`.
+//! Invariants: a line is at most `LINE_BYTES_MAX` long and whole; a log that cannot be written stops no transfer; the file and
+//! its `FILES_KEPT` predecessors (`NAME.1` is the youngest) take `FILE_BYTES_MAX` each.
+
+mod chain;
+mod fruitless;
+
+pub use chain::{Chained, verify};
 
 use crate::error::{Error, Result, shown};
 use crate::time;
-use model::Exit;
+use fruitless::{Failures, Fruitless};
 use model::name::Escaped;
+use model::{Exit, Pin, mutant};
 use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tracing::{info, warn};
 
-/// The file becomes `NAME.1` when it has grown to this.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// The file becomes `NAME.1` when it has grown to this, `NAME.1` becomes `NAME.2`, and so on.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Older files that are kept: 1 GiB in all.
+const FILES_KEPT: u32 = 15;
 const LINE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of one text in a line. Escaping for JSON at most doubles them, and a line has at most two long ones.
 const TEXT_BYTES_MAX: usize = 1800;
@@ -38,6 +49,8 @@ pub struct TransferLog {
     path: PathBuf,
     file_bytes_max: u64,
     state: Mutex<State>,
+    fruitless: Mutex<Fruitless>,
+    failures: Mutex<Failures>,
 }
 
 struct State {
@@ -46,6 +59,8 @@ struct State {
     /// The last line was cut short, by a full disk or a crash.
     is_torn: bool,
     lines_lost: u64,
+    /// Of the line before the next one.
+    prev: String,
 }
 
 impl TransferLog {
@@ -56,8 +71,12 @@ impl TransferLog {
 
     fn open_with(path: &Path, file_bytes_max: u64) -> Result<TransferLog> {
         let (file, bytes, is_torn) = open(path)?;
-        let state = Mutex::new(State { file, bytes, is_torn, lines_lost: 0 });
-        Ok(TransferLog { path: path.to_owned(), file_bytes_max, state })
+        let before = if bytes > 0 { chain::last_of(&file) } else { chain::last_of_file(&numbered(path, 1)) };
+        let prev = before.map_err(|e| Error::of_file("read", path, e))?;
+        info!(prev, "the transfer log goes on");
+        let state = Mutex::new(State { file, bytes, is_torn, lines_lost: 0, prev });
+        let (fruitless, failures) = (Mutex::default(), Mutex::default());
+        Ok(TransferLog { path: path.to_owned(), file_bytes_max, state, fruitless, failures })
     }
 
     /// Appends a line. `fields` begins with what all lines of a job have in common.
@@ -67,20 +86,63 @@ impl TransferLog {
         line.insert("time".into(), json!(time::rfc3339_ms(SystemTime::now())));
         line.insert("event".into(), json!(event));
         line.extend(fields.clone());
-        let mut line = Value::Object(line).to_string();
-        assert!(line.len() < LINE_BYTES_MAX, "texts in the transfer log are shortened first");
-        line.push('\n');
         // Held for one write(2) of a line.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = Vec::new();
         if state.lines_lost > 0 {
             let lost = json!({"v": 1, "time": time::rfc3339_ms(SystemTime::now()), "event": "lost",
                 "lines": state.lines_lost});
-            line = format!("{lost}\n{line}");
+            lines.extend(lost.as_object().cloned());
         }
-        self.append(&mut state, &line);
+        lines.push(line);
+        let (mut text, mut prev) = (String::new(), state.prev.clone());
+        for mut line in lines {
+            line.insert(chain::KEY.into(), json!(prev));
+            let line = Value::Object(line).to_string();
+            assert!(line.len() < LINE_BYTES_MAX, "texts in the transfer log are shortened first");
+            prev = chain::digest(line.as_bytes());
+            text.push_str(&line);
+            text.push('\n');
+        }
+        self.append(&mut state, &text, prev);
     }
 
-    fn append(&self, state: &mut State, line: &str) {
+    /// The same for what came to nothing: beyond the first few of a minute it is counted only. True when it has a line.
+    pub fn write_fruitless(&self, pin: Pin, client: &str, event: &'static str, fields: &Map<String, Value>) -> bool {
+        let mut fruitless = self.fruitless.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_line = fruitless.note(pin, client, Instant::now()) || mutant::is_on("flush-the-log");
+        drop(fruitless);
+        if has_line {
+            self.write(event, fields);
+        }
+        has_line
+    }
+
+    /// Whether a failure of a client's job, whose texts have so many bytes, may have a line.
+    pub fn has_room_for_failure(&self, pin: Pin, bytes: usize) -> bool {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).note(pin, bytes, Instant::now())
+    }
+
+    /// Writes how many lines were left out in the last minute, once it is over, or `at_once`. Called every few seconds.
+    pub fn tell_left_out(&self, at_once: bool) {
+        let sums = self.fruitless.lock().unwrap_or_else(PoisonError::into_inner).sums(Instant::now(), at_once);
+        for sum in sums {
+            let mut fields = Map::new();
+            if let Some((pin, client)) = sum.client {
+                fields.insert("client".into(), json!(client));
+                fields.insert("pin".into(), json!(pin.to_string()));
+            }
+            fields.insert("lines".into(), json!(sum.lines));
+            self.write("left-out", &fields);
+        }
+    }
+
+    /// What the next line would name as `prev`.
+    pub fn head(&self) -> String {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).prev.clone()
+    }
+
+    fn append(&self, state: &mut State, line: &str, prev: String) {
         if state.bytes >= self.file_bytes_max
             && let Err(e) = self.rotate(state)
         {
@@ -94,12 +156,16 @@ impl TransferLog {
                 if state.lines_lost > 0 {
                     info!(lines = state.lines_lost, "the transfer log can be written again; lines were lost");
                 }
-                (state.is_torn, state.lines_lost) = (false, 0);
+                (state.is_torn, state.lines_lost, state.prev) = (false, 0, prev);
                 state.bytes += n as u64;
             }
             Ok(n) => {
                 state.is_torn |= n > 0;
                 state.bytes += n as u64;
+                // What stands there now is a line for the one after it, torn or not.
+                if let Ok(prev) = chain::last_of(&state.file) {
+                    state.prev = prev;
+                }
                 lose(state, &io::ErrorKind::StorageFull.into());
             }
             Err(e) => lose(state, &e),
@@ -107,13 +173,29 @@ impl TransferLog {
     }
 
     fn rotate(&self, state: &mut State) -> std::result::Result<(), Error> {
-        let mut older = self.path.clone().into_os_string();
-        older.push(".1");
-        std::fs::rename(&self.path, &older).map_err(|e| Error::of_file("rename", &self.path, e))?;
+        for number in (1..FILES_KEPT).rev() {
+            let path = numbered(&self.path, number);
+            match std::fs::rename(&path, numbered(&self.path, number + 1)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::of_file("rename", &path, e)),
+                _ => {}
+            }
+        }
+        std::fs::rename(&self.path, numbered(&self.path, 1)).map_err(|e| Error::of_file("rename", &self.path, e))?;
         let (file, bytes, is_torn) = open(&self.path)?;
         (state.file, state.bytes, state.is_torn) = (file, bytes, is_torn);
+        // In another log, which whoever can change this one may not be able to change.
+        info!(prev = state.prev, "the transfer log goes on in a new file");
         Ok(())
     }
+}
+
+/// An older file of the log; 0 is the newest.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    name.into()
 }
 
 fn lose(state: &mut State, error: &io::Error) {
@@ -209,17 +291,22 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_has_grown_makes_room_and_keeps_one_predecessor() {
+    fn a_log_that_has_grown_makes_room_and_keeps_so_many_predecessors() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = TransferLog::open_with(&path, 1000).unwrap();
-        for n in 0..100 {
+        for n in 0..200 {
             log.write("job", &fields(&n.to_string()));
         }
-        let kept = lines(&path).len() + lines(&dir.path().join("log.1")).len();
-        assert!((10..100).contains(&kept), "{kept}");
-        assert_eq!(lines(&path).last().unwrap()["path"], "99");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        let kept: usize = (0..=FILES_KEPT).map(|number| lines(&numbered(&path, number)).len()).sum();
+        assert!((80..200).contains(&kept), "{kept}");
+        assert_eq!(lines(&path).last().unwrap()["path"], "199");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 16);
+        let found = verify(&path).unwrap();
+        assert_eq!((found.lines, &found.head), (kept as u64, &log.head()));
+        // A file that is gone between others is a gap.
+        std::fs::remove_file(numbered(&path, 7)).unwrap();
+        assert!(verify(&path).unwrap_err().message.contains("log.6:1"));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Questions about files from clients that break the rules or go away, against a real endpoint.
 
-use daemon::{ServeOptions, Served};
+use daemon::limited::Limits;
+use daemon::{Issue, ServeOptions, Served, Ticket, transfer_log};
 use model::SessionId;
 use model::files::{ALL_LEVELS, Doomed, Question};
 use net::{DataStream, DialOptions, Identity};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use wire::files::ask_of;
@@ -42,12 +44,16 @@ impl Place {
     }
 
     fn session(&self, features: u64) -> Session {
+        self.session_by(features, &self.served.ticket())
+    }
+
+    fn session_by(&self, features: u64, ticket: &Ticket) -> Session {
         let identity = Identity::generate().unwrap();
         let dial = DialOptions::new(&identity, self.served.pin()).unwrap();
         let mut control = net::dial(&self.served.local_addr().to_string(), &dial).unwrap().into_data();
         control.set_deadline(Some(Instant::now() + PATIENCE));
         let session = SessionId(net::random_bytes()).0.to_vec();
-        let credential = self.served.ticket().credential.to_vec();
+        let credential = ticket.credential.to_vec();
         let hello = Hello { version_min: 1, version_max: 1, features, session, credential, ..Hello::default() };
         control.send(&[&message::encode(hello)]).unwrap();
         let mut session = Session { control };
@@ -174,4 +180,41 @@ fn questions_of_one_session_and_of_one_peer_are_bounded_and_end_with_the_session
     drop(session);
     // What nobody waits for any more is given up: an endpoint with nothing to do stops at once.
     assert!(place.served.shut_down(PATIENCE));
+}
+
+/// The transfer log's lines, and how many bytes they take.
+fn log_of(dir: &Path) -> (Vec<serde_json::Value>, usize) {
+    let text = fs::read_to_string(dir.join("state/transfers.jsonl")).unwrap();
+    (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), text.len())
+}
+
+#[test]
+fn refused_changes_grow_the_log_by_a_bounded_number_of_bytes_and_none_is_uncounted() {
+    const ASKED: u64 = 10_000;
+    let place = Place::new();
+    // What somebody else did is there afterwards.
+    let made = Question::Make { paths: vec![b"kept".to_vec()], with_parents: false };
+    assert_eq!(place.session(feature::ALL).code(ask_of(1, &made)), CloseCode::Done);
+    let limits = Limits { scope: Vec::new(), may_read: true, may_write: false, expires: None, uses_max: None };
+    let (_, ticket) = Issue::new(place.dir.path().join("state")).create(limits).unwrap();
+    let mut reader = place.session_by(feature::ALL, &ticket);
+    let refused = Question::Make { paths: vec![vec![b'x'; 200]], with_parents: false };
+    let began = Instant::now();
+    let (before, bytes_before) = log_of(place.dir.path());
+    for _ in 0..ASKED {
+        assert_eq!(reader.code(ask_of(1, &refused)), CloseCode::Forbidden);
+    }
+    let minutes = 1 + began.elapsed().as_secs() / 60;
+    place.served.shut_down(PATIENCE);
+    let (after, bytes_after) = log_of(place.dir.path());
+    assert_eq!(after[..before.len()], before[..]);
+    assert!(before.iter().any(|line| line["first"] == "kept" && line["directories"] == 1));
+    let grown = (bytes_after - bytes_before) as u64;
+    // Five lines, and one with the number of the others, for each minute that this took.
+    assert!(grown < minutes * 6 * 1000, "{ASKED} refused changes made {grown} bytes");
+    let told = after[before.len()..].iter();
+    let counted: u64 = told.map(|line| line["lines"].as_u64().unwrap_or(1)).sum();
+    assert_eq!(counted, ASKED);
+    let found = transfer_log::verify(&place.dir.path().join("state/transfers.jsonl")).unwrap();
+    assert_eq!(found.lines as usize, after.len());
 }

@@ -9,7 +9,8 @@
 //! - Unless the page cache is asked for, every read and write of the user becomes an operation here.
 //! - Dropping unmounts; mounting over what a killed run left behind removes that first.
 //!
-//! Not here: faults (errors, lost writes), latency of look-ups and attributes, extended attributes, locks across hosts.
+//! Not here: faults (errors, lost writes), latency of look-ups and attributes, extended attributes. Locks are the kernel's
+//! own and hold within one mount.
 
 mod clock;
 mod tree;
@@ -43,6 +44,9 @@ pub struct StorageProfile {
     pub page_cache: bool,
     /// Names that differ only in the case of ASCII letters are one, as on storage that other systems use too.
     pub folds_case: bool,
+    /// Several mounts of one directory at a time, as hosts see storage that they share: nothing is cached of names and
+    /// attributes, and locks hold within one mount, as with Lustre's `localflock` or NFS with `local_lock`.
+    pub is_shared: bool,
 }
 
 /// A mounted slow storage; dropping it unmounts.

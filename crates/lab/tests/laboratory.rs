@@ -1,4 +1,4 @@
-//! A laboratory as its users see it: packets on real interfaces. Needs root; elsewhere these tests have nothing to say.
+//! A laboratory as its users see it: packets on real interfaces. Needs root.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -10,11 +10,7 @@ use lab::scenario::{Backend, Change, Scenario};
 use lab::{Kind, Lab};
 
 fn up(scenario: Scenario) -> Option<Lab> {
-    match Lab::up(scenario) {
-        Ok(lab) => Some(lab),
-        Err(error) if error.kind == Kind::Denied => None,
-        Err(error) => panic!("{error}"),
-    }
+    needs::root().then(|| Lab::up(scenario).unwrap())
 }
 
 fn toml(text: &str) -> Scenario {

@@ -1,4 +1,4 @@
-//! The quick gates on this machine. Needs root; elsewhere there is nothing to say.
+//! The quick gates on this machine. Needs root.
 //!
 //! One test runs them all, one after the other: beside each other they would disturb each other.
 
@@ -6,14 +6,18 @@ use lab::Kind;
 use lab::scenario::Scenario;
 use lab::validate::{Depth, Progress, Verdict, validate};
 
-/// A virtual machine stands still for a moment now and then; a wrong emulator is wrong every time.
-const TRIES: usize = 3;
+/// A virtual machine stands still for a moment now and then; a wrong emulator is wrong most of the time. So a gate that did not
+/// pass is judged again, and then has to pass as often as it did not, and once more.
+const AGAIN: usize = 2;
 
 #[test]
-fn no_quick_gate_fails_again_and_again_on_this_machine() {
+fn every_quick_gate_that_applies_passes_on_this_machine_at_once_or_twice_in_a_row() {
+    if !needs::root() {
+        return;
+    }
     let scenario = Scenario::preset("continent").unwrap();
-    let (mut failing, mut shown, mut has_passed) = (Vec::new(), Vec::new(), false);
-    for _ in 0..TRIES {
+    let mut shown = Vec::new();
+    let mut judged = |only: &[String]| {
         let mut progress = |progress: Progress<'_>| {
             if let Progress::Finished(gate) = progress {
                 shown.push(format!(
@@ -22,22 +26,22 @@ fn no_quick_gate_fails_again_and_again_on_this_machine() {
                 ));
             }
         };
-        let report = match validate(&scenario, Depth::Quick, &failing, &mut progress) {
-            Ok(report) => report,
-            Err(error) if matches!(error.kind, Kind::Denied | Kind::Missing) => {
-                eprintln!("nothing validated: {error}");
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        };
-        has_passed |= report.gates.iter().any(|gate| gate.verdict == Verdict::Pass);
-        let failed = report.gates.iter().filter(|gate| gate.verdict == Verdict::Fail);
-        failing = failed.map(|gate| gate.id.to_string()).collect();
-        if failing.is_empty() {
-            break;
-        }
+        validate(&scenario, Depth::Quick, only, &mut progress)
+    };
+    let report = judged(&[]).unwrap();
+    // What was tried and says nothing is no success either.
+    let is_open = |verdict: &Verdict| matches!(verdict, Verdict::Fail | Verdict::Void(_));
+    let ids = |of: &dyn Fn(&Verdict) -> bool| -> Vec<String> {
+        report.gates.iter().filter(|gate| of(&gate.verdict)).map(|gate| gate.id.to_string()).collect()
+    };
+    let (passed, open) = (ids(&|verdict| *verdict == Verdict::Pass), ids(&is_open));
+    assert!(passed.len() >= open.len(), "most gates did not pass: {open:?}\n{}", shown.join("\n"));
+    for _ in 0..if open.is_empty() { 0 } else { AGAIN } {
+        let again = judged(&open).unwrap();
+        let still: Vec<_> = again.gates.iter().filter(|gate| gate.verdict != Verdict::Pass).collect();
+        let still: Vec<_> = still.iter().map(|gate| gate.id.to_string()).collect();
+        assert!(still.is_empty(), "{still:?} did not pass again\n{}", shown.join("\n"));
     }
-    assert!(failing.is_empty() && has_passed, "{failing:?}\n{}", shown.join("\n"));
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub enum Subject {
 pub enum Kind {
     #[error("no such job")]
     NotFound,
+    #[error("there is none")]
+    Absent,
     #[error("not possible while the job is {state}")]
     WrongState { state: State },
     #[error("a newer attempt has taken over")]
@@ -204,10 +206,10 @@ mod tests {
 
     #[test]
     fn the_text_names_operation_subject_and_kind() {
-        let error = Cause::from(Kind::Superseded).of("record bundles", Subject::Job(JobId([0xab; 16])));
+        let error = Cause::from(Kind::Superseded).of("record failures", Subject::Job(JobId([0xab; 16])));
         assert_eq!(
             error.to_string(),
-            "record bundles: job abababababababababababababababab: a newer attempt has taken over"
+            "record failures: job abababababababababababababababab: a newer attempt has taken over"
         );
         assert!(!error.kind.is_transient());
     }

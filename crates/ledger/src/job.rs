@@ -3,7 +3,7 @@
 use crate::limits::ROWS_MAX;
 use crate::state::State;
 use model::progress::Counts;
-use model::{Digest, Failure, JobId};
+use model::{Failure, JobId};
 
 /// Which part of the job this host plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -56,41 +56,16 @@ pub struct JobFilter {
     pub role: Option<Role>,
     /// Empty selects every state.
     pub states: Vec<State>,
+    /// Jobs of which something was recorded at this time or later.
+    pub changed_since_unix_ms: Option<i64>,
     /// At most 10,000.
     pub limit: usize,
 }
 
 impl Default for JobFilter {
     fn default() -> Self {
-        JobFilter { id: None, role: None, states: Vec::new(), limit: ROWS_MAX }
+        JobFilter { id: None, role: None, states: Vec::new(), changed_since_unix_ms: None, limit: ROWS_MAX }
     }
-}
-
-/// A part of a job: about 1,000 small files or 1 GiB.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bundle {
-    pub number: u64,
-    pub files: u64,
-    pub bytes: u64,
-    pub state: BundleState,
-    /// Of the bundle's work list. A bundle found durable may be skipped only where this is the same.
-    pub digest: Option<Digest>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum BundleState {
-    Started,
-    /// Every object of it is published and survives power loss. The caller made it so before it says so.
-    Durable,
-    Failed,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecordedBundle {
-    pub bundle: Bundle,
-    /// The attempt that recorded it last.
-    pub attempt: u64,
-    pub recorded_unix_ms: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,20 +97,5 @@ impl Role {
 
     pub(crate) fn from_name(name: &str) -> Option<Role> {
         [Role::Sender, Role::Receiver].into_iter().find(|role| role.name() == name)
-    }
-}
-
-impl BundleState {
-    /// The form in the ledger; part of its format.
-    pub fn name(self) -> &'static str {
-        match self {
-            BundleState::Started => "started",
-            BundleState::Durable => "durable",
-            BundleState::Failed => "failed",
-        }
-    }
-
-    pub(crate) fn from_name(name: &str) -> Option<BundleState> {
-        [BundleState::Started, BundleState::Durable, BundleState::Failed].into_iter().find(|s| s.name() == name)
     }
 }

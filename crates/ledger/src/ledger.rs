@@ -1,11 +1,11 @@
 //! The handle: what callers can ask of the ledger.
 //!
-//! Each call is queued for the one writer. Calls that change a job's state wait until the change is durable; progress,
-//! bundles and failures wait only when asked to. No call waits longer than twice `Settings::wait_max` (once for room in
+//! Each call is queued for the one writer. Calls that change a job's state wait until the change is durable; failures wait
+//! only when asked to. No call waits longer than twice `Settings::wait_max` (once for room in
 //! the queue, once for the answer).
 
 use crate::error::{Cause, Error, Kind, Result, Subject};
-use crate::job::{Bundle, Job, JobFilter, JobKey, JobSpec, RecordedBundle, RecordedFailure, SweepBefore};
+use crate::job::{Job, JobFilter, JobKey, JobSpec, RecordedFailure, SweepBefore};
 use crate::limits::{MESSAGE_BYTES_MAX, PEER_BYTES_MAX, Settings, TEXT_BYTES_MAX, VACUUM_PAGES_MAX};
 use crate::operation::{AttemptRow, Operation, Outcome};
 use crate::queue::{Queue, Refused};
@@ -93,13 +93,6 @@ impl Ledger {
         self.wait(operation).map(drop)
     }
 
-    /// (absent), Queued, Succeeded, Failed, Cancelled -> Queued
-    pub fn enqueue(&self, spec: &JobSpec) -> Result<()> {
-        let operation = Operation::Enqueue(spec.clone());
-        self.spec_bounded(&operation, spec)?;
-        self.wait(operation).map(drop)
-    }
-
     /// any state -> Planning
     ///
     /// The attempt before, if it is still at work somewhere, is superseded: all its later calls are refused.
@@ -137,29 +130,6 @@ impl Ledger {
         self.change(attempt, verb, Some(counts))
     }
 
-    /// Queued, Planning, Running, Paused -> Cancelled
-    ///
-    /// For a user who has no attempt at hand. An attempt under way learns of it from its next call
-    /// (`Kind::WrongState`).
-    pub fn cancel(&self, key: &JobKey) -> Result<()> {
-        self.wait(Operation::Cancel(key.clone())).map(drop)
-    }
-
-    /// Replaces the attempt's counts. Never waits; when the queue is full, these counts are dropped and later ones will
-    /// tell.
-    pub fn record_progress(&self, attempt: &Attempt, counts: Counts) -> Result<()> {
-        attempt.check_lost()?;
-        match self.submit(attempt, Operation::Progress { attempt: attempt.row, counts }, Duration::ZERO) {
-            Err(Error { kind: Kind::Stalled, .. }) => Ok(()),
-            result => result,
-        }
-    }
-
-    /// Adds bundles, or replaces those of the same number.
-    pub fn record_bundles(&self, attempt: &Attempt, bundles: Vec<Bundle>, wait: Wait) -> Result<()> {
-        self.record(attempt, Operation::Bundles { attempt: attempt.row, bundles }, wait)
-    }
-
     /// Adds failures to those of the attempt. Beyond `Settings::failures_per_job_max` they are only counted.
     pub fn record_failures(&self, attempt: &Attempt, mut failures: Vec<Failure>, wait: Wait) -> Result<()> {
         for failure in &mut failures {
@@ -178,19 +148,13 @@ impl Ledger {
         self.alone("list jobs", self.subject(), move |connection| query::jobs(connection, &filter))
     }
 
-    /// Bundles of a job in order of their number, from the one behind `after`; at most 10,000.
-    pub fn bundles(&self, key: &JobKey, after: Option<u64>, limit: usize) -> Result<Vec<RecordedBundle>> {
-        let (key, subject) = (key.clone(), Subject::Job(key.id));
-        self.alone("list bundles", subject, move |connection| query::bundles(connection, &key, after, limit))
-    }
-
     /// Failures of a job's latest attempt in the order recorded, from the one behind number `after`; at most 10,000.
     pub fn failures(&self, key: &JobKey, after: u64, limit: usize) -> Result<Vec<RecordedFailure>> {
         let (key, subject) = (key.clone(), Subject::Job(key.id));
         self.alone("list failures", subject, move |connection| query::failures(connection, &key, after, limit))
     }
 
-    /// Deletes old jobs with their bundles and failures, and gives space back. Returns how many jobs went.
+    /// Deletes old jobs with their failures, and gives space back. Returns how many jobs went.
     pub fn sweep(&self, before: SweepBefore) -> Result<usize> {
         let mut swept = 0;
         while let Outcome::Swept { jobs: jobs @ 1.. } = self.wait(Operation::Sweep(before))? {

@@ -1,6 +1,7 @@
 //! The durable record of jobs, and the format of the receiver's extent log.
 //!
-//! - `Ledger`: jobs, their bundles and their failures in one SQLite file, written by one thread with group commit.
+//! - `Ledger`: jobs and their failures in one SQLite file, written by one thread with group commit.
+//! - `Reader`: the same file, looked at while others may write it.
 //! - `extent_log`: the bytes beside the staging files that say which chunks have arrived; a pure codec.
 //!
 //! docs/ledger-format.md specifies both formats.
@@ -23,13 +24,13 @@ mod queue;
 mod writer;
 mod operation;
 mod query;
+mod reader;
 mod schema;
 pub mod extent_log;
 
 pub use error::{Error, Kind, Result, Subject};
-pub use job::{
-    Bundle, BundleState, Job, JobFilter, JobKey, JobSpec, RecordedBundle, RecordedFailure, Role, SweepBefore,
-};
+pub use job::{Job, JobFilter, JobKey, JobSpec, RecordedFailure, Role, SweepBefore};
 pub use ledger::{Attempt, End, Ledger, Wait};
 pub use limits::Settings;
+pub use reader::Reader;
 pub use state::{State, Verb};

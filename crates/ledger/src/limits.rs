@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Operations waiting for the writer. One group commit of so many one-row operations takes about 80 ms
-    /// (measured: 100,000 bundles in 1 s).
+    /// (measured: 100,000 rows in 1 s).
     pub queued_operations_max: usize,
     /// Bytes that those operations hold; the group being written may hold as many again.
     pub queued_bytes_max: usize,

@@ -3,7 +3,7 @@
 //! Invariant: an operation that is refused has changed nothing (it runs in its own savepoint).
 
 use crate::error::{Cause, Kind, Subject};
-use crate::job::{Bundle, JobKey, JobSpec, SweepBefore};
+use crate::job::{JobSpec, SweepBefore};
 use crate::limits::{SWEEP_JOBS_MAX, TEXT_BYTES_MAX};
 use crate::query::{find, sql_int};
 use crate::state::{State, Verb};
@@ -14,21 +14,11 @@ use std::path::Path;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    Enqueue(JobSpec),
     Begin(JobSpec),
     Change {
         attempt: AttemptRow,
         verb: Verb,
         counts: Option<Counts>,
-    },
-    Cancel(JobKey),
-    Progress {
-        attempt: AttemptRow,
-        counts: Counts,
-    },
-    Bundles {
-        attempt: AttemptRow,
-        bundles: Vec<Bundle>,
     },
     Failures {
         attempt: AttemptRow,
@@ -70,15 +60,8 @@ impl Operation {
     pub(crate) fn apply(&self, connection: &Connection, context: Context) -> Result<Outcome, Cause> {
         let now = context.now_unix_ms;
         match self {
-            Operation::Enqueue(spec) => return enqueue(connection, spec, now),
             Operation::Begin(spec) => return begin(connection, spec, now),
             Operation::Change { attempt, verb, counts } => change(connection, attempt, *verb, counts.as_ref(), now)?,
-            Operation::Cancel(key) => cancel(connection, key, now)?,
-            Operation::Progress { attempt, counts } => {
-                open_state(connection, attempt)?;
-                put_counts(connection, attempt.job, counts, now)?;
-            }
-            Operation::Bundles { attempt, bundles } => put_bundles(connection, attempt, bundles, now)?,
             Operation::Failures { attempt, failures } => put_failures(connection, attempt, failures, context)?,
             Operation::Unlisted { attempt, failures } => {
                 open_state(connection, attempt)?;
@@ -97,14 +80,10 @@ impl Operation {
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Operation::Enqueue(_) => "enqueue",
             Operation::Begin(_) => "begin attempt",
             Operation::Change { verb: Verb::Run, .. } => "mark running",
             Operation::Change { verb: Verb::Pause, .. } => "pause",
             Operation::Change { .. } => "finish",
-            Operation::Cancel(_) => "cancel",
-            Operation::Progress { .. } => "record progress",
-            Operation::Bundles { .. } => "record bundles",
             Operation::Failures { .. } => "record failures",
             Operation::Unlisted { .. } => "count failures",
             Operation::Sweep(_) => "sweep",
@@ -115,11 +94,8 @@ impl Operation {
 
     pub(crate) fn subject(&self, path: &Path) -> Subject {
         match self {
-            Operation::Enqueue(spec) | Operation::Begin(spec) => Subject::Job(spec.key.id),
-            Operation::Cancel(key) => Subject::Job(key.id),
+            Operation::Begin(spec) => Subject::Job(spec.key.id),
             Operation::Change { attempt, .. }
-            | Operation::Progress { attempt, .. }
-            | Operation::Bundles { attempt, .. }
             | Operation::Failures { attempt, .. }
             | Operation::Unlisted { attempt, .. } => Subject::Job(attempt.id),
             Operation::Sweep(_) | Operation::Claim(_) | Operation::Flush => Subject::Ledger(path.to_owned()),
@@ -129,10 +105,9 @@ impl Operation {
     /// Roughly what it holds, for the queue's bound.
     pub(crate) fn bytes(&self) -> usize {
         let held: usize = match self {
-            Operation::Enqueue(spec) | Operation::Begin(spec) => {
+            Operation::Begin(spec) => {
                 spec.key.peer.len() + spec.source.len() + spec.destination.len() + spec.options.len()
             }
-            Operation::Bundles { bundles, .. } => bundles.len() * size_of::<Bundle>(),
             Operation::Failures { failures, .. } => {
                 failures.iter().map(|f| size_of::<Failure>() + f.path.len() + f.message.len()).sum()
             }
@@ -142,27 +117,15 @@ impl Operation {
     }
 }
 
-/// (absent), Queued, Succeeded, Failed, Cancelled -> Queued
-fn enqueue(connection: &Connection, spec: &JobSpec, now: i64) -> Result<Outcome, Cause> {
-    let found = find(connection, &spec.key)?;
-    let after = next(found.map(|(_, state, _)| state), Verb::Enqueue)?;
-    put_spec(connection, found.map(|(job, ..)| job), spec, after, now)?;
-    Ok(Outcome::Done)
-}
-
 /// any state -> Planning
 ///
-/// Counts and failures belong to the latest attempt and start empty. Bundles stay, unless the job had succeeded: then
-/// the same command asks for the whole work again.
+/// Counts and failures belong to the latest attempt and start empty.
 fn begin(connection: &Connection, spec: &JobSpec, now: i64) -> Result<Outcome, Cause> {
     let found = find(connection, &spec.key)?;
     let before = found.map(|(_, state, _)| state);
     let after = next(before, Verb::Begin)?;
     let job = put_spec(connection, found.map(|(job, ..)| job), spec, after, now)?;
     connection.prepare_cached("DELETE FROM failures WHERE job = ?1")?.execute([job])?;
-    if before == Some(State::Succeeded) {
-        connection.prepare_cached("DELETE FROM bundles WHERE job = ?1")?.execute([job])?;
-    }
     put_counts(connection, job, &Counts::default(), now)?;
     let number = found.map_or(0, |(_, _, attempts)| attempts) + 1;
     connection
@@ -190,14 +153,6 @@ fn change(
     put_state(connection, attempt.job, after, now)
 }
 
-/// Queued, Planning, Running, Paused -> Cancelled
-///
-/// Asked by a user: no attempt at hand. An attempt that is under way finds the job in a final state with its next call.
-fn cancel(connection: &Connection, key: &JobKey, now: i64) -> Result<(), Cause> {
-    let (job, before, _) = find(connection, key)?.ok_or(Kind::NotFound)?;
-    put_state(connection, job, next(Some(before), Verb::Cancel)?, now)
-}
-
 /// listed = done + skipped + failed + pending, and a job succeeds only with nothing failed and nothing pending (I6, I7).
 fn is_balanced(counts: &Counts, after: State) -> bool {
     let settled = [counts.files_done, counts.files_skipped, counts.files_failed].map(u128::from).iter().sum::<u128>();
@@ -206,30 +161,6 @@ fn is_balanced(counts: &Counts, after: State) -> bool {
         State::Succeeded => counts.files_failed == 0 && settled == listed,
         _ => settled <= listed,
     }
-}
-
-fn put_bundles(connection: &Connection, attempt: &AttemptRow, bundles: &[Bundle], now: i64) -> Result<(), Cause> {
-    open_state(connection, attempt)?;
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO bundles (job, number, attempt, files, bytes, state, digest, recorded_unix_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-         ON CONFLICT (job, number) DO UPDATE SET attempt = excluded.attempt, files = excluded.files,
-             bytes = excluded.bytes, state = excluded.state, digest = excluded.digest,
-             recorded_unix_ms = excluded.recorded_unix_ms",
-    )?;
-    for bundle in bundles {
-        insert.execute(params![
-            attempt.job,
-            i64::try_from(bundle.number).map_err(|_| Kind::TooLarge)?,
-            sql_int(attempt.number),
-            sql_int(bundle.files),
-            sql_int(bundle.bytes),
-            bundle.state.name(),
-            bundle.digest.map(|digest| format!("{}:{digest}", digest.algorithm())),
-            now,
-        ])?;
-    }
-    Ok(())
 }
 
 /// Keeps failures as rows up to the bound and counts the rest.
@@ -267,7 +198,7 @@ fn put_failures(
 }
 
 fn sweep(connection: &Connection, before: &SweepBefore) -> Result<Outcome, Cause> {
-    // Bundles and failures go with their job (ON DELETE CASCADE).
+    // Failures go with their job (ON DELETE CASCADE).
     let jobs = connection
         .prepare_cached(
             "DELETE FROM jobs WHERE job IN (SELECT job FROM jobs

@@ -1,11 +1,11 @@
 //! Reads rows back into records.
 
 use crate::error::{Cause, Kind};
-use crate::job::{Bundle, BundleState, Job, JobFilter, JobKey, RecordedBundle, RecordedFailure, Role};
+use crate::job::{Job, JobFilter, JobKey, RecordedFailure, Role};
 use crate::limits::ROWS_MAX;
 use crate::state::State;
 use model::progress::Counts;
-use model::{Digest, DigestAlgorithm, Failure, FailureKind, JobId};
+use model::{Failure, FailureKind, JobId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// Integers of SQLite are signed; a count beyond them is recorded as the largest.
@@ -31,43 +31,17 @@ pub(crate) fn jobs(connection: &Connection, filter: &JobFilter) -> Result<Vec<Jo
              files_skipped, bytes_skipped, files_failed, directories, bytes_sent, bytes_resumed
          FROM jobs
          WHERE (?1 IS NULL OR id = ?1) AND (?2 IS NULL OR role = ?2) AND (?3 = '' OR instr(?3, ',' || state || ',') > 0)
-         ORDER BY updated_unix_ms DESC, job DESC LIMIT ?4",
+             AND (?4 IS NULL OR updated_unix_ms >= ?4)
+         ORDER BY updated_unix_ms DESC, job DESC LIMIT ?5",
     )?;
-    let values = params![filter.id.map(|id| id.0), filter.role.map(Role::name), states, limit(filter.limit)];
+    let (id, role) = (filter.id.map(|id| id.0), filter.role.map(Role::name));
+    let values = params![id, role, states, filter.changed_since_unix_ms, limit(filter.limit)];
     let mut rows = select.query(values)?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
         jobs.push(job(row)?);
     }
     Ok(jobs)
-}
-
-pub(crate) fn bundles(
-    connection: &Connection,
-    key: &JobKey,
-    after: Option<u64>,
-    rows_max: usize,
-) -> Result<Vec<RecordedBundle>, Cause> {
-    let (job, ..) = find(connection, key)?.ok_or(Kind::NotFound)?;
-    let mut select = connection.prepare_cached(
-        "SELECT number, files, bytes, state, digest, attempt, recorded_unix_ms FROM bundles
-         WHERE job = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
-    )?;
-    let mut rows = select.query(params![job, after.map_or(-1, sql_int), limit(rows_max)])?;
-    let mut bundles = Vec::new();
-    while let Some(row) = rows.next()? {
-        let state: String = row.get(3)?;
-        let digest: Option<String> = row.get(4)?;
-        let bundle = Bundle {
-            number: count(row, 0)?,
-            files: count(row, 1)?,
-            bytes: count(row, 2)?,
-            state: BundleState::from_name(&state).ok_or(Kind::Corrupt)?,
-            digest: digest.map(|text| digest_from_text(&text).ok_or(Kind::Corrupt)).transpose()?,
-        };
-        bundles.push(RecordedBundle { bundle, attempt: count(row, 5)?, recorded_unix_ms: row.get(6)? });
-    }
-    Ok(bundles)
 }
 
 pub(crate) fn failures(
@@ -133,12 +107,6 @@ fn count(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
 
 fn limit(rows_max: usize) -> i64 {
     rows_max.min(ROWS_MAX) as i64
-}
-
-/// The text form of a digest is `algorithm:hexadecimal`.
-fn digest_from_text(text: &str) -> Option<Digest> {
-    let (algorithm, hex) = text.split_once(':')?;
-    algorithm.parse::<DigestAlgorithm>().ok()?.digest_from_hex(hex)
 }
 
 /// A kind from a newer program reads as `Other`.

@@ -67,6 +67,26 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Connection, Cause
     Ok(connection)
 }
 
+/// Opens a ledger that is there, to look at it alone: nothing is made and no row is written. A writer may be at work.
+pub(crate) fn open_to_read(path: &Path, settings: &Settings) -> Result<Connection, Cause> {
+    if let Err(error) = path.metadata() {
+        return Err(match error.kind() {
+            io::ErrorKind::NotFound => Cause { kind: Kind::Absent, source: Some(Arc::new(error)) },
+            _ => error.into(),
+        });
+    }
+    refuse_emptied(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(std::path::absolute(path)?, flags)?;
+    connection.busy_timeout(settings.busy_max)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    match recognise(&mut connection)? {
+        // Made, and not yet filled: there is no history.
+        0 => Err(Kind::Absent.into()),
+        _ => Ok(connection),
+    }
+}
+
 /// Looks for damage in the whole file; `pragma` is `quick_check` or `integrity_check`.
 pub(crate) fn check(connection: &Connection, pragma: &str) -> Result<(), Cause> {
     let finding: String = connection.query_row(&format!("PRAGMA {pragma}(1)"), [], |row| row.get(0))?;

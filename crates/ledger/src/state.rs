@@ -1,15 +1,17 @@
 //! The life of a job: its states, and what leads from one to the next.
 //!
-//! | before    | enqueue | begin    | run     | pause  | succeed   | fail   | cancel    |
-//! |-----------|---------|----------|---------|--------|-----------|--------|-----------|
-//! | (absent)  | Queued  | Planning | -       | -      | -         | -      | -         |
-//! | Queued    | Queued  | Planning | -       | -      | -         | -      | Cancelled |
-//! | Planning  | -       | Planning | Running | Paused | -         | Failed | Cancelled |
-//! | Running   | -       | Planning | -       | Paused | Succeeded | Failed | Cancelled |
-//! | Paused    | -       | Planning | Running | -      | -         | Failed | Cancelled |
-//! | Succeeded | Queued  | Planning | -       | -      | -         | -      | -         |
-//! | Failed    | Queued  | Planning | -       | -      | -         | -      | -         |
-//! | Cancelled | Queued  | Planning | -       | -      | -         | -      | -         |
+//! | before    | begin    | run     | pause  | succeed   | fail   | cancel    |
+//! |-----------|----------|---------|--------|-----------|--------|-----------|
+//! | (absent)  | Planning | -       | -      | -         | -      | -         |
+//! | Queued    | Planning | -       | -      | -         | -      | Cancelled |
+//! | Planning  | Planning | Running | Paused | -         | Failed | Cancelled |
+//! | Running   | Planning | -       | Paused | Succeeded | Failed | Cancelled |
+//! | Paused    | Planning | Running | -      | -         | Failed | Cancelled |
+//! | Succeeded | Planning | -       | -      | -         | -      | -         |
+//! | Failed    | Planning | -       | -      | -         | -      | -         |
+//! | Cancelled | Planning | -       | -      | -         | -      | -         |
+//!
+//! Queued is a state of the format that this program reads and does not write.
 //!
 //! `begin` is possible from every state, because the process that ran the attempt before may be gone without a word. The
 //! earlier attempt, should it still live, is superseded.
@@ -31,7 +33,6 @@ pub enum State {
 /// What changes a job's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Verb {
-    Enqueue,
     Begin,
     Run,
     Pause,
@@ -55,9 +56,7 @@ impl State {
     pub fn after(before: Option<State>, verb: Verb) -> Option<State> {
         use State::*;
         let is_open = matches!(before, Some(Planning | Running | Paused));
-        let is_absent_or_final = before.is_none_or(State::is_final);
         match verb {
-            Verb::Enqueue if is_absent_or_final || before == Some(Queued) => Some(Queued),
             Verb::Begin => Some(Planning),
             Verb::Run if matches!(before, Some(Planning | Paused)) => Some(Running),
             Verb::Pause if matches!(before, Some(Planning | Running)) => Some(Paused),
@@ -105,16 +104,16 @@ mod tests {
     fn transitions_are_those_of_the_table() {
         use State::*;
         const NO: Option<State> = None;
-        let verbs = [Verb::Enqueue, Verb::Begin, Verb::Run, Verb::Pause, Verb::Succeed, Verb::Fail, Verb::Cancel];
+        let verbs = [Verb::Begin, Verb::Run, Verb::Pause, Verb::Succeed, Verb::Fail, Verb::Cancel];
         let table = [
-            (None, [Some(Queued), Some(Planning), NO, NO, NO, NO, NO]),
-            (Some(Queued), [Some(Queued), Some(Planning), NO, NO, NO, NO, Some(Cancelled)]),
-            (Some(Planning), [NO, Some(Planning), Some(Running), Some(Paused), NO, Some(Failed), Some(Cancelled)]),
-            (Some(Running), [NO, Some(Planning), NO, Some(Paused), Some(Succeeded), Some(Failed), Some(Cancelled)]),
-            (Some(Paused), [NO, Some(Planning), Some(Running), NO, NO, Some(Failed), Some(Cancelled)]),
-            (Some(Succeeded), [Some(Queued), Some(Planning), NO, NO, NO, NO, NO]),
-            (Some(Failed), [Some(Queued), Some(Planning), NO, NO, NO, NO, NO]),
-            (Some(Cancelled), [Some(Queued), Some(Planning), NO, NO, NO, NO, NO]),
+            (None, [Some(Planning), NO, NO, NO, NO, NO]),
+            (Some(Queued), [Some(Planning), NO, NO, NO, NO, Some(Cancelled)]),
+            (Some(Planning), [Some(Planning), Some(Running), Some(Paused), NO, Some(Failed), Some(Cancelled)]),
+            (Some(Running), [Some(Planning), NO, Some(Paused), Some(Succeeded), Some(Failed), Some(Cancelled)]),
+            (Some(Paused), [Some(Planning), Some(Running), NO, NO, Some(Failed), Some(Cancelled)]),
+            (Some(Succeeded), [Some(Planning), NO, NO, NO, NO, NO]),
+            (Some(Failed), [Some(Planning), NO, NO, NO, NO, NO]),
+            (Some(Cancelled), [Some(Planning), NO, NO, NO, NO, NO]),
         ];
         for (before, row) in table {
             for (verb, after) in verbs.into_iter().zip(row) {

@@ -1,8 +1,6 @@
 //! Claims about the ledger's file: who may read it, what survives a crash, and what a damaged one leads to.
 
-use ledger::{
-    Bundle, BundleState, End, JobFilter, JobKey, JobSpec, Kind, Ledger, Role, Settings, State, SweepBefore, Wait,
-};
+use ledger::{End, JobFilter, JobKey, JobSpec, Kind, Ledger, Role, Settings, State, SweepBefore, Wait};
 use model::progress::Counts;
 use model::{Failure, FailureKind, JobId};
 use std::fs;
@@ -24,8 +22,8 @@ fn spec(number: u8) -> JobSpec {
     JobSpec { key: key(number), source: "/x".into(), destination: "b:y".into(), options: String::new() }
 }
 
-fn bundle(number: u64) -> Bundle {
-    Bundle { number, files: 1, bytes: 1, state: BundleState::Durable, digest: None }
+fn numbered(number: u64) -> Failure {
+    Failure { path: number.to_string().into_bytes(), kind: FailureKind::Other, message: "m".into() }
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -50,7 +48,7 @@ fn refusal(path: &Path) -> ledger::Error {
 fn the_file_and_its_companions_are_private() {
     let (_directory, path) = directory();
     let ledger = Ledger::open(&path).unwrap();
-    ledger.enqueue(&spec(1)).unwrap();
+    ledger.begin_attempt(&spec(1)).unwrap();
     for suffix in ["", "-wal", "-shm"] {
         let mode = fs::metadata(beside(&path, suffix)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600, "{suffix}");
@@ -63,11 +61,11 @@ fn everything_waited_for_is_there_after_dropping_the_handles() {
     let ledger = Ledger::open(&path).unwrap();
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     ledger.mark_running(&attempt).unwrap();
-    ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).unwrap();
-    ledger.record_bundles(&attempt, vec![bundle(2)], Wait::Durable).unwrap();
+    ledger.record_failures(&attempt, vec![numbered(1)], Wait::Queued).unwrap();
+    ledger.record_failures(&attempt, vec![numbered(2)], Wait::Durable).unwrap();
     drop(ledger);
     let again = Ledger::open(&path).unwrap();
-    assert_eq!(again.bundles(&key(1), None, 10).unwrap().len(), 2);
+    assert_eq!(again.failures(&key(1), 0, 10).unwrap().len(), 2);
     assert_eq!(again.begin_attempt(&spec(1)).unwrap().state_before(), Some(State::Running));
 }
 
@@ -78,11 +76,11 @@ fn everything_waited_for_is_there_after_a_crash_and_a_torn_log_loses_only_its_en
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     ledger.mark_running(&attempt).unwrap();
     for number in 0..20 {
-        ledger.record_bundles(&attempt, vec![bundle(number)], Wait::Durable).unwrap();
+        ledger.record_failures(&attempt, vec![numbered(number)], Wait::Durable).unwrap();
     }
     let copy = directory.path().join("crashed.sqlite");
     let log = crashed(&path, &copy);
-    assert_eq!(Ledger::open(&copy).unwrap().bundles(&key(1), None, 100).unwrap().len(), 20);
+    assert_eq!(Ledger::open(&copy).unwrap().failures(&key(1), 0, 100).unwrap().len(), 20);
 
     let mut seen_max = 0;
     for (index, cut) in (0..=log.len()).step_by(log.len() / 23).enumerate() {
@@ -91,11 +89,11 @@ fn everything_waited_for_is_there_after_a_crash_and_a_torn_log_loses_only_its_en
         fs::write(beside(&copy, "-wal"), &log[..cut]).unwrap();
         let torn = Ledger::open(&copy).unwrap();
         torn.check().unwrap();
-        let bundles = torn.bundles(&key(1), None, 100).unwrap_or_default();
+        let failures = torn.failures(&key(1), 0, 100).unwrap_or_default();
         // A prefix of what was recorded, growing with the part that is left.
-        assert!(bundles.iter().map(|b| b.bundle.number).eq(0..bundles.len() as u64));
-        assert!(bundles.len() >= seen_max);
-        seen_max = bundles.len();
+        assert!(failures.iter().map(|failure| failure.number).eq(1..=failures.len() as u64));
+        assert!(failures.len() >= seen_max);
+        seen_max = failures.len();
     }
     assert!(seen_max > 10);
 }
@@ -106,7 +104,7 @@ fn many_processes_may_create_one_ledger_at_once() {
     std::thread::scope(|scope| {
         for number in 0..8 {
             let path = &path;
-            scope.spawn(move || Ledger::open(path).unwrap().enqueue(&spec(number)).unwrap());
+            scope.spawn(move || Ledger::open(path).unwrap().begin_attempt(&spec(number)).map(drop).unwrap());
         }
     });
     assert_eq!(Ledger::open(&path).unwrap().jobs(JobFilter::default()).unwrap().len(), 8);
@@ -132,7 +130,7 @@ fn the_write_ahead_log_stays_bounded() {
 fn filled(path: &Path) {
     let ledger = Ledger::open(path).unwrap();
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
-    ledger.record_bundles(&attempt, (0..3000).map(bundle).collect(), Wait::Queued).unwrap();
+    ledger.record_failures(&attempt, (0..3000).map(numbered).collect(), Wait::Queued).unwrap();
     ledger.close().unwrap();
     assert!(!beside(path, "-wal").exists());
 }
@@ -157,14 +155,14 @@ fn a_damaged_file_is_reported_with_a_hint_and_left_as_it_is() {
         assert!(fs::read(&path).unwrap() == damaged, "the file was changed");
     }
     fs::write(&path, &sound).unwrap();
-    assert_eq!(Ledger::open(&path).unwrap().bundles(&key(1), None, 10_000).unwrap().len(), 3000);
+    assert_eq!(Ledger::open(&path).unwrap().failures(&key(1), 0, 10_000).unwrap().len(), 3000);
 }
 
 #[test]
 fn a_file_that_was_emptied_keeps_its_log() {
     let (directory, path) = directory();
     let ledger = Ledger::open(&path).unwrap();
-    ledger.enqueue(&spec(1)).unwrap();
+    ledger.begin_attempt(&spec(1)).unwrap();
     let copy = directory.path().join("emptied.sqlite");
     let log = crashed(&path, &copy);
     fs::write(&copy, b"").unwrap();
@@ -224,7 +222,7 @@ fn a_path_that_cannot_be_opened_is_an_error_with_its_cause() {
     assert_eq!(refusal(directory.path()).kind, Kind::Io);
     // A name that SQLite alone would take for a URI.
     let odd = directory.path().join("file:x?mode=memory");
-    Ledger::open(&odd).unwrap().enqueue(&spec(1)).unwrap();
+    Ledger::open(&odd).unwrap().begin_attempt(&spec(1)).unwrap();
     assert!(odd.exists());
 }
 
@@ -245,13 +243,13 @@ fn a_full_file_refuses_what_does_not_fit_lets_the_rest_through_and_recovers() {
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     for number in 0..10 {
-        ledger.record_bundles(&neighbour, vec![bundle(number)], Wait::Queued).unwrap();
+        ledger.record_failures(&neighbour, vec![numbered(number)], Wait::Queued).unwrap();
     }
     ledger.record_failures(&attempt, too_many, Wait::Queued).unwrap();
-    ledger.record_bundles(&neighbour, vec![bundle(10)], Wait::Queued).unwrap();
+    ledger.record_failures(&neighbour, vec![numbered(10)], Wait::Queued).unwrap();
     other.execute_batch("ROLLBACK").unwrap();
     ledger.flush().unwrap();
-    assert_eq!(ledger.bundles(&key(2), None, 100).unwrap().len(), 11);
+    assert_eq!(ledger.failures(&key(2), 0, 100).unwrap().len(), 11);
     let counts = Counts { files_listed: 1, files_failed: 1, ..Counts::default() };
     let error = ledger.finish(&attempt, End::Failed, counts).unwrap_err();
     assert_eq!((error.kind, error.operation), (Kind::Full, "record failures"));
@@ -281,8 +279,8 @@ fn damage_seen_while_running_stops_all_writing() {
     fs::write(&path, &bytes).unwrap();
     let broken = ledger.begin_attempt(&spec(1)).unwrap_err();
     assert_eq!(broken.kind, Kind::Corrupt);
-    let next = ledger.enqueue(&spec(2)).unwrap_err();
-    assert_eq!((next.kind, next.operation), (Kind::Corrupt, "enqueue"));
+    let next = ledger.begin_attempt(&spec(2)).unwrap_err();
+    assert_eq!((next.kind, next.operation), (Kind::Corrupt, "begin attempt"));
     drop(other);
     assert_eq!(ledger.close().unwrap_err().kind, Kind::Corrupt);
 }

@@ -1,11 +1,11 @@
 //! Claims about the ledger of jobs: what a caller can ask, what it refuses, and what survives.
 
 use ledger::{
-    Attempt, Bundle, BundleState, End, Error, JobFilter, JobKey, JobSpec, Kind, Ledger, Role, Settings, State, Subject,
-    SweepBefore, Wait,
+    Attempt, End, Error, JobFilter, JobKey, JobSpec, Kind, Ledger, Reader, Role, Settings, State, Subject, SweepBefore,
+    Wait,
 };
 use model::progress::Counts;
-use model::{DigestAlgorithm, Failure, FailureKind, JobId};
+use model::{Failure, FailureKind, JobId};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -40,11 +40,6 @@ fn counts(listed: u64, done: u64, failed: u64) -> Counts {
     }
 }
 
-fn bundle(number: u64) -> Bundle {
-    let digest = Some(DigestAlgorithm::Blake3.of_object(&number.to_le_bytes()));
-    Bundle { number, files: 1000, bytes: 1 << 20, state: BundleState::Durable, digest }
-}
-
 fn failure(name: &str) -> Failure {
     Failure { path: name.into(), kind: FailureKind::Permission, message: "refused".into() }
 }
@@ -72,12 +67,6 @@ fn a_finished_job_is_listed_with_all_that_was_recorded() {
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     assert_eq!((attempt.number(), attempt.state_before(), attempt.job()), (1, None, JobId([1; 16])));
     ledger.mark_running(&attempt).unwrap();
-    ledger.record_progress(&attempt, counts(9, 1, 0)).unwrap();
-    ledger.record_bundles(&attempt, vec![bundle(0), bundle(1)], Wait::Queued).unwrap();
-    let without_digest = Bundle { number: 1, state: BundleState::Failed, digest: None, ..bundle(1) };
-    ledger.record_bundles(&attempt, vec![without_digest.clone()], Wait::Durable).unwrap();
-    let crc = Bundle { digest: Some(DigestAlgorithm::Crc64Nvme.of_object(b"x")), ..bundle(2) };
-    ledger.record_bundles(&attempt, vec![crc.clone()], Wait::Queued).unwrap();
     let odd = Failure { path: b"\xff/\x01".to_vec(), ..failure("") };
     ledger.record_failures(&attempt, vec![failure("f"), odd.clone()], Wait::Queued).unwrap();
     let totals = Counts {
@@ -104,10 +93,6 @@ fn a_finished_job_is_listed_with_all_that_was_recorded() {
     assert_eq!(job.counts, Counts { bytes_sent: i64::MAX as u64, ..totals });
     assert_eq!((job.failures_listed, job.failures_unlisted), (2, 0));
 
-    let bundles = ledger.bundles(&key(1), None, 10).unwrap();
-    assert_eq!(bundles.iter().map(|b| b.bundle.clone()).collect::<Vec<_>>(), [bundle(0), without_digest, crc]);
-    assert!(bundles.iter().all(|b| (b.attempt, b.recorded_unix_ms) == (1, NOW)));
-    assert_eq!(ledger.bundles(&key(1), Some(0), 1).unwrap()[0].bundle.number, 1);
     let failures = ledger.failures(&key(1), 0, 10).unwrap();
     assert_eq!(failures.iter().map(|f| f.failure.clone()).collect::<Vec<_>>(), [failure("f"), odd]);
     assert_eq!(ledger.failures(&key(1), 1, 10).unwrap()[0].number, 2);
@@ -117,10 +102,6 @@ fn a_finished_job_is_listed_with_all_that_was_recorded() {
 /// Brings job `number` into a state by calls alone.
 fn drive(ledger: &Ledger, number: u8, state: Option<State>) -> Option<Attempt> {
     let state = state?;
-    if state == State::Queued {
-        ledger.enqueue(&spec(number)).unwrap();
-        return None;
-    }
     let attempt = ledger.begin_attempt(&spec(number)).unwrap();
     if matches!(state, State::Running | State::Succeeded) {
         ledger.mark_running(&attempt).unwrap();
@@ -140,23 +121,23 @@ fn every_call_changes_the_state_as_the_table_says_or_not_at_all() {
     use ledger::Verb;
     let (_directory, path) = directory();
     let ledger = Ledger::open(&path).unwrap();
-    let verbs = [Verb::Enqueue, Verb::Begin, Verb::Run, Verb::Pause, Verb::Succeed, Verb::Fail, Verb::Cancel];
-    let befores = [None].into_iter().chain(State::ALL.map(Some));
+    let verbs = [Verb::Begin, Verb::Run, Verb::Pause, Verb::Succeed, Verb::Fail, Verb::Cancel];
+    // This program brings no job into the state of a queue.
+    let befores = [None].into_iter().chain(State::ALL.into_iter().filter(|state| *state != State::Queued).map(Some));
     for (number, (before, verb)) in befores.flat_map(|before| verbs.map(|verb| (before, verb))).enumerate() {
         let number = number as u8;
         let attempt = drive(&ledger, number, before);
         assert_eq!(state(&ledger, number), before);
         let zero = counts(0, 0, 0);
         let result = match (verb, &attempt) {
-            (Verb::Enqueue, _) => ledger.enqueue(&spec(number)),
             (Verb::Begin, _) => ledger.begin_attempt(&spec(number)).map(drop),
-            (Verb::Cancel, _) => ledger.cancel(&key(number)),
-            // Absent and queued jobs have no attempt that could ask.
+            // An absent job has no attempt that could ask.
             (_, None) => continue,
             (Verb::Run, Some(attempt)) => ledger.mark_running(attempt),
             (Verb::Pause, Some(attempt)) => ledger.pause(attempt, zero),
             (Verb::Succeed, Some(attempt)) => ledger.finish(attempt, End::Succeeded, zero),
             (Verb::Fail, Some(attempt)) => ledger.finish(attempt, End::Failed, zero),
+            (Verb::Cancel, Some(attempt)) => ledger.finish(attempt, End::Cancelled, zero),
         };
         let after = State::after(before, verb);
         match (before, after) {
@@ -197,34 +178,50 @@ fn a_newer_attempt_supersedes_one_in_another_process() {
     one.mark_running(&old).unwrap();
     let new = other.begin_attempt(&spec(1)).unwrap();
     assert_eq!((new.number(), new.state_before()), (2, Some(State::Running)));
-    assert_eq!(kind(one.record_bundles(&old, vec![bundle(1)], Wait::Durable)), Kind::Superseded);
+    assert_eq!(kind(one.record_failures(&old, vec![failure("f")], Wait::Durable)), Kind::Superseded);
     assert_eq!(kind(one.finish(&old, End::Succeeded, counts(0, 0, 0))), Kind::Superseded);
-    assert!(other.bundles(&key(1), None, 10).unwrap().is_empty());
+    assert!(other.failures(&key(1), 0, 10).unwrap().is_empty());
     other.mark_running(&new).unwrap();
     other.finish(&new, End::Succeeded, counts(0, 0, 0)).unwrap();
     assert_eq!(state(&one, 1), Some(State::Succeeded));
 }
 
 #[test]
-fn a_new_attempt_keeps_bundles_unless_the_job_had_succeeded() {
+fn a_new_attempt_begins_without_the_failures_and_counts_of_the_one_before() {
     let (_directory, path) = directory();
     let ledger = Ledger::open(&path).unwrap();
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     ledger.mark_running(&attempt).unwrap();
-    ledger.record_bundles(&attempt, vec![bundle(7)], Wait::Queued).unwrap();
     ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
     ledger.finish(&attempt, End::Failed, counts(2, 1, 1)).unwrap();
-
-    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
-    assert_eq!(ledger.bundles(&key(1), None, 10).unwrap().len(), 1);
+    ledger.begin_attempt(&spec(1)).unwrap();
     assert!(ledger.failures(&key(1), 0, 10).unwrap().is_empty());
     let job = ledger.jobs(JobFilter::default()).unwrap().remove(0);
     assert_eq!((job.counts, job.failures_listed, job.finished_unix_ms), (Counts::default(), 0, None));
-    ledger.mark_running(&attempt).unwrap();
-    ledger.finish(&attempt, End::Succeeded, counts(2, 2, 0)).unwrap();
+}
 
-    ledger.begin_attempt(&spec(1)).unwrap();
-    assert!(ledger.bundles(&key(1), None, 10).unwrap().is_empty());
+#[test]
+fn a_reader_sees_what_is_durable_while_a_writer_is_at_work_and_makes_nothing() {
+    let (directory, path) = directory();
+    assert_eq!(Reader::open(&path).err().unwrap().kind, Kind::Absent);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let ledger = Ledger::open_with(&path, settings()).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.record_failures(&attempt, vec![failure("f")], Wait::Durable).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let jobs = reader.jobs(&JobFilter::default()).unwrap();
+    assert_eq!((jobs.len(), jobs[0].state, jobs[0].failures_listed), (1, State::Planning, 1));
+    assert_eq!(reader.failures(&key(1), 0, 10).unwrap()[0].failure, failure("f"));
+    assert_eq!(kind(reader.failures(&key(2), 0, 10)), Kind::NotFound);
+    let changed = |since| JobFilter { changed_since_unix_ms: Some(since), ..JobFilter::default() };
+    assert_eq!([NOW, NOW + 1].map(|since| reader.jobs(&changed(since)).unwrap().len()), [1, 0]);
+    ledger.finish(&attempt, End::Failed, counts(1, 0, 1)).unwrap();
+    assert_eq!(reader.jobs(&JobFilter::default()).unwrap()[0].state, State::Failed);
+    drop(reader);
+    ledger.close().unwrap();
+    assert_eq!(Reader::open(&path).unwrap().jobs(&JobFilter::default()).unwrap().len(), 1);
+    std::fs::write(&path, b"no database, and long enough to be taken for one").unwrap();
+    assert_eq!(Reader::open(&path).err().unwrap().kind, Kind::Corrupt);
 }
 
 #[test]
@@ -240,7 +237,7 @@ fn a_peer_that_presents_anothers_job_id_finds_nothing_of_it() {
     assert_eq!(ledger.jobs(JobFilter { id: Some(JobId([1; 16])), ..JobFilter::default() }).unwrap().len(), 3);
     let senders = ledger.jobs(JobFilter { role: Some(Role::Sender), ..JobFilter::default() }).unwrap();
     assert_eq!(senders.iter().map(|job| job.key.clone()).collect::<Vec<_>>(), [as_sender.key]);
-    let states = vec![State::Running, State::Queued];
+    let states = vec![State::Running, State::Paused];
     let running = ledger.jobs(JobFilter { states, ..JobFilter::default() }).unwrap();
     assert_eq!(running.iter().map(|job| job.key.clone()).collect::<Vec<_>>(), [key(1)]);
     assert_eq!(ledger.jobs(JobFilter { limit: 2, ..JobFilter::default() }).unwrap().len(), 2);
@@ -268,16 +265,16 @@ fn an_operation_that_was_not_waited_for_and_lost_is_told_once_to_its_own_attempt
     let ledger = Ledger::open(&path).unwrap();
     let (old, neighbour) = (ledger.begin_attempt(&spec(1)).unwrap(), ledger.begin_attempt(&spec(2)).unwrap());
     ledger.begin_attempt(&spec(1)).unwrap();
-    ledger.record_bundles(&old, vec![bundle(1)], Wait::Queued).unwrap();
-    ledger.record_bundles(&neighbour, vec![bundle(1)], Wait::Queued).unwrap();
+    ledger.record_failures(&old, vec![failure("f")], Wait::Queued).unwrap();
+    ledger.record_failures(&neighbour, vec![failure("f")], Wait::Queued).unwrap();
     ledger.flush().unwrap();
-    let error = ledger.record_failures(&old, vec![failure("f")], Wait::Queued).unwrap_err();
-    assert_eq!((error.kind, error.operation), (Kind::Superseded, "record bundles"));
+    let error = ledger.record_unlisted(&old, 1, Wait::Queued).unwrap_err();
+    assert_eq!((error.kind, error.operation), (Kind::Superseded, "record failures"));
     assert!(matches!(error.subject, Subject::Job(id) if id == JobId([1; 16])));
-    ledger.record_progress(&neighbour, counts(1, 0, 0)).unwrap();
+    ledger.record_unlisted(&neighbour, 1, Wait::Queued).unwrap();
     let error = ledger.finish(&old, End::Failed, counts(0, 0, 0)).unwrap_err();
     assert_eq!((error.kind, error.operation), (Kind::Superseded, "finish"));
-    assert_eq!(ledger.bundles(&key(2), None, 10).unwrap().len(), 1);
+    assert_eq!(ledger.failures(&key(2), 0, 10).unwrap().len(), 1);
 }
 
 #[test]
@@ -286,7 +283,6 @@ fn sweeping_deletes_old_finished_jobs_and_abandoned_ones_only_when_asked() {
     let ledger = Ledger::open_with(&path, settings()).unwrap();
     for number in 1..=250 {
         let attempt = ledger.begin_attempt(&spec(number)).unwrap();
-        ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).unwrap();
         ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
         ledger.finish(&attempt, End::Cancelled, counts(0, 0, 0)).unwrap();
     }
@@ -295,7 +291,7 @@ fn sweeping_deletes_old_finished_jobs_and_abandoned_ones_only_when_asked() {
     assert_eq!(ledger.sweep(before).unwrap(), 0);
     assert_eq!(ledger.sweep(SweepBefore { finished_unix_ms: NOW + 1, ..before }).unwrap(), 250);
     assert_eq!(state(&ledger, 251), Some(State::Planning));
-    assert_eq!(kind(ledger.bundles(&key(1), None, 1)), Kind::NotFound);
+    assert_eq!(kind(ledger.failures(&key(1), 0, 1)), Kind::NotFound);
     ledger.mark_running(&live).unwrap();
     let abandoned = SweepBefore { abandoned_unix_ms: Some(NOW + 1), ..before };
     assert_eq!(ledger.sweep(abandoned).unwrap(), 1);
@@ -305,9 +301,7 @@ fn sweeping_deletes_old_finished_jobs_and_abandoned_ones_only_when_asked() {
     assert_eq!(kind(ledger.mark_running(&live)), Kind::NotFound);
     ledger.close().unwrap();
     let rows = rusqlite::Connection::open(&path).unwrap();
-    let left: i64 = rows
-        .query_row("SELECT (SELECT count(*) FROM bundles) + (SELECT count(*) FROM failures)", [], |row| row.get(0))
-        .unwrap();
+    let left: i64 = rows.query_row("SELECT count(*) FROM failures", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
 }
 
@@ -318,15 +312,15 @@ fn many_operations_share_one_commit() {
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
     let before = ledger.groups_committed();
     let other = other_writer(&path);
-    for number in 0..5000 {
-        ledger.record_bundles(&attempt, vec![bundle(number)], Wait::Queued).unwrap();
+    for number in 1..=5000 {
+        ledger.record_failures(&attempt, vec![failure(&number.to_string())], Wait::Queued).unwrap();
     }
     other.execute_batch("ROLLBACK").unwrap();
     ledger.flush().unwrap();
     // One for what the writer took first, one for what had gathered meanwhile, one for the flush.
     assert!(ledger.groups_committed() - before <= 3);
-    let last = ledger.bundles(&key(1), Some(4000), 10_000).unwrap();
-    assert_eq!((last.len(), last[998].bundle.clone()), (999, bundle(4999)));
+    let last = ledger.failures(&key(1), 4001, 10_000).unwrap();
+    assert_eq!((last.len(), last[998].failure.clone()), (999, failure("5000")));
 }
 
 #[test]
@@ -339,8 +333,8 @@ fn handles_on_many_threads_lose_nothing() {
             scope.spawn(move || {
                 let attempt = ledger.begin_attempt(&spec(number)).unwrap();
                 ledger.mark_running(&attempt).unwrap();
-                for bundle_number in 0..200 {
-                    ledger.record_bundles(&attempt, vec![bundle(bundle_number)], Wait::Queued).unwrap();
+                for _ in 0..200 {
+                    ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
                 }
                 ledger.finish(&attempt, End::Succeeded, counts(200, 200, 0)).unwrap();
             });
@@ -348,7 +342,7 @@ fn handles_on_many_threads_lose_nothing() {
     });
     for number in 0..8 {
         assert_eq!(state(&ledger, number), Some(State::Succeeded));
-        assert_eq!(ledger.bundles(&key(number), None, 1000).unwrap().len(), 200);
+        assert_eq!(ledger.failures(&key(number), 0, 1000).unwrap().len(), 200);
     }
     ledger.check().unwrap();
 }
@@ -378,8 +372,7 @@ fn a_writer_that_does_not_answer_stalls_nobody_for_ever() {
     let ledger = Ledger::open_with(&path, short).unwrap();
     let other = other_writer(&path);
     assert_eq!(kind(ledger.mark_running(&attempt)), Kind::Stalled);
-    while ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).is_ok() {}
-    ledger.record_progress(&attempt, counts(1, 0, 0)).unwrap();
+    while ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).is_ok() {}
     assert_eq!(kind(ledger.jobs(JobFilter::default())), Kind::Stalled);
     other.execute_batch("ROLLBACK").unwrap();
     while ledger.flush().is_err() {}
@@ -391,15 +384,15 @@ fn a_closed_ledger_refuses_and_closing_again_is_no_error() {
     let (_directory, path) = directory();
     let ledger = Ledger::open(&path).unwrap();
     let attempt = ledger.begin_attempt(&spec(1)).unwrap();
-    ledger.record_bundles(&attempt, vec![bundle(1)], Wait::Queued).unwrap();
+    ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
     let clone = ledger.clone();
     ledger.close().unwrap();
     clone.close().unwrap();
     assert_eq!(kind(clone.mark_running(&attempt)), Kind::Closed);
-    assert_eq!(kind(clone.record_progress(&attempt, counts(0, 0, 0))), Kind::Closed);
+    assert_eq!(kind(clone.record_unlisted(&attempt, 1, Wait::Queued)), Kind::Closed);
     assert_eq!(kind(clone.jobs(JobFilter::default())), Kind::Closed);
     let again = Ledger::open(&path).unwrap();
-    assert_eq!(again.bundles(&key(1), None, 10).unwrap().len(), 1);
+    assert_eq!(again.failures(&key(1), 0, 10).unwrap().len(), 1);
 }
 
 #[test]
@@ -409,12 +402,8 @@ fn oversized_texts_are_refused() {
     let long = JobSpec { source: "x".repeat(70_000), ..spec(1) };
     assert_eq!(kind(ledger.begin_attempt(&long)), Kind::TooLarge);
     let long = JobSpec { key: JobKey { peer: "x".repeat(2000), ..key(1) }, ..spec(1) };
-    assert_eq!(kind(ledger.enqueue(&long)), Kind::TooLarge);
+    assert_eq!(kind(ledger.begin_attempt(&long)), Kind::TooLarge);
     assert_eq!(kind(ledger.claim(&"x".repeat(2000))), Kind::TooLarge);
-    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
-    let beyond = Bundle { number: u64::MAX, ..bundle(1) };
-    assert_eq!(kind(ledger.record_bundles(&attempt, vec![bundle(1), beyond], Wait::Durable)), Kind::TooLarge);
-    assert!(ledger.bundles(&key(1), None, 10).unwrap().is_empty(), "a refused operation has changed nothing");
 }
 
 #[test]

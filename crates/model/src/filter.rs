@@ -6,13 +6,11 @@
 //! characters, a backslash takes away a meaning. A pattern without a slash within is compared with the name alone,
 //! wherever it lies, one with a slash with the end of the path.
 //!
-//! Invariant: patterns are bounded in number and length, so that a peer's cost no more than a bounded compilation.
+//! Invariant: patterns are bounded in number and length, and comparing a path with all of them takes at most their length by that
+//! of the path, sixty-four pairs of bytes at a time (`glob`): a peer's cost no more.
 //! Not here: walking a tree (see `store`), and the order in which rules were given (see the program).
 
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use crate::glob::{Glob, names_of};
 
 pub const RULES_MAX: usize = 1024;
 /// Bytes of one pattern, and of all together.
@@ -74,9 +72,8 @@ pub struct Explained {
 #[derive(Clone, Default)]
 pub struct Filter {
     rules: Vec<Rule>,
-    globs: GlobSet,
-    /// For each glob: its rule, and whether it matches directories only.
-    owners: Vec<(usize, bool)>,
+    /// In the order of the rules, with the number of the rule and whether it matches directories only.
+    globs: Vec<(Glob, usize, bool)>,
 }
 
 impl PartialEq for Filter {
@@ -101,18 +98,13 @@ impl Filter {
         if rules.len() > RULES_MAX || bytes > RULES_BYTES_MAX {
             return Err(format!("more than {RULES_MAX} filter rules, or more than 128 KiB of them"));
         }
-        let mut builder = GlobSetBuilder::new();
-        let mut owners = Vec::new();
+        let mut globs = Vec::new();
         for (number, rule) in rules.iter().enumerate() {
             let wrong = |why: &str| format!("filter pattern {:?}: {why}", rule.pattern);
-            for (glob, is_directory) in translated(&rule.pattern).map_err(wrong)? {
-                let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build();
-                builder.add(glob.map_err(|e| wrong(&e.kind().to_string()))?);
-                owners.push((number, is_directory));
-            }
+            let of_rule = globs_of(&rule.pattern).map_err(wrong)?;
+            globs.extend(of_rule.into_iter().map(|(glob, is_directory)| (glob, number, is_directory)));
         }
-        let globs = builder.build().map_err(|e| format!("the filter patterns are too large together: {e}"))?;
-        Ok(Filter { rules, globs, owners })
+        Ok(Filter { rules, globs })
     }
 
     pub fn rules(&self) -> &[Rule] {
@@ -162,17 +154,14 @@ impl Filter {
         if self.rules.is_empty() {
             return None;
         }
-        let candidate = Candidate::new(Path::new(OsStr::from_bytes(path)));
-        let mut found = Vec::new();
-        self.globs.matches_candidate_into(&candidate, &mut found);
-        let mut fitting =
-            found.iter().map(|at| self.owners[*at]).filter(|(_, of_directory)| is_directory || !of_directory);
-        fitting.next().map(|(number, _)| number)
+        let names = names_of(path);
+        let mut fitting = self.globs.iter().filter(|(_, _, of_directory)| is_directory || !of_directory);
+        fitting.find(|(glob, ..)| glob.matches(path, &names)).map(|(_, number, _)| *number)
     }
 }
 
 /// The globs that a pattern stands for, and whether they match directories only.
-fn translated(pattern: &str) -> Result<Vec<(String, bool)>, &'static str> {
+fn globs_of(pattern: &str) -> Result<Vec<(Glob, bool)>, &'static str> {
     if pattern.len() > RULE_BYTES_MAX {
         return Err("longer than 4096 bytes");
     }
@@ -190,55 +179,17 @@ fn translated(pattern: &str) -> Result<Vec<(String, bool)>, &'static str> {
     if body.is_empty() {
         return Err("names nothing");
     }
-    let glob = format!("{}{}", if is_tied { "" } else { "**/" }, glob_of(body)?);
-    let contents = has_contents.then(|| (format!("{glob}/{ANYTHING}"), false));
-    Ok([(glob, is_directory)].into_iter().chain(contents).collect())
-}
-
-/// Any bytes, slashes included: the library knows `**` only as a whole name.
-const ANYTHING: &str = "{*,*/**/*}";
-
-fn glob_of(body: &str) -> Result<String, &'static str> {
-    let mut glob = String::with_capacity(body.len() + 16);
-    let mut rest = body.chars().peekable();
-    while let Some(next) = rest.next() {
-        match next {
-            '*' if rest.peek() == Some(&'*') => {
-                while rest.next_if_eq(&'*').is_some() {}
-                glob.push_str(ANYTHING);
-            }
-            '\\' => {
-                glob.push('\\');
-                glob.push(rest.next().ok_or("ends in a backslash")?);
-            }
-            // They have no meaning here.
-            '{' | '}' | ',' => glob.extend(['\\', next]),
-            '[' => set_of(&mut rest, &mut glob)?,
-            plain => glob.push(plain),
-        }
+    let mut globs = vec![(Glob::new(body.as_bytes(), is_tied)?, is_directory)];
+    if has_contents {
+        globs.push((Glob::new(format!("{body}/**").as_bytes(), is_tied)?, false));
     }
-    Ok(glob)
-}
-
-/// Copies a set of characters up to its end; a bracket right at its beginning belongs to it.
-fn set_of(rest: &mut impl Iterator<Item = char>, glob: &mut String) -> Result<(), &'static str> {
-    glob.push('[');
-    let mut members = 0;
-    for (at, next) in rest.enumerate() {
-        glob.push(next);
-        match next {
-            '!' | '^' if at == 0 => {}
-            ']' if members > 0 => return Ok(()),
-            '/' => return Err("has a slash in a set of characters"),
-            _ => members += 1,
-        }
-    }
-    Err("has a [ without its ]")
+    Ok(globs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glob::tests::STEPS;
     use proptest::prelude::*;
 
     fn filter(rules: &[&str]) -> Filter {
@@ -278,6 +229,8 @@ mod tests {
             ("fil?", "fil", false),
             ("[a-c]x", "bx", true),
             ("[!a-c]x", "bx", false),
+            // A set never has a slash.
+            ("a[!b]c", "a/c", false),
             ("[^a-c]x", "dx", true),
             ("[]x]y", "]y", true),
             ("a\\*b", "a*b", true),
@@ -305,6 +258,30 @@ mod tests {
         }
         assert!(Filter::new(vec![Rule::leave(&"x".repeat(RULE_BYTES_MAX + 1))]).is_err());
         assert!(Filter::new(vec![Rule::leave("x"); RULES_MAX + 1]).is_err());
+    }
+
+    /// As many and as bad patterns as a peer may send: a path costs a fixed number of steps.
+    #[test]
+    fn the_worst_patterns_cost_their_length_by_that_of_the_path() {
+        let mut random = 88_172_645_463_325_252u64;
+        let mut bit = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random & 1
+        };
+        let path: Vec<u8> = (0..1023).map(|at| if at % 256 == 255 { b'/' } else { b'a' + bit() as u8 }).collect();
+        for pattern in ["*a", "**a", "?", "[!b-y]", "a?*", "?a*b", "**a?**b"] {
+            for rules in [32, RULES_MAX] {
+                let length = RULES_BYTES_MAX / rules - 2;
+                let rule = format!("**{}a", pattern.repeat((length - 3) / pattern.len()));
+                let filter = Filter::new(vec![Rule::leave(&rule); rules]).unwrap();
+                let before = STEPS.get();
+                filter.word(&path, false);
+                let (steps, words) = (STEPS.get() - before, rules * (rule.len() / 64 + 1));
+                assert!(steps <= words * path.len(), "{rules} of {rule:.20}: {steps} steps");
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod fidelity;
 pub mod extent;
 pub mod digest;
 pub mod quantity;
+mod glob;
 pub mod filter;
 pub mod selection;
 pub mod location;

@@ -86,8 +86,8 @@ pub fn join<'a>(names: impl IntoIterator<Item = &'a Name>) -> Vec<u8> {
     path
 }
 
-/// Shows path bytes so that they cannot harm a terminal, a log or a line-based list: backslash, control characters,
-/// bidirectional marks and bytes that are not UTF-8 are written as escapes. `unescape` reads it back.
+/// Shows path bytes so that they cannot harm a terminal, a log or a line-based list: backslash, what `is_unsafe` names and
+/// bytes that are not UTF-8 are written as escapes. `unescape` reads it back.
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl Escaped<'_> {
@@ -117,7 +117,7 @@ impl fmt::Display for Escaped<'_> {
                     '\\' => f.write_str("\\\\")?,
                     '\n' => f.write_str("\\n")?,
                     '\r' => f.write_str("\\r")?,
-                    c if c.is_control() || is_bidi_mark(c) => {
+                    c if is_unsafe(c) => {
                         for b in c.encode_utf8(&mut [0; 4]).bytes() {
                             write!(f, "\\x{b:02x}")?;
                         }
@@ -133,9 +133,52 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-fn is_bidi_mark(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+/// Whether a character could control a terminal, change the order of what is shown, or be shown as nothing at all, so
+/// that two names look the same: the categories Cc, Cf, Zl and Zp, what has the property Default_Ignorable_Code_Point, the
+/// empty Braille pattern, and what Unicode never assigns. The only list of them.
+pub fn is_unsafe(c: char) -> bool {
+    let code = u32::from(c);
+    let is_listed = UNSAFE.binary_search_by(|&(first, last)| match code {
+        _ if code < first => std::cmp::Ordering::Greater,
+        _ if code > last => std::cmp::Ordering::Less,
+        _ => std::cmp::Ordering::Equal,
+    });
+    // The last two of every plane are never assigned.
+    is_listed.is_ok() || code & 0xfffe == 0xfffe
 }
+
+/// First and last of each run, in their order (Unicode 16).
+const UNSAFE: &[(u32, u32)] = &[
+    (0x0000, 0x001f),
+    (0x007f, 0x009f),
+    (0x00ad, 0x00ad),
+    (0x034f, 0x034f),
+    (0x0600, 0x0605),
+    (0x061c, 0x061c),
+    (0x06dd, 0x06dd),
+    (0x070f, 0x070f),
+    (0x0890, 0x0891),
+    (0x08e2, 0x08e2),
+    (0x115f, 0x1160),
+    (0x17b4, 0x17b5),
+    (0x180b, 0x180f),
+    (0x200b, 0x200f),
+    (0x2028, 0x202e),
+    (0x2060, 0x206f),
+    (0x2800, 0x2800),
+    (0x3164, 0x3164),
+    (0xfdd0, 0xfdef),
+    (0xfe00, 0xfe0f),
+    (0xfeff, 0xfeff),
+    (0xffa0, 0xffa0),
+    (0xfff0, 0xfffb),
+    (0x110bd, 0x110bd),
+    (0x110cd, 0x110cd),
+    (0x13430, 0x1343f),
+    (0x1bca0, 0x1bca3),
+    (0x1d173, 0x1d17a),
+    (0xe0000, 0xe0fff),
+];
 
 /// Reads what `Escaped` wrote; `None` for an escape it never writes.
 pub fn unescape(text: &[u8]) -> Option<Vec<u8>> {
@@ -183,11 +226,85 @@ mod tests {
         assert_eq!(relative_path(b"").unwrap(), vec![]);
     }
 
+    /// Categories Cc, Cf, Zl and Zp, and the property Default_Ignorable_Code_Point, as Unicode 16 has them.
+    const CATEGORIES: &[(&str, &[(u32, u32)])] = &[
+        ("Cc", &[(0, 0x1f), (0x7f, 0x9f)]),
+        (
+            "Cf",
+            &[
+                (0xad, 0xad),
+                (0x600, 0x605),
+                (0x61c, 0x61c),
+                (0x6dd, 0x6dd),
+                (0x70f, 0x70f),
+                (0x890, 0x891),
+                (0x8e2, 0x8e2),
+                (0x180e, 0x180e),
+                (0x200b, 0x200f),
+                (0x202a, 0x202e),
+                (0x2060, 0x2064),
+                (0x2066, 0x206f),
+                (0xfeff, 0xfeff),
+                (0xfff9, 0xfffb),
+                (0x110bd, 0x110bd),
+                (0x110cd, 0x110cd),
+                (0x13430, 0x1343f),
+                (0x1bca0, 0x1bca3),
+                (0x1d173, 0x1d17a),
+                (0xe0001, 0xe0001),
+                (0xe0020, 0xe007f),
+            ],
+        ),
+        ("Zl and Zp", &[(0x2028, 0x2029)]),
+        (
+            "Default_Ignorable_Code_Point",
+            &[
+                (0xad, 0xad),
+                (0x34f, 0x34f),
+                (0x61c, 0x61c),
+                (0x115f, 0x1160),
+                (0x17b4, 0x17b5),
+                (0x180b, 0x180f),
+                (0x200b, 0x200f),
+                (0x202a, 0x202e),
+                (0x2060, 0x206f),
+                (0x3164, 0x3164),
+                (0xfe00, 0xfe0f),
+                (0xfeff, 0xfeff),
+                (0xffa0, 0xffa0),
+                (0xfff0, 0xfff8),
+                (0x1bca0, 0x1bca3),
+                (0x1d173, 0x1d17a),
+                (0xe0000, 0xe0fff),
+            ],
+        ),
+    ];
+
+    #[test]
+    fn no_character_that_controls_or_hides_is_shown_as_it_is() {
+        assert!(UNSAFE.is_sorted_by(|a, b| a.0 <= a.1 && a.1 + 1 < b.0), "runs in order, none beside another");
+        let is_in = |code: u32, runs: &[(u32, u32)]| runs.iter().any(|(first, last)| (*first..=*last).contains(&code));
+        for c in '\0'..=char::MAX {
+            let code = u32::from(c);
+            let category = CATEGORIES.iter().find(|(_, runs)| is_in(code, runs)).map(|(name, _)| *name);
+            let is_other = code == 0x2800 || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe;
+            assert_eq!(is_unsafe(c), category.is_some() || is_other, "U+{code:04X} {category:?}");
+            assert!(is_unsafe(c) || !c.is_control(), "U+{code:04X}");
+            if is_unsafe(c) {
+                let shown = Escaped(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string();
+                assert!(shown.bytes().all(|byte| matches!(byte, b' '..=b'~')), "U+{code:04X}: {shown}");
+            }
+        }
+        for plain in ["é", "名前", "naïve\u{a0}name", "\u{3000}", "🙂", "ﷺ", "\u{fffd}"] {
+            assert_eq!(Escaped(plain.as_bytes()).to_string(), plain);
+        }
+    }
+
     #[test]
     fn escaped_form_reads_back_and_holds_no_control_bytes() {
         let wild: Vec<u8> = (1..=255u8).chain("\u{202e}é\\n".bytes()).collect();
         let text = Escaped(&wild).to_string();
-        assert!(text.chars().all(|c| !c.is_control() && !is_bidi_mark(c)));
+        assert!(text.chars().all(|c| !is_unsafe(c)));
         assert_eq!(unescape(text.as_bytes()), Some(wild));
         assert_eq!(unescape(b"\\q"), None);
         for text in [&b"plain ~1.txt"[..], b"", b"a\\b", b"tab\t", b"\x7f", "\u{e9}".as_bytes(), b"\xff"] {

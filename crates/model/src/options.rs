@@ -68,6 +68,17 @@ pub struct TransferOptions {
     pub pace: Option<Arc<Timetable>>,
     /// Bytes of content after which the job stops.
     pub payload_bytes_max: Option<u64>,
+    /// Congestion control, by the kernel's name, of the streams of a sender elsewhere.
+    pub congestion: Option<String>,
+}
+
+/// Bytes of a congestion control's name, as the kernel bounds them.
+const CONGESTION_NAME_BYTES_MAX: usize = 15;
+
+/// Whether a text can be the name of a congestion control at all.
+pub fn is_congestion_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=CONGESTION_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// How content is made smaller on its way between hosts.
@@ -165,6 +176,7 @@ impl Default for TransferOptions {
             compression: Compression::default(),
             pace: None,
             payload_bytes_max: None,
+            congestion: None,
         }
     }
 }

@@ -105,6 +105,8 @@ pub enum Exit {
     /// A limit was crossed: more would be deleted than --max-delete allows, or a measurement came out worse than the one
     /// it was compared with.
     LimitCrossed = 25,
+    /// A comparison that could not have noticed what it was made for.
+    Inconclusive = 26,
     Integrity = 40,
     Authentication = 41,
     Version = 42,

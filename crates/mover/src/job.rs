@@ -160,13 +160,14 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Compression::Zstd => 2,
             Compression::Lz4 => 3,
         },
+        congestion: options.congestion.clone().unwrap_or_default(),
     }
 }
 
 /// Reads a peer's options; anything out of range is refused, never adjusted.
 pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOptions, Refusal> {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify};
+    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify, is_congestion_name};
     let refused = |what: &str| Refusal::new(CloseCode::Malformed, &format!("unknown {what} in the options of a job"));
     let range = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
     if !options.chunk_bytes.is_power_of_two() || !range.contains(&options.chunk_bytes) {
@@ -212,6 +213,11 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
         },
         selection: Arc::new(wishes::selection_from_wire(options.selection.as_ref())?),
         fidelity: Fidelity::from_bits(options.fidelity).ok_or_else(|| refused("metadata"))?,
+        congestion: match options.congestion.as_str() {
+            "" => None,
+            name if is_congestion_name(name) => Some(name.to_owned()),
+            _ => return Err(refused("congestion control")),
+        },
         ..TransferOptions::default()
     };
     wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
@@ -231,6 +237,7 @@ mod tests {
             no_clobber: true,
             compression: model::options::Compression::Zstd,
             fidelity,
+            congestion: Some("bbr".into()),
             ..TransferOptions::default()
         };
         let wire = options_to_wire(&options);
@@ -242,6 +249,8 @@ mod tests {
             |o: &mut wire::message::Options| o.compression = 4,
             |o: &mut wire::message::Options| o.chmod_files = 0o14777,
             |o: &mut wire::message::Options| o.fidelity = 1 << 20,
+            |o: &mut wire::message::Options| o.congestion = "../bbr".into(),
+            |o: &mut wire::message::Options| o.congestion = "b".repeat(16),
         ] {
             let mut bad = wire.clone();
             change(&mut bad);

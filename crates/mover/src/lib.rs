@@ -14,6 +14,7 @@
 
 pub mod limits;
 pub mod memory;
+pub mod shares;
 pub mod progress;
 mod stall;
 pub mod job;

@@ -1,7 +1,8 @@
 //! Every bound of the data path in one table, with the relations between them proved at compile time.
 
+use model::fidelity::XATTRS_BYTES_MAX;
 use std::time::Duration;
-use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX};
+use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX, PACK_BODY_BYTES_MAX, XATTRS_TOLD_MAX};
 
 /// The block a lane works on: it is read, digested and sealed while in the second-level cache. 64 KiB and 256 KiB were
 /// within the noise, 4 MiB was slower (data-path.md).
@@ -15,6 +16,32 @@ pub const PACKER_BYTES: usize = 2 << 20;
 pub const OPENER_BYTES: usize = 512 << 10;
 /// Memory for all lanes of a process. With listings and directories this keeps a process under 256 MiB.
 pub const MEMORY_BYTES_MAX: usize = 96 << 20;
+/// What peers may make a process hold beside its lanes, as a multiple of what its lanes have (`--memory`): 2.25 GiB with the
+/// default, but no more than a third of the host's memory. A client that is alone at an endpoint may hold 71 % of it, which is
+/// 4 Mi directories with names of 20 bytes.
+pub const HELD_FACTOR: u64 = 24;
+pub const HELD_PART: u64 = 3;
+pub const HELD_BYTES_MIN: u64 = 64 << 20;
+/// What a session holds beside its jobs: the frame that is coming in, what may wait to be sent before it is counted, buffers.
+pub const SESSION_BYTES: usize = wire::limits::CONTROL_BODY_BYTES_MAX + (512 << 10);
+/// What a job holds beside what is described: its threads, and with `--delta` the chunks under comparison.
+pub const JOB_BYTES: usize = 256 << 10;
+pub const DELTA_BYTES: usize = 1 << 20;
+/// What an answer to a question holds: a part that is being gathered, and what reading directories takes.
+pub const ASK_BYTES: usize = 1 << 20;
+/// A lane whose peer has moved nothing for this long is ended while others wait for its memory. How often that is looked for,
+/// however many wait.
+pub const IDLE_LANE: Duration = Duration::from_millis(1500);
+pub const IDLE_LANE_INTERVAL: Duration = Duration::from_millis(200);
+/// A session without a job or a question gives its place to a newcomer after this long, a question whose answer is not taken
+/// after the second time, a job that does not move after the third.
+pub const IDLE_SESSION: Duration = Duration::from_secs(2);
+pub const IDLE_ASK: Duration = Duration::from_secs(2);
+pub const IDLE_JOB: Duration = Duration::from_secs(10);
+/// How long whoever asked waits for a place that was taken from another.
+pub const PLACE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a sender waits for memory to describe more, while nothing that it has described is open.
+pub const DESCRIBE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a lane waits for its memory before it looks whether it is still needed.
 pub const PERMIT_PATIENCE: Duration = Duration::from_millis(100);
 /// A sender's small files of this size and more have their digests timed: below it, reading the clock twice would cost
@@ -73,6 +100,8 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(40);
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a data stream may wait for the control stream's job it belongs to.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reviews, one after the other, in which an endpoint may fail to look up a client's rights before its session ends.
+pub const DOUBTS_MAX: u32 = 4;
 /// How long a client waits for an answer to its hello or its job.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often each side tells the other where its time went.
@@ -81,6 +110,8 @@ pub const TIMES_INTERVAL: Duration = Duration::from_secs(1);
 const _: () = assert!(INITIAL_ENTRIES <= ENTRIES_OPEN_MAX);
 const _: () = assert!(BATCH_ENTRIES as u64 * 4 <= INITIAL_ENTRIES);
 const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);
+// An extended attribute counts at least its name, of five bytes and more, and what its holder needs.
+const _: () = assert!((BATCH_BYTES + XATTRS_BYTES_MAX as usize) / (5 + 16) < XATTRS_TOLD_MAX);
 const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);

@@ -96,6 +96,8 @@ pub fn copy(
     let ways = Arc::new(Ways::new(&options, sender.wants_delivered()));
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
+    sender.charge_to(spec.memory.clone());
+    receiver.charge_to(spec.memory.clone());
     receiver.look_by(ways.footing(&sender, &*sink));
     sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
@@ -151,7 +153,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         sender,
         number,
         source: sender.source_lane(),
-        reader: ChunkReader::new(sender.options.engine, sender.progress.clone()),
+        reader: ChunkReader::new(sender.options.engine, sender.progress.clone(), memory.clone()),
         writer,
         clock,
         ways,

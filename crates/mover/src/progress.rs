@@ -102,6 +102,8 @@ pub struct Progress {
     /// The other side's times, as it last told.
     there: Mutex<LaneTimes>,
     pub stream_facts: Mutex<StreamFacts>,
+    /// Congestion control of the streams that send, by the word of whoever sends; empty until it is known.
+    pub congestion: Mutex<String>,
     notes: Mutex<Vec<String>>,
     /// What could not be kept of objects that arrived.
     warnings: Mutex<Warnings>,
@@ -139,6 +141,7 @@ impl Progress {
             commit: CommitCells::default(),
             there: Mutex::default(),
             stream_facts: Mutex::default(),
+            congestion: Mutex::default(),
             notes: Mutex::default(),
             warnings: Mutex::default(),
         })

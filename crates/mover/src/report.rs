@@ -20,6 +20,7 @@ pub struct Report {
     pub durable: String,
     /// Storage engine at the receiver, by its word.
     pub engine: String,
+    /// Congestion control of the streams that sent, by the sender's word; empty when it told none.
     pub congestion: String,
     /// Streams that carried the job at most.
     pub streams: u32,
@@ -53,7 +54,7 @@ impl Report {
             is_sender,
             durable,
             engine,
-            congestion: String::new(),
+            congestion: progress.congestion.lock().unwrap().clone(),
             streams: 0,
             notes: progress.notes(),
             warnings: progress.warnings(),
@@ -86,7 +87,7 @@ pub struct Unread {
     pub hole_bytes: u64,
 }
 
-pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times {
+pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts, congestion: &str) -> Times {
     Times {
         job,
         lanes: times.lanes,
@@ -101,6 +102,7 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts) -> Times 
         cpu_wait_ns: times.cpu_wait_ns,
         commit_sync_ns: times.commit_sync_ns,
         commit_publish_ns: times.commit_publish_ns,
+        congestion: congestion.to_owned(),
     }
 }
 

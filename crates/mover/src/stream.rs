@@ -15,6 +15,11 @@ pub trait Stream: Send {
     /// Fills the buffer; a stream that ends before it is full is an error.
     fn recv_exact(&mut self, buffer: &mut [u8]) -> io::Result<()>;
 
+    /// Waits until there is something to receive, where the stream can tell.
+    fn wait_for_data(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Says that nothing follows, and waits until the other side has heard it.
     fn close(&mut self) -> io::Result<()>;
 
@@ -68,6 +73,10 @@ impl<'a> Parts<'a> {
 }
 
 impl Stream for net::DataStream {
+    fn wait_for_data(&mut self) -> io::Result<()> {
+        net::DataStream::wait_for_data(self)
+    }
+
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         net::DataStream::send(self, parts)
     }

@@ -38,7 +38,8 @@ pub fn for_receiver(options: &TransferOptions) -> TransferOptions {
         Some(_) => options.selection.clone(),
         None => Arc::default(),
     };
-    TransferOptions { selection, ..options.clone() }
+    // This side sends, and sets its own streams.
+    TransferOptions { selection, congestion: None, ..options.clone() }
 }
 
 /// What a sender is told: nothing of what becomes of what it sends.

@@ -1,15 +1,17 @@
-//! Credit for entries at the receiver: what gives it back, and what does not.
+//! Credit and memory for entries at the receiver: what gives them back, and what does not.
 
 use model::{JobId, Pin, TransferOptions};
-use mover::Progress;
 use mover::job::Port;
 use mover::receiver::{ReceiveJob, ReceiveSpec};
+use mover::shares::Holder;
+use mover::{Memory, Progress};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use store::posix::{PosixSink, beneath};
-use wire::Message;
+use store::synthetic::NullSink;
 use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX};
 use wire::message::{Entries, EntryRecord, FailureRecord, SourceFailures};
+use wire::{CloseCode, Message};
 
 /// Far more than the answer takes; only a hang meets it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,4 +84,59 @@ fn giving_up_what_was_never_described_gives_no_credit() {
     }
     // Grants are sent by the call that settles: whatever there is has been said by now.
     assert_eq!(granted(&heard, ENTRIES_OPEN_MAX, Duration::ZERO), ENTRIES_OPEN_MAX);
+}
+
+#[test]
+fn directories_beyond_a_share_end_the_job_and_name_the_account() {
+    let memory = Memory::of_endpoint(1);
+    let all = memory.free_to_hold_bytes();
+    let (told, heard) = mpsc::channel();
+    let options = TransferOptions::default();
+    let spec = ReceiveSpec { number: 1, id: JobId([1; 16]), sender: Pin([0; 32]), options, rename_to: None };
+    let port = Arc::new(Told(Mutex::new(told)));
+    let job = ReceiveJob::new(spec, Arc::new(NullSink), port, Progress::new(), None).unwrap();
+    let holder = |client: &str| Holder { client: client.into(), key: Pin([1; 32]), name: "instrument-7".into() };
+    job.charge_to(memory.of(holder("3f"), None));
+    job.start();
+    // Ordinary names: as many as 71 % of what may be held is good for.
+    let (mut described, mut credit, mut cancel) = (0, ENTRIES_OPEN_MAX, None);
+    while !job.end.is_set() && described < 200_000 {
+        let first = described + 1;
+        let record = |id: u64| EntryRecord {
+            parent: id / 2,
+            name: format!("{id:020}").into_bytes(),
+            kind: DIRECTORY,
+            mode: 0o755,
+            ..EntryRecord::default()
+        };
+        let entries = (first..first + ENTRIES_MAX as u64).map(record).collect();
+        job.handle(Message::Entries(Entries { job: 1, first, entries })).unwrap();
+        described += ENTRIES_MAX as u64;
+        // Within the credit, which comes back as directories are decided.
+        while credit < described + ENTRIES_MAX as u64 && !job.end.is_set() {
+            if let Ok(message) = heard.recv_timeout(Duration::from_millis(10)) {
+                match message {
+                    Message::Credit(told) => credit = told.entries,
+                    Message::Cancel(told) => cancel = Some(told),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!((60_000..190_000).contains(&described), "{described} directories in {all} bytes");
+    let told = std::iter::from_fn(|| heard.try_recv().ok()).find_map(|message| match message {
+        Message::Cancel(told) => Some(told),
+        _ => None,
+    });
+    let cancel = cancel.or(told).expect("the sender is told");
+    assert_eq!(CloseCode::from_number(cancel.code), CloseCode::Limit);
+    assert!(cancel.text.starts_with("client 'instrument-7' (ticket 3f) has "), "{}", cancel.text);
+    // Somebody else's copy is not touched by that, and all comes back with the job.
+    memory.of(holder("other"), None).hold(all / 100, "names").unwrap();
+    drop(job);
+    let deadline = Instant::now() + PATIENCE;
+    while memory.free_to_hold_bytes() < all {
+        assert!(Instant::now() < deadline, "{} of {all} came back", memory.free_to_hold_bytes());
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
 }

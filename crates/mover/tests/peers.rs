@@ -47,6 +47,10 @@ impl Raw {
     }
 
     fn hello_as(identity: &Identity, endpoint: &Endpoint, features: u64) -> Raw {
+        Raw::try_hello_as(identity, endpoint, features).unwrap()
+    }
+
+    fn try_hello_as(identity: &Identity, endpoint: &Endpoint, features: u64) -> Result<Raw, Refusal> {
         let dial = DialOptions::new(identity, endpoint.pin).unwrap();
         let control = net::dial(&endpoint.address, &dial).unwrap().into_data();
         let session = SessionId(net::random_bytes());
@@ -54,8 +58,11 @@ impl Raw {
         raw.control.set_deadline(Some(Instant::now() + PATIENCE));
         let session = session.0.to_vec();
         raw.say(Hello { version_min: 1, version_max: 1, features, session, ..Hello::default() });
-        assert!(matches!(raw.hear(), Message::Welcome(_)));
-        raw
+        match raw.hear() {
+            Message::Welcome(_) => Ok(raw),
+            Message::Close(close) => Err(Refusal::new(CloseCode::from_number(close.code), &close.text)),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn say(&mut self, message: impl Into<Message>) {
@@ -275,7 +282,9 @@ fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
     let endpoint = endpoint_with_one_lane(&root, FOR_EVER);
     let mut raw = Raw::hello(&endpoint, feature::ALL);
     raw.open(&TransferOptions::default());
-    let held = raw.join();
+    let mut held = raw.join();
+    // It takes the memory, and keeps it by getting on, however slowly.
+    held.send(&[&FrameHeader::new(FrameType::Pack, 200 << 10).encode()]).unwrap();
     raw.hear_until(|message| match message {
         // The lane runs once its stage is no more the wait for memory.
         Message::Times(times) => (times.lanes > 0).then_some(()),
@@ -293,12 +302,66 @@ fn a_job_waits_for_memory_that_another_job_has_and_is_not_lost() {
         let memory_ns = || progress.snapshot().there.stage_ns[model::progress::Stage::Memory as usize];
         while memory_ns() < 2_000_000_000 {
             assert!(Instant::now() < deadline && !pushing.is_finished(), "{:?}", progress.snapshot().there);
+            held.send(&[&[0]]).unwrap();
             std::thread::park_timeout(Duration::from_millis(10));
         }
         drop((held, raw));
         let report = pushing.join().unwrap();
         assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
     });
+}
+
+#[test]
+fn a_lane_on_which_nothing_moves_gives_its_memory_to_whoever_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, from) = (dir.path().join("root"), dir.path().join("from"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("f"), content(1, 1 << 20)).unwrap();
+    let endpoint = endpoint_with_one_lane(&root, FOR_EVER);
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions::default());
+    let mut held = raw.join();
+    held.send(&[&[2]]).unwrap();
+    raw.hear_until(|message| match message {
+        Message::Times(times) => (times.lanes > 0).then_some(()),
+        _ => None,
+    });
+    let mut source = PosixSource::new();
+    source.add_local(format!("{}/", from.display()).as_bytes()).unwrap();
+    let spec = PushSpec { id: JobId([1; 16]), path: b"x".to_vec(), is_single: false, options: Default::default() };
+    let client = client(&endpoint, Some(1));
+    // Sooner than the silent session would end.
+    let deadline = Instant::now() + PATIENCE;
+    let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| Instant::now() > deadline);
+    assert!(matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
+    assert!(held.recv(&mut [0; 10]).is_err(), "the idle stream is broken off");
+}
+
+/// Sessions that do nothing make room for a key that has fewer, and the refusal of one more says whose they are.
+#[test]
+fn idle_sessions_make_room_for_another_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let mut greedy = Vec::new();
+    for _ in 0..4 {
+        let identity = Identity::generate().unwrap();
+        greedy.extend((0..52).filter_map(|_| Raw::try_hello_as(&identity, &endpoint, feature::ALL).ok()));
+    }
+    assert!((195..=206).contains(&greedy.len()), "{}", greedy.len());
+    // Each newcomer gets in as soon as one of them has been idle for long enough.
+    let deadline = Instant::now() + PATIENCE;
+    let mut newcomers = Vec::new();
+    while newcomers.len() < 8 {
+        assert!(Instant::now() < deadline, "{} newcomers got in", newcomers.len());
+        let identity = Identity::generate().unwrap();
+        newcomers.extend(Raw::try_hello_as(&identity, &endpoint, feature::ALL).ok());
+    }
+    let identity = Identity::generate().unwrap();
+    let of_one: Vec<_> = (0..60).map(|_| Raw::try_hello_as(&identity, &endpoint, feature::ALL)).collect();
+    let refused = of_one.into_iter().find_map(Result::err).expect("one key does not get them all");
+    assert_eq!(refused.code, CloseCode::Busy);
+    assert!(refused.text.contains(" sessions here, as much as") && refused.text.contains("ticket test"), "{refused}");
 }
 
 #[test]

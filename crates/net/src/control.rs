@@ -80,6 +80,14 @@ pub enum SendError {
     Full,
 }
 
+/// An account that bytes waiting to be sent are charged to.
+pub trait Budget: Send + Sync {
+    /// Whether so many more may wait. Never waits itself.
+    fn take(&self, bytes: usize) -> bool;
+
+    fn give(&self, bytes: usize);
+}
+
 /// Queues bytes for the control stream, from any thread.
 #[derive(Clone)]
 pub struct ControlSender {
@@ -119,6 +127,12 @@ impl ControlSender {
 
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()
+    }
+
+    /// Charges what waits from here on to an account, beyond a first part that costs nothing: where it is used up, there is no
+    /// room. At most once.
+    pub fn charge_to(&self, budget: Arc<dyn Budget>) {
+        self.queue.charge_to(budget);
     }
 }
 

@@ -15,6 +15,7 @@ use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use aws_lc_rs::{digest, hmac};
 use model::Pin;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind};
 
@@ -28,7 +29,8 @@ pub struct Identity {
 }
 
 struct Inner {
-    pkcs8: Vec<u8>,
+    /// Overwritten when the last clone goes. TLS has its own copy (`tls`), which the library overwrites.
+    pkcs8: Zeroizing<Vec<u8>>,
     spki: Vec<u8>,
     pin: Pin,
 }
@@ -49,12 +51,12 @@ impl Identity {
         let spki: PublicKeyX509Der<'_> = pair.public_key().as_der().map_err(|_| invalid())?;
         let spki = spki.as_ref().to_vec();
         let pin = Pin(sha256(&spki));
-        Ok(Self { inner: Arc::new(Inner { pkcs8: pkcs8.to_vec(), spki, pin }) })
+        Ok(Self { inner: Arc::new(Inner { pkcs8: pkcs8.to_vec().into(), spki, pin }) })
     }
 
     /// The private key in PKCS#8 form. Secret.
-    pub fn to_pkcs8(&self) -> Vec<u8> {
-        self.inner.pkcs8.clone()
+    pub fn pkcs8(&self) -> &[u8] {
+        &self.inner.pkcs8
     }
 
     /// Loads the key at `path`, or makes one there (mode 0600) if there is none.
@@ -136,7 +138,8 @@ fn load(path: &Path) -> Result<Option<Identity>, Error> {
     if !metadata.is_file() || metadata.len() > KEY_FILE_BYTES_MAX {
         return Err(Error::new(ErrorKind::IdentityInvalid, OPERATION, path.display()));
     }
-    let mut pkcs8 = Vec::new();
+    // Made long enough at once: what grows leaves copies behind.
+    let mut pkcs8 = Zeroizing::new(Vec::with_capacity(KEY_FILE_BYTES_MAX as usize));
     file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut pkcs8).map_err(failed)?;
     match Identity::from_pkcs8(&pkcs8) {
         Ok(identity) => Ok(Some(identity)),
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn a_key_pair_survives_its_pkcs8_form() {
         let identity = Identity::generate().unwrap();
-        let copy = Identity::from_pkcs8(&identity.to_pkcs8()).unwrap();
+        let copy = Identity::from_pkcs8(identity.pkcs8()).unwrap();
         assert_eq!(copy.pin(), identity.pin());
         assert_eq!(identity.pin().0, sha256(identity.spki()));
         assert_ne!(Identity::generate().unwrap().pin(), identity.pin());

@@ -61,6 +61,11 @@ impl Inbound {
         Ok((Taken::Bytes(payload.len()), &self.buffer[payload]))
     }
 
+    /// Nothing is here, not even a part of a record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.plaintext.is_empty() && self.start == self.end
+    }
+
     /// Where the socket's next bytes go. Not empty if `take` said `NeedMore`.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.plaintext.is_empty() && self.start > 0 {

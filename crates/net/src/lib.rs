@@ -30,7 +30,7 @@ pub mod path_mtu;
 pub mod clock;
 pub mod error;
 
-pub use control::{ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+pub use control::{Budget, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
 pub use dial::{DialOptions, dial, dial_addrs, resolve};
 pub use error::{Error, ErrorKind};
 pub use identity::{Identity, constant_time_eq, hmac_sha256, random_bytes, sha256};

@@ -3,19 +3,23 @@
 //! Invariants:
 //! - At most `bytes_max` bytes wait, or one message alone.
 //! - The lock is never held during a system call; its longest hold copies one record (16 KiB).
+//! - What waits beyond `FREE_BYTES` is charged to the queue's account, if it has one, and given back when the queue is gone.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, ThreadId};
 
 use rustix::event::EventfdFlags;
 
-use crate::control::SendError;
+use crate::control::{Budget, SendError};
 
 /// Messages are joined up to this length: many short ones would take several times their bytes.
 const JOINED_BYTES_MAX: usize = 4 << 10;
+/// What may wait without being charged, and the steps in which the rest is.
+const FREE_BYTES: usize = 256 << 10;
+const CHARGED_BYTES: usize = 256 << 10;
 
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -25,9 +29,12 @@ pub(crate) struct Queue {
     wake: OwnedFd,
     bytes_max: usize,
     loop_thread: OnceLock<ThreadId>,
+    budget: OnceLock<Arc<dyn Budget>>,
 }
 
 struct State {
+    /// Taken from the budget.
+    charged: usize,
     messages: VecDeque<Vec<u8>>,
     /// Part of the first message that has been taken.
     offset: usize,
@@ -58,6 +65,7 @@ pub(crate) struct Taken {
 impl Queue {
     pub(crate) fn new(bytes_max: usize) -> io::Result<Self> {
         let state = State {
+            charged: 0,
             messages: VecDeque::new(),
             offset: 0,
             bytes: 0,
@@ -72,7 +80,32 @@ impl Queue {
             wake: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             bytes_max,
             loop_thread: OnceLock::new(),
+            budget: OnceLock::new(),
         })
+    }
+
+    pub(crate) fn charge_to(&self, budget: Arc<dyn Budget>) {
+        let _ = self.budget.set(budget);
+    }
+
+    /// Takes what so many waiting bytes cost. A message that waits alone is let through: it is on its way out.
+    fn charge(&self, state: &mut State, bytes: usize) -> bool {
+        let Some(budget) = self.budget.get().filter(|_| bytes > FREE_BYTES + state.charged) else { return true };
+        let steps = (bytes - FREE_BYTES - state.charged).div_ceil(CHARGED_BYTES);
+        let is_taken = budget.take(steps * CHARGED_BYTES);
+        if is_taken {
+            state.charged += steps * CHARGED_BYTES;
+        }
+        is_taken
+    }
+
+    /// Gives back what is not needed for what still waits.
+    fn discharge(&self, state: &mut State) {
+        let needed = state.bytes.saturating_sub(FREE_BYTES).div_ceil(CHARGED_BYTES) * CHARGED_BYTES;
+        if let Some(budget) = self.budget.get().filter(|_| needed < state.charged) {
+            budget.give(state.charged - needed);
+            state.charged = needed;
+        }
     }
 
     /// Queues a message, waiting for room if asked to and unless this is the loop's thread.
@@ -85,7 +118,8 @@ impl Queue {
             if message.is_empty() {
                 return Ok(());
             }
-            if state.bytes == 0 || state.bytes.saturating_add(message.len()) <= self.bytes_max {
+            let bytes = state.bytes.saturating_add(message.len());
+            if state.bytes == 0 || bytes <= self.bytes_max && self.charge(&mut state, bytes) {
                 break;
             }
             if !may_wait || self.loop_thread.get() == Some(&thread::current().id()) {
@@ -134,6 +168,7 @@ impl Queue {
         state.phase = Phase::Closed;
         state.messages = VecDeque::new();
         (state.offset, state.bytes) = (0, 0);
+        self.discharge(&mut state);
         drop(state);
         self.has_room.notify_all();
     }
@@ -159,6 +194,7 @@ impl Queue {
             state.offset = 0;
         }
         state.bytes -= taken;
+        self.discharge(&mut state);
         let phase = state.phase;
         drop(state);
         if taken > 0 {
@@ -208,5 +244,44 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics while holding it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// An account of so many bytes.
+    struct Account(AtomicUsize);
+
+    impl Budget for Account {
+        fn take(&self, bytes: usize) -> bool {
+            self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        }
+
+        fn give(&self, bytes: usize) {
+            self.0.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_charged_and_given_back() {
+        const MESSAGE: usize = 64 << 10;
+        let account = Arc::new(Account(AtomicUsize::new(2 * CHARGED_BYTES)));
+        let queue = Queue::new(8 << 20).unwrap();
+        queue.charge_to(account.clone());
+        let mut waiting = 0;
+        while queue.push(vec![0; MESSAGE], false).is_ok() {
+            waiting += MESSAGE;
+        }
+        assert_eq!((waiting, account.0.load(Relaxed)), (FREE_BYTES + 2 * CHARGED_BYTES, 0));
+        // What leaves makes room.
+        queue.take(&mut vec![0; MESSAGE]);
+        queue.push(vec![0; MESSAGE], false).unwrap();
+        queue.take(&mut vec![0; CHARGED_BYTES]);
+        assert_eq!(account.0.load(Relaxed), CHARGED_BYTES);
+        queue.close();
+        assert_eq!(account.0.load(Relaxed), 2 * CHARGED_BYTES);
     }
 }

@@ -169,6 +169,19 @@ pub fn set_congestion(socket: &impl AsFd, name: &str) -> Result<(), Error> {
     Err(Error::caused(kind, OPERATION, name, io::Error::from(e)))
 }
 
+/// Whether every process of this host may select it. What a peer asks for must not use what this process may do beyond
+/// that: for a privileged one the kernel loads a module of the name.
+pub fn check_congestion(name: &str) -> Result<(), Error> {
+    const OPERATION: &str = "set congestion control";
+    let list = congestion_names("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let available = list.map_err(|e| Error::from_io("list", "congestion controls", e))?;
+    if available.split(' ').any(|allowed| allowed == name) {
+        return Ok(());
+    }
+    let kind = ErrorKind::CongestionUnavailable { requested: name.to_owned(), available };
+    Err(Error::caused(kind, OPERATION, name, io::Error::from(rustix::io::Errno::PERM)))
+}
+
 /// The congestion controls that the kernel has loaded, separated by blanks.
 pub fn congestion_available() -> io::Result<String> {
     congestion_names("/proc/sys/net/ipv4/tcp_available_congestion_control")

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use model::Pin;
+use model::{Pin, mutant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -119,10 +119,19 @@ impl DataStream {
             match self.inbound.take(&mut self.records, buf) {
                 Ok(Taken::Bytes(bytes)) => return Ok(bytes),
                 Ok(Taken::Closed) => return Ok(0),
-                Ok(Taken::NeedMore) => self.read_incoming()?,
+                Ok(Taken::NeedMore) => match self.read_incoming() {
+                    Err(_) if mutant::is_on("take-any-end-for-the-end") => return Ok(0),
+                    read => read?,
+                },
                 Err(e) => return Err(self.fail_by_peer(e)),
             }
         }
+    }
+
+    /// Waits until the peer has sent something that was not received yet, or has ended.
+    pub fn wait_for_data(&mut self) -> io::Result<()> {
+        self.check_usable()?;
+        if self.inbound.is_empty() { self.wait(PollFlags::IN, Instant::now()) } else { Ok(()) }
     }
 
     /// Fills `buf`; the end of data before that is an `UnexpectedEof`.
@@ -285,8 +294,8 @@ impl fmt::Debug for DataStream {
     }
 }
 
-/// Ends a stream from another thread. Holding one does not keep the connection open.
-#[derive(Clone, Debug)]
+/// Ends a stream from another thread. Holding one does not keep the connection open; the default is that of none.
+#[derive(Clone, Debug, Default)]
 pub struct Aborter {
     pub(crate) socket: Weak<Socket>,
 }
@@ -304,6 +313,11 @@ impl Aborter {
     /// Whether the stream is still held by its owner.
     pub fn is_alive(&self) -> bool {
         self.socket.strong_count() > 0
+    }
+
+    /// What has arrived and was not read here; 0 when the connection is gone.
+    pub fn unread_bytes(&self) -> u64 {
+        self.socket.upgrade().and_then(|socket| rustix::io::ioctl_fionread(&socket.tcp).ok()).unwrap_or(0)
     }
 
     /// What the kernel knows about the connection; `None` when it is gone.

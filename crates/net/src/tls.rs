@@ -197,7 +197,7 @@ fn crypto_provider() -> CryptoProvider {
 }
 
 fn certified_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
-    let pkcs8 = PrivatePkcs8KeyDer::from(identity.to_pkcs8());
+    let pkcs8 = PrivatePkcs8KeyDer::from(identity.pkcs8());
     let key = provider::sign::any_eddsa_type(&pkcs8)
         .map_err(|e| Error::caused(ErrorKind::IdentityInvalid, "use", "private key", e))?;
     Ok(Arc::new(CertifiedKey::new(vec![CertificateDer::from(identity.spki().to_vec())], key)))

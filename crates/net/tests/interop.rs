@@ -63,7 +63,7 @@ impl ServerCertVerifier for Trusting {
 
 fn config(suite: SupportedCipherSuite, alpn: &[u8]) -> Arc<ClientConfig> {
     let identity = Identity::generate().unwrap();
-    let key = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(identity.to_pkcs8())).unwrap();
+    let key = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(identity.pkcs8())).unwrap();
     let key = CertifiedKey::new(vec![CertificateDer::from(identity.spki().to_vec())], key);
     let provider = CryptoProvider { cipher_suites: vec![suite], ..provider::default_provider() };
     let mut config = ClientConfig::builder_with_provider(provider.into())

@@ -12,8 +12,10 @@ mod source;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
+mod drop_box;
 mod rehearsal;
 
+pub use drop_box::{DropBox, aside};
 pub use error::{Error, Result};
 pub use rehearsal::Rehearsal;
 pub use sink::{

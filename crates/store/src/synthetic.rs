@@ -36,7 +36,7 @@ impl GeneratedSource {
     }
 
     fn directories(&self) -> u64 {
-        if self.spec.files > FILES_PER_DIRECTORY { self.spec.files.div_ceil(FILES_PER_DIRECTORY) } else { 0 }
+        directories_of(&self.spec)
     }
 
     fn file(&self, id: u64, parent: ObjectId, number: u64) -> SourceObject {
@@ -68,6 +68,34 @@ fn name(text: String) -> Name {
     Name::new(text.as_bytes()).expect("letters and digits make a name")
 }
 
+/// Directories of a generated source; none where its files lie at the top.
+fn directories_of(spec: &Generated) -> u64 {
+    if spec.files > FILES_PER_DIRECTORY { spec.files.div_ceil(FILES_PER_DIRECTORY) } else { 0 }
+}
+
+/// Whether the source that `spec` describes has this object in the directory `above`, which is empty for the top.
+pub fn is_generated(spec: &Generated, above: &[u8], entry: &Entry) -> bool {
+    let digits = entry.name.as_bytes().get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
+    let Some(number) = digits.and_then(|digits| digits.parse::<u64>().ok()) else { return false };
+    let directories = directories_of(spec);
+    match entry.kind {
+        Kind::Directory => above.is_empty() && number < directories && entry.name == directory_name(number),
+        Kind::File => {
+            let is_there = match directories {
+                0 => above.is_empty(),
+                _ => above == directory_name(number / FILES_PER_DIRECTORY).as_bytes(),
+            };
+            let is_such = entry.name == file_name(number) && entry.size_bytes() == spec.file_bytes;
+            is_there && is_such && number < spec.files
+        }
+        _ => false,
+    }
+}
+
+fn directory_name(number: u64) -> Name {
+    name(format!("d{number:06}"))
+}
+
 fn file_name(number: u64) -> Name {
     name(format!("f{number:09}"))
 }
@@ -82,7 +110,7 @@ impl Source for GeneratedSource {
                 id += 1;
                 parent = ObjectId(id);
                 let generation = Generation { modified: MODIFIED, ..Generation::default() };
-                let name = name(format!("d{:06}", number / FILES_PER_DIRECTORY));
+                let name = directory_name(number / FILES_PER_DIRECTORY);
                 let (parent, kind) = (ObjectId::ROOT, Kind::Directory);
                 let entry = Entry { id: ObjectId(id), parent, name, kind, mode: 0o755, generation, attributes: None };
                 if !emit(Found::Object(object(entry))) {

@@ -1,12 +1,12 @@
 //! On storage where every operation takes 5 ms the probe chooses the queue, and the queue is worth it.
 //!
-//! Runs on a real mount (`lab::storage`); skipped, with the reason printed, only where `/dev/fuse` cannot be opened.
+//! Runs on a real mount (`lab::storage`).
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use lab::storage::{SlowStorage, StorageProfile, is_available};
+use lab::storage::{SlowStorage, StorageProfile};
 use store::posix::engine::probe::GAIN_MIN;
 use store::posix::engine::{EngineKind, Shape, Verdict, probe_read, probe_write, reader, writer};
 
@@ -21,8 +21,7 @@ struct Slow {
 }
 
 fn slow_storage() -> Option<Slow> {
-    if !is_available() {
-        eprintln!("skipped: /dev/fuse cannot be opened");
+    if !needs::fuse() {
         return None;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -27,6 +27,7 @@ enum Place {
     Path(usize),
     /// A directory's descriptor, and a path below it.
     Below(usize, usize),
+    Nowhere,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,9 @@ const fn call(name: &'static str, number: i64, kind: Kind, place: Place) -> Call
 use Kind::{Change, Look, Read, Sync};
 use Place::{Below, Descriptor};
 
+/// Hands operations to the kernel and waits for them.
+const RING: &str = "io_uring_enter";
+
 /// A call with two names is known by the second one, where something appears.
 pub const CALLS: &[Call] = &[
     call("openat", libc::SYS_openat, Look, Below(0, 1)),
@@ -59,6 +63,12 @@ pub const CALLS: &[Call] = &[
     call("renameat", libc::SYS_renameat, Change, Below(2, 3)),
     call("renameat2", libc::SYS_renameat2, Change, Below(2, 3)),
     call("linkat", libc::SYS_linkat, Change, Below(2, 3)),
+    call("mknodat", libc::SYS_mknodat, Change, Below(0, 1)),
+    call("fsetxattr", libc::SYS_fsetxattr, Change, Descriptor(0)),
+    call("fchownat", libc::SYS_fchownat, Change, Below(0, 1)),
+    // A ring is no place: what its operations work on is not told.
+    call("io_uring_setup", libc::SYS_io_uring_setup, Look, Place::Nowhere),
+    call(RING, libc::SYS_io_uring_enter, Change, Place::Nowhere),
     call("symlinkat", libc::SYS_symlinkat, Change, Below(1, 2)),
     call("unlinkat", libc::SYS_unlinkat, Change, Below(0, 1)),
     call("mkdirat", libc::SYS_mkdirat, Change, Below(0, 1)),
@@ -162,7 +172,8 @@ impl Seen {
 
     /// Whether the order of such calls decides what a crash leaves behind.
     pub fn is_durable(&self) -> bool {
-        matches!(self.kind, Change | Sync) && !matches!(self.area, Area::Source | Area::Other)
+        let is_here = !matches!(self.area, Area::Source | Area::Other);
+        matches!(self.kind, Change | Sync) && (is_here || self.call == RING)
     }
 }
 
@@ -171,6 +182,7 @@ fn path_of(call: &Call, stop: &Stop) -> Option<PathBuf> {
     let text = |index| text_at(stop.thread, argument(index)).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
     match call.place {
         Descriptor(at) => descriptor(stop.thread, argument(at) as i32),
+        Place::Nowhere => None,
         Place::Path(at) => Some(directory(stop.thread, libc::AT_FDCWD)?.join(text(at)?)),
         Below(at, path) => {
             let directory = directory(stop.thread, argument(at) as i32)?;

@@ -127,6 +127,38 @@ fn is_staging(name: &std::ffi::OsStr) -> bool {
     name.as_bytes().starts_with(STAGING_PREFIX.as_bytes())
 }
 
+/// Owners, extended attributes and names of one file are those of the source.
+///
+/// # Errors
+/// Says which are not.
+pub fn kept(source: &Path, destination: &Path, new: &Tree) -> Result<(), String> {
+    let failed = |e: io::Error| format!("the checker could not look: {e}");
+    let mut inodes = BTreeMap::new();
+    let is_root = rustix::process::geteuid().is_root();
+    for path in new.iter().filter(|(_, object)| matches!(object.kind, Kind::File { .. })).map(|(path, _)| path) {
+        let (from, to) = (source.join(path), destination.join(path));
+        let (was, is) = (fs::metadata(&from).map_err(failed)?, fs::metadata(&to).map_err(failed)?);
+        if is_root && (was.uid(), was.gid()) != (is.uid(), is.gid()) {
+            return Err(format!("{} belongs to {}:{}", path.display(), is.uid(), is.gid()));
+        }
+        if attribute(&from) != attribute(&to) {
+            return Err(format!("{} has another extended attribute", path.display()));
+        }
+        let first = *inodes.entry(was.ino()).or_insert(is.ino());
+        if first != is.ino() {
+            return Err(format!("{} is no name of the file that it was at the source", path.display()));
+        }
+    }
+    Ok(())
+}
+
+fn attribute(path: &Path) -> Option<Vec<u8>> {
+    let mut value = vec![0; 256];
+    let length = rustix::fs::lgetxattr(path, "user.trial", &mut value[..]).ok()?;
+    value.truncate(length);
+    Some(value)
+}
+
 /// I1: each name shows nothing, exactly the old object, or exactly the new one; an old one never vanishes.
 ///
 /// # Errors

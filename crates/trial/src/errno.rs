@@ -6,7 +6,7 @@
 
 use crate::calls::{Area, CALLS, Seen, numbers_of};
 use crate::check::{self, Kind};
-use crate::injections::{Part, ROWS, Row, SHORT, Word, errno};
+use crate::injections::{Part, ROWS, Row, SHORT, Word, errno, fault};
 use crate::job::{Bed, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::kill::{CASES, Case};
 use crate::process::{Ended, Tracing};
@@ -57,6 +57,17 @@ impl Injection {
         format!("{}/{}/{area}/{}/{n}/{often}", self.case.name(), self.row.call, self.error)
     }
 
+    /// Errors that are the same fault, or none, are counted together.
+    fn class(&self) -> (String, Vec<&'static str>) {
+        let faults: Vec<_> = fault(self.row, self.error).into_iter().collect();
+        let name = match (self.error, faults.first()) {
+            (SHORT, _) => "short read or write".to_owned(),
+            (error, Some(fault)) => format!("errno {error}, {fault}"),
+            (error, None) => format!("errno {error}"),
+        };
+        (name, faults)
+    }
+
     fn allowed(&self) -> &'static [Word] {
         if self.is_forever { self.row.forever } else { self.row.once }
     }
@@ -73,19 +84,30 @@ pub fn run(args: &Args) -> Result<Tally> {
         count(&ground, case, &mut counts)?;
     }
     let injections = injections(args, &counts);
-    let tally = Mutex::new(Tally::new("trial errno --all"));
+    let mut tally = Tally::new("trial errno --all");
+    for injection in &injections {
+        let (class, faults) = injection.class();
+        if args.all && injection.n.is_some() {
+            tally.plan(&class, &faults);
+        }
+        let words: Vec<_> = injection.allowed().iter().map(|word| word.name()).collect();
+        tally.allow(&class, &words);
+    }
+    let tally = Mutex::new(tally);
     pool::run(args.jobs, &injections, |injection| {
         let found = match injection.n {
-            None => Ok(Outcome::Inert),
+            None => Ok((Outcome::Inert, None)),
             Some(n) => trial(&ground, injection, n),
         };
-        let outcome = found.unwrap_or_else(|e| Outcome::Violated(format!("the trial could not be carried out: {e:#}")));
+        let failed = |e| (Outcome::Violated(format!("the trial could not be carried out: {e:#}")), None);
+        let (outcome, word) = found.unwrap_or_else(failed);
         let replay = format!("trial errno --only {}", injection.name());
-        let class = match injection.error {
-            SHORT => "short read or write".to_owned(),
-            error => format!("errno {error}"),
-        };
-        tally.lock().unwrap().count(&class, injection.row.faults, &outcome, &replay);
+        let (class, faults) = injection.class();
+        let mut tally = tally.lock().unwrap();
+        tally.count(&class, &faults, &outcome, &replay);
+        if let (Outcome::Survived, Some(word)) = (outcome, word) {
+            tally.ended(&class, word.name());
+        }
     });
     let mut tally = tally.into_inner().unwrap();
     let pairs: BTreeSet<_> = injections.iter().map(|i| (i.row.call, i.error)).collect();
@@ -100,6 +122,7 @@ fn injections(args: &Args, counts: &Counts) -> Vec<Injection> {
     for row in ROWS {
         let cases = CASES.into_iter().filter(|case| match row.part {
             Part::Receiver => matches!(case, Case::PushReceiver | Case::PullReceiver),
+            Part::Whole => matches!(case, Case::PushWhole | Case::PullWhole),
             Part::Sender => matches!(case, Case::PushSender | Case::PullSender),
             Part::Endpoint => *case == Case::PushReceiver,
         });
@@ -147,6 +170,7 @@ fn named(name: &str) -> Option<Injection> {
 /// A run without faults in which every call is counted.
 fn count(ground: &Ground, case: Case, counts: &mut Counts) -> Result<()> {
     let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
+    bed.is_whole = case.is_whole();
     let seen = Arc::new(Mutex::new(BTreeMap::<(&'static str, Area), u64>::new()));
     let for_tracer = seen.clone();
     let each = move |seen: &Seen| {
@@ -199,20 +223,23 @@ fn copied(bed: &mut Bed<'_>, case: Case, tracing: Option<Tracing>) -> Result<Sai
     Ok(Said::Copy(bed.copy(for_client)?.wait(PATIENCE)?))
 }
 
-fn trial(ground: &Ground, injection: &Injection, n: u64) -> Result<Outcome> {
+/// What became of one injection, and the word for how it ended.
+fn trial(ground: &Ground, injection: &Injection, n: u64) -> Result<(Outcome, Option<Word>)> {
     let mut bed = Bed::new(ground, injection.case.direction(), tree::fill_older)?;
+    bed.is_whole = injection.case.is_whole();
     let is_armed = Arc::new(AtomicBool::new(true));
     let fired = Arc::new(AtomicU64::new(0));
     let tracing = inject(&bed, injection, n, is_armed.clone(), fired.clone());
     let said = copied(&mut bed, injection.case, Some(tracing))?;
     is_armed.store(false, Relaxed);
     if fired.load(Relaxed) == 0 {
-        return Ok(Outcome::Inert);
+        return Ok((Outcome::Inert, None));
     }
-    let held = judge(&bed, &said, injection.allowed());
-    Ok(match held.and_then(|()| clean(&mut bed).unwrap_or_else(|e| Err(format!("{e:#}")))) {
-        Ok(()) => Outcome::Survived,
-        Err(why) => Outcome::Violated(why),
+    let judged = judge(&bed, &said, injection.allowed());
+    let held = judged.and_then(|word| clean(&mut bed).unwrap_or_else(|e| Err(format!("{e:#}"))).map(|()| word));
+    Ok(match held {
+        Ok(word) => (Outcome::Survived, Some(word)),
+        Err(why) => (Outcome::Violated(why), None),
     })
 }
 
@@ -244,7 +271,7 @@ fn inject(bed: &Bed<'_>, injection: &Injection, n: u64, is_armed: Arc<AtomicBool
 }
 
 /// The outcome is an allowed one, is told properly, and nothing is half done.
-fn judge(bed: &Bed<'_>, said: &Said, allowed: &[Word]) -> Result<(), String> {
+fn judge(bed: &Bed<'_>, said: &Said, allowed: &[Word]) -> Result<Word, String> {
     bed.check_half_done()?;
     let (word, told) = match said {
         Said::Copy(None) => return Err(format!("hang: no end within {} s", PATIENCE.as_secs())),
@@ -262,7 +289,7 @@ fn judge(bed: &Bed<'_>, said: &Said, allowed: &[Word]) -> Result<(), String> {
     if !allowed.contains(&word) {
         return Err(format!("{word:?} instead of {allowed:?}: {}", said.text()));
     }
-    told
+    told.map(|()| word)
 }
 
 fn judge_copy(bed: &Bed<'_>, ended: &Ended) -> Result<(Word, Result<(), String>), String> {
@@ -279,7 +306,8 @@ fn judge_copy(bed: &Bed<'_>, ended: &Ended) -> Result<(Word, Result<(), String>)
     };
     match code {
         0 => {
-            bed.check_complete()?;
+            // What of owners and attributes could not be kept is a warning, and everything else is there.
+            bed.check_content()?;
             Ok((Word::Keep, Ok(())))
         }
         23 | 24 | 40 if failed > 0 => {

@@ -71,6 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     journal::bytes(&bed, many, &mut tally);
     journal::resumed(&bed, few, &mut tally)?;
     journal::of_another_version(&bed, &mut tally)?;
+    tally.plan_all();
     tally.seconds = started.elapsed().as_secs_f64();
     Ok(tally)
 }

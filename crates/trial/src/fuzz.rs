@@ -4,27 +4,17 @@
 //! What libFuzzer finds on the way is kept below the build's folder and used by its next run. A failing input is
 //! made small and put among the regressions.
 //!
+//! Executions are counted by themselves: an input that was drawn is no fault that was put in.
+//!
 //! Not here: what the targets check (`trial::targets`).
 
 mod libfuzzer;
 
-use crate::record::Tally;
+use crate::record::{Executions, Tally};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trial::targets::{self, TARGETS, Target, mutate};
-
-/// The faults of the table that a target is about.
-const FAULTS: &[(&str, &[&str])] = &[
-    ("frames", &["F002", "F003", "F005", "F008"]),
-    ("session", &["F006", "F007", "F010", "F040"]),
-    ("ledger", &["F090"]),
-    ("manifests", &["F050"]),
-    ("locations", &["F040", "F046"]),
-    ("configuration", &["F134"]),
-    ("tickets", &["F030"]),
-    ("options", &["F018"]),
-];
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -55,11 +45,11 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     if let Some(input) = &arguments.input {
         let data = std::fs::read(input).with_context(|| format!("read {}", input.display()))?;
         (chosen[0].run)(&data);
-        count(&mut tally, chosen[0], 1, None);
+        note(&mut tally, chosen[0], Executions { runs: 1, ..Executions::default() });
     } else if arguments.plain {
         for target in chosen {
             let runs = mutate::run(target, &folder(), 1, Duration::from_secs(arguments.seconds), u64::MAX)?;
-            count(&mut tally, target, runs, None);
+            note(&mut tally, target, Executions { runs, seconds: arguments.seconds, ..Executions::default() });
         }
     } else {
         let build = match &arguments.build_dir {
@@ -69,13 +59,14 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
         let program = libfuzzer::build(&folder(), &build)?;
         for target in chosen {
             let ran = libfuzzer::run(&program, target, &folder(), &build, arguments.seconds)?;
-            let broken = ran.broken.map(|input| format!("trial fuzz --target {} --input {input}", target.name));
-            count(&mut tally, target, ran.executions, broken);
-            let figure = format!(
-                "{} executions in {} s, {} edges and values, {} inputs that reach new ones",
-                ran.executions, arguments.seconds, ran.coverage, ran.new_inputs
-            );
-            tally.figures.insert(format!("fuzz {}", target.name), figure);
+            let done = Executions {
+                runs: ran.executions,
+                seconds: arguments.seconds,
+                coverage: Some(ran.coverage),
+                new_inputs: Some(ran.new_inputs),
+                violation: ran.broken.map(|input| format!("trial fuzz --target {} --input {input}", target.name)),
+            };
+            note(&mut tally, target, done);
         }
     }
     tally.seconds = started.elapsed().as_secs_f64();
@@ -90,13 +81,8 @@ fn find(name: &str) -> Result<&'static Target> {
     Ok(target)
 }
 
-fn count(tally: &mut Tally, target: &Target, executions: u64, broken: Option<String>) {
-    let class = tally.classes.entry(format!("fuzz: {}", target.name)).or_default();
-    let faults = FAULTS.iter().find(|(name, _)| *name == target.name).map_or(&[][..], |(_, faults)| *faults);
-    class.faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-    class.violated = u64::from(broken.is_some());
-    class.survived = executions.saturating_sub(class.violated);
-    class.violations = broken.map(|again| format!("an input breaks a promise; again: {again}")).into_iter().collect();
+fn note(tally: &mut Tally, target: &Target, done: Executions) {
+    tally.executions.insert(target.name.to_owned(), done);
 }
 
 /// The folder `fuzz` at the root of the repository that this program was built from.

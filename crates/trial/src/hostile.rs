@@ -5,7 +5,7 @@
 //! published nothing of theirs, and an honest copy through it is complete (I1, I5, I7, I12).
 
 mod breaches;
-mod peer;
+pub(crate) mod peer;
 
 use crate::job::{ATTACKED, Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::Ended;
@@ -36,10 +36,27 @@ pub struct Args {
     only: Option<String>,
 }
 
+/// What may be answered as well: it is wrong only for the object or the stream that it is about.
+const ANSWERED: &[&str] = &[
+    "a length beyond any file",
+    "a chunk of other content",
+    "a chunk that breaks off",
+    "frames of noise on a data stream",
+    "messages of noise",
+    "digests of any length",
+    "a proof that is none",
+];
+/// What the endpoint may keep after all of them beyond what it held before: what its allocator does not give back.
+const KEPT_KIB_MAX: u64 = 48 << 10;
+/// What it may hold at most while they are there, beyond what it held before: blocks of all lanes (`--memory`), and buffers of
+/// some connections.
+const PEAK_KIB_MAX: u64 = 192 << 10;
+
 /// What the endpoint holds, as the kernel counts it.
 struct Holdings {
     descriptors: usize,
     resident_kib: u64,
+    peak_kib: u64,
 }
 
 pub fn run(args: &Args) -> Result<Tally> {
@@ -66,30 +83,47 @@ pub fn run(args: &Args) -> Result<Tally> {
             Err(why) => Outcome::Violated(why),
         };
         let replay = format!("trial hostile --trials 1 --seed {seed} --only '{}'", breach.name);
-        tally.lock().unwrap().count(&format!("peer: {}", breach.name), breach.faults, &outcome, &replay);
+        let (class, mut tally) = (format!("peer: {}", breach.name), tally.lock().unwrap());
+        tally.count(&class, breach.faults, &outcome, &replay);
+        tally.allow(&class, if ANSWERED.contains(&breach.name) { &["REFUSE", "answered"] } else { &["REFUSE"] });
     });
     let mut tally = tally.into_inner().unwrap();
     let held = settled(&bed, &before);
     let outcome = match held.and_then(|after| {
-        tally.figures.insert("resident KiB before and after".to_owned(), format!("{} {}", before.resident_kib, after));
+        let figure = format!("{} {} {}", before.resident_kib, after.resident_kib, after.peak_kib);
+        tally.figures.insert("resident KiB before, after and at most".to_owned(), figure);
+        judge_memory(&before, &after)?;
         aftermath(&mut bed)
     }) {
         Ok(()) => Outcome::Survived,
         Err(why) => Outcome::Violated(why),
     };
     let replay = format!("trial hostile --trials {} --seed {}", args.trials, args.seed);
-    tally.count("peer: an honest one after all of them", &["F013"], &outcome, &replay);
+    tally.count("peer: an honest one after all of them", &[], &outcome, &replay);
+    tally.plan_all();
     tally.seconds = started.elapsed().as_secs_f64();
     Ok(tally)
 }
 
-/// Waits until what the peers held is free again. Returns the memory.
-fn settled(bed: &Bed<'_>, before: &Holdings) -> Result<u64, String> {
+/// Memory that attackers could make an endpoint keep, or hold beside the work it does, is a way to end it.
+fn judge_memory(before: &Holdings, after: &Holdings) -> Result<(), String> {
+    let (kept, peak) = (before.resident_kib + KEPT_KIB_MAX, before.resident_kib + PEAK_KIB_MAX);
+    if after.resident_kib > kept {
+        return Err(format!("I12: {} KiB are resident after all of them, at most {kept} may be", after.resident_kib));
+    }
+    if after.peak_kib > peak {
+        return Err(format!("I12: {} KiB were resident, at most {peak} may be", after.peak_kib));
+    }
+    Ok(())
+}
+
+/// Waits until what the peers held is free again. Returns what is still held.
+fn settled(bed: &Bed<'_>, before: &Holdings) -> Result<Holdings, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = holdings(bed).map_err(|e| format!("the endpoint is gone: {e:#}"))?;
         if now.descriptors <= before.descriptors {
-            return Ok(now.resident_kib);
+            return Ok(now);
         }
         if Instant::now() > deadline {
             return Err(format!("I12: {} descriptors, {} before", now.descriptors, before.descriptors));
@@ -105,9 +139,12 @@ fn holdings(bed: &Bed<'_>) -> Result<Holdings> {
     }
     let dir = Path::new("/proc").join(endpoint.id.to_string());
     let status = fs::read_to_string(dir.join("status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    let resident_kib = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(Holdings { descriptors: fs::read_dir(dir.join("fd"))?.count(), resident_kib })
+    let kib = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    };
+    let descriptors = fs::read_dir(dir.join("fd"))?.count();
+    Ok(Holdings { descriptors, resident_kib: kib("VmRSS:")?, peak_kib: kib("VmHWM:")? })
 }
 
 /// An honest copy, and what must hold after it.
@@ -128,5 +165,19 @@ fn aftermath(bed: &mut Bed<'_>) -> Result<(), String> {
     match theirs.iter().find(|(_, object)| object.kind != crate::check::Kind::Directory) {
         Some((path, _)) => Err(format!("I1: {} of a hostile peer was published", path.display())),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_kept_or_was_held_beyond_the_bounds_is_a_violation() {
+        let of = |resident_kib, peak_kib| Holdings { descriptors: 9, resident_kib, peak_kib };
+        let before = of(13_000, 14_000);
+        assert_eq!(judge_memory(&before, &of(32_000, 90_000)), Ok(()));
+        assert!(judge_memory(&before, &of(13_001 + KEPT_KIB_MAX, 90_000)).is_err());
+        assert!(judge_memory(&before, &of(32_000, 13_001 + PEAK_KIB_MAX)).is_err());
     }
 }

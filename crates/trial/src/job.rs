@@ -95,7 +95,7 @@ fn janitor(dir: &Path) -> Result<Child> {
     command.spawn().context("start the shell that cleans up")
 }
 
-fn program(named: Option<&Path>) -> Result<PathBuf> {
+pub fn program(named: Option<&Path>) -> Result<PathBuf> {
     let beside =
         || Ok::<_, anyhow::Error>(std::env::current_exe().context("find this program")?.with_file_name("thalweg"));
     let program = named.map_or_else(beside, |path| Ok(std::path::absolute(path)?))?;
@@ -136,6 +136,8 @@ pub struct Bed<'a> {
     pub endpoint: Option<Process>,
     is_enrolled: bool,
     outside: Tree,
+    /// Copies keep names, owners and attributes, and write through io_uring.
+    pub is_whole: bool,
     /// Numbers the outputs of programs.
     runs: u32,
 }
@@ -154,7 +156,18 @@ impl<'a> Bed<'a> {
         let old = check::tree(&dir.join("root/in")).context("read the destination")?;
         let outside = check::tree(&dir.join("outside")).context("read the tree beside")?;
         let relay = Relay::start()?;
-        Ok(Bed { ground, direction, dir, old, relay, endpoint: None, is_enrolled: false, outside, runs: 0 })
+        Ok(Bed {
+            ground,
+            direction,
+            dir,
+            old,
+            relay,
+            endpoint: None,
+            is_enrolled: false,
+            outside,
+            is_whole: false,
+            runs: 0,
+        })
     }
 
     pub fn destination(&self) -> PathBuf {
@@ -177,6 +190,9 @@ impl<'a> Bed<'a> {
         };
         let mut command = self.command("server");
         command.args(["serve", "--listen", "127.0.0.1:0", "--ticket-file"]).arg(self.dir.join("server/ticket"));
+        if self.is_whole && rustix::process::geteuid().is_root() {
+            command.arg("--super");
+        }
         command.arg("--root").arg(root).arg("--advertise").arg(self.relay.address.to_string());
         self.runs += 1;
         let name = format!("serve-{}", self.runs);
@@ -211,6 +227,9 @@ impl<'a> Bed<'a> {
         let mut command = self.command("client");
         command.args(["cp", "--json", "--retries", "0", "--progress", "none", "--streams", "2"]);
         command.args(["--chunk-size", self.ground.chunk_size]);
+        if self.is_whole {
+            command.args(["-aHX", "--numeric-ids", "--engine", "uring"]);
+        }
         match self.direction {
             Direction::Push => command.arg(slashed(&self.ground.source)).arg("lab:in/"),
             Direction::Pull => command.arg("lab:tree/").arg(slashed(&self.destination())),
@@ -249,6 +268,15 @@ impl<'a> Bed<'a> {
     /// # Errors
     /// Says what was broken.
     pub fn check_complete(&self) -> Result<(), String> {
+        self.check_content()?;
+        if self.is_whole { check::kept(&self.ground.source, &self.destination(), &self.ground.new) } else { Ok(()) }
+    }
+
+    /// As `check_complete`, whatever became of owners, attributes and names of one file.
+    ///
+    /// # Errors
+    /// Says what was broken.
+    pub fn check_content(&self) -> Result<(), String> {
         check::complete(&self.destination(), &self.old, &self.ground.new)?;
         check::unchanged(&self.ground.source, &self.ground.new)?;
         self.check_outside()

@@ -74,20 +74,29 @@ pub enum Case {
     PullReceiver,
     /// The endpoint, while a client fetches from it
     PullSender,
+    /// As push-receiver, with names, owners and attributes kept, through io_uring
+    PushWhole,
+    /// As pull-receiver, with names, owners and attributes kept, through io_uring
+    PullWhole,
 }
 
-pub const CASES: [Case; 4] = [Case::PushReceiver, Case::PushSender, Case::PullReceiver, Case::PullSender];
+pub const CASES: [Case; 6] =
+    [Case::PushReceiver, Case::PushSender, Case::PullReceiver, Case::PullSender, Case::PushWhole, Case::PullWhole];
 
 impl Case {
     pub fn direction(self) -> Direction {
         match self {
-            Case::PushReceiver | Case::PushSender => Direction::Push,
-            Case::PullReceiver | Case::PullSender => Direction::Pull,
+            Case::PushReceiver | Case::PushSender | Case::PushWhole => Direction::Push,
+            Case::PullReceiver | Case::PullSender | Case::PullWhole => Direction::Pull,
         }
     }
 
     pub fn is_endpoint(self) -> bool {
-        matches!(self, Case::PushReceiver | Case::PullSender)
+        matches!(self, Case::PushReceiver | Case::PullSender | Case::PushWhole)
+    }
+
+    pub fn is_whole(self) -> bool {
+        matches!(self, Case::PushWhole | Case::PullWhole)
     }
 
     pub fn name(self) -> &'static str {
@@ -96,6 +105,8 @@ impl Case {
             Case::PushSender => "push-sender",
             Case::PullReceiver => "pull-receiver",
             Case::PullSender => "pull-sender",
+            Case::PushWhole => "push-whole",
+            Case::PullWhole => "pull-whole",
         }
     }
 }
@@ -178,6 +189,11 @@ pub fn run(args: &Args) -> Result<Tally> {
         baselines.push((case, points, bytes_passed));
     }
     let plans = plans(args, &baselines);
+    if args.all {
+        for (case, ..) in &baselines {
+            tally.plan(&format!("kill -9, {}", case.name()), &["F087"]);
+        }
+    }
     let results = Mutex::new((tally, Vec::new()));
     pool::run(args.jobs, &plans, |plan| {
         let trial = trial(&ground, plan);
@@ -188,6 +204,7 @@ pub fn run(args: &Args) -> Result<Tally> {
         };
         let (class, faults) = class(plan, &phases);
         tally.count(&class, faults, &outcome, &replay(plan));
+        tally.allow(&class, &["KEEP"]);
         figures.extend(measured.map(|measured| (plan.case, plan.points.len(), measured)));
     });
     let (mut tally, figures) = results.into_inner().unwrap();
@@ -254,6 +271,7 @@ fn point(random: &mut Random, points: u64) -> Point {
 /// Counts the durable calls of a victim in a run without faults, and the bytes that it takes.
 fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
     let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
+    bed.is_whole = case.is_whole();
     let watched = Arc::new(Mutex::new(Watched::default()));
     let mut held = killed(&mut bed, case, None, &watched)?.held;
     if held.is_ok() {
@@ -284,6 +302,7 @@ impl Trial {
 
 fn trial(ground: &Ground, plan: &Plan) -> Result<Trial> {
     let mut bed = Bed::new(ground, plan.case.direction(), tree::fill_older)?;
+    bed.is_whole = plan.case.is_whole();
     let (mut hits, mut phases) = (Vec::new(), Vec::new());
     for point in &plan.points {
         let watched = Arc::new(Mutex::new(Watched::default()));

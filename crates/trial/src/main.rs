@@ -11,6 +11,7 @@ mod flips;
 mod fuzz;
 mod paths;
 mod record;
+mod origin;
 mod report;
 mod simulate;
 mod pool;
@@ -28,6 +29,11 @@ mod injections;
 mod errno;
 mod soak;
 mod hostile;
+mod sender;
+mod crowd;
+mod locals;
+mod enrolments;
+mod memory;
 mod outside;
 mod network;
 mod rivals;
@@ -67,6 +73,16 @@ enum Command {
     Soak(soak::Args),
     /// Peers that break the rules of the real endpoint (F001-F027)
     Hostile(hostile::Args),
+    /// An endpoint that sends what nobody asked for, against the program that fetches
+    Sender(sender::Args),
+    /// Greedy clients beside honest ones: what is left for others, and what the endpoint holds (F013, F014, F016)
+    Crowd(crowd::Args),
+    /// Files, links and variables that users of the same host prepare for one another
+    Locals(locals::Args),
+    /// Clients that enrol while their ticket is revoked, expires, or the endpoint starts again (F028, F029)
+    Enrolments(enrolments::Args),
+    /// What the largest frame of each message makes the real endpoint hold (I12)
+    Memory(memory::Args),
     /// Swap directories and names for links while storage calls run (F042-F045)
     Paths(paths::Arguments),
     /// Flip single bits at six stages between the source's digest and the final name (F075)
@@ -92,6 +108,11 @@ fn main() -> ExitCode {
         Command::Errno(args) => ("errno", errno::run(args)),
         Command::Soak(args) => ("soak", soak::run(args)),
         Command::Hostile(args) => ("hostile", hostile::run(args)),
+        Command::Sender(args) => ("sender", sender::run(args)),
+        Command::Crowd(args) => ("crowd", crowd::run(args)),
+        Command::Locals(args) => ("locals", locals::run(args)),
+        Command::Enrolments(args) => ("enrolments", enrolments::run(args)),
+        Command::Memory(args) => ("memory", memory::run(args)),
         Command::Paths(arguments) => ("paths", paths::run(arguments)),
         Command::Flips(arguments) => ("flips", flips::run(arguments)),
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),
@@ -101,15 +122,18 @@ fn main() -> ExitCode {
     finish(name, ran, out)
 }
 
-/// Prints and keeps the counts; fails when an invariant was broken or no fault fired.
+/// Prints and keeps the counts; fails when an invariant was broken, or a fault that was planned did not fire.
 fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>) -> ExitCode {
     let written = ran.and_then(|mut tally| {
         if !matches!(name, "report") {
             tally.command = as_called();
         }
         print!("{}", tally.text());
-        out.map_or(Ok(()), |dir| tally.write(dir, name))?;
-        Ok(tally.violated() == 0 && tally.fired() > 0)
+        if let Some(dir) = out.filter(|_| name != "report") {
+            tally.origin = origin::Origin::now();
+            tally.write(dir, name)?;
+        }
+        Ok(tally.is_success())
     });
     match written {
         Ok(true) => ExitCode::SUCCESS,
@@ -121,14 +145,17 @@ fn finish(name: &str, ran: anyhow::Result<Tally>, out: Option<&std::path::Path>)
     }
 }
 
-/// The command line without the folder for the counts: it makes the same counts again.
+/// Where things lie, which is nothing of what is counted.
+const PLACES: [&str; 5] = ["--out", "--program", "--work", "--work-dir", "--dir"];
+
+/// The command line without the places of this machine: it makes the same counts again.
 fn as_called() -> String {
     let mut words = vec!["trial".to_owned()];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--out" => _ = arguments.next(),
-            _ if argument.starts_with("--out=") => {}
+        match argument.split_once('=') {
+            None if PLACES.contains(&&*argument) => _ = arguments.next(),
+            Some((name, _)) if PLACES.contains(&name) => {}
             _ => words.push(argument),
         }
     }

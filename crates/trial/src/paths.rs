@@ -8,17 +8,21 @@
 
 mod arena;
 mod calls;
+mod changing;
 mod outside;
 
 use crate::record::Tally;
 use anyhow::{Context, Result, bail};
 use arena::{Arena, Swapper};
 use calls::{CALLS, Call};
+use changing::CHANGING;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Rounds for each that shall fire: on a busy machine the swapper may not run while a call does.
 const ROUNDS_FACTOR: u64 = 8;
+/// A call that is over sooner than two exchanges is tried so long until one fell into it.
+const FIRST_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -36,10 +40,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Tally> {
     let mut tally = Tally::new(&format!("trial paths --rounds {}", arguments.rounds));
     let started = Instant::now();
-    let chosen: Vec<&Call> =
-        CALLS.iter().filter(|call| arguments.call.as_ref().is_none_or(|name| name == call.name)).collect();
+    let chosen: Vec<&Call> = CALLS
+        .iter()
+        .chain(CHANGING)
+        .filter(|call| arguments.call.as_ref().is_none_or(|name| name == call.name))
+        .collect();
     if chosen.is_empty() {
-        let known: Vec<_> = CALLS.iter().map(|call| call.name).collect();
+        let known: Vec<_> = CALLS.iter().chain(CHANGING).map(|call| call.name).collect();
         bail!("no such call; known are {}", known.join(", "));
     }
     for call in chosen {
@@ -58,20 +65,26 @@ fn attack(call: &Call, arguments: &Arguments, tally: &mut Tally) -> Result<()> {
     let started = Instant::now();
     let swapper = Swapper::start(&arena, call.pair)?;
     let (mut fired, mut rounds, mut broken) = (0, 0, Vec::new());
-    while fired < arguments.rounds && rounds < arguments.rounds * ROUNDS_FACTOR {
+    let is_worth_it = |rounds, fired| match fired {
+        0 => started.elapsed() < FIRST_WITHIN,
+        _ => rounds < arguments.rounds * ROUNDS_FACTOR,
+    };
+    while fired < arguments.rounds && is_worth_it(rounds, fired) {
         let swaps = swapper.swaps();
         if let Err(why) = (call.round)(&arena, rounds) {
             broken.push(format!("round {rounds}: {why}"));
         }
         rounds += 1;
         // Of two exchanges that ended meanwhile the second also began meanwhile.
-        fired += u64::from(swapper.swaps() >= swaps + 2);
+        fired += u64::from(swapper.swaps() >= swaps + 2 || arena.has_met.take());
     }
     let swaps = swapper.stop();
     let seconds = started.elapsed().as_secs_f64();
     broken.extend(outside::differences(&before, &arena.outside()?));
-    let class = tally.classes.entry(format!("path attack: {}", call.name)).or_default();
-    class.faults = call.faults.iter().map(|fault| (*fault).to_owned()).collect();
+    let name = format!("path attack: {}", call.name);
+    tally.plan(&name, call.faults);
+    tally.allow(&name, &["any, nothing outside touched"]);
+    let class = tally.classes.entry(name).or_default();
     class.violated = (broken.len() as u64).min(fired.max(1));
     class.survived = fired - class.violated.min(fired);
     class.inert = rounds - fired;
@@ -88,10 +101,10 @@ mod tests {
 
     #[test]
     fn every_call_survives_a_few_rounds_and_fires() {
-        let arguments = Arguments { rounds: 50, call: None, dir: None };
+        let arguments = Arguments { rounds: 10, call: None, dir: None };
         let tally = run(&arguments).unwrap();
         assert_eq!(tally.violated(), 0, "{}", tally.text());
-        assert!(tally.fired() > 0);
+        assert_eq!(tally.unfired(), [""; 0], "{}", tally.text());
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What a trial found, and how trials are counted (`docs/reliability.md`, "How it is counted").
 //!
 //! A trial is one fault, put in at one point, under one seed. It counts only when the fault fired; one that did not is
-//! inert and reported apart. Invariant: nothing is summed across classes.
+//! inert and reported apart. Invariants: nothing is summed across classes; a class names a fault of the table only where
+//! that fault was put in; executions of a fuzzer are no trials.
 //!
-//! Not here: how faults are made, and how the outcome is judged.
+//! Not here: how faults are made, how the outcome is judged, and of which commit and program it is (`origin`).
 
+use crate::origin::Origin;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Violations kept with their text; the rest is counted.
@@ -35,6 +37,23 @@ pub struct Tally {
     /// Other figures worth telling, by name: bytes sent twice, recovery time.
     #[serde(default)]
     pub figures: BTreeMap<String, String>,
+    /// Inputs that a fuzzer ran, by target.
+    #[serde(default)]
+    pub executions: BTreeMap<String, Executions>,
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// What a fuzzer did with one target.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub struct Executions {
+    pub runs: u64,
+    pub seconds: u64,
+    /// Edges and values that libFuzzer saw, and inputs kept because they reached new ones; none without it.
+    pub coverage: Option<u64>,
+    pub new_inputs: Option<u64>,
+    /// One line that runs the input again that broke a promise.
+    pub violation: Option<String>,
 }
 
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
@@ -44,6 +63,14 @@ pub struct Class {
     pub survived: u64,
     pub violated: u64,
     pub inert: u64,
+    /// The command was to make this fault: without it fired the run is no success.
+    #[serde(default)]
+    pub is_planned: bool,
+    /// The outcomes that the trial accepts, and how trials that survived ended, where it tells them apart.
+    #[serde(default)]
+    pub allowed: BTreeSet<String>,
+    #[serde(default)]
+    pub ended: BTreeMap<String, u64>,
     /// One line that replays each violation that was kept, and what was broken.
     #[serde(default)]
     pub violations: Vec<String>,
@@ -74,12 +101,52 @@ impl Tally {
         }
     }
 
+    /// Says that the command is to make this fault.
+    pub fn plan(&mut self, class: &str, faults: &[&str]) {
+        let class = self.classes.entry(class.to_owned()).or_default();
+        class.is_planned = true;
+        class.faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+    }
+
+    /// Says that every class so far was to be made.
+    pub fn plan_all(&mut self) {
+        self.classes.values_mut().for_each(|class| class.is_planned = true);
+    }
+
+    /// Says which outcomes a class accepts.
+    pub fn allow(&mut self, class: &str, words: &[&str]) {
+        let class = self.classes.entry(class.to_owned()).or_default();
+        class.allowed.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+
+    /// Counts how a trial that survived ended.
+    pub fn ended(&mut self, class: &str, word: &str) {
+        *self.classes.entry(class.to_owned()).or_default().ended.entry(word.to_owned()).or_default() += 1;
+    }
+
+    /// Classes that were planned and of which nothing fired.
+    pub fn unfired(&self) -> Vec<&str> {
+        let is_missing = |class: &Class| class.is_planned && class.survived + class.violated == 0;
+        self.classes.iter().filter(|(_, class)| is_missing(class)).map(|(name, _)| &name[..]).collect()
+    }
+
+    /// Something was tried, everything that was planned fired, and nothing was broken.
+    pub fn is_success(&self) -> bool {
+        let has_run = self.fired() > 0 || self.executions.values().any(|done| done.runs > 0);
+        has_run && self.violated() == 0 && self.unfired().is_empty()
+    }
+
     pub fn merge(&mut self, other: Tally) {
         for (name, theirs) in other.classes {
             let ours = self.classes.entry(name).or_default();
             ours.survived += theirs.survived;
             ours.violated += theirs.violated;
             ours.inert += theirs.inert;
+            ours.is_planned |= theirs.is_planned;
+            ours.allowed.extend(theirs.allowed);
+            for (word, count) in theirs.ended {
+                *ours.ended.entry(word).or_default() += count;
+            }
             ours.violations.extend(theirs.violations);
             ours.violations.truncate(VIOLATIONS_KEPT_MAX);
             for fault in theirs.faults {
@@ -89,10 +156,12 @@ impl Tally {
             }
         }
         self.figures.extend(other.figures);
+        self.executions.extend(other.executions);
     }
 
     pub fn violated(&self) -> u64 {
-        self.classes.values().map(|class| class.violated).sum()
+        let of_fuzzer = self.executions.values().filter(|done| done.violation.is_some()).count() as u64;
+        self.classes.values().map(|class| class.violated).sum::<u64>() + of_fuzzer
     }
 
     pub fn fired(&self) -> u64 {
@@ -120,6 +189,10 @@ impl Tally {
                 class.inert
             ));
         }
+        for (name, done) in &self.executions {
+            let broken = u64::from(done.violation.is_some());
+            text.push_str(&format!("fuzz {name}: {} executions in {} s, {broken} violated\n", done.runs, done.seconds));
+        }
         for (name, figure) in &self.figures {
             text.push_str(&format!("{name}: {figure}\n"));
         }
@@ -127,6 +200,14 @@ impl Tally {
             for violation in &class.violations {
                 text.push_str(&format!("VIOLATED {name}: {violation}\n"));
             }
+        }
+        for (name, done) in &self.executions {
+            if let Some(again) = &done.violation {
+                text.push_str(&format!("VIOLATED fuzz {name}: an input breaks a promise; again: {again}\n"));
+            }
+        }
+        for name in self.unfired() {
+            text.push_str(&format!("NOT FIRED {name}\n"));
         }
         text
     }
@@ -147,5 +228,19 @@ mod tests {
         assert_eq!(class.faults, ["F087", "F088"]);
         assert!(tally.text().contains("I1; again: trial x --seed 7"));
         assert_eq!((tally.fired(), tally.violated()), (2, 1));
+    }
+
+    #[test]
+    fn a_planned_class_that_did_not_fire_is_no_success_whatever_else_fired() {
+        let mut tally = Tally::new("trial x");
+        tally.plan("kill points", &["F087"]);
+        tally.plan("errors", &["F072"]);
+        tally.count("kill points", &["F087"], &Outcome::Survived, "");
+        tally.count("errors", &["F072"], &Outcome::Inert, "");
+        assert_eq!(tally.unfired(), ["errors"]);
+        assert!(!tally.is_success() && tally.text().contains("NOT FIRED errors"));
+        tally.count("errors", &["F072"], &Outcome::Survived, "");
+        assert!(tally.is_success());
+        assert!(!Tally::new("trial y").is_success(), "nothing was tried");
     }
 }

@@ -54,15 +54,15 @@ const FAULTS: [Fault; 6] = [
 ];
 
 impl Fault {
-    /// The class of its trials and its number in the table of faults.
-    fn class(self) -> (&'static str, &'static str) {
+    /// The class of its trials and its number in the table of faults; a stop of seconds has none.
+    fn class(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Fault::KillClient => ("soak, kill -9 of the client", "F087"),
-            Fault::KillEndpoint => ("soak, kill -9 of the endpoint", "F087"),
-            Fault::StopClient => ("soak, SIGSTOP of the client for 5 s", "F093"),
-            Fault::StopEndpoint => ("soak, SIGSTOP of the endpoint for 5 s", "F093"),
-            Fault::TerminateClient => ("soak, SIGTERM of the client", "F094"),
-            Fault::TerminateEndpoint => ("soak, SIGTERM of the endpoint", "F094"),
+            Fault::KillClient => ("soak, kill -9 of the client", &["F087"]),
+            Fault::KillEndpoint => ("soak, kill -9 of the endpoint", &["F087"]),
+            Fault::StopClient => ("soak, SIGSTOP of the client for 5 s", &[]),
+            Fault::StopEndpoint => ("soak, SIGSTOP of the endpoint for 5 s", &[]),
+            Fault::TerminateClient => ("soak, SIGTERM of the client", &["F094"]),
+            Fault::TerminateEndpoint => ("soak, SIGTERM of the endpoint", &["F094"]),
         }
     }
 }
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<Tally> {
 /// A copy without a fault is no trial; only its failure counts.
 fn count(tally: &mut Tally, fault: Option<Fault>, outcome: &Outcome, replay: &str) {
     match fault {
-        Some(fault) => tally.count(fault.class().0, &[fault.class().1], outcome, replay),
+        Some(fault) => tally.count(fault.class().0, fault.class().1, outcome, replay),
         None if *outcome != Outcome::Survived => tally.count("soak, no fault", &[], outcome, replay),
         None => {}
     }

@@ -56,6 +56,11 @@ pub fn fill_source(root: &Path) -> Result<()> {
     for (path, target) in LINKS {
         symlink(target, root.join(path)).context("make a link")?;
     }
+    let another = |path: &str| root.join(path);
+    fs::hard_link(another("plain/deep/d"), another("plain/another-name-of-d")).context("make another name")?;
+    // Where the file system has them, and root is asked.
+    let _ = rustix::fs::lsetxattr(another("plain/b"), "user.trial", b"kept", rustix::fs::XattrFlags::empty());
+    let _ = std::os::unix::fs::chown(another("plain/a"), Some(1000), Some(1000));
     // Innermost first: an entry that is made changes the time of its directory.
     for (i, (path, mode)) in DIRECTORIES.iter().enumerate().rev() {
         finish_directory(&root.join(path), *mode, i as u64)?;

@@ -10,11 +10,16 @@ const SESSION_RUNS: u64 = 400;
 /// No target comes near it; a slow machine does less.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
+/// The one that property tests take too, so that CI draws others for each commit and says which.
+fn seed() -> u64 {
+    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
 fn passes(name: &str, runs: u64) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let target = targets::find(name).unwrap();
     assert!(!mutate::stored(target, &folder).unwrap().is_empty(), "{name} has no corpus");
-    mutate::run(target, &folder, 1, TIME_MAX, runs).unwrap();
+    mutate::run(target, &folder, seed(), TIME_MAX, runs).unwrap();
 }
 
 macro_rules! targets {

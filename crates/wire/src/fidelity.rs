@@ -198,7 +198,7 @@ pub fn warnings_to_wire(job: u32, warnings: &[Warning]) -> Warnings {
     let record = |warning: &Warning| WarningRecord {
         text: crate::bounded(&warning.text).to_owned(),
         count: warning.count,
-        path: warning.path.clone(),
+        path: warning.path[..warning.path.len().min(crate::limits::PATH_BYTES_MAX)].to_vec(),
     };
     Warnings { job, warnings: warnings.iter().take(WARNINGS_MAX).map(record).collect() }
 }

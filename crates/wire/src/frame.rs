@@ -6,10 +6,15 @@
 //! ```
 //! Little-endian. A frame of unknown type is skipped when flag bit 0 is set and refused otherwise; reserved bits are 0.
 
+use crate::bounds;
 use crate::close::{CloseCode, Refusal};
 use crate::limits::{CONTROL_BODY_BYTES_MAX, HELLO_BODY_BYTES_MAX, PACK_BODY_BYTES_MAX};
 
 pub const HEADER_BYTES: usize = 8;
+/// Of a body, so many bytes tell which message it is.
+const KIND_BYTES: usize = 2;
+/// Room that a reader keeps for the next frame.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 /// A receiver that does not know the frame's type may skip it.
 pub const FLAG_SKIPPABLE: u8 = 1;
 
@@ -63,7 +68,8 @@ impl FrameHeader {
             flags: bytes[1],
             body_bytes: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         };
-        if bytes[2..4] != [0, 0] || header.flags & !FLAG_SKIPPABLE != 0 {
+        let has_reserved = bytes[2..4] != [0, 0] || header.flags & !FLAG_SKIPPABLE != 0;
+        if has_reserved && !model::mutant::is_on("ignore-reserved-bits") {
             return Err(Refusal::new(CloseCode::Malformed, "reserved bits are set in a frame header"));
         }
         Ok(header)
@@ -90,7 +96,8 @@ pub fn encode(frame_type: FrameType, body: &[u8]) -> Vec<u8> {
 /// Takes the type and body of a complete frame, and may refuse it.
 pub type EachFrame<'a> = &'a mut dyn FnMut(FrameType, &[u8]) -> Result<(), Refusal>;
 
-/// Cuts a stream of bytes into message frames, in pieces of any size. Memory is bounded by one frame.
+/// Cuts a stream of bytes into message frames, in pieces of any size. Memory is bounded by one frame, and that by what the
+/// message in it may be long.
 pub struct FrameReader {
     held: Vec<u8>,
     body_bytes_max: usize,
@@ -119,19 +126,35 @@ impl FrameReader {
             }
             let wanted = self.wanted()?;
             let taken = (wanted - self.held.len()).min(bytes.len());
-            self.held.extend_from_slice(&bytes[..taken]);
+            self.hold(&bytes[..taken])?;
             bytes = &bytes[taken..];
             if self.held.len() == HEADER_BYTES {
                 self.check_header()?;
             }
-            if self.held.len() >= HEADER_BYTES && self.held.len() == self.wanted()? {
+            if self.held.len() == HEADER_BYTES + KIND_BYTES {
+                self.check_kind()?;
+            }
+            if self.held.len() >= HEADER_BYTES && self.held.len() == self.whole()? {
                 let frame = std::mem::take(&mut self.held);
                 let kind = FrameType::from_number(frame[0]).expect("checked with the header");
                 each(kind, &frame[HEADER_BYTES..])?;
-                self.held = frame;
-                self.held.clear();
+                if frame.capacity() <= KEPT_BYTES_MAX {
+                    self.held = frame;
+                    self.held.clear();
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Room grows with what has come, and never beyond the frame.
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let needed = self.held.len() + bytes.len();
+        if needed > self.held.capacity() {
+            let room = needed.max(2 * self.held.capacity()).min(self.whole()?.max(HEADER_BYTES + KIND_BYTES));
+            self.held.reserve_exact(room - self.held.len());
+        }
+        self.held.extend_from_slice(bytes);
         Ok(())
     }
 
@@ -139,11 +162,31 @@ impl FrameReader {
         FrameHeader::decode(self.held[..HEADER_BYTES].try_into().expect("checked length"))
     }
 
+    /// How far the next step goes: the header, what tells the message, all of the frame.
     fn wanted(&self) -> Result<usize, Refusal> {
+        let whole = self.whole()?;
+        match self.held.len() {
+            held if held < HEADER_BYTES + KIND_BYTES => Ok(whole.min(HEADER_BYTES + KIND_BYTES)),
+            _ => Ok(whole),
+        }
+    }
+
+    /// The length of the frame, or of its header while that is not known.
+    fn whole(&self) -> Result<usize, Refusal> {
         if self.held.len() < HEADER_BYTES {
             return Ok(HEADER_BYTES);
         }
         Ok(HEADER_BYTES + self.header()?.body_bytes as usize)
+    }
+
+    /// A message of a kind that is never long is refused before it is held.
+    fn check_kind(&self) -> Result<(), Refusal> {
+        let body_bytes = self.whole()? - HEADER_BYTES;
+        let is_message = self.held[0] == FrameType::Message as u8;
+        if is_message && body_bytes > bounds::body_bytes_max(&self.held[HEADER_BYTES..]) {
+            return Err(bounds::too_long(body_bytes));
+        }
+        Ok(())
     }
 
     fn check_header(&mut self) -> Result<(), Refusal> {
@@ -156,9 +199,7 @@ impl FrameReader {
                 Ok(())
             }
             Some(FrameType::Message | FrameType::Join) if body_bytes <= self.body_bytes_max => Ok(()),
-            Some(FrameType::Message | FrameType::Join) => {
-                Err(Refusal::new(CloseCode::Limit, &format!("a control frame of {body_bytes} bytes is too long")))
-            }
+            Some(FrameType::Message | FrameType::Join) => Err(bounds::too_long(body_bytes)),
             Some(_) => Err(Refusal::new(CloseCode::WrongState, "a data frame on a control stream")),
         }
     }
@@ -229,5 +270,33 @@ mod tests {
             assert!(collect(&mut reader, &bad).is_err(), "{bad:?}");
             assert!(reader.held.capacity() < 64);
         }
+    }
+
+    /// A message that is never long is refused with its third byte, and room is made for what has come.
+    #[test]
+    fn what_a_reader_holds_is_bounded_by_what_the_message_may_be_long() {
+        let frame = |key: u8, body_bytes| {
+            let mut frame = FrameHeader::new(FrameType::Message, body_bytes).encode().to_vec();
+            frame.extend([key, 0]);
+            frame
+        };
+        let reader = || {
+            let mut reader = FrameReader::new();
+            reader.authenticated();
+            reader
+        };
+        let ping = 4 << 3 | 2;
+        assert_eq!(collect(&mut reader(), &frame(ping, 1 << 20)).unwrap_err().code, CloseCode::Limit);
+        let entries = [&frame(0xa2, 1 << 20)[..HEADER_BYTES], &[0xa2, 1]].concat();
+        let mut reader = reader();
+        assert!(collect(&mut reader, &entries).unwrap().is_empty() && reader.held.capacity() < 64);
+        let piece = vec![0; 10_000];
+        let mut frames = 0;
+        while frames == 0 {
+            let left = HEADER_BYTES + (1 << 20) - reader.held.len();
+            frames += collect(&mut reader, &piece[..left.min(piece.len())]).unwrap().len();
+            assert!(reader.held.capacity() <= HEADER_BYTES + (1 << 20));
+        }
+        assert_eq!(reader.held.capacity(), 0);
     }
 }

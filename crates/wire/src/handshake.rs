@@ -29,11 +29,14 @@ pub mod feature {
     pub const LIMITS: u64 = 1 << 11;
     /// Digests of chunks, so that only those travel that differ from what is there.
     pub const DELTA: u64 = 1 << 12;
+    /// The client chooses the congestion control of the server's data streams.
+    pub const CONGESTION: u64 = 1 << 13;
 
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
-    pub const ALL: u64 = CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY | LIMITS | DELTA;
+    pub const ALL: u64 =
+        CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY | LIMITS | DELTA | CONGESTION;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

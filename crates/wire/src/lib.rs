@@ -7,6 +7,7 @@
 pub mod limits;
 pub mod frame;
 pub mod message;
+pub mod bounds;
 mod inquiry;
 mod wishes;
 pub mod fidelity;

@@ -3,10 +3,12 @@
 //! Unknown fields are ignored and absent ones read as zero or empty, so that later versions can add. A message of an
 //! unknown kind reads as an `Envelope` without a message and is skipped.
 
+use crate::bounds;
 use crate::close::{CloseCode, Refusal};
 pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
 use crate::frame::{self, FrameType};
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
+use crate::limits::{FAILURES_MAX, FAILURES_TOLD_BYTES};
 pub use crate::pace::{Pace, Times};
 pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
@@ -218,6 +220,9 @@ pub struct Options {
     /// How data streams are compressed: 0 not at all, 1 auto, 2 zstd, 3 lz4.
     #[prost(uint32, tag = "20")]
     pub compression: u32,
+    /// Congestion control of the server's data streams (server sends); empty for its system's.
+    #[prost(string, tag = "21")]
+    pub congestion: String,
     /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
@@ -431,7 +436,8 @@ pub struct Finished {
     /// `file`, `batch`, `never` or `memory`.
     #[prost(string, tag = "2")]
     pub durable: String,
-    /// Directories whose mode or time could not be set.
+    /// Directories whose mode or time could not be set, other names that could not be made, what could not be removed; as many
+    /// as there is room for.
     #[prost(message, repeated, tag = "3")]
     pub failures: Vec<FailureRecord>,
     #[prost(string, tag = "4")]
@@ -445,6 +451,9 @@ pub struct Finished {
     /// 0 none was asked for, 1 done, 2 the listing was not whole, 3 more than allowed.
     #[prost(uint32, tag = "7")]
     pub deletion: u32,
+    /// Failures beyond those in `failures`.
+    #[prost(uint64, tag = "8")]
+    pub failures_untold: u64,
     /// Other names of files that were made, and that were there.
     #[prost(uint64, tag = "60")]
     pub linked: u64,
@@ -467,11 +476,37 @@ pub fn encode(message: impl Into<Message>) -> Vec<u8> {
     frame::encode(FrameType::Message, &Envelope { message: Some(message.into()) }.encode_to_vec())
 }
 
-/// Reads the body of a message frame; `None` for a kind this version does not know.
+/// Reads the body of a message frame; `None` for a kind this version does not know. What holds more than it may is refused
+/// before anything is made of it.
 pub fn decode(body: &[u8]) -> Result<Option<Message>, Refusal> {
+    if !model::mutant::is_on("decode-before-counting") {
+        bounds::check(body)?;
+    }
+    decode_unchecked(body)
+}
+
+pub(crate) fn decode_unchecked(body: &[u8]) -> Result<Option<Message>, Refusal> {
     let envelope = Envelope::decode(body)
         .map_err(|e| Refusal::new(CloseCode::Malformed, &format!("a control message cannot be read: {e}")))?;
     Ok(envelope.message)
+}
+
+/// Whether a peer may take a frame of this side.
+///
+/// # Errors
+/// When it is longer, or holds more, than a message may.
+pub fn fits(frame: &[u8]) -> Result<(), Refusal> {
+    bounds::check(&frame[frame::HEADER_BYTES..]).map(drop)
+}
+
+/// How many failures, from the first on, go into one message.
+pub fn failures_that_fit(records: &[FailureRecord]) -> usize {
+    let mut bytes = 0;
+    let fitting = records.iter().take(FAILURES_MAX).take_while(|record| {
+        bytes += record.encoded_len() + 4;
+        bytes <= FAILURES_TOLD_BYTES
+    });
+    fitting.count()
 }
 
 /// Collapses ids into runs; they are sorted on the way.
@@ -493,6 +528,10 @@ impl Run {
         self.first..self.first.checked_add(self.count).unwrap_or(self.first)
     }
 }
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+mod own;
 
 #[cfg(test)]
 mod tests {

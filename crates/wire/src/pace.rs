@@ -46,4 +46,7 @@ pub struct Times {
     pub commit_sync_ns: u64,
     #[prost(uint64, tag = "13")]
     pub commit_publish_ns: u64,
+    /// Congestion control of the sending streams of this side; empty where it has none.
+    #[prost(string, tag = "14")]
+    pub congestion: String,
 }

@@ -14,6 +14,7 @@ pub mod layering;
 pub mod words;
 pub mod sizes;
 pub mod documents;
+pub mod faults;
 pub mod workspace;
 pub mod outline;
 pub mod scan;

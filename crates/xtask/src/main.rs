@@ -1,27 +1,28 @@
-//! The verbs of `cargo run -p xtask`: `ci [--quick]`, `tidy`, `deb [--try]`, `static` and `previous`.
+//! The verbs of `cargo run -p xtask`: `ci`, `tidy`, `deb`, `static` and `previous`.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use xtask::{ci, deb, deb_trial, previous, static_binary, tidy};
 
-const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick] | tidy | deb [--try] | static | previous";
+const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick | --full] [--seed N] [--out FOLDER] \
+    | tidy | deb [--try [--quick]] | static | previous";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["ci"] => ci::run(ci::Extent::Everything).context("run continuous integration"),
-        ["ci", "--quick"] => ci::run(ci::Extent::Quick).context("run continuous integration"),
-        ["deb"] => deb::build().map(|_| true).context("build the package"),
-        ["deb", "--try"] => deb_trial::run().context("try the package"),
-        ["previous"] => previous::run().context("build the release before this one"),
+        ["ci", more @ ..] => match ci_options(more) {
+            Some(options) => ci::run(options).context("run continuous integration"),
+            None => return misused(),
+        },
+        ["deb"] => deb::build(deb::Check::Lintian).map(|_| true).context("build the package"),
+        ["deb", "--try"] => deb_trial::run(deb::Check::Lintian).context("try the package"),
+        ["deb", "--try", "--quick"] => deb_trial::run(deb::Check::Nothing).context("try the package"),
+        ["previous"] => previous::run().context("build the program of the earlier commit"),
         ["static"] => static_binary::run().context("build the static program"),
         ["tidy"] => tidy::run().context("check the tree"),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        _ => return misused(),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -31,4 +32,35 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn ci_options(mut words: &[&str]) -> Option<ci::Options> {
+    let mut options = ci::Options { extent: ci::Extent::Usual, seed: None, out: None };
+    loop {
+        words = match words {
+            [] => return Some(options),
+            ["--quick", rest @ ..] => {
+                options.extent = ci::Extent::Quick;
+                rest
+            }
+            ["--full", rest @ ..] => {
+                options.extent = ci::Extent::Full;
+                rest
+            }
+            ["--seed", seed, rest @ ..] => {
+                options.seed = Some(seed.parse().ok()?);
+                rest
+            }
+            ["--out", folder, rest @ ..] => {
+                options.out = Some(folder.into());
+                rest
+            }
+            _ => return None,
+        };
+    }
+}
+
+fn misused() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }

@@ -1,6 +1,7 @@
-//! The release before this one, built from the commit that `packaging/previous-release` names, so that tests can prove
-//! that the two understand each other.
+//! The program of an earlier commit, which `packaging/earlier-commit` names, so that tests can prove that the two understand each
+//! other. There is no release yet; from the first one on it is that of the release before.
 //!
+//! Sources without a history (an archive) have no earlier commit: then there is nothing to build, and that is said.
 //! Its sources are taken out of the history to `target/previous/source`; nothing is written to the repository's own
 //! `.git`, except by a fetch where a shallow clone lacks the commit. The build shares the target directory, and with it
 //! everything that is compiled of packages from outside; the program is kept as `target/previous/thalweg`, beside the
@@ -16,16 +17,27 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workspace::Workspace;
 
 /// The first line that is no comment is the commit's full name.
-const FILE: &str = "packaging/previous-release";
+const FILE: &str = "packaging/earlier-commit";
 
 /// Where the program is kept.
 pub fn program(workspace: &Workspace) -> PathBuf {
     folder(workspace).join("thalweg")
 }
 
+pub const NO_HISTORY: &str = "these sources have no git history, so no earlier commit is at hand";
+
+/// Whether these sources come with a history. An archive of them does not.
+pub fn has_history(workspace: &Workspace) -> bool {
+    workspace.root.join(".git").exists()
+}
+
 /// Builds it, and prints where it is.
 pub fn run() -> Result<bool> {
     let workspace = Workspace::read()?;
+    if !has_history(&workspace) {
+        println!("nothing built: {NO_HISTORY}");
+        return Ok(true);
+    }
     let note = build(&workspace, |arguments| {
         let ran = Command::new("cargo").args(arguments).current_dir(&workspace.root).status().context("run cargo")?;
         Ok((ran.success(), "what the compiler says is above".to_owned()))
@@ -50,11 +62,11 @@ pub fn build(workspace: &Workspace, cargo: impl FnOnce(&[String]) -> Result<(boo
     fs::create_dir_all(&source).with_context(|| format!("make {}", source.display()))?;
     has_commit(&workspace.root, &commit)?;
     extract(&workspace.root, &commit, &source)?;
-    let (is_success, log) = cargo(&arguments(workspace, &source))?;
+    let (is_success, log) = cargo(&arguments(workspace, &source)?)?;
     if !is_success {
         let lines: Vec<&str> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(40)..];
-        bail!("the release before this one ({short}) does not build:\n{}", last.join("\n"));
+        bail!("the program of the earlier commit ({short}) does not build:\n{}", last.join("\n"));
     }
     let built = workspace.target.join("release/thalweg");
     fs::copy(&built, &program).with_context(|| format!("keep {}", built.display()))?;
@@ -74,22 +86,37 @@ fn commit(text: &str) -> Result<String> {
     Ok(commit.to_owned())
 }
 
-/// The edge build, and this workspace's own crates with little optimization: what it says counts, not how fast.
-fn arguments(workspace: &Workspace, source: &Path) -> Vec<String> {
-    let mut arguments: Vec<String> =
-        ["build", "--release", "--locked", "-p", "thalweg", "--no-default-features", "--manifest-path"]
-            .map(str::to_owned)
-            .into();
-    arguments.push(source.join("Cargo.toml").display().to_string());
-    arguments.extend(["--target-dir".to_owned(), workspace.target.display().to_string()]);
+/// Packages from outside as the product has them, in features and profile, so that they are there already; and this
+/// workspace's own crates without optimization: what it says counts, not how fast.
+fn arguments(workspace: &Workspace, source: &Path) -> Result<Vec<String>> {
     let members = fs::read_dir(source.join("crates")).into_iter().flatten().flatten();
     let members = members.filter_map(|entry| entry.file_name().into_string().ok());
-    for member in members.map(|name| if name == "cli" { "thalweg".to_owned() } else { name }) {
-        for (key, value) in [("opt-level", "1"), ("codegen-units", "16")] {
-            arguments.extend(["--config".to_owned(), format!("profile.release.package.{member}.{key}={value}")]);
-        }
+    let members = members.map(|name| if name == "cli" { "thalweg".to_owned() } else { name });
+    let own: String =
+        members.map(|name| format!("[profile.release.package.{name}]\nopt-level = 0\ncodegen-units = 16\n")).collect();
+    let mut arguments: Vec<String> =
+        ["build", "--release", "--locked", "-p", "thalweg", "--manifest-path"].map(str::to_owned).into();
+    arguments.push(source.join("Cargo.toml").display().to_string());
+    arguments.extend(["--target-dir".to_owned(), workspace.target.display().to_string()]);
+    let manifest = workspace.text("Cargo.toml").context("Cargo.toml is missing")?;
+    for (name, text) in [("present.toml", release_profile(manifest)), ("own.toml", own)] {
+        let path = folder(workspace).join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        arguments.extend(["--config".to_owned(), path.display().to_string()]);
     }
-    arguments
+    Ok(arguments)
+}
+
+/// The sections of a manifest that say how a release is built.
+fn release_profile(manifest: &str) -> String {
+    let mut is_inside = false;
+    let lines = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_inside = line.starts_with("[profile.release]") || line.starts_with("[profile.release.");
+        }
+        is_inside
+    });
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// Makes sure that the history here holds the commit; a shallow clone is asked to fetch it.
@@ -152,9 +179,21 @@ mod tests {
     }
 
     #[test]
+    fn the_profile_of_a_release_is_taken_from_a_manifest_whole() {
+        let manifest = "[workspace]\nmembers = []\n[profile.release]\nstrip = true\n[profile.release.package.\"*\"]\n\
+            opt-level = 2\n[profile.dev]\nopt-level = 1\n";
+        let expected = "[profile.release]\nstrip = true\n[profile.release.package.\"*\"]\nopt-level = 2\n";
+        assert_eq!(release_profile(manifest), expected);
+    }
+
+    #[test]
     fn the_commit_is_in_the_history_or_the_clone_is_shallow() {
         let workspace = Workspace::read().unwrap();
         let commit = commit(workspace.text(FILE).unwrap()).unwrap();
+        if !has_history(&workspace) {
+            eprintln!("not looked for: {NO_HISTORY}");
+            return;
+        }
         let is_shallow = git(&workspace.root, &["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).is_err();
         assert!(!is_shallow || workspace.root.join(".git/shallow").exists(), "{commit} is not in the history");
     }

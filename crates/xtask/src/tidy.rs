@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::workspace::{Violation, Workspace};
-use crate::{documents, layering, sizes, words};
+use crate::{documents, faults, layering, sizes, words};
 
 /// A rule's name, and the function that finds its violations.
 type Rule = (&'static str, fn(&Workspace) -> Vec<Violation>);
@@ -28,6 +28,7 @@ pub const RULES: &[Rule] = &[
     ("pages", documents::pages_exist),
     ("map of crates", documents::map_names_every_crate),
     ("entry of ci", documents::entry_is_executable),
+    ("faults", faults::are_held_by_what_there_is),
 ];
 
 /// Prints the outcome and says whether the tree is clean.

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use xtask::workspace::{Violation, Workspace};
-use xtask::{documents, layering, sizes, tidy, words};
+use xtask::{documents, faults, layering, sizes, tidy, words};
 
 fn workspace() -> &'static Workspace {
     static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
@@ -48,4 +48,5 @@ claims! {
     the_pages_that_are_named_exist: documents::pages_exist;
     the_map_names_every_crate: documents::map_names_every_crate;
     the_entry_of_ci_is_executable: documents::entry_is_executable;
+    every_fault_is_held_by_a_test_or_trial_that_there_is: faults::are_held_by_what_there_is;
 }

@@ -11,6 +11,7 @@ use lab::record::reasons_to_void;
 
 use super::*;
 use crate::account::Machine;
+use crate::ceiling;
 use crate::manifest::Manifest;
 use crate::process::{Finished, Gated, Ready, Server};
 use crate::reference::own_cpu_seconds;
@@ -98,7 +99,9 @@ impl Race<'_> {
         for round in 0..=self.options.rounds {
             (self.progress)(&format!("ceilings: round {round} of {}", self.options.rounds));
             if has_network {
-                self.report.samples.extend(reference::network(self.bed, round, self.cancel)?);
+                let mut found = reference::network(self.bed, round, self.cancel)?;
+                found.iter_mut().for_each(|sample| ceiling::judge(sample, self.bed.lab));
+                self.report.samples.extend(found);
             }
             self.report.samples.extend(reference::storage(self.workspace, round)?);
             if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
@@ -169,6 +172,7 @@ impl Race<'_> {
             }
         }
         let mut sample = self.run_once(lane, set, &client, round)?;
+        ceiling::judge(&mut sample, self.bed.lab.filter(|_| tool.class() == Class::Network));
         if sample.state != State::Failed {
             let void = std::mem::take(&mut sample.note);
             let differences = truth.differences(&Manifest::of_tree(&delivery, dataset::cores())?);
@@ -261,11 +265,16 @@ impl Race<'_> {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// Keeps a command, as shown to people, in the record of its tool.
+    /// Keeps a command, as shown to people, and the program that it starts in the record of its tool.
     pub fn record(&mut self, tool: &dyn Tool, place: impl FnOnce(&mut ToolRecord) -> &mut String, command: &Command) {
-        let shown = shown_command(command, self.workspace.path());
+        let name = shown_program(tool, command);
+        let shown = shown_command(command, &name, self.workspace.path());
         if let Some(record) = self.record_of(tool) {
             *place(record) = shown;
+            if !record.programs.contains_key(&name) {
+                let found = tool::found(command.get_program()).and_then(|path| Program::read(&path));
+                record.programs.extend(found.map(|program| (name, program)));
+            }
         }
     }
 
@@ -284,6 +293,7 @@ impl Race<'_> {
             is_digested: false,
             setup_steps: Vec::new(),
             setup_seconds: None,
+            programs: BTreeMap::new(),
             server: String::new(),
             clients: BTreeMap::new(),
         });
@@ -326,10 +336,18 @@ pub fn shown_sample(sample: &Sample) -> String {
     format!("{set}: round {round}: {tool} {:.3} s, {gbit:.2} Gbit/s, {files:.0} files/s{remarks}", sample.seconds)
 }
 
-/// The command as a person would type it, with the run's folder as $WORK and the program without its folder.
-fn shown_command(command: &Command, workspace: &Path) -> String {
+/// A build of ours is called by its label, whatever its file is called; another program without its folder.
+fn shown_program(tool: &dyn Tool, command: &Command) -> String {
+    if tool.is_ours() {
+        return tool.name().trim_end_matches(" (local)").to_owned();
+    }
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
-    let mut words = vec![program.to_string_lossy().into_owned()];
+    program.to_string_lossy().into_owned()
+}
+
+/// The command as a person would type it, with the run's folder as $WORK.
+fn shown_command(command: &Command, program: &str, workspace: &Path) -> String {
+    let mut words = vec![program.to_owned()];
     words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
     let quote = |word: &String| {
         if word.contains([' ', '"', '*']) { format!("'{word}'") } else { word.clone() }
@@ -344,11 +362,15 @@ mod tests {
 
     #[test]
     fn commands_are_shown_without_the_places_of_this_machine() {
-        let mut command = Command::new("/somewhere/thalweg");
+        let mut command = Command::new("/somewhere/s6");
         command.args(["cp", "/dev/shm/thalweg-bench-7-8/source/", "far:x y/"]);
+        let ours = tool::ours(&[tool::Variant::new("/somewhere/s6")]);
+        let name = shown_program(ours[0].as_ref(), &command);
         assert_eq!(
-            shown_command(&command, Path::new("/dev/shm/thalweg-bench-7-8")),
+            shown_command(&command, &name, Path::new("/dev/shm/thalweg-bench-7-8")),
             "thalweg cp $WORK/source/ 'far:x y/'"
         );
+        let rival = tool::rival("cp").unwrap();
+        assert_eq!(shown_program(rival.as_ref(), &Command::new("/bin/cp")), "cp");
     }
 }

@@ -106,16 +106,14 @@ fn readme(outcome: &Outcome, environment: &Environment, regenerate: &str) -> Str
     let load = &outcome.load;
     let tls = if load.is_encrypted { "TLS 1.3 records as in a transfer" } else { "clear text" };
     let mut text = format!(
-        "# Memory to memory\n\n{} streams in each direction, {tls}, {:.1} s counted after {:.1} s left out, on {} \
-         ({} processors, Linux {}), {} UTC.\n\nMade by `{regenerate}`. Rates are the receiver's; the rest is what the \
+        "# Memory to memory\n\n{} streams in each direction, {tls}, {:.1} s counted after {:.1} s left out, {} UTC.\n\n{}\n\nMade \
+         by `{regenerate}`. Rates are the receiver's; the rest is what the \
          sender's kernel says. `intervals.csv` has a line for each stream and interval.\n\n",
         load.streams,
         outcome.seconds,
         load.omitted.as_secs_f64(),
-        environment.cpu,
-        environment.cores,
-        environment.kernel,
-        environment.started
+        environment.started,
+        environment.lines().iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
     );
     text.push_str("| direction | Gbit/s | sent again | round trip min / last | CPU s per GB, both ends |\n|---|---|---|---|---|\n");
     for totals in &outcome.totals {

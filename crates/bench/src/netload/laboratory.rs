@@ -13,6 +13,7 @@ use super::client::{Event, run};
 use super::outcome::Outcome;
 use super::server::{Limits, Server};
 use super::{Load, PORT_DEFAULT};
+use crate::ceiling;
 use crate::error::Result;
 
 /// Between which hosts of a laboratory.
@@ -31,7 +32,8 @@ impl Hosts {
     }
 }
 
-/// Runs the load between two hosts. The outcome is void if the emulator did not keep up.
+/// Runs the load between two hosts. The outcome is void if the emulator did not keep up, or if more
+/// arrived than the link carries.
 pub fn run_in(
     lab: &Lab,
     hosts: &Hosts,
@@ -53,6 +55,9 @@ pub fn run_in(
     if let (Some(before), Some(after)) = (before, lab.snapshot()) {
         outcome.void = reasons_to_void(&before, &after);
     }
+    let link = ceiling::link_bits_per_second(lab.scenario());
+    let above = outcome.totals.iter().filter_map(|way| ceiling::above(way.bits_per_second, link));
+    outcome.void.extend(above);
     Ok(outcome)
 }
 

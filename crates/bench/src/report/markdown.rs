@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use model::quantity::ByteCount;
-
 use super::{Figures, set_up, tables, warnings};
 use crate::compare::Report;
 
@@ -53,9 +51,7 @@ pub fn readme(report: &Report) -> String {
     text += "What was measured: the time from starting a client command to its end, connection included, for a delivery \
              whose every file was then found equal to its source by independent code. Tables: `summary.md`; all of it on one page: \
              `report.html`; every run, discarded, void and failed ones included: `samples.csv`.\n\n## Machine\n\n";
-    let kind = if machine.is_virtual { "virtual machine" } else { "host" };
-    let _ = writeln!(text, "- {kind}, {} x {}, {}", machine.cores, machine.cpu, ByteCount(machine.memory_bytes));
-    let _ = writeln!(text, "- Linux {}", machine.kernel);
+    machine.lines().iter().for_each(|line| _ = writeln!(text, "- {line}"));
     let _ = writeln!(
         text,
         "- source and destination: {} (huge pages for shared memory: {})",
@@ -71,6 +67,9 @@ pub fn readme(report: &Report) -> String {
     text += "\n## Tools, settings, commands\n\n`$WORK` is the run's folder; clients ran on one host, servers on the other.\n\n";
     for tool in &report.tools {
         let _ = writeln!(text, "- **{}** {}: {}", tool.name, tool.version, tool.protection);
+        for (name, program) in &tool.programs {
+            let _ = writeln!(text, "  - {name}: {}", program.shown());
+        }
         if !tool.server.is_empty() {
             let _ = writeln!(text, "  - server: `{}`", tool.server);
         }

@@ -61,9 +61,11 @@ pub fn write(outcome: &Outcome, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let json = serde_json::to_string_pretty(outcome).map_err(|e| Error::io("write", dir)(std::io::Error::other(e)))?;
     let readme = format!(
-        "# Storage alone\n\nMade {} UTC by:\n\n    {}\n\n`summary.md` holds the tables, `summary.json` the same for \
+        "# Storage alone\n\nMade {} UTC by:\n\n    {}\n\n{}\n\n`summary.md` holds the tables, `summary.json` the same for \
          programs, `samples.csv` every round. How to read them: docs/measuring.md.\n",
-        outcome.environment.started, outcome.options.regenerate
+        outcome.environment.started,
+        outcome.options.regenerate,
+        outcome.environment.lines().iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
     );
     for (name, content) in [
         ("README.md", readme),

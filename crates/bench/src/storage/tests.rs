@@ -85,8 +85,7 @@ fn every_engine_past_the_cache_and_through_it_moves_all_bytes() {
 fn what_the_page_cache_answered_is_said() {
     let dir = directory();
     let storage = device::Storage::below(dir.path());
-    if storage.devices.is_empty() {
-        eprintln!("skipped: no block device below {}", dir.path().display());
+    if !needs::met(!storage.devices.is_empty(), format!("no block device below {}", dir.path().display())) {
         return;
     }
     let share = |cache| {
@@ -142,8 +141,7 @@ fn a_limit_cuts_an_operation_short_and_the_reads_follow_the_writes() {
 
 #[test]
 fn injected_latency_limits_one_operation_at_a_time_and_more_in_flight_makes_up_for_it() {
-    if !lab::storage::is_available() {
-        eprintln!("skipped: /dev/fuse cannot be opened");
+    if !needs::fuse() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

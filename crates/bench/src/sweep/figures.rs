@@ -10,6 +10,7 @@ use std::path::Path;
 use super::CEILINGS;
 use super::pairs::PAIRS;
 use super::run::FROM_START;
+use crate::ceiling;
 use crate::compare::Report;
 use crate::error::{Error, Result};
 use crate::report;
@@ -51,7 +52,12 @@ pub struct Figures {
 impl Figures {
     pub fn of(samples: &[Sample]) -> Figures {
         let (mut ceilings, mut starts) = (BTreeMap::new(), BTreeMap::new());
-        for sample in samples.iter().filter(|sample| sample.set == CEILINGS && sample.state == State::Counted) {
+        // Bundles of earlier versions hold flows that count and cannot be true.
+        let is_true = |sample: &&Sample| {
+            ceiling::above(sample.gbit_per_second() * 1e9, ceiling::link_of_condition(&sample.condition)).is_none()
+        };
+        let counted = samples.iter().filter(|sample| sample.set == CEILINGS && sample.state == State::Counted);
+        for sample in counted.filter(is_true) {
             let kind = if sample.tool.starts_with(FROM_START) { &mut starts } else { &mut ceilings };
             let best: &mut f64 = kind.entry(sample.condition.clone()).or_default();
             *best = best.max(sample.gbit_per_second());

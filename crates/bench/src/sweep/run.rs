@@ -254,6 +254,8 @@ impl Sweep<'_> {
             }
             remove_tree(delivery)?;
         }
+        // Several clients share one link, and their runs one sample.
+        crate::ceiling::judge(&mut sample, bed.lab);
         let share = cpu_share(&sample, emulator_seconds() - before);
         if sample.state != State::Failed {
             label(&mut sample, share, split);
@@ -291,10 +293,11 @@ impl Sweep<'_> {
                 if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
                     return Err(Error::cancelled("measure", "ceilings"));
                 }
-                let sample = match ceiling {
+                let mut sample = match ceiling {
                     Ceiling::Flow { streams, from_start } => self.flow(bed, condition, streams, from_start)?,
                     Ceiling::Iperf => reference::iperf(bed, 1, 1, self.cancel)?,
                 };
+                crate::ceiling::judge(&mut sample, bed.lab);
                 let sample = Sample { condition: text.clone(), tool: name.clone(), set: CEILINGS.into(), ..sample };
                 self.say(&shown_sample(&sample));
                 self.journal.append(sample)?;

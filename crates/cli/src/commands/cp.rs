@@ -64,8 +64,8 @@ pub struct Args {
     /// Memory for the blocks of all streams of this side; one stream takes 952 KiB
     #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = args::memory_bytes, env = "THALWEG_MEMORY")]
     memory: usize,
-    /// Congestion control, such as bbr or cubic [default: the system's]
-    #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
+    /// Congestion control of the side that sends, such as bbr or cubic [default: its system's]
+    #[arg(long, value_name = "NAME", value_parser = args::congestion, env = "THALWEG_CC")]
     cc: Option<String>,
     /// How storage is read and written; auto probes the file system
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     /// Mend what is safe and can be mended from here; needs root
-    #[arg(long, env = "THALWEG_APPLY")]
+    #[arg(long)]
     apply: bool,
     /// Read /proc and /sys below this directory: another host's, captured
     #[arg(long, value_name = "DIR", hide = true, env = "THALWEG_HOST_ROOT")]

@@ -4,9 +4,9 @@ use crate::exit::{self, Result, error};
 use crate::output;
 use daemon::endpoints::Replace;
 use daemon::ticket::TICKET_TEXT_BYTES_MAX;
+use daemon::trust::open_given;
 use daemon::{EndpointBook, Paths, Ticket, enrol};
 use model::Exit;
-use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ struct Add {
     #[arg(long, value_name = "FILE|-", env = "THALWEG_TICKET_FILE")]
     ticket_file: PathBuf,
     /// Replace an endpoint of this name even if the ticket is of another identity
-    #[arg(long, env = "THALWEG_REPLACE")]
+    #[arg(long)]
     replace: bool,
 }
 
@@ -91,7 +91,8 @@ fn read_ticket(file: &PathBuf) -> Result<Ticket> {
     let limit = TICKET_TEXT_BYTES_MAX as u64 + 1;
     let read = match file.as_os_str() == "-" {
         true => std::io::stdin().lock().take(limit).read_to_end(&mut text),
-        false => File::open(file).and_then(|opened| opened.take(limit).read_to_end(&mut text)),
+        // Who may change the file chooses which endpoint is believed.
+        false => open_given("the ticket", file)?.and_then(|opened| opened.take(limit).read_to_end(&mut text)),
     };
     read.map_err(|e| exit::of_file("read ticket", file, &e))?;
     let parsed = Ticket::parse(&String::from_utf8_lossy(&text));

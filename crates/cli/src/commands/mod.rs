@@ -18,6 +18,7 @@ pub mod rm;
 pub mod check;
 pub mod sum;
 pub mod top;
+pub mod log;
 pub mod doctor;
 pub mod config;
 pub mod completions;
@@ -54,6 +55,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
         Command::Top(args) => top::run(args),
+        Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
         Command::Config(args) => config::run(args, &cli.globals),
         Command::Completions(args) => completions::run(args),

@@ -22,10 +22,10 @@ pub struct Args {
     #[arg(required = true, value_name = "LOC")]
     locations: Vec<OsString>,
     /// Also directories, with everything below them
-    #[arg(short, long, env = "THALWEG_RECURSIVE")]
+    #[arg(short, long)]
     recursive: bool,
     /// What is not there is no failure
-    #[arg(short, long, env = "THALWEG_FORCE")]
+    #[arg(short, long)]
     force: bool,
     /// Only errors
     #[arg(short, long, env = "THALWEG_QUIET")]

@@ -8,6 +8,7 @@ use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
 use crate::output;
+use daemon::transfer_log::{self, Chained};
 use daemon::{Activity, Paths, Privileges, ServeOptions, Served};
 use model::Exit;
 use model::name::Escaped;
@@ -15,7 +16,7 @@ use model::quantity::ByteCount;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long sessions that were told to end, and the record of their jobs, are waited for.
@@ -59,12 +60,18 @@ pub struct Args {
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
     /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
-    #[arg(long, env = "THALWEG_NO_LANDLOCK")]
+    #[arg(long)]
     no_landlock: bool,
     /// As root, read and write what any user owns, and keep owners, set-id bits and devices of clients that ask for it; without
     /// it, root may do here what an ordinary user may
-    #[arg(long = "super", env = "THALWEG_SUPER")]
+    #[arg(long = "super")]
     is_super: bool,
+    /// Check that no line of the transfer log in the state directory was changed or taken out, and end
+    #[arg(long, env = "THALWEG_VERIFY_LOG")]
+    verify_log: bool,
+    /// Let clients into other file systems that are mounted below the root
+    #[arg(long)]
+    cross_mounts: bool,
     /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
@@ -74,9 +81,18 @@ pub fn run(args: Args) -> Result<Exit> {
     if args.stdio {
         return stdio::run();
     }
+    if args.verify_log {
+        return verify_log(&Paths::from_env()?.with_state(args.state_dir).transfer_log());
+    }
     let Some(root) = args.root else {
         return Err(usage("serve needs a directory to serve", "name it: thalweg serve --root DIR"));
     };
+    if args.ticket_file.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+        return Err(usage(
+            "serve writes its ticket to a file, not to standard output, which services keep in their logs",
+            "name a file; `thalweg ticket new --ticket-file -` prints a limited ticket",
+        ));
+    }
     let paths = Paths::from_env()?.with_state(args.state_dir);
     let options = ServeOptions {
         name: args.name,
@@ -86,6 +102,7 @@ pub fn run(args: Args) -> Result<Exit> {
         congestion: args.cc,
         memory_bytes: args.memory,
         confine: !args.no_landlock,
+        crosses_mounts: args.cross_mounts,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };
@@ -100,11 +117,23 @@ pub fn run(args: Args) -> Result<Exit> {
         None => ready.push_str(", no ticket (give --ticket-file to enrol clients)"),
     }
     output::line(&ready);
-    let watch = notify.ready(&ready, &interrupt, DRAIN_PATIENCE);
+    let watch = notify.ready(&ready, served.pulse(), &interrupt, DRAIN_PATIENCE);
     served.run_until(interrupt.flag(), DRAIN_PATIENCE)?;
     if let Some(watch) = watch.filter(|_| interrupt.is_set()) {
         // It has only to say so; a failure of its own is none of the endpoint's.
         let _ = watch.join();
+    }
+    Ok(Exit::Done)
+}
+
+/// The newest digest is for comparison with one that was noted elsewhere: lines missing at the end break no chain.
+fn verify_log(path: &Path) -> Result<Exit> {
+    let Chained { files, lines, unchained, head } = transfer_log::verify(path)?;
+    let (files, lines) = (output::counted(files.into(), "file", "files"), output::counted(lines, "line", "lines"));
+    output::line(&format!("{lines} in {files} follow each other; the digest of the newest is {head}"));
+    if unchained > 0 {
+        let unchained = output::counted(unchained, "line names", "lines name");
+        output::note(&format!("{unchained} no line before it: torn, or written by a release before digests"));
     }
     Ok(Exit::Done)
 }

@@ -13,6 +13,8 @@ use std::os::fd::AsFd;
 
 /// Serves whoever is on the other side of the two pipes. Called on the process's only thread.
 pub fn run() -> Result<Exit> {
+    // One that was deployed is run through a descriptor, and would be listed under its number.
+    let _ = rustix::thread::set_name(c"thalweg");
     let failed = |e: std::io::Error| exit::of_file("use", "standard input and output", &e);
     let input = File::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let output = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);

@@ -14,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 /// dir. With --delete, what the source does not have is removed from the destination, after everything else, and only if
 /// the whole source could be listed. What filter rules leave out stays. --dry-run shows what would be done.
 #[derive(clap::Args, Debug)]
+// Those of `cp` have the same name, and a group each.
+#[group(skip)]
 #[command(
     override_usage = "thalweg sync [OPTIONS] <SRC> <DST>",
     after_help = "Examples:\n\
@@ -34,7 +36,7 @@ pub struct Args {
 #[command(next_help_heading = "Removal")]
 struct RemovalArgs {
     /// Remove from DST what SRC does not have
-    #[arg(long, alias = "delete-after", env = "THALWEG_DELETE")]
+    #[arg(long, alias = "delete-after")]
     delete: bool,
     /// Remove nothing if more objects than this would go (exit code 25)
     #[arg(long, value_name = "N", requires = "delete", env = "THALWEG_MAX_DELETE")]

@@ -8,9 +8,10 @@ use crate::output::progress::on_screen;
 use crate::output::{self, shown};
 use crate::transfer::presence::{self, Status};
 use daemon::Paths;
+use daemon::trust::PrivateDirectory;
 use model::Exit;
-use std::fs;
-use std::io::{ErrorKind, IsTerminal, Read};
+use std::ffi::OsStr;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,39 +89,44 @@ fn table(transfers: &[Status]) -> Vec<String> {
     lines
 }
 
-/// The transfers whose processes live. Files of others are swept.
-fn running(directory: &Path) -> Result<Vec<Status>> {
-    let listing = match fs::read_dir(directory) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        listing => listing.map_err(|e| of_file("read", directory, &e))?,
-    };
+/// The transfers whose processes live. What those that are gone have left is swept, and nothing else.
+fn running(path: &Path) -> Result<Vec<Status>> {
+    let Some(directory) = PrivateDirectory::open(path)? else { return Ok(Vec::new()) };
+    let names = directory.names(TRANSFERS_MAX).map_err(|e| of_file("read", path, &e))?;
     let mut found = Vec::new();
-    for file in listing.flatten().take(TRANSFERS_MAX).map(|entry| entry.path()) {
-        let is_staging = file.extension().is_some_and(|kind| kind == "new");
-        match read(&file) {
-            Some(status) if presence::started_ticks(status.pid) == Some(status.started_ticks) => {
-                if !is_staging {
-                    found.push(status);
-                }
+    for name in names {
+        let Some(pid) = process_of(&name) else { continue };
+        let read = directory.read(&name, FILE_BYTES_MAX).ok();
+        let status = read.and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok());
+        let is_whole = !name.as_encoded_bytes().starts_with(b".");
+        match (status, presence::started_ticks(pid)) {
+            (Some(status), Some(ticks)) if status.started_ticks == ticks && status.pid == pid => {
+                found.extend(is_whole.then_some(status));
             }
             // One that is being written right now is not whole.
-            None if is_staging => {}
-            _ => _ = fs::remove_file(&file),
+            (None, Some(_)) if !is_whole => {}
+            _ => _ = directory.remove(&name),
         }
     }
     found.sort_by_key(|status| (status.started, status.pid));
     Ok(found)
 }
 
-fn read(file: &Path) -> Option<Status> {
-    let mut text = String::new();
-    fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+/// Whose file it is, by its name: `PID.json`, or `.PID.json.RANDOM` while it is written (`.PID.new` in earlier versions).
+fn process_of(name: &OsStr) -> Option<u32> {
+    let name = name.to_str()?;
+    let (pid, rest) = name.strip_prefix('.').unwrap_or(name).split_once('.')?;
+    let is_ours = match name.starts_with('.') {
+        true => rest == "new" || rest.starts_with("json."),
+        false => rest == "json",
+    };
+    pid.parse().ok().filter(|_| is_ours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn status(pid: u32, started_ticks: u64) -> String {
         format!(
@@ -135,19 +141,32 @@ mod tests {
         let own = std::process::id();
         let ticks = presence::started_ticks(own).unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-        write("1.json", &status(own, ticks));
-        write("2.json", &status(own, ticks + 1));
+        write(&format!("{own}.json"), &status(own, ticks));
+        write("1.json", &status(1, ticks + 1));
         write("3.json", "half a fi");
-        write(".4.new", "half a fi");
+        write(&format!(".{own}.json.0123"), "half a fi");
+        write(&format!(".{}.json.0123", u32::MAX), "half a fi");
+        write(".4294967295.new", "half a fi");
+        write("theirs.json", "not ours");
         let found = running(dir.path()).unwrap();
         assert_eq!(found.len(), 1);
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [".4.new", "1.json"]);
+        assert_eq!(left, [&format!(".{own}.json.0123"), &format!("{own}.json"), "theirs.json"]);
         let shown = table(&found);
         assert_eq!(shown[0], "1 transfer is running");
         assert!(shown[1].ends_with("cp a\\x1b lab:, attempt 2"), "{}", shown[1]);
         assert_eq!(table(&[]), ["no transfer is running"]);
         assert!(running(&dir.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_others_chose_is_not_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("theirs")).unwrap();
+        fs::write(dir.path().join("theirs/1.json"), "{}").unwrap();
+        std::os::unix::fs::symlink("theirs", dir.path().join("transfers")).unwrap();
+        assert!(running(&dir.path().join("transfers")).is_err());
+        assert!(dir.path().join("theirs/1.json").exists());
     }
 }

@@ -80,7 +80,27 @@ pub fn note(text: &str) {
 /// The two lines of an error: what failed, what to do.
 pub fn error(error: &Error) {
     let hint = error.hint.as_deref().unwrap_or_else(|| exit::hint_for(error.exit));
-    let _ = write!(std::io::stderr().lock(), "error: {}\nhint: {hint}\n", error.message);
+    let _ = write!(std::io::stderr().lock(), "error: {}\nhint: {hint}\n", readable(&error.message));
+}
+
+/// A message in which no path is longer than anyone reads: of a long one its beginning and its end stay. Whoever names it knows
+/// the rest, and events of `--json` have it whole.
+fn readable(message: &str) -> String {
+    /// A name of 255 bytes stays whole, and so does a path of some names.
+    const PART_CHARS_MAX: usize = 320;
+    const HEAD_CHARS: usize = 80;
+    const TAIL_CHARS: usize = 60;
+    let short = |part: &str| {
+        let chars: Vec<char> = part.chars().collect();
+        if chars.len() <= PART_CHARS_MAX {
+            return part.to_owned();
+        }
+        let (head, tail) = (&chars[..HEAD_CHARS], &chars[chars.len() - TAIL_CHARS..]);
+        let left_out = chars.len() - HEAD_CHARS - TAIL_CHARS;
+        format!("{}[... {left_out} characters ...]{}", String::from_iter(head), String::from_iter(tail))
+    };
+    // A path may hold blanks, but what an error says around it has a colon and a blank.
+    message.split(": ").map(short).collect::<Vec<_>>().join(": ")
 }
 
 /// A path so that it cannot harm a terminal.
@@ -126,6 +146,19 @@ mod tests {
     fn counts_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 21_002, 1_234_567].map(grouped), ["0", "999", "1,000", "21,002", "1,234,567"]);
         assert_eq!(counted(1, "file", "files"), "1 file");
+    }
+
+    #[test]
+    fn a_long_path_in_an_error_keeps_its_beginning_and_its_end() {
+        let path = format!("/first{}/last", "/d".repeat(2000));
+        let shown = readable(&format!("make directory {path}: File name too long"));
+        assert!(
+            shown.starts_with("make directory /first/d/d") && shown.ends_with("/d/last: File name too long"),
+            "{shown}"
+        );
+        assert!(shown.contains("[... 3886 characters ...]") && shown.len() < 250, "{shown}");
+        let name = format!("read {}: why", "n".repeat(255));
+        assert_eq!(readable(&name), name);
     }
 
     #[test]

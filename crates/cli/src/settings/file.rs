@@ -5,7 +5,8 @@
 //! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
 
 use super::known;
-use super::{Layer, Origin, Place, Setting};
+use super::{Layer, Origin, Place, Setting, may_set};
+use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, usage};
 use crate::output::shown;
 use clap::Command;
@@ -104,8 +105,36 @@ impl Reader<'_> {
         }
         let values = self.values(&name, value)?;
         let origin = Origin { layer: layer.clone(), file: self.place.file.clone(), line: self.line(at) };
-        settings.push(Setting { command: command.clone(), flag: name, values, origin });
+        let setting = Setting { command: command.clone(), flag: name, values, origin };
+        self.check_effect(here, &setting, at)?;
+        settings.push(setting);
         Ok(())
+    }
+
+    /// Refuses what would hold for no command, because those that have the flag take it elsewhere only.
+    fn check_effect(&self, here: &Command, setting: &Setting, at: usize) -> Result<()> {
+        let own = setting.command.iter().map(String::as_str).collect::<Vec<_>>();
+        let mut below: Vec<Vec<String>> = known::leaves(here);
+        below.push(Vec::new());
+        let mut refusing = None;
+        for leaf in &below {
+            let words: Vec<&str> = own.iter().copied().chain(leaf.iter().map(String::as_str)).collect();
+            let command = known::command_at(self.program, &words).expect("leaves are commands");
+            if !known::flags(command).iter().any(|(_, flag)| *flag == setting.flag) {
+                continue;
+            }
+            if may_set(setting, &words) {
+                return Ok(());
+            }
+            refusing = refusing.or(place_of(&words, &setting.flag).map(|place| (words.join("."), place)));
+        }
+        let Some((command, place)) = refusing else { return Ok(()) };
+        let hint = match place {
+            Where::CommandLine => format!("--{} is given only with the command, where it is meant", setting.flag),
+            Where::OwnTable => format!("write it below [{command}], outside every profile"),
+        };
+        let why = "it removes or replaces something, or gives up protection";
+        Err(self.wrong(at, &format!("{} is no setting here: {why}", setting.flag), &hint))
     }
 
     fn values(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>> {

@@ -3,19 +3,24 @@
 //! `file` reads one file, `known` is what may stand in it: the flags of the commands, read off the command line's own
 //! definition, so that a flag needs no second entry here. A setting becomes the flag's default before the command line is
 //! read; flag and variable win over it by themselves.
-//! Invariants: of two settings the one from the nearer place wins (profile, user's file, system's file), and at one place
+//! Invariants: a file that somebody else could have changed is not read (`daemon::trust`); a destructive flag is set in its
+//! command's own table or not at all (`args::destructive`); of two settings the one from the nearer place wins (profile, user's file, system's file), and at one place
 //! the one for the narrower command; a file with an unknown key or a wrong value changes nothing and ends the program.
 
 pub mod file;
 pub mod known;
 
+use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, of_file, usage};
 use crate::output::shown;
 use clap::Command;
+use daemon::trust::open_file;
 use file::Parsed;
+use model::mutant;
 use std::ffi::OsString;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
 
 /// The file of the whole system; a package may name another one when it is built into something larger.
 const SYSTEM_FILE: &str = "/etc/thalweg/config.toml";
@@ -110,7 +115,8 @@ impl Settings {
             if !may_be_there(&place) {
                 continue;
             }
-            let text = read_text(&place.file).map_err(|e| of_file("read configuration", &place.file, &e))?;
+            let opened = open_file("the configuration", &place.file)?;
+            let text = opened.and_then(read_text).map_err(|e| of_file("read configuration", &place.file, &e))?;
             parsed.push(file::parse(&text, &place, program)?);
         }
         Settings::combine(parsed, choice.profile.as_deref(), takes_profile)
@@ -134,6 +140,7 @@ impl Settings {
     pub fn find(&self, command: &[&str], flag: &str) -> Option<&Setting> {
         let covers = |setting: &Setting| {
             setting.flag == flag
+                && may_set(setting, command)
                 && setting.command.len() <= command.len()
                 && setting.command.iter().zip(command).all(|(mine, its)| mine == its)
         };
@@ -152,6 +159,16 @@ impl Settings {
             }
         }
         Ok(known::with_defaults(program, command, &chosen))
+    }
+}
+
+/// Whether a setting may hold for a command at all: a destructive flag only from the command's own table.
+pub fn may_set(setting: &Setting, command: &[&str]) -> bool {
+    let is_own = || setting.command == command && !matches!(setting.origin.layer, Layer::Profile(_));
+    match place_of(command, &setting.flag) {
+        None => true,
+        Some(Where::OwnTable) => is_own(),
+        Some(Where::CommandLine) => mutant::is_on("variable-arms-removal"),
     }
 }
 
@@ -184,11 +201,9 @@ fn may_be_there(place: &Place) -> bool {
     place.layer == Layer::Named || !matches!(found, Err(NotFound | NotADirectory | PermissionDenied))
 }
 
-fn read_text(file: &Path) -> io::Result<String> {
-    use std::io::Read;
+fn read_text(file: File) -> io::Result<String> {
     let mut text = String::new();
-    let mut opened = std::fs::File::open(file)?.take(FILE_BYTES_MAX + 1);
-    opened.read_to_string(&mut text)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("it is longer than 1 MiB"));
     }
@@ -199,6 +214,7 @@ fn read_text(file: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::path::Path;
 
     fn place(layer: Layer) -> Place {
         Place { layer, file: PathBuf::from("/x/config.toml") }
@@ -248,6 +264,34 @@ mod tests {
         let serve = matches.subcommand().unwrap().1;
         assert_eq!(serve.get_one::<PathBuf>("root").unwrap(), Path::new("/data"));
         assert_eq!(serve.get_many::<String>("advertise").unwrap().collect::<Vec<_>>(), ["a", "b:1"]);
+    }
+
+    #[test]
+    fn a_setting_for_all_commands_arms_none_that_destroys() {
+        let everywhere = "recursive = true\nall = true\n[profiles.p]\nrecursive = true\n";
+        for profile in [None, Some("p")] {
+            let found = settings(&[(Layer::User, everywhere)], profile).unwrap();
+            assert!(found.find(&["ls"], "recursive").is_some() && found.find(&["cp"], "recursive").is_some());
+            assert!(found.find(&["rm"], "recursive").is_none() && found.find(&["lab", "down"], "all").is_none());
+        }
+        for (text, hint) in [
+            ("[rm]\nrecursive = true", "only with the command"),
+            ("force = true", "only with the command"),
+            ("delete = true", "only with the command"),
+            ("[sync]\ndelete = true", "only with the command"),
+            ("[profiles.p.sync]\ndelete = true", "only with the command"),
+            ("super = true", "[serve]"),
+            ("[profiles.p.serve]\nsuper = true", "[serve]"),
+            ("[endpoint]\nreplace = true", "[endpoint.add]"),
+        ] {
+            let refused = settings(&[(Layer::User, text)], None).unwrap_err();
+            assert!(
+                refused.message.contains("config.toml:") && refused.hint.as_deref().unwrap().contains(hint),
+                "{refused:?}"
+            );
+        }
+        let own = settings(&[(Layer::User, "[serve]\nsuper = true\n[endpoint.add]\nreplace = true\n")], None).unwrap();
+        assert!(own.find(&["serve"], "super").is_some() && own.find(&["endpoint", "add"], "replace").is_some());
     }
 
     #[test]

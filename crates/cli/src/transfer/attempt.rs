@@ -73,7 +73,13 @@ impl Attempt<'_> {
         Ok(report)
     }
 
-    fn pull(&self, far: &Far, paths: &[Vec<u8>], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+    fn pull(
+        &self,
+        far: &Far,
+        paths: &[Vec<u8>],
+        mut options: TransferOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<Report> {
         let client = self.connect(far, Access::Read, paths)?;
         check_synthetic(&client, far.name(), paths)?;
         check_sync(&client, far.name(), needs_sync_sender(&self.request.options))?;
@@ -81,6 +87,10 @@ impl Attempt<'_> {
         check_fidelity(&client, far.name(), needs_fidelity_sender(&self.request.options))?;
         let is_bound = options.pace.is_some() || options.payload_bytes_max.is_some();
         check_limits(&client, far.name(), is_bound || options.compression != Compression::None)?;
+        if let Far::Endpoint(endpoint) = far {
+            check_congestion(&client, &endpoint.name, self.request.congestion.is_some())?;
+            options.congestion.clone_from(&self.request.congestion);
+        }
         let shape = match paths {
             [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
                 Shape::SingleOrTree
@@ -148,7 +158,11 @@ impl Attempt<'_> {
             paths,
             identity: self.identity.as_ref().expect("a route to an endpoint has an identity"),
             options: ConnectOptions {
-                congestion: self.request.congestion.clone(),
+                // Of streams that this host sends on, or that an endpoint over ssh accepts; an endpoint is asked with the job.
+                congestion: match (far, access) {
+                    (Far::Endpoint(_), Access::Read) => None,
+                    _ => self.request.congestion.clone(),
+                },
                 tuning: Tuning { streams: self.request.streams },
                 memory: Memory::new(self.request.memory_bytes),
             },
@@ -195,6 +209,15 @@ fn check_limits(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> 
     }
     let message = format!("endpoint {endpoint} does not know compression, or limits on what it sends");
     Err(error(Exit::Version, message, "bring the other side up to date: install this version of thalweg there"))
+}
+
+/// One that does not know it would send as its system does.
+fn check_congestion(client: &Client, endpoint: &str, is_needed: bool) -> Result<()> {
+    if !is_needed || client.knows_congestion().map_err(|e| Error::from_connect(endpoint, &e))? {
+        return Ok(());
+    }
+    let message = format!("endpoint {endpoint} does not know --cc for what it sends");
+    Err(error(Exit::Version, message, "leave it away, or bring the other side up to date: install this version there"))
 }
 
 /// One that does not know digests of chunks would send or take everything.

@@ -11,8 +11,11 @@ use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
 use crate::output::{self, shown};
-use daemon::ssh::{Access, Between, CopyRequest, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between};
+use daemon::ssh::{
+    Access, Between, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between,
+};
 use daemon::{Endpoint, Paths, job_id};
+use model::filter::Rule;
 use model::{Exit, JobId, Location};
 use net::Identity;
 use std::ffi::OsString;
@@ -23,6 +26,8 @@ use std::time::Instant;
 /// Flags that name files of this host, or mean nothing on another.
 const REFUSED: [&str; 2] = ["manifest", "report"];
 const LEFT_OUT: [&str; 1] = ["progress"];
+/// Rules travel as one list in their order: the files that hold some are on this host.
+const RULES: [&str; 6] = ["filter", "include", "exclude", "filter-from", "include-from", "exclude-from"];
 
 /// Two far hosts.
 pub struct TwoHosts {
@@ -71,7 +76,7 @@ impl TwoHosts {
     pub fn run(self, request: &Request, shows_progress: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;
         let identity = Paths::from_env()?.identity()?;
-        let left_out = [&args::ssh::NAMES[..], &LEFT_OUT].concat();
+        let left_out = [&args::ssh::NAMES[..], &LEFT_OUT, &RULES].concat();
         let mut flags = args::given_flags(&left_out)?;
         for flag in REFUSED {
             if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
@@ -81,11 +86,21 @@ impl TwoHosts {
                 ));
             }
         }
+        let rules: Vec<_> = request.options.selection.filter.rules().iter().map(Rule::to_string).collect();
+        flags.extend(rules.iter().map(|rule| format!("--filter={rule}")));
         flags.push(format!("--progress={}", if shows_progress { "plain" } else { "none" }));
         let texts: Vec<_> = request.sources.iter().map(|source| source.to_string().into_bytes()).collect();
         let job = job_id(identity.pin(), &texts, request.destination.to_string(), &request.options);
+        let sources: Vec<_> = self.sources.into_iter().map(PathBytes).collect();
+        let terms = CopyTerms {
+            sources: sources.clone(),
+            rules,
+            may_delete: request.options.deletion.is_some(),
+            backup: request.options.backup.clone().map(PathBytes),
+            fidelity: request.options.fidelity.to_bits(),
+        };
         let copy = CopyRequest {
-            sources: self.sources.into_iter().map(PathBytes).collect(),
+            sources,
             destination: PathBytes(self.path.clone()),
             name: self.to.name.clone(),
             flags,
@@ -94,6 +109,7 @@ impl TwoHosts {
         let ended = copy_between(Between {
             from: &self.from,
             copy,
+            terms,
             to: Wanted {
                 options: &request.ssh.options,
                 target: &self.to,
@@ -117,6 +133,7 @@ impl TwoHosts {
 /// The sending host's part: `cp` to the endpoint that it is told of.
 pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>) -> Result<Exit> {
     let request = copying.request.clone();
+    daemon::forbid_dumps();
     let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
     let Some(job) = job_of(&request.job) else {
         copying.refuse(&error(

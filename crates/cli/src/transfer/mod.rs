@@ -340,7 +340,7 @@ impl Run<'_> {
                 self.out_of_time()
             }
             Ending::Cancelled { by_peer: true, refusal } => Some(self.attempt.route.refused(refusal)),
-            Ending::Cancelled { refusal, .. } => Some(Error::from_refusal("this host", refusal)),
+            Ending::Cancelled { refusal, .. } => Some(self.attempt.route.given_up(refusal)),
             Ending::Lost(_) => Some(error(
                 Exit::Temporary,
                 report.ending.to_string(),
@@ -423,6 +423,7 @@ fn summed_up(exit: Exit, failed: u64) -> Option<Error> {
     let files = output::counted(failed, "file was", "files were");
     let hint = match exit {
         Exit::Done => return None,
+        _ if model::mutant::is_on("claim-success") => return None,
         Exit::Changed => "they changed or vanished while they were read; give the same command again when they rest",
         Exit::NoSpace => "make room at the destination; the same command continues where this one stopped",
         Exit::Integrity => "memory, a disk or a driver changes data: find out which before trusting this host",

@@ -1,21 +1,21 @@
 //! What others can see of a running transfer: a status file for `thalweg top`, and a snapshot on SIGUSR1.
 //!
-//! The status file lies in a directory of this user's and is replaced as a whole at most once a second, the first time
-//! when the transfer has lasted a while; it goes when the transfer ends. A process that dies leaves one behind, which
-//! `top` sweeps: the file names the process and when it started. Nothing here can fail a transfer.
+//! The status file lies in a directory of this user's alone (`PrivateDirectory`) and is replaced as a whole at most once a
+//! second, the first time when the transfer has lasted a while; it goes when the transfer ends. A process that dies leaves
+//! one behind, which `top` sweeps: the file names the process and when it started. Nothing here can fail a transfer.
 
 use super::Direction;
 use crate::output::progress::{self, History, Sample};
 use crate::output::{duration, json};
 use daemon::Paths;
-use daemon::paths::make_private_directory;
+use daemon::trust::PrivateDirectory;
 use model::JobId;
 use mover::Progress;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::{Handle, Signals};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -103,7 +103,8 @@ impl Presence {
         };
         let attempt: Arc<Mutex<Option<Attempt>>> = Arc::default();
         let (wake, woken) = sync_channel(1);
-        let mut shown = Shown { status, attempt: attempt.clone(), directory: paths.map(directory), is_written: false };
+        let place = paths.map(directory);
+        let mut shown = Shown { status, attempt: attempt.clone(), place, directory: None, is_written: false };
         let run = move || {
             let mut pause = FIRST_AFTER;
             loop {
@@ -159,8 +160,10 @@ fn watch(wake: SyncSender<()>) -> Option<Handle> {
 struct Shown {
     status: Status,
     attempt: Arc<Mutex<Option<Attempt>>>,
+    /// Where the file is to lie, until it is first written.
+    place: Option<PathBuf>,
     /// Nothing once it could not be written.
-    directory: Option<PathBuf>,
+    directory: Option<PrivateDirectory>,
     is_written: bool,
 }
 
@@ -188,29 +191,28 @@ impl Shown {
         self.status.progress = json::progress_fields(&sample);
         self.status.amounts = progress::amounts(&sample);
         self.status.pace = progress::pace(&sample);
-        let Some(directory) = &self.directory else { return };
-        match self.replace(directory) {
-            Ok(()) => self.is_written = true,
-            Err(_) => self.directory = None,
+        // A directory that cannot be trusted is one that cannot be written to.
+        let made = self.place.take().and_then(|place| PrivateDirectory::make(&place).ok());
+        let Some(directory) = made.or_else(|| self.directory.take()) else { return };
+        if self.replace(&directory).is_ok() {
+            self.is_written = true;
+            self.directory = Some(directory);
         }
     }
 
-    fn replace(&self, directory: &Path) -> std::io::Result<()> {
-        make_private_directory(directory).map_err(|e| std::io::Error::other(e.message))?;
+    fn replace(&self, directory: &PrivateDirectory) -> std::io::Result<()> {
         let text = serde_json::to_string(&self.status).expect("plain values have a JSON form");
-        let staging = directory.join(format!(".{}.new", self.status.pid));
-        fs::write(&staging, text)?;
-        fs::rename(&staging, self.file(directory))
+        directory.write(&self.file_name(), text.as_bytes())
     }
 
     fn remove(&self) {
         if let (true, Some(directory)) = (self.is_written, &self.directory) {
-            let _ = fs::remove_file(self.file(directory));
+            let _ = directory.remove(self.file_name().as_ref());
         }
     }
 
-    fn file(&self, directory: &Path) -> PathBuf {
-        directory.join(format!("{}.json", self.status.pid))
+    fn file_name(&self) -> String {
+        format!("{}.json", self.status.pid)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::far::{Far, far_path};
 use super::{Direction, Request};
-use crate::exit::{Error, Result, usage};
+use crate::exit::{Error, Result, error, usage};
+use crate::output::shown;
 use daemon::{EndpointBook, Paths, job_id};
 use model::options::Verify;
 use model::synthetic::is_null;
@@ -107,18 +108,34 @@ impl Route {
 
     /// What the endpoint's refusal of a job means to the user.
     pub fn refused(&self, refusal: &Refusal) -> Error {
-        let (mut error, names_directory) = match self {
+        let (mut refused, names_directory) = match self {
             Route::Push { far, .. } => (far.refused(refusal), false),
             Route::Pull { far, paths } => (far.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
             Route::Local => (Error::from_refusal("this host", refusal), false),
         };
         if refusal.code == CloseCode::Forbidden && self.leaves_root() {
-            error = error.hint("leave the leading slash, or the `..`, away: paths begin at the endpoint's root");
+            refused = refused.hint("leave the leading slash, or the `..`, away: paths begin at the endpoint's root");
         }
         if refusal.code == CloseCode::NotFound && names_directory {
-            error.exit = Exit::SourceDirectoryNotFound;
+            refused.exit = Exit::SourceDirectoryNotFound;
         }
-        error
+        refused
+    }
+
+    /// What it means that this side ended the job.
+    pub fn given_up(&self, refusal: &Refusal) -> Error {
+        let is_the_peers_fault =
+            matches!(refusal.code, CloseCode::Malformed | CloseCode::WrongState | CloseCode::Limit);
+        let (Route::Push { far, .. } | Route::Pull { far, .. }) = self else {
+            return Error::from_refusal("this host", refusal);
+        };
+        if !is_the_peers_fault {
+            return Error::from_refusal("this host", refusal);
+        }
+        let sort = if matches!(far, Far::Endpoint(_)) { "endpoint" } else { "host" };
+        let does = if refusal.text.starts_with("sent ") { "" } else { "broke the protocol: " };
+        let hint = "do not use it until whoever runs it can say why; what was delivered before is as it was asked for";
+        error(Exit::Fatal, format!("{sort} {} {does}{refusal}", shown(far.name())), hint)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::exit::{self, Error, Result};
 use crate::output::changes::Lines;
 use crate::output::human;
 use crate::output::json::{self, Events};
+use daemon::trust::random_name;
 use model::manifest;
 use model::{Change, DigestAlgorithm, Failure, FailureKind, TransferOptions};
 use mover::{Delivered, Observer};
@@ -150,14 +151,12 @@ struct Manifest {
 
 impl Manifest {
     fn create(path: &Path, digest: DigestAlgorithm) -> io::Result<Manifest> {
-        let Some(name) = path.file_name() else { return Err(io::ErrorKind::IsADirectory.into()) };
-        if path.is_dir() {
+        if path.file_name().is_none() || path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        let mut staging_name = std::ffi::OsString::from(format!(".thalweg-manifest-{}-", std::process::id()));
-        staging_name.push(name);
-        let staging = path.with_file_name(staging_name);
-        let mut writer = BufWriter::with_capacity(256 << 10, File::create(&staging)?);
+        // In a directory that others may write to, a name that could be foreseen might be a link by now.
+        let staging = path.with_file_name(random_name(".thalweg-manifest-"));
+        let mut writer = BufWriter::with_capacity(256 << 10, File::create_new(&staging)?);
         let written = writer.write_all(manifest::first_line(digest).as_bytes());
         let failure = written.err();
         Ok(Manifest { path: path.to_owned(), staging, writer, failure, is_finished: false })

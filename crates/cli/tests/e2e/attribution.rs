@@ -2,7 +2,8 @@
 //! times as strong as anything else on the path, and the report names each one.
 //!
 //! Judged by names, never by times. What this host cannot inject (slow storage without FUSE, networks without root) is
-//! left out, and says so; so is a copy from which other programs took the processors three times in a row.
+//! left out, and says so. That other programs took the processors is believed only where the kernel's accounts show it, and of
+//! at most two of the eight: on a host that is as busy as that this test says nothing, and fails.
 
 use crate::bed::{Bed, Ends, Server, behind, is_root, noise, program, slow_storage};
 use model::progress::Stage;
@@ -12,30 +13,64 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 const TRIES: usize = 3;
+/// Bottlenecks that may go unjudged.
+const UNJUDGED_MAX: usize = 2;
+/// Of the host's processors: where more than this stood idle, nobody was starved of them.
+const IDLE_SHARE_MAX: f64 = 0.25;
 
 /// What was named instead of what was injected.
 #[derive(Default)]
 struct Judged {
     wrong: Vec<String>,
+    unjudged: Vec<String>,
+}
+
+/// Idle and all time of this host's processors since it started, from the kernel's accounts and not from the program's.
+fn processor_ticks() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/stat").unwrap();
+    let fields = text.lines().next().unwrap().split_whitespace().skip(1).take(8);
+    let ticks: Vec<u64> = fields.map(|field| field.parse().unwrap()).collect();
+    (ticks[3] + ticks[4], ticks.iter().sum())
+}
+
+/// What a report says of one copy.
+#[derive(PartialEq, Debug)]
+enum Ruling {
+    Named,
+    Wrong(String),
+    /// The host was busy with something else, and the report says so.
+    Starved,
+}
+
+impl Ruling {
+    fn of(found: &Value, stages: &[&str], idle_share: f64) -> Ruling {
+        if stages.contains(&found["stage"].as_str().unwrap()) {
+            let is_whole = found["share"].as_f64().unwrap() > 0.0 && found["sentence"].is_string();
+            return if is_whole { Ruling::Named } else { Ruling::Wrong(format!("{found}")) };
+        }
+        let is_said = found["advice"].as_str().is_some_and(|advice| advice.contains("what else runs there"));
+        match is_said && idle_share <= IDLE_SHARE_MAX {
+            true => Ruling::Starved,
+            false => Ruling::Wrong(format!("{:.0} % of the processors idle: {found}", idle_share * 100.0)),
+        }
+    }
 }
 
 impl Judged {
     /// Runs a copy until its report names one of `stages`, or something that is not this host's other work.
     fn expect(&mut self, injected: &str, stages: &[&str], copy: &mut dyn FnMut(usize) -> Value) {
         for attempt in 0..TRIES {
+            let (idle_before, all_before) = processor_ticks();
             let done = copy(attempt);
-            let found = &done["bottleneck"];
-            let stage = found["stage"].as_str().unwrap();
-            if stages.contains(&stage) {
-                assert!(found["share"].as_f64().unwrap() > 0.0 && found["sentence"].is_string(), "{injected}: {found}");
-                return;
-            }
-            let is_starved = found["advice"].as_str().is_some_and(|advice| advice.contains("what else runs there"));
-            if !is_starved {
-                return self.wrong.push(format!("{injected}: {found}"));
+            let (idle, all) = processor_ticks();
+            let idle_share = (idle - idle_before) as f64 / (all - all_before).max(1) as f64;
+            match Ruling::of(&done["bottleneck"], stages, idle_share) {
+                Ruling::Named => return,
+                Ruling::Wrong(why) => return self.wrong.push(format!("{injected}: {why}")),
+                Ruling::Starved => {}
             }
         }
-        eprintln!("{injected}: not judged, other programs use the processors of this host");
+        self.unjudged.push(injected.to_owned());
     }
 }
 
@@ -161,21 +196,29 @@ fn each_of_eight_injected_bottlenecks_is_named_by_the_report() {
     let mut judged = Judged::default();
     slow_digest(&mut judged);
     stolen_processors(&mut judged);
-    let has_fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if has_fuse {
+    if needs::fuse() {
         slow_read_and_little_memory(&mut judged);
         slow_write(&mut judged);
         slow_create(&mut judged);
-    } else {
-        eprintln!("slow read, write and create, memory permits: not injected, /dev/fuse cannot be opened");
     }
-    if is_root() {
+    if needs::root() {
         thin_link(&mut judged);
         long_link_with_small_buffers(&mut judged);
-    } else {
-        eprintln!("thin link, long link with small buffers: not injected, a laboratory needs root here");
     }
     assert!(judged.wrong.is_empty(), "{}", judged.wrong.join("\n"));
+    let unjudged = &judged.unjudged;
+    assert!(unjudged.len() <= UNJUDGED_MAX, "this host is too busy to judge {}", unjudged.join(", "));
+}
+
+#[test]
+fn blaming_other_programs_on_an_idle_host_is_wrong_and_on_a_busy_one_no_answer() {
+    let blame =
+        serde_json::json!({"stage": "cpu-sender", "share": 0.9, "sentence": "s", "advice": "see what else runs there"});
+    assert!(matches!(Ruling::of(&blame, &["read"], 0.9), Ruling::Wrong(_)));
+    assert_eq!(Ruling::of(&blame, &["read"], 0.05), Ruling::Starved);
+    assert_eq!(Ruling::of(&blame, &["cpu-sender"], 0.9), Ruling::Named);
+    let silent = serde_json::json!({"stage": "write", "share": 0.9, "sentence": "s", "advice": null});
+    assert!(matches!(Ruling::of(&silent, &["read"], 0.05), Ruling::Wrong(_)));
 }
 
 #[test]

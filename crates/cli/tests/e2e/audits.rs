@@ -1,6 +1,6 @@
 //! `thalweg doctor`: on a captured host, towards an endpoint, and with changes in a network namespace of its own.
 
-use crate::bed::{Bed, is_root, program};
+use crate::bed::{Bed, program};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -79,7 +79,7 @@ fn an_endpoint_is_asked_and_the_path_to_it_measured() {
 /// The namespace is that of one process and ends with it, however that ends.
 #[test]
 fn changes_are_made_in_their_namespace_told_and_undone() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

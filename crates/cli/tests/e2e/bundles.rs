@@ -36,8 +36,9 @@ fn a_regression_has_an_exit_code_of_its_own() {
     let ran = diff(&bed, &[]);
     assert_eq!(ran.code, Some(25), "{}", ran.stderr);
     assert!(text(&ran).contains("large, thalweg  17.14 -> 15.58 Gbit/s (-9.1 %, WORSE)"), "{}", text(&ran));
-    assert!(text(&ran).ends_with("2 compared, 1 beyond 5 %, 1 regressed\n"), "{}", text(&ran));
-    assert_eq!(diff(&bed, &["--tolerance", "10"]).code, Some(0));
+    let told = "2 compared, 1 changed, 1 regressed, 0 inconclusive for a loss of 5.0 %\n";
+    assert!(text(&ran).ends_with(told), "{}", text(&ran));
+    assert_eq!(diff(&bed, &["--tolerance", "20"]).code, Some(0));
     let ran = diff(&bed, &["--json"]);
     let found: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((ran.code, found["regressions"].as_u64()), (Some(25), Some(1)));
@@ -51,6 +52,42 @@ fn a_slower_rival_is_no_regression() {
     bundle(&bed, "after", [2.0, 5.0]);
     let ran = diff(&bed, &[]).succeeded();
     assert!(text(&ran).contains("WORSE) [rival]"), "{}", text(&ran));
+}
+
+#[test]
+fn a_comparison_that_could_not_have_seen_a_loss_of_the_tolerance_says_so_and_has_an_exit_code() {
+    let bed = Bed::new();
+    bundle(&bed, "before", [2.0, 4.0]);
+    bundle(&bed, "after", [2.0, 4.0]);
+    let path = bed.path("after/samples.csv");
+    let table = fs::read_to_string(&path).unwrap();
+    // One run of ours took a fifth longer.
+    fs::write(&path, table.replacen("counted,2.002000", "counted,2.402000", 1)).unwrap();
+    let ran = diff(&bed, &[]);
+    assert_eq!(ran.code, Some(26), "{}", text(&ran));
+    assert!(
+        text(&ran).contains("large, thalweg: n=4 detects a loss of ") && text(&ran).contains("for 5.0 % it takes ")
+    );
+    assert!(text(&ran).ends_with("1 inconclusive for a loss of 5.0 %\n"), "{}", text(&ran));
+    // A rival's noise is nobody's doubt.
+    fs::write(&path, table.replacen("counted,4.004000", "counted,4.804000", 1)).unwrap();
+    assert_eq!(diff(&bed, &[]).code, Some(0));
+    let ran = bed.run(&["bench", "diff", "before"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.error().starts_with("error: before holds no race of two builds of ours\n"), "{}", ran.error());
+    // Two builds in one race, of which the later one is 6 % slower in every round.
+    let mut race = format!("{HEADER}\n").replace("tool,", "tool,ours,");
+    for round in 0..=4 {
+        let state = if round == 0 { "discarded" } else { "counted" };
+        for (tool, seconds) in [("earlier", 2.0), ("thalweg", 2.12)] {
+            let seconds = seconds * (1.0 + 0.1 * f64::from(round)) * (1.0 + 0.001 * f64::from(round % 2));
+            race += &format!("large,network,{tool},true,{round},{state},{seconds:.6},,4294967296,4,2.00,\n");
+        }
+    }
+    bed.write("race/samples.csv", race.as_bytes());
+    let ran = bed.run(&["bench", "diff", "race"]);
+    assert_eq!(ran.code, Some(25), "{}{}", text(&ran), ran.stderr);
+    assert!(text(&ran).contains("n=4 detects a loss of 0.0 %"), "{}", text(&ran));
 }
 
 #[test]

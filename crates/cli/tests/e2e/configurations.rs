@@ -104,10 +104,10 @@ fn completions_are_scripts_that_their_shells_take() {
         let script = text(bed.run(&["completions", shell]));
         assert!(script.contains("no-clobber"), "{shell}");
         let file = bed.write("script", script.as_bytes());
-        let mut check = Command::new(shell);
-        let check = check.arg("-n").arg(file).stdin(Stdio::null()).output();
-        // A shell that is not installed cannot say.
-        assert!(check.is_err() || check.is_ok_and(|ran| ran.status.success()), "{shell}");
+        if needs::program(shell) {
+            let check = Command::new(shell).arg("-n").arg(file).stdin(Stdio::null()).output().unwrap();
+            assert!(check.status.success(), "{shell}: {}", String::from_utf8_lossy(&check.stderr));
+        }
     }
     assert!(bed.run(&["completions", "tcsh"]).stderr.contains("there are completions for bash, zsh and fish"));
 }
@@ -118,11 +118,9 @@ fn every_command_has_a_manual_page_without_mistakes() {
     bed.run(&["man", "--out", "man"]).succeeded();
     let pages: Vec<_> = fs::read_dir(bed.path("man")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(pages.iter().any(|page| page.ends_with("thalweg-endpoint-add.1")), "{pages:?}");
-    for page in &pages {
-        let checked = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page).output();
-        if let Ok(checked) = checked {
-            assert_eq!(String::from_utf8_lossy(&checked.stderr), "", "{page:?}");
-        }
+    if needs::program("groff") {
+        let checked = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).args(&pages).output().unwrap();
+        assert_eq!((checked.status.success(), String::from_utf8_lossy(&checked.stderr).as_ref()), (true, ""));
     }
     assert!(text(bed.run(&["man", "cp"])).contains("thalweg\\-cp"));
     assert_eq!(bed.run(&["man", "nothing"]).code, Some(2));

@@ -1,6 +1,7 @@
 //! What a newcomer tries first: the demonstration, and slow storage.
 
 use crate::bed::{Bed, noise, signal, until};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ fn an_interrupted_demonstration_cleans_up() {
 
 #[test]
 fn slow_storage_is_there_until_ctrl_c() {
-    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+    if !needs::fuse() {
         return;
     }
     let bed = Bed::new();
@@ -78,4 +79,32 @@ fn slow_storage_is_there_until_ctrl_c() {
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
     assert!(!bed.path("slow/f").exists());
+}
+
+#[test]
+fn a_killed_slow_storage_leaves_a_mount_that_the_next_one_replaces() {
+    if !needs::fuse() {
+        return;
+    }
+    let bed = Bed::new();
+    for directory in ["real", "slow"] {
+        fs::create_dir(bed.path(directory)).unwrap();
+    }
+    let start = || {
+        let mut command = bed.command("client", &["lab", "storage", "real", "slow"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut ready).unwrap();
+        assert!(ready.starts_with("ready at "), "{ready}");
+        child
+    };
+    let mut killed = start();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(rustix::fs::stat(bed.path("slow")).err(), Some(Errno::NOTCONN));
+    let mut again = start();
+    fs::write(bed.path("slow/file"), "text").unwrap();
+    assert_eq!(fs::read_to_string(bed.path("real/file")).unwrap(), "text");
+    signal(&again, Signal::INT);
+    assert!(again.wait().unwrap().success());
 }

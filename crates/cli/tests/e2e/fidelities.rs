@@ -1,7 +1,7 @@
 //! What is kept beside content: a tree with everything that a file system can say of objects goes to an endpoint, back, over
 //! ssh and within a host, and is compared by rsync where that is installed, and by this test's own looking always.
 //!
-//! What the file system below the temporary directory refuses (attributes, ACLs, holes) is left out, and said.
+//! What the file system below the temporary directory refuses (attributes, ACLs, devices) is left out, and said.
 
 use crate::bed::{Bed, NOBODY, as_nobody, behind, is_root, noise, program};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
@@ -33,13 +33,8 @@ fn acl(user: u32) -> Vec<u8> {
 
 /// Gives an object an attribute; false where the file system has no such thing.
 fn set(path: &Path, name: &str, value: &[u8]) -> bool {
-    match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
-        Ok(()) => true,
-        Err(e) => {
-            eprintln!("left out: {name} on {}: {e}", path.display());
-            false
-        }
-    }
+    let set = rustix::fs::lsetxattr(path, name, value, XattrFlags::empty());
+    needs::met(set.is_ok(), format!("{name} on {}: {set:?}", path.display()))
 }
 
 fn set_mode(path: PathBuf, mode: u32) {
@@ -52,8 +47,8 @@ fn set_time(path: PathBuf, seconds: i64, nanoseconds: i64) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// A tree with everything that the user may make.
-fn make_tree(root: &Path) {
+/// A tree with everything that a user may make, and on top of it what only root may.
+fn make_tree(root: &Path, is_of_root: bool) {
     let at = |below: &str| root.join(below);
     fs::create_dir_all(at("dir/closed")).unwrap();
     fs::create_dir_all(at("links")).unwrap();
@@ -83,7 +78,7 @@ fn make_tree(root: &Path) {
     if set(&at("dir/open"), "system.posix_acl_access", &acl(NOBODY)) {
         set(&at("dir"), "system.posix_acl_default", &acl(NOBODY));
     }
-    if is_root() {
+    if is_of_root {
         as_root(root);
     }
     for (name, mode) in [("plain", 0o666), ("dir/closed/in", 0o400), ("dir/closed", 0o555), ("links", 0o2775)] {
@@ -103,7 +98,7 @@ fn as_root(root: &Path) {
     let device = |kind, name: &str| {
         let number = rustix::fs::makedev(1, 3);
         let made = rustix::fs::mknodat(CWD, at(name), kind, Mode::from_raw_mode(0o660), number);
-        made.unwrap_or_else(|e| eprintln!("left out: {name}: {e}"));
+        needs::met(made.is_ok(), format!("{name}: {made:?}"));
     };
     device(FileType::CharacterDevice, "character-device");
     device(FileType::BlockDevice, "block-device");
@@ -175,15 +170,13 @@ fn assert_alike(a: &Path, b: &Path) {
         let [was, is] = [a, b].map(|root| root.join(name).metadata().unwrap().blocks());
         assert!(is <= was + 256, "{name}: {is} blocks instead of {was}");
     }
-    let rsync = Command::new("rsync").args(["-aHAXSni", "--delete"]).arg(a.join("")).arg(b.join("")).output();
-    match rsync {
-        Ok(said) => {
-            let text = String::from_utf8_lossy(&said.stdout).into_owned();
-            // The destination itself is no object of the copy.
-            let lines: Vec<_> = text.lines().filter(|line| !line.ends_with(" ./")).collect();
-            assert!(said.status.success() && lines.is_empty(), "{lines:#?} {}", String::from_utf8_lossy(&said.stderr));
-        }
-        Err(e) => eprintln!("left out: the comparison by rsync: {e}"),
+    if needs::program("rsync") {
+        let rsync = Command::new("rsync").args(["-aHAXSni", "--delete"]).arg(a.join("")).arg(b.join("")).output();
+        let said = rsync.unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        // The destination itself is no object of the copy.
+        let lines: Vec<_> = text.lines().filter(|line| !line.ends_with(" ./")).collect();
+        assert!(said.status.success() && lines.is_empty(), "{lines:#?} {}", String::from_utf8_lossy(&said.stderr));
     }
 }
 
@@ -204,11 +197,11 @@ fn there_and_back(bed: &Bed, run: &dyn Fn(&[&str])) {
 
 #[test]
 fn root_keeps_everything_there_and_back() {
-    if !is_root() {
-        return eprintln!("skipped: owners and devices take root");
+    if !needs::root() {
+        return;
     }
     let bed = Bed::new();
-    make_tree(&bed.path("tree"));
+    make_tree(&bed.path("tree"), true);
     // An endpoint gives up what `trusted.*` takes, whoever starts it.
     rustix::fs::lremovexattr(bed.path("tree/plain"), "trusted.note").unwrap_or_default();
     let _server = bed.serve(&["--super"]);
@@ -225,22 +218,13 @@ fn root_keeps_everything_there_and_back() {
 #[test]
 fn a_user_keeps_what_is_theirs_there_and_back() {
     let bed = Bed::new();
-    let make = || make_tree(&bed.path("tree"));
+    make_tree(&bed.path("tree"), false);
     if is_root() {
-        // The tree of an ordinary user, made by one.
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir(bed.path("tree")).unwrap();
-        as_nobody(&mut command, &["tree", "root", "client", "server"].map(|name| bed.path(name)));
+        // Then the tree is an ordinary user's, who runs everything below.
+        set_mode(bed.dir.path().to_owned(), 0o755);
+        let owned = ["tree", "root", "client", "server"].map(|name| bed.path(name));
+        as_nobody(&mut Command::new("true"), &owned);
         std::os::unix::fs::chown(bed.dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        let name = "fidelities::a_tree_of_a_user";
-        let made = command.args(["--exact", name]).env("FIDELITY_TREE", bed.path("tree")).output();
-        match made {
-            Ok(made) if made.status.success() => {}
-            other => return eprintln!("skipped: another user cannot run this test here: {other:?}"),
-        }
-    } else {
-        make();
     }
     let as_user = |mut command: Command| {
         if is_root() {
@@ -258,14 +242,6 @@ fn a_user_keeps_what_is_theirs_there_and_back() {
 }
 
 const SERVE: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
-
-/// Not a test by itself: the part of the one above that another user does.
-#[test]
-fn a_tree_of_a_user() {
-    if let Some(root) = std::env::var_os("FIDELITY_TREE") {
-        make_tree(Path::new(&root));
-    }
-}
 
 #[test]
 fn a_sync_mends_what_differs_beside_content_without_sending_it_again() {
@@ -309,8 +285,8 @@ fn a_sync_mends_what_differs_beside_content_without_sending_it_again() {
 
 #[test]
 fn an_endpoint_without_rights_keeps_the_data_and_counts_what_it_could_not() {
-    if !is_root() {
-        return eprintln!("skipped: a file of somebody else takes root");
+    if !needs::root() {
+        return;
     }
     let (bed, _server) = Bed::with_endpoint();
     bed.write("s/f", b"content");
@@ -348,7 +324,7 @@ fn knowing(command: &Command, bed: &Bed, user: u32, group: u32) -> Command {
 
 #[test]
 fn owners_and_those_named_in_acls_go_by_name_unless_numbers_are_asked_for() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

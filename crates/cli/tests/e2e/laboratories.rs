@@ -1,6 +1,6 @@
 //! Laboratories as their users meet them: one for a command, one that stays, mistakes, and what a kill leaves behind.
 
-use crate::bed::{Bed, Ran, is_root, program};
+use crate::bed::{Bed, Ran, program};
 use std::process::Command;
 
 /// All that the program says about a wrong call, in two lines.
@@ -10,7 +10,7 @@ fn refusal(ran: &Ran) -> Vec<&str> {
 
 #[test]
 fn a_command_runs_at_a_site_of_a_checked_laboratory_and_its_code_is_passed_on() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -31,7 +31,7 @@ fn a_command_runs_at_a_site_of_a_checked_laboratory_and_its_code_is_passed_on() 
 
 #[test]
 fn a_laboratory_stays_up_is_changed_and_goes_down() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -102,7 +102,7 @@ fn every_preset_is_listed_drawn_and_written_as_scripts() {
 
 #[test]
 fn every_preset_stands_with_stock_or_tuned_hosts() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -146,7 +146,7 @@ echo "killed $count"
 
 #[test]
 fn a_laboratory_killed_at_any_moment_leaves_nothing_after_the_sweep() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let count = std::env::var("THALWEG_TEST_KILLS").unwrap_or_else(|_| "10".into());

@@ -185,22 +185,21 @@ fn failures_are_left_out_or_end_the_run_as_the_user_wants() {
 
 #[test]
 fn an_attempt_that_stands_still_is_given_up_after_the_time_that_was_asked_for() {
-    let bed = Bed::new();
-    let _server = bed.serve(&["--memory=1MiB"]);
-    bed.enrol();
-    bed.write("f", &noise(1 << 20, 1));
-    // A pipe that rests has the only memory that the endpoint has.
-    let mut command = bed.command("client", &["cp", "--json", "-", "lab:piped"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
-    std::io::Write::write_all(&mut input, &noise(64 << 10, 2)).unwrap();
+    let (bed, server) = Bed::with_endpoint();
+    bed.write("f", &noise(64 << 20, 1));
+    let flags = ["cp", "--json", "--timeout", "1", "--retries=0", "--bwlimit=16MiB", "f", "lab:"];
+    let mut command = bed.command("client", &flags);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     lines.find(|line| line.as_ref().unwrap().contains("\"progress\"")).unwrap().unwrap();
-    let ran = bed.run(&["cp", "--timeout", "1", "--retries=0", "f", "lab:"]);
-    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
-    assert!(ran.error().contains("nothing moved for "), "{}", ran.stderr);
-    drop(input);
-    assert!(child.wait().unwrap().success());
+    let endpoint = rustix::process::Pid::from_raw(server.pid() as i32).unwrap();
+    rustix::process::kill_process(endpoint, rustix::process::Signal::STOP).unwrap();
+    lines.for_each(|line| drop(line.unwrap()));
+    let ran = child.wait_with_output().unwrap();
+    rustix::process::kill_process(endpoint, rustix::process::Signal::CONT).unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(5), "{said}");
+    assert!(said.contains("nothing moved for "), "{said}");
     bed.run(&["cp", "f", "lab:"]).succeeded();
     assert_eq!(fs::read(bed.path("f")).unwrap(), fs::read(bed.path("root/f")).unwrap());
 }

@@ -1,6 +1,6 @@
 //! `bench net`: two ends, or both in a laboratory; its events and files are as documented; its errors say what to do.
 
-use crate::bed::{Bed, is_root, signal};
+use crate::bed::{Bed, signal};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -129,7 +129,7 @@ fn a_server_ends_in_order_when_it_is_asked_to() {
 
 #[test]
 fn both_ends_run_in_a_laboratory_and_see_its_round_trip() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

@@ -1,7 +1,6 @@
 //! The manual's first copy, followed word for word: in an empty directory, with an empty home, on a network of its own.
 
 use crate::bed::{Bed, contents, program};
-use crate::ssh::can_block;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -16,7 +15,7 @@ fn commands(page: &str, heading: &str) -> String {
 
 #[test]
 fn the_first_copy_goes_as_the_manual_says() {
-    if !can_block() {
+    if !needs::network_namespaces() {
         return;
     }
     let bed = Bed::new();

@@ -6,7 +6,7 @@
 
 use crate::bed::{Bed, Ran, as_nobody, behind, is_root, journal_bytes, noise, signal, slow_storage, until};
 use crate::resumption::make_large;
-use crate::ssh::{Hosts, can_block};
+use crate::ssh::Hosts;
 use crate::sshd::Sshd;
 use std::fs;
 use std::io::Write;
@@ -106,9 +106,7 @@ fn with_small_storage(command: &Command) -> Command {
 
 /// With system calls that fail. Nothing where they cannot be made to.
 fn with_faults(command: &Command, faults: &str, log: &Path) -> Option<Command> {
-    let tried = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
-    if !tried.is_ok_and(|ran| ran.status.success()) {
-        eprintln!("skipped: strace cannot be used here");
+    if !needs::working("strace", &["-f", "-o", "/dev/null", "true"]) {
         return None;
     }
     let (log, inject) = (log.display().to_string(), format!("inject={faults}"));
@@ -287,7 +285,7 @@ fn path_that_looks_like_a_host() {
 
 #[test]
 fn full_disk() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -315,7 +313,7 @@ fn run_as_nobody(told: &mut Transcript, bed: &Bed, args: &[&str]) {
 
 #[test]
 fn no_permission() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -334,11 +332,13 @@ fn no_permission() {
     command.args(["--ticket-file", "server/ticket"]);
     as_nobody(&mut command, &[bed.path("server")]);
     let _server = bed.serve_with(command);
-    bed.run(&["endpoint", "add", "lab", "--ticket-file", "server/ticket"]).succeeded();
-    told.run(&bed, &["cp", "f", "lab:"]);
+    let mut add = bed.command("client", &["endpoint", "add", "lab", "--ticket-file", "server/ticket"]);
+    as_nobody(&mut add, &[]);
+    bed.finish(add).succeeded();
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:"]);
     told.say("at an endpoint, outside what it serves");
-    told.run(&bed, &["cp", "f", "lab:/etc/f"]);
-    told.run(&bed, &["cp", "f", "lab:../f"]);
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:/etc/f"]);
+    run_as_nobody(&mut told, &bed, &["cp", "f", "lab:../f"]);
     told.kept_as("08-no-permission");
 }
 
@@ -385,8 +385,8 @@ fn name_too_long() {
 
 #[test]
 fn case_collision() {
-    if !lab::storage::is_available() {
-        return eprintln!("skipped: /dev/fuse cannot be opened");
+    if !needs::fuse() {
+        return;
     }
     let bed = Bed::new();
     let _storage = slow_storage(&bed, "usb", &["--fold-case"]);
@@ -430,7 +430,7 @@ fn quota() {
 
 #[test]
 fn port_blocked() {
-    if !is_root() || !can_block() {
+    if !needs::root() || !needs::network_namespaces() {
         return;
     }
     let (bed, server) = Bed::with_endpoint();

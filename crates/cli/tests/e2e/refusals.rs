@@ -1,6 +1,6 @@
 //! What cannot be done is refused with an exit code of its own and two lines: what failed, what to do.
 
-use crate::bed::{Bed, Ran, as_nobody, is_root};
+use crate::bed::{Bed, Ran, as_nobody};
 use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -207,7 +207,7 @@ fn a_read_only_endpoint_takes_nothing_and_gives() {
 
 #[test]
 fn a_destination_that_may_not_be_written_is_refused() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

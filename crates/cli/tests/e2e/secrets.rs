@@ -1,12 +1,13 @@
 //! Secrets are where they belong and nowhere else (F039): not in arguments, environments, output, logs, ledgers, staging or
 //! other files, also where things fail and everything is logged.
 
-use crate::bed::{Bed, Ran, noise, until};
+use crate::bed::{Bed, Ran, behind, noise, program, signal, until};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The parts of base64 that hold nothing but the secret, wherever it begins among the groups of three bytes.
 fn in_base64(secret: &[u8], encode: impl Fn(&[u8]) -> String) -> Vec<Vec<u8>> {
@@ -52,7 +53,10 @@ impl Scanner {
     #[track_caller]
     fn clean_process(&self, pid: u32) {
         for file in ["cmdline", "environ"] {
-            self.clean(file, &fs::read(format!("/proc/{pid}/{file}")).unwrap());
+            match fs::read(format!("/proc/{pid}/{file}")) {
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied && file == "environ" => {}
+                content => self.clean(file, &content.unwrap()),
+            }
         }
     }
 }
@@ -161,4 +165,81 @@ fn secrets_are_in_no_argument_output_log_or_foreign_file() {
             scanner.clean(&path.display().to_string(), &content);
         }
     }
+}
+
+/// An ordinary user's: root looks into every process.
+const ORDINARY: u32 = 65534;
+
+/// A command of the copy in the bed (others may not reach where it was built) as an ordinary user, who is allowed core dumps of any size.
+fn as_ordinary(bed: &Bed, home: &str, args: &[&str]) -> Command {
+    let mut command =
+        behind(&["sh", "-c", "ulimit -c unlimited; shift; exec ./thalweg \"$@\"", "sh"], &bed.command(home, args));
+    if rustix::process::geteuid().is_root() {
+        command.uid(ORDINARY).gid(ORDINARY);
+    }
+    command
+}
+
+/// Whether a process of the same user may look at a file of the process.
+fn may_look(bed: &Bed, pid: u32, file: &str) -> bool {
+    let mut look = Command::new("sh");
+    look.arg("-c").arg(format!("cat /proc/{pid}/{file} >/dev/null")).current_dir(bed.dir.path());
+    if rustix::process::geteuid().is_root() {
+        look.uid(ORDINARY).gid(ORDINARY);
+    }
+    look.stderr(Stdio::null()).status().unwrap().success()
+}
+
+fn cores(bed: &Bed) -> Vec<PathBuf> {
+    let is_core = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("core");
+    files(bed.dir.path()).into_iter().filter(is_core).collect()
+}
+
+#[test]
+fn keys_reach_neither_a_core_dump_nor_another_process_of_the_user() {
+    let bed = Bed::new();
+    fs::copy(program(), bed.path("thalweg")).unwrap();
+    if rustix::process::geteuid().is_root() {
+        for path in ["", "root", "client", "server"] {
+            std::os::unix::fs::chown(bed.path(path), Some(ORDINARY), Some(ORDINARY)).unwrap();
+        }
+    }
+    // What this host does with a program that has no secrets.
+    let mut plain = behind(&["sh", "-c", "ulimit -c unlimited; exec sleep 60"], &bed.command("client", &[""; 0]));
+    if rustix::process::geteuid().is_root() {
+        plain.uid(ORDINARY).gid(ORDINARY);
+    }
+    let mut plain = plain.spawn().unwrap();
+    until("sleep", || fs::read(format!("/proc/{}/cmdline", plain.id())).unwrap().starts_with(b"sleep"));
+    assert!(may_look(&bed, plain.id(), "environ"), "without the right to look nothing is shown here");
+    signal(&plain, rustix::process::Signal::ABORT);
+    // Where not even this one is dumped, the rest shows nothing of dumps, and still something of looking.
+    if !plain.wait().unwrap().core_dumped() {
+        eprintln!("this host dumps no program: what is said of core dumps is not shown");
+    }
+    cores(&bed).iter().for_each(|core| fs::remove_file(core).unwrap());
+
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "server/ticket"];
+    let mut server = as_ordinary(&bed, "server", &serve);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready on "), "{ready}");
+    let added =
+        as_ordinary(&bed, "client", &["endpoint", "add", "lab", "--ticket-file", "server/ticket"]).output().unwrap();
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    let mut client = as_ordinary(&bed, "client", &["cp", "-", "lab:piped"]);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    client.stdin.as_mut().unwrap().write_all(&noise(9 << 20, 3)).unwrap();
+    until("what it stages", || fs::read_dir(bed.path("root")).unwrap().count() > 0);
+    for child in [&mut client, &mut server] {
+        for file in ["environ", "mem", "maps"] {
+            assert!(!may_look(&bed, child.id(), file), "{file} of a process with keys");
+        }
+        assert!(may_look(&bed, child.id(), "stat"), "what shows no memory is there for everybody");
+        signal(child, rustix::process::Signal::ABORT);
+        let status = child.wait().unwrap();
+        assert_eq!((status.signal(), status.core_dumped()), (Some(6), false));
+    }
+    assert_eq!(cores(&bed), Vec::<PathBuf>::new());
 }

@@ -1,7 +1,7 @@
 //! Copies over ssh, with a program in the place of ssh that runs the command on this host, in a home of its own for each
 //! host. What ssh itself does is tried in `sshd`.
 
-use crate::bed::{Bed, Ran, contents, is_root, journal_bytes, noise, program, signal, until};
+use crate::bed::{Bed, Ran, contents, journal_bytes, noise, program, signal, until};
 use crate::resumption::{assert_same, make_large};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -85,15 +85,6 @@ exec sh -c "$*"
         }
         symlink("small", self.bed.path(below).join("link")).unwrap();
     }
-}
-
-/// Whether network namespaces can be made here; says so if not.
-pub fn can_block() -> bool {
-    let tried = Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success());
-    if !tried {
-        eprintln!("skipped: no network namespace can be made (root: {})", is_root());
-    }
-    tried
 }
 
 const NO_PORT: &str = "no port of me@far can be reached: copying through the ssh connection itself\n";
@@ -206,7 +197,7 @@ fn everything_can_go_through_the_ssh_connection() {
 
 #[test]
 fn a_host_whose_ports_are_blocked_is_reached_through_ssh_and_that_is_said() {
-    if !can_block() {
+    if !needs::network_namespaces() {
         return;
     }
     let hosts = Hosts::new(&["far"]);
@@ -367,7 +358,7 @@ fn limits_and_compression_hold_over_ssh_and_between_two_hosts() {
 
 #[test]
 fn hosts_that_cannot_reach_each_other_copy_through_this_one_and_say_so() {
-    if !can_block() {
+    if !needs::network_namespaces() {
         return;
     }
     let hosts = Hosts::new(&["one", "two"]);

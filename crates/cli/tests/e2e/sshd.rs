@@ -20,10 +20,8 @@ impl Sshd {
     /// `None`, said aloud, where no server is installed.
     pub fn start() -> Option<Sshd> {
         let server = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
-        let Some(server) = server else {
-            eprintln!("skipped: no sshd is installed");
-            return None;
-        };
+        needs::met(server.is_some(), "no sshd is installed");
+        let server = server?;
         let bed = Bed::new();
         for directory in ["bin", "keys", "far"] {
             fs::create_dir(bed.path(directory)).unwrap();

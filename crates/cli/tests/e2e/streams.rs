@@ -1,6 +1,7 @@
-//! The number of streams follows the path while a transfer runs: a laboratory whose loss holds every stream back.
+//! The number of streams follows the path while a transfer runs: a laboratory whose loss holds every stream back. Their
+//! congestion control is the one asked for, whichever side sends.
 
-use crate::bed::{Bed, Ran, is_root, program};
+use crate::bed::{Bed, Ran, noise, program};
 
 /// A stream carries about 6 Mbit/s of this (1.2 segments of 1448 bytes times (RTT / loss)^0.75, for each round trip).
 const LOSSY: &str = "mtu = 1500\nhost-settings = 'tuned'\ncongestion-control = 'cubic'\n[site.a]\n[site.b]\n\
@@ -42,7 +43,7 @@ fn assert_grown(ran: Ran) {
 
 #[test]
 fn a_lossy_path_gets_more_streams_while_the_transfer_runs_in_both_directions() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -53,4 +54,50 @@ fn a_lossy_path_gets_more_streams_while_the_transfer_runs_in_both_directions() {
     // More than send buffers take in at the start, so that work is left for lanes that come later.
     assert_grown(bed.run(&lab.at("a", &["cp", "--json", "gen:1x160MiB", "far:null:"])));
     assert_grown(bed.run(&lab.at("a", &["cp", "--json", "far:gen:1x160MiB", "null:"])));
+}
+
+#[test]
+fn the_side_that_sends_uses_the_congestion_control_asked_for_and_tells_it() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/far", &noise(3 << 20, 1));
+    bed.write("near", &noise(3 << 20, 2));
+    let kernel = |what: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{what}_control")).unwrap();
+    let (system, allowed) = (kernel("congestion"), kernel("allowed_congestion"));
+    let used = |args: &[&str]| {
+        let done = bed.run(&[&["cp", "--json"], args].concat()).succeeded().done();
+        done["cc"].as_str().unwrap_or("none was told").to_owned()
+    };
+    assert_eq!(used(&["lab:far", "pulled"]), system.trim(), "a short job tells it as well");
+    assert_eq!(used(&["near", "lab:pushed"]), system.trim());
+    for (n, name) in allowed.split_whitespace().enumerate() {
+        let cc = format!("--cc={name}");
+        assert_eq!(used(&[&cc, "lab:far", &format!("pulled{n}")]), name, "pulled");
+        assert_eq!(used(&[&cc, "near", &format!("lab:pushed{n}")]), name, "pushed");
+    }
+}
+
+#[test]
+fn a_congestion_control_that_the_endpoint_cannot_use_is_refused_with_those_that_it_can() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/far", b"far");
+    let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    let ran = bed.run(&["cp", "--cc=nonsense", "lab:far", "pulled"]);
+    let said =
+        format!("error: lab: congestion control nonsense cannot be used there: that host allows {}\n", allowed.trim());
+    assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+    assert!(ran.error().starts_with(&said), "{}", ran.error());
+    assert!(!bed.path("pulled").exists());
+    // Here the kernel that lacks it is this one's.
+    let ran = bed.run(&["cp", "--cc=nonsense", "root/far", "lab:pushed"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let ran = bed.run(&["cp", "--cc=../x", "lab:far", "pulled"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    // A root that serves must not load a module because a stranger names it.
+    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    if let Some(reserved) =
+        available.split_whitespace().find(|name| !allowed.split_whitespace().any(|other| other == *name))
+    {
+        let ran = bed.run(&["cp", &format!("--cc={reserved}"), "lab:far", "pulled"]);
+        assert_eq!(ran.code, Some(6), "{reserved}: {}", ran.stderr);
+    }
 }

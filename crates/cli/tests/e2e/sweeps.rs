@@ -1,6 +1,6 @@
 //! Sweeps and reproductions as their users meet them: a very short one to its end, one that is killed, mistakes.
 
-use crate::bed::{Bed, is_root, until};
+use crate::bed::{Bed, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Child;
@@ -43,7 +43,7 @@ fn kill(mut child: Child) {
 
 #[test]
 fn a_killed_sweep_goes_on_where_it_stopped_and_its_bundle_is_complete() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -123,7 +123,7 @@ fn figures_are_listed_and_an_unknown_one_is_answered_with_the_nearest() {
 
 #[test]
 fn a_figure_is_made_judged_and_indexed() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

@@ -397,7 +397,7 @@ fn a_source_that_cannot_be_listed_as_a_whole_removes_nothing() {
     for file in ["s/open/a", "s/closed/b"] {
         bed.write(file, b"x");
     }
-    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     fs::set_permissions(bed.path("s/closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let server = bed.serve(&[]);
     bed.enrol();

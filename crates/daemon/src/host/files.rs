@@ -1,17 +1,16 @@
 //! Questions about files: which paths a client may reach for them, and what is written down of changes.
 //!
 //! Invariants:
-//! - Looking needs the right to read; making directories the right to write; removing and renaming both: whoever may only
-//!   send can neither see nor take away what others sent.
+//! - What each question needs is in `rights`.
 //! - What a ticket is limited to is its client's root: it is neither removed nor renamed.
 //! - Staging of transfers is not reached.
 
+use super::rights::Deed;
 use super::scope::Asked;
-use super::{EndpointHost, forbidden, names_contents, names_of};
+use super::{EndpointHost, check_depth, forbidden, names_contents};
 use crate::clients::Rights;
 use crate::transfer_log::{path_text, plain_text};
 use model::files::{Access, Question, Tally};
-use model::name::{self, Escaped};
 use model::synthetic;
 use mover::files::{How, NotReached};
 use mover::session::Grant;
@@ -20,7 +19,6 @@ use std::os::fd::AsFd;
 use store::posix::target::Target;
 use tracing::{debug, info};
 use wire::Refusal;
-use wire::handshake::Direction;
 
 impl EndpointHost {
     pub(super) fn reach_file(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
@@ -38,19 +36,15 @@ impl EndpointHost {
     }
 
     fn check_file(&self, rights: &Rights, path: &[u8], how: How) -> Result<Asked, Refusal> {
-        if matches!(how, How::Look | How::Take) {
-            self.check_way(rights, Direction::ServerSends, path)?;
-        }
-        if matches!(how, How::Make { .. } | How::Take) {
-            self.check_way(rights, Direction::ClientSends, path)?;
-        }
+        self.check(rights, Deed::of_reach(how), path)?;
         if synthetic::is_synthetic(path) {
             return Err(forbidden(path, "there is no storage behind this path"));
         }
-        Asked::within(&rights.scope, names_of(path)?).ok_or_else(|| {
-            let scope = Escaped(&name::join(&rights.scope)).to_string();
-            forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
-        })
+        let asked = self.locate(rights, path)?;
+        if matches!(how, How::Make { with_parents: true }) {
+            check_depth(path, &asked.below)?;
+        }
+        Ok(asked)
     }
 
     /// Writes down what a client changed.
@@ -64,13 +58,17 @@ impl EndpointHost {
         if question.access() == Access::Look {
             return debug!(client, pin = %grant.pin, action, files, directories, failed, refused, "files looked at");
         }
-        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
         let paths = question.paths();
         let first = paths.first().map(|path| path_text(path));
         let line = json!({"client": client, "pin": grant.pin.to_string(), "action": action, "paths": paths.len(),
             "first": first, "files": files, "directories": directories, "failed": failed,
             "refused": plain_text(refused)});
         let fields: Map<_, _> = line.as_object().cloned().unwrap_or_default();
-        self.log.write("change", &fields);
+        if files + directories > 0 {
+            self.log.write("change", &fields);
+        } else if !self.log.write_fruitless(grant.pin, &client, "change", &fields) {
+            return;
+        }
+        info!(client, pin = %grant.pin, action, files, directories, failed, refused, "files changed");
     }
 }

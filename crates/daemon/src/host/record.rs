@@ -8,13 +8,13 @@ use crate::history::{History, Number, Outcome};
 use crate::transfer_log::{TransferLog, path_text, plain_text};
 use ledger::{End, JobKey, JobSpec, Role};
 use model::progress::Counts;
-use model::{Failure, JobId, TransferOptions};
+use model::{Failure, JobId, Pin, TransferOptions};
 use mover::session::Grant;
 use mover::{Delivered, Ending, Snapshot};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tracing::info;
+use tracing::{debug, info};
 use wire::CloseCode;
 use wire::handshake::Direction;
 use wire::message::Open;
@@ -39,6 +39,7 @@ pub struct JobRecord {
     started: Instant,
     job: JobId,
     client: String,
+    pin: Pin,
     /// `in` or `out`.
     direction: &'static str,
     /// What all lines of this job have in common.
@@ -74,13 +75,14 @@ impl JobRecord {
         let number = host.history.begin(spec(&host.name, grant, job, direction, open, options));
         let direction = if direction == Direction::ClientSends { "in" } else { "out" };
         let client = plain_text(&grant.name);
-        info!(client, pin = %grant.pin, %job, direction, "job opened");
+        debug!(client, pin = %grant.pin, %job, direction, "job opened");
         let fields = json!({"client": client, "pin": grant.pin.to_string(), "job": job.to_string(),
             "direction": direction});
         let Value::Object(fields) = fields else { unreachable!("written as an object") };
         let (log, history) = (host.log.clone(), host.history.clone());
         let state = Mutex::default();
-        Arc::new(JobRecord { number, log, history, started: Instant::now(), job, client, direction, fields, state })
+        let (pin, started) = (grant.pin, Instant::now());
+        Arc::new(JobRecord { number, log, history, started, job, client, pin, direction, fields, state })
     }
 
     pub fn delivered(&self, batch: &[Delivered]) {
@@ -107,14 +109,18 @@ impl JobRecord {
 
     pub fn failed(&self, failure: &Failure) {
         let mut state = self.lock();
-        if state.failures >= FAILURES_MAX || state.failure_bytes >= FAILURE_BYTES_MAX {
+        let (path, message) = (path_text(&failure.path), plain_text(&failure.message));
+        // The log has them escaped and shortened, the ledger as they are.
+        let bytes = path.len().max(failure.path.len()) + message.len().max(failure.message.len());
+        if state.failures >= FAILURES_MAX
+            || state.failure_bytes >= FAILURE_BYTES_MAX
+            || !self.log.has_room_for_failure(self.pin, bytes)
+        {
             state.failures_left_out += 1;
             return;
         }
         state.failures += 1;
-        let (path, message) = (path_text(&failure.path), plain_text(&failure.message));
-        // The log has them escaped and shortened, the ledger as they are.
-        state.failure_bytes += path.len().max(failure.path.len()) + message.len().max(failure.message.len());
+        state.failure_bytes += bytes;
         self.write("failure", json!({"path": path, "kind": failure.kind.name(), "message": message}));
         state.unsaved_failures.push(failure.clone());
         if state.unsaved_failures.len() >= FAILURES_AT_ONCE {
@@ -194,15 +200,21 @@ impl JobRecord {
             Outcome::Ended(End::Cancelled) => "cancelled",
             Outcome::Paused => "paused",
         };
-        self.write(
-            "job",
-            json!({"outcome": word, "reason": plain_text(reason), "files": counts.files_done,
-                "skipped": counts.files_skipped, "failed": counts.files_failed, "bytes": counts.bytes_done,
-                "seconds": (seconds * 1000.0).round() / 1000.0}),
-        );
+        let line = json!({"outcome": word, "reason": plain_text(reason), "files": counts.files_done,
+            "skipped": counts.files_skipped, "failed": counts.files_failed, "bytes": counts.bytes_done,
+            "seconds": (seconds * 1000.0).round() / 1000.0});
+        let fields = self.with_common(line);
+        let is_told = if counts.files_done + counts.bytes_done + counts.files_failed > 0 {
+            self.log.write("job", &fields);
+            true
+        } else {
+            self.log.write_fruitless(self.pin, &self.client, "job", &fields)
+        };
         let (client, job) = (self.client.as_str(), self.job);
         let (files, failed, bytes) = (counts.files_done, counts.files_failed, counts.bytes_done);
-        info!(client, %job, outcome = word, files, failed, bytes, seconds, "job ended");
+        if is_told {
+            info!(client, %job, outcome = word, files, failed, bytes, seconds, "job ended");
+        }
         self.history.end(self.number, outcome, *counts);
     }
 
@@ -221,11 +233,16 @@ impl JobRecord {
     }
 
     fn write(&self, event: &'static str, more: Value) {
+        self.log.write(event, &self.with_common(more));
+    }
+
+    /// What all lines of the job have in common, and more.
+    fn with_common(&self, more: Value) -> Map<String, Value> {
         let mut fields = self.fields.clone();
         if let Value::Object(more) = more {
             fields.extend(more);
         }
-        self.log.write(event, &fields);
+        fields
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -260,7 +277,7 @@ fn spec(host: &str, grant: &Grant, id: JobId, direction: Direction, open: &Open,
 mod tests {
     use super::*;
     use ledger::{JobFilter, Ledger};
-    use model::{FailureKind, Pin};
+    use model::FailureKind;
     use std::time::Duration;
 
     /// The words of the log, and how many failures the ledger lists and leaves out.
@@ -278,6 +295,7 @@ mod tests {
             job: JobId([1; 16]),
             direction: "in",
             client: "c".into(),
+            pin: Pin([1; 32]),
             fields: Map::new(),
             state: Mutex::default(),
         };

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use store::posix::beneath;
+use store::posix::beneath::{self, Mounts};
 use store::posix::target::Target;
 
 /// A path that may be reached.
@@ -21,26 +21,27 @@ pub struct Asked {
     scope: Vec<Name>,
     /// Below it.
     pub below: Vec<Name>,
+    mounts: Mounts,
 }
 
 impl Asked {
     /// `None` when the names do not begin with those of `scope`.
-    pub fn within(scope: &[Name], names: Vec<Name>) -> Option<Asked> {
+    pub fn within(scope: &[Name], names: Vec<Name>, mounts: Mounts) -> Option<Asked> {
         let below = names.strip_prefix(scope)?.to_vec();
-        Some(Asked { scope: scope.to_vec(), below })
+        Some(Asked { scope: scope.to_vec(), below, mounts })
     }
 
     /// Opens the end of the limiting path to write below it, making what is missing.
     pub fn make_base(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut at = beneath::resolve_directory(root, &[])?;
         for name in &self.scope {
-            at = match beneath::open_child(at.as_fd(), name) {
+            at = match self.mounts.open_child(at.as_fd(), name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(e) => return Err(e.into()),
                     }
-                    beneath::open_child(at.as_fd(), name)?
+                    self.mounts.open_child(at.as_fd(), name)?
                 }
                 opened => opened?,
             };
@@ -50,11 +51,8 @@ impl Asked {
 
     /// Opens a directory below the end of the limiting path, without making anything.
     pub fn look_beneath(&self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-        let mut at = beneath::resolve_directory(root, &[])?;
-        for name in &self.scope {
-            at = beneath::open_child(at.as_fd(), name)?;
-        }
-        beneath::resolve_directory(at.as_fd(), names)
+        let at = self.mounts.walk(root, &self.scope)?;
+        self.mounts.resolve_directory(at.as_fd(), names)
     }
 
     /// What the path leads to. `follows`: only a directory will do, and a link there is followed. The limiting path itself is
@@ -62,10 +60,13 @@ impl Asked {
     pub fn target(&self, root: BorrowedFd<'_>, follows: bool) -> io::Result<Target> {
         match self.scope.split_last() {
             Some((last, parents)) if self.below.is_empty() && !follows => {
-                let directory = Arc::new(walk(root, parents)?);
-                Ok(Target { directory, name: Some(last.clone()), is_root: true, hides_staging: true })
+                let (directory, mounts) = (Arc::new(self.mounts.walk(root, parents)?), self.mounts);
+                Ok(Target { directory, name: Some(last.clone()), is_root: true, hides_staging: true, mounts })
             }
-            _ => Target::beneath(walk(root, &self.scope)?.as_fd(), &self.below, follows),
+            _ => {
+                let base = self.mounts.walk(root, &self.scope)?;
+                Target::beneath(base.as_fd(), &self.below, follows, self.mounts)
+            }
         }
     }
 
@@ -74,7 +75,7 @@ impl Asked {
         if with_parents {
             let base = self.make_base(root)?;
             let parents = self.below.split_last().map_or(&[][..], |(_, parents)| parents);
-            beneath::make_directories(base.as_fd(), parents)?;
+            self.mounts.make_directories(base.as_fd(), parents)?;
         }
         self.target(root, false)
     }
@@ -85,7 +86,7 @@ impl Asked {
             Some((last, parents)) if self.below.is_empty() && !names_contents => (parents, std::slice::from_ref(last)),
             _ => (&self.scope[..], &self.below[..]),
         };
-        let at = walk(root, walked)?;
+        let at = self.mounts.walk(root, walked)?;
         let mut path = name::join(below);
         if names_contents {
             // Also where nothing is left: `./` is the contents of the base.
@@ -93,15 +94,6 @@ impl Asked {
         }
         Ok((at, path))
     }
-}
-
-/// Goes down one name at a time, following no link.
-fn walk(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    let mut at = beneath::resolve_directory(root, &[])?;
-    for name in names {
-        at = beneath::open_child(at.as_fd(), name)?;
-    }
-    Ok(at)
 }
 
 #[cfg(test)]
@@ -115,8 +107,9 @@ mod tests {
 
     #[test]
     fn paths_are_compared_name_by_name() {
-        let within =
-            |scope: &[u8], path: &[u8]| Asked::within(&names(scope), names(path)).map(|asked| name::join(&asked.below));
+        let within = |scope: &[u8], path: &[u8]| {
+            Asked::within(&names(scope), names(path), Mounts::Kept).map(|asked| name::join(&asked.below))
+        };
         assert_eq!(within(b"foo", b"foo/bar"), Some(b"bar".to_vec()));
         assert_eq!(within(b"foo", b"./foo//"), Some(Vec::new()));
         assert_eq!(within(b"", b"any/thing"), Some(b"any/thing".to_vec()));
@@ -134,7 +127,7 @@ mod tests {
         symlink("../other", dir.path().join("box/out")).unwrap();
         symlink("other", dir.path().join("alias")).unwrap();
         let root = beneath::open_directory(dir.path()).unwrap();
-        let asked = |scope: &[u8], path: &[u8]| Asked::within(&names(scope), names(path)).unwrap();
+        let asked = |scope: &[u8], path: &[u8]| Asked::within(&names(scope), names(path), Mounts::Kept).unwrap();
         let inside = asked(b"box", b"box/in");
         let base = inside.make_base(root.as_fd()).unwrap();
         beneath::resolve_directory(base.as_fd(), &inside.below).unwrap();
@@ -154,7 +147,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("box/in")).unwrap();
         symlink("../..", dir.path().join("box/out")).unwrap();
         let root = beneath::open_directory(dir.path()).unwrap();
-        let asked = |path: &[u8]| Asked::within(&names(b"box"), names(path)).unwrap();
+        let asked = |path: &[u8]| Asked::within(&names(b"box"), names(path), Mounts::Kept).unwrap();
         for follows in [false, true] {
             let target = asked(b"box").target(root.as_fd(), follows).unwrap();
             assert!(target.is_root && target.hides_staging && target.changeable().is_err());

@@ -76,13 +76,13 @@ impl Shared {
             Err(e) => return self.refused.note(refusals::of_handshake(&e.kind), peer, &e),
         };
         let pin = connection.peer_pin();
-        if let Err(full) = self.host.gate.identified(&mut pass, pin) {
+        let account = self.host.clients.account(pin);
+        if let Err(full) = self.host.gate.identified(&mut pass, pin, account.as_deref()) {
             return self.refused.note("full", peer, &full);
         }
         // Asked after the gate knows the key: whoever enrols it meanwhile admits this connection too.
-        let is_known = self.host.clients.knows(pin);
-        if is_known {
-            self.host.gate.admit(pin);
+        if let Some(account) = self.host.clients.account(pin) {
+            self.host.gate.admit(pin, &account);
         }
         match self.server.serve(connection, arrived) {
             Ok(()) => {}

@@ -1,8 +1,11 @@
 //! Taking this program to a far host that lacks it: a script for the far shell, which asks for the program when the cache
 //! folder there does not hold it.
 //!
-//! Invariant: what is run there has the digest of this program; it is looked at before each use, and a copy gets its name
-//! only when it is whole.
+//! Invariants:
+//! - What is run there has the digest of this program. The file is opened once, looked at through its descriptor, and run
+//!   through it: whatever happens to its name meanwhile, what was looked at is what runs.
+//! - Nobody but its owner, who is the user, may write to it, and a copy is made only in a directory that is the user's and
+//!   that nobody else may enter. A copy gets its name only when it is whole.
 
 use crate::error::{Error, Result};
 use model::Exit;
@@ -59,14 +62,17 @@ impl Upload {
         let name = format!("thalweg-{}-{}", env!("CARGO_PKG_VERSION"), &digest[..16]);
         format!(
             "m=\"$(uname -sm)\"; [ \"$m\" = \"{machine}\" ] || {{ echo; echo \"{OTHER_MACHINE}$m\"; exit 126; }}; \
-             d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/thalweg\"; f=\"$d/{name}\"; \
+             d=\"${{XDG_CACHE_HOME:-$HOME/.cache}}/thalweg\"; f=\"$d/{name}\"; x=/proc/self/fd/9; \
              s() {{ {{ sha256sum <\"$1\" || shasum -a 256 <\"$1\"; }} 2>/dev/null | cut -c1-64; }}; \
-             [ -f \"$f\" ] && [ \"$(s \"$f\")\" = {digest} ] || ( \
-             umask 077; t=\"$d/.{name}.$$\"; \
-             mkdir -p \"$d\" && : >\"$t\" && echo && echo \"{NEED}\" && head -c {bytes} >\"$t\" && \
-             [ \"$(s \"$t\")\" = {digest} ] && chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || \
-             {{ rm -f \"$t\"; echo; echo \"{FAILED}\"; exit 126; }} ) || exit 126; \
-             exec \"$f\" serve --stdio"
+             o() {{ [ -O \"$2\" ] && case \"$(ls -ldL \"$2\")\" in $1rwx------*) true;; *) false;; esac; }}; \
+             c() {{ [ -f \"$f\" ] && [ -r \"$f\" ] && exec 9<\"$f\" && o - $x && [ \"$(s $x)\" = {digest} ]; }}; \
+             c || {{ ( \
+             umask 077; t=\".{name}.$$\"; \
+             mkdir -p \"$d\" && cd \"$d\" && [ -O . ] && chmod 700 . && o d . && rm -f \"$t\" && set -C && true >\"$t\" && \
+             set +C && echo && echo \"{NEED}\" && head -c {bytes} >\"$t\" && \
+             [ \"$(s \"$t\")\" = {digest} ] && chmod 700 \"$t\" && mv -f \"$t\" {name} || \
+             {{ rm -f \"$t\"; echo; echo \"{FAILED}\"; exit 126; }} ) && c || exit 126; }}; \
+             exec $x serve --stdio"
         )
     }
 
@@ -139,6 +145,62 @@ mod tests {
             assert_eq!((code, said), (Some(126), format!("\n{NEED}\n\n{FAILED}\n")));
             assert_eq!(std::fs::read_dir(dir.path().join(".cache/thalweg")).unwrap().count(), 0);
         }
+    }
+
+    /// What was planted under the name of the copy, or could be, is not run; nor is a directory of others used.
+    #[test]
+    fn what_others_could_have_put_there_is_not_run() {
+        use std::os::unix::fs::{chown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let upload = upload(dir.path());
+        let mut content = Vec::new();
+        upload.send(&mut content).unwrap();
+        let cache = dir.path().join(".cache/thalweg");
+        std::fs::create_dir_all(&cache).unwrap();
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let asked = (Some(0), format!("\n{NEED}\nran serve --stdio\n"));
+        // The right content, but others may write to the directory, or to the file: a copy of its own is made.
+        mode(&cache, 0o777);
+        assert_eq!(run(&upload, dir.path(), &content), asked);
+        assert_eq!(std::fs::metadata(&cache).unwrap().permissions().mode() & 0o7777, 0o700);
+        let copy = std::fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+        mode(&copy, 0o722);
+        assert_eq!(run(&upload, dir.path(), &content), asked);
+        assert_eq!(run(&upload, dir.path(), &[]).0, Some(0));
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        chown(&copy, Some(65534), None).unwrap();
+        assert_eq!(run(&upload, dir.path(), &content), asked, "a file of another user");
+        chown(&cache, Some(65534), None).unwrap();
+        std::fs::remove_file(&copy).unwrap();
+        let refused = (Some(126), format!("\n{FAILED}\n"));
+        assert_eq!(run(&upload, dir.path(), &content), refused, "a directory of another user");
+        std::fs::rename(&cache, dir.path().join("theirs")).unwrap();
+        symlink(dir.path().join("theirs"), &cache).unwrap();
+        assert_eq!(run(&upload, dir.path(), &content), refused, "a link to one");
+        assert_eq!(std::fs::read_dir(dir.path().join("theirs")).unwrap().count(), 0);
+    }
+
+    /// A program in the search path stands for an attacker who is exactly in time.
+    #[test]
+    fn what_was_looked_at_runs_whatever_becomes_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let upload = upload(dir.path());
+        let mut content = Vec::new();
+        upload.send(&mut content).unwrap();
+        run(&upload, dir.path(), &content);
+        let bin = dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let swap = "#!/bin/sh\n/usr/bin/sha256sum\nfor f in \"$HOME\"/.cache/thalweg/thalweg-*; do\n\
+             echo 'echo evil' >\"$HOME/evil\"; chmod 700 \"$HOME/evil\"; mv -f \"$HOME/evil\" \"$f\"; done\n";
+        std::fs::write(bin.join("sha256sum"), swap).unwrap();
+        std::fs::set_permissions(bin.join("sha256sum"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(upload.script()).env("HOME", dir.path()).env_remove("XDG_CACHE_HOME").env("PATH", path);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "ran serve --stdio\n");
     }
 
     #[test]

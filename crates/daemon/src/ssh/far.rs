@@ -12,7 +12,7 @@ use super::link::{self, Accept, Link};
 use super::message::{
     self, Answer, CopyRequest, Failed, News, Peer, PinText, Ready, Request, ServeRequest, VERSION, Wish,
 };
-use super::offer::{Offer, OfferHost};
+use super::offer::{Offer, OfferHost, Terms};
 use super::reach::{probe, relay};
 use crate::advertise;
 use crate::error::{Error, Result};
@@ -104,8 +104,10 @@ struct Prepared {
 
 impl Prepared {
     fn prepare(request: &ServeRequest) -> Result<Prepared> {
+        let terms = request.terms.as_ref().map(Terms::of).transpose()?;
         let offer = Offer::open(request)?;
         let listener = listen(request)?;
+        crate::dumps::forbid();
         let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
         let addresses = if request.is_tunnel_only { Vec::new() } else { addresses(listener.local_addr()) };
@@ -114,7 +116,7 @@ impl Prepared {
         let ready = Ready { agent: AGENT.to_owned(), pin: PinText(identity.pin()), addresses, landlock };
         let paths = request.paths.iter().map(|path| path.0.clone()).collect();
         let clients = request.clients.iter().map(|pin| pin.0).collect();
-        let host = OfferHost { name, clients, paths, offer };
+        let host = OfferHost { name, clients, paths, offer, terms };
         let memory = Memory::of_endpoint(request.memory_bytes.max(mover::limits::LANE_BYTES));
         Ok(Prepared { host, listener, tls, ready, memory })
     }
@@ -183,11 +185,11 @@ impl Door {
         let Ok(mut pass) = self.gate.enter(&tcp, peer) else { return };
         let Ok(connection) = accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) else { return };
         let pin = connection.peer_pin();
-        if !self.clients.contains(&pin) || self.gate.identified(&mut pass, pin).is_err() {
+        if !self.clients.contains(&pin) || self.gate.identified(&mut pass, pin, Some("ssh")).is_err() {
             tracing::debug!(%peer, "connection refused");
             return;
         }
-        self.gate.admit(pin);
+        self.gate.admit(pin, "ssh");
         if let Err(refusal) = self.server.serve(connection, arrived) {
             tracing::debug!(%peer, why = %refusal, "connection not used");
         }

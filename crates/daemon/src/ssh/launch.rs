@@ -15,7 +15,7 @@ use super::link::{Accept, Link};
 use super::message::{self, Answer, Ready, Request, VERSION, Wish};
 use crate::error::{Error, Result};
 use model::Exit;
-use model::name::Escaped;
+use model::name::{Escaped, is_unsafe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -302,10 +302,7 @@ impl Words {
 
 /// Another host's words so that they cannot control a terminal.
 pub fn harmless(text: &str) -> String {
-    let is_bidi_mark =
-        |c: char| matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let harmless =
-        |c: char| if c != '\t' && (c.is_control() || is_bidi_mark(c)) { char::REPLACEMENT_CHARACTER } else { c };
+    let harmless = |c: char| if c != '\t' && is_unsafe(c) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(harmless).collect()
 }
 
@@ -360,8 +357,8 @@ fn other_machine(name: &str, theirs: &str, ours: &str) -> Error {
 
 fn not_deployed(name: &str) -> Error {
     Error::new(Exit::Unreachable, format!("thalweg could not be kept on {name}")).hint(
-        "the user's cache folder there ($XDG_CACHE_HOME or ~/.cache) must be writable and have room, and the host needs \
-         sha256sum",
+        "the user's cache folder there ($XDG_CACHE_HOME or ~/.cache) must be writable and have room, thalweg's folder in it \
+         must belong to the user, and the host needs sha256sum",
     )
 }
 

@@ -53,6 +53,21 @@ pub struct ServeRequest {
     pub is_tunnel_only: bool,
     pub memory_bytes: usize,
     pub congestion: Option<String>,
+    /// What another host was told to send here, by whoever gave the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<CopyTerms>,
+}
+
+/// What a host that copies to another was told to send: nothing else is taken from it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CopyTerms {
+    pub sources: Vec<PathBytes>,
+    /// Filter rules in their order, as `+ PATTERN` or `- PATTERN`.
+    pub rules: Vec<String>,
+    pub may_delete: bool,
+    pub backup: Option<PathBytes>,
+    /// As bits of the protocol.
+    pub fidelity: u32,
 }
 
 /// To copy what is here to an endpoint of which more is said later (`Peer`).
@@ -194,7 +209,7 @@ impl Failed {
 
 /// The exit of a number that the far side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 22] = [
+    const KNOWN: [Exit; 23] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -208,6 +223,7 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Partial,
         Exit::Changed,
         Exit::LimitCrossed,
+        Exit::Inconclusive,
         Exit::Integrity,
         Exit::Authentication,
         Exit::Version,
@@ -234,6 +250,7 @@ mod tests {
             is_tunnel_only: false,
             memory_bytes: 1 << 20,
             congestion: None,
+            terms: None,
         };
         Request { version: VERSION, wish: Wish::Serve(serve) }
     }

@@ -9,7 +9,8 @@
 use super::command::{SshOptions, Target};
 use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
-use super::message::{Access, CopyRequest, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
+use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
+use super::owner::is_own;
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use crate::time::rfc3339;
@@ -61,7 +62,7 @@ impl Reached {
 /// Starts an endpoint on a far host and finds the way to it.
 pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
     let remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
-    let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())])?;
+    let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
     let name = remote.name().to_owned();
     let direct = match addresses.is_empty() {
         true => None,
@@ -77,7 +78,12 @@ pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
 }
 
 /// Makes a greeted far side an endpoint; returns where it may be reached, and its key.
-fn serve(remote: &Remote, wanted: &Wanted<'_>, clients: Vec<PinText>) -> Result<(Vec<String>, Pin)> {
+fn serve(
+    remote: &Remote,
+    wanted: &Wanted<'_>,
+    clients: Vec<PinText>,
+    terms: Option<CopyTerms>,
+) -> Result<(Vec<String>, Pin)> {
     let request = ServeRequest {
         access: wanted.access,
         paths: wanted.paths.iter().cloned().map(PathBytes).collect(),
@@ -86,6 +92,7 @@ fn serve(remote: &Remote, wanted: &Wanted<'_>, clients: Vec<PinText>) -> Result<
         is_tunnel_only: wanted.options.is_tunnel_only,
         memory_bytes: wanted.memory_bytes,
         congestion: wanted.congestion.clone(),
+        terms,
     };
     let ready = remote.ask(Wish::Serve(request), wanted.interrupted)?;
     let mut addresses = ready.usable_addresses();
@@ -143,7 +150,9 @@ pub(super) fn relay(link: &Link) -> Result<String> {
     let accept = move || {
         for socket in listener.incoming() {
             match socket {
-                // Anybody on this host may connect; who finds no room is not carried, and the others go on.
+                // Anybody on this host may connect: other users are not carried, and take no channel.
+                Ok(socket) if !is_own(&socket) => {}
+                // Who finds no room is not carried either, and the others go on.
                 Ok(socket) => match link.carry(socket) {
                     Err(e) if e.kind() == io::ErrorKind::NotConnected => return,
                     _ => {}
@@ -162,6 +171,8 @@ pub struct Between<'a> {
     pub from: &'a Target,
     /// What the host `from` is asked to do.
     pub copy: CopyRequest,
+    /// What the other host takes of it, whatever `from` does.
+    pub terms: CopyTerms,
     /// The other host and its path. Its `options` reach both.
     pub to: Wanted<'a>,
     /// Takes a line of data; false when nobody reads it any more.
@@ -170,7 +181,7 @@ pub struct Between<'a> {
 
 /// Runs the copy to its end. What is to be said about it, the sending host has said.
 pub fn copy_between(between: Between<'_>) -> Result<Exit> {
-    let Between { from, copy, to, line } = between;
+    let Between { from, copy, terms, to, line } = between;
     let far_end: Arc<OnceLock<String>> = Arc::default();
     let for_link = far_end.clone();
     let accept: Accept = Box::new(move || match for_link.get() {
@@ -180,7 +191,7 @@ pub fn copy_between(between: Between<'_>) -> Result<Exit> {
     let sender = Remote::start(to.options, from, Some(accept), to.tell.clone(), to.interrupted)?;
     let key = sender.ask(Wish::Copy(copy), to.interrupted)?.pin;
     let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
-    let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())])?;
+    let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
     // For what the sender cannot reach by itself; asked for once it cannot.
     let direct = match addresses.is_empty() {
         true => None,

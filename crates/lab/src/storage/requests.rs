@@ -19,7 +19,7 @@ use super::attributes::{attributes, placeholder};
 use super::pass_through::{Change, PassThrough, backing_flags};
 use super::tree::Place;
 
-/// How long the kernel may answer look-ups by itself: nobody else changes the backing directory meanwhile.
+/// How long the kernel may answer look-ups itself where nobody else changes the backing directory meanwhile.
 const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
 /// The largest transfer the kernel makes one request of.
@@ -30,6 +30,12 @@ const BACKGROUND_REQUESTS_MAX: u16 = 512;
 
 /// Numbers are never given twice, so that one generation serves.
 const GENERATION: Generation = Generation(0);
+
+impl PassThrough {
+    fn attributes_valid(&self) -> Duration {
+        if self.profile.is_shared { Duration::ZERO } else { ATTRIBUTES_VALID }
+    }
+}
 
 impl Filesystem for PassThrough {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -50,7 +56,7 @@ impl Filesystem for PassThrough {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.enter(parent.0, name) {
-            Ok(attributes) => reply.entry(&ATTRIBUTES_VALID, &attributes, GENERATION),
+            Ok(attributes) => reply.entry(&self.attributes_valid(), &attributes, GENERATION),
             Err(error) => reply.error(fuse_errno(error)),
         }
     }
@@ -65,7 +71,7 @@ impl Filesystem for PassThrough {
             None => self.tree.place(node.0).and_then(|place| place.stat()),
         };
         match stat {
-            Ok(stat) => reply.attr(&ATTRIBUTES_VALID, &attributes(node.0, &stat)),
+            Ok(stat) => reply.attr(&self.attributes_valid(), &attributes(node.0, &stat)),
             Err(error) => reply.error(fuse_errno(error)),
         }
     }
@@ -90,7 +96,7 @@ impl Filesystem for PassThrough {
     ) {
         let change = Change { mode, uid, gid, size, accessed, modified };
         match self.change_attributes(node.0, handle, &change) {
-            Ok(attributes) => reply.attr(&ATTRIBUTES_VALID, &attributes),
+            Ok(attributes) => reply.attr(&self.attributes_valid(), &attributes),
             Err(error) => reply.error(fuse_errno(error)),
         }
     }
@@ -207,8 +213,9 @@ impl Filesystem for PassThrough {
         };
         let made = self.tree.child(parent.0, name).and_then(make);
         let open_flags = self.open_flags();
+        let valid = self.attributes_valid();
         self.clock.reply_after(arrived, self.profile.create_latency, 0, move || match made {
-            Ok((handle, attributes)) => reply.created(&ATTRIBUTES_VALID, &attributes, GENERATION, handle, open_flags),
+            Ok((handle, attributes)) => reply.created(&valid, &attributes, GENERATION, handle, open_flags),
             Err(error) => reply.error(fuse_errno(error)),
         });
     }
@@ -314,7 +321,7 @@ impl Filesystem for PassThrough {
             };
             // Removed since the directory was read.
             let Ok(attributes) = attributes else { return false };
-            let is_full = reply.add(attributes.ino, next, name, &ATTRIBUTES_VALID, &attributes, GENERATION);
+            let is_full = reply.add(attributes.ino, next, name, &self.attributes_valid(), &attributes, GENERATION);
             if is_full && !is_own {
                 self.tree.forget(attributes.ino.0, 1);
             }
@@ -396,8 +403,9 @@ impl Filesystem for PassThrough {
 impl PassThrough {
     /// Answers with the entry that `made` came to, when a change of names has taken its time.
     fn reply_entry(&self, arrived: Instant, made: Result<FileAttr, Errno>, reply: ReplyEntry) {
+        let valid = self.attributes_valid();
         self.clock.reply_after(arrived, self.profile.create_latency, 0, move || match made {
-            Ok(attributes) => reply.entry(&ATTRIBUTES_VALID, &attributes, GENERATION),
+            Ok(attributes) => reply.entry(&valid, &attributes, GENERATION),
             Err(error) => reply.error(fuse_errno(error)),
         });
     }

@@ -1,9 +1,8 @@
 //! The slow storage as its users see it: through the mount.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::process::Stdio;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::*;
@@ -15,10 +14,9 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// None, with the reason printed, where FUSE is not to be had.
+    /// None where FUSE is not to be had.
     fn new(profile: StorageProfile) -> Option<Mounted> {
-        if !is_available() {
-            eprintln!("skipped: /dev/fuse cannot be opened");
+        if !needs::fuse() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -228,38 +226,4 @@ fn a_storage_still_in_use_can_be_dropped() {
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
-}
-
-/// Not a test: what the next one runs in a process of its own, to kill it.
-#[test]
-fn hold_a_mount_until_killed() {
-    let Some(directory) = std::env::var_os(DIRECTORY_TO_HOLD).map(PathBuf::from) else { return };
-    let profile = StorageProfile::default();
-    let _held = SlowStorage::mount(&directory.join("backing"), &directory.join("mount"), profile).unwrap();
-    println!("mounted");
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
-const DIRECTORY_TO_HOLD: &str = "THALWEG_TEST_DIRECTORY_TO_HOLD";
-
-#[test]
-fn a_killed_run_leaves_a_mount_that_the_next_one_replaces() {
-    let Some(mut mounted) = Mounted::new(StorageProfile::default()) else { return };
-    mounted.storage.take().unwrap().unmount().unwrap();
-    let mut killed = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "storage::tests::hold_a_mount_until_killed"])
-        .env(DIRECTORY_TO_HOLD, mounted.directory.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(killed.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().ends_with("mounted")));
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    assert_eq!(rustix::fs::stat(mounted.path("")).err(), Some(Errno::NOTCONN));
-    let again = SlowStorage::mount(&mounted.backing(""), &mounted.path(""), StorageProfile::default()).unwrap();
-    fs::write(mounted.path("file"), "text").unwrap();
-    again.unmount().unwrap();
-    assert_eq!(fs::read_to_string(mounted.backing("file")).unwrap(), "text");
 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::posix::beneath;
+use store::posix::beneath::Mounts;
 use store::posix::change::{self, Stopped};
 use store::posix::target::Target;
 use store::posix::walk::{OpenDirectory, Slots, Visit, walk};
@@ -286,7 +286,7 @@ struct Item {
     is_last: bool,
     what: What,
     /// Where a file is opened; let go of when it was.
-    place: Mutex<Option<(Arc<OpenDirectory>, Name)>>,
+    place: Mutex<Option<(Arc<OpenDirectory>, Name, Mounts)>>,
 }
 
 enum What {
@@ -314,7 +314,7 @@ impl Summing<'_> {
                 && match visit {
                     Visit::Object { path, status, directory, name, is_last } => {
                         let name = name.filter(|_| status.kind == FileKind::File);
-                        let place = Mutex::new(name.map(|name| (directory.clone(), name.clone())));
+                        let place = Mutex::new(name.map(|name| (directory.clone(), name.clone(), target.mounts)));
                         let what = What::Object(status);
                         emit(Item { asked, path: path.to_vec(), is_last, what, place })
                     }
@@ -353,8 +353,8 @@ impl Reading for Summing<'_> {
         Box::new(|item| {
             let place = item.place.lock().unwrap().take();
             let gone = || Error::of_kind(FailureKind::Other, "open file", b"", "it has no name");
-            let (directory, name) = place.ok_or_else(gone)?;
-            let opened = beneath::open_file(directory.as_fd(), &name);
+            let (directory, name, mounts) = place.ok_or_else(gone)?;
+            let opened = mounts.open_file(directory.as_fd(), &name);
             let file = File::from(opened.map_err(|e| Error::new("open file", b"", e))?);
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
             Ok(Arc::new(SummedFile { file }))

@@ -7,7 +7,7 @@ use super::ways::undigested;
 use super::{Lane, take_turn};
 use crate::sender::judge_read;
 use model::progress::Stage;
-use model::{ChunkHasher, Extent};
+use model::{ChunkHasher, Extent, FailureKind};
 use store::posix::within::{self, Piece};
 use store::{SourceFile, SourceObject};
 use wire::Refusal;
@@ -157,6 +157,13 @@ impl Lane<'_> {
     }
 
     fn copy_open_ended(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> Result<(), Refusal> {
+        let _charge = match self.sender.memory().hold(extent.length() as usize, "a chunk of a pipe (--chunk-size)") {
+            Ok(charge) => charge,
+            Err(refusal) => {
+                self.sender.source_failed(object, FailureKind::Other, refusal.text);
+                return Ok(());
+            }
+        };
         let mut content = vec![0; extent.length() as usize];
         let got = match file.read_at(extent.start, &mut content) {
             Ok(got) => got,

@@ -13,6 +13,7 @@ use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
 use crate::limits::TOP_NAMES_MAX;
+use crate::memory::Permit;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
@@ -25,12 +26,13 @@ use std::time::Duration;
 use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, Names, Want, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, Names, runs_of};
 use wire::{CloseCode, Message};
 
 pub enum Event {
-    Described(Vec<Described>),
-    Digests(Vec<DigestRecord>),
+    /// With what it takes until all of it is settled.
+    Described(Vec<Described>, Arc<Permit>),
+    Digests(Vec<DigestRecord>, Permit),
     Names(Names),
     Finish,
 }
@@ -85,7 +87,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         if !job.is_full_of_deltas()
             && let Some(batch) = decide.backlog.pop_front()
         {
-            decide.batch(batch);
+            decide.batch(batch.0, batch.1);
             continue;
         }
         let mut events = job.decider.events.lock().unwrap();
@@ -98,8 +100,8 @@ pub fn run(job: &Arc<ReceiveJob>) {
         };
         drop(events);
         match event {
-            Event::Described(batch) => decide.backlog.push_back(batch),
-            Event::Digests(digests) => decide.compared(digests),
+            Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
+            Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || decide.is_waiting() => {
@@ -122,7 +124,7 @@ pub(super) struct Decide<'a> {
     is_probed: bool,
     comparisons: Comparisons,
     /// Described, and not looked at while too many files take chunks over. Empty without `--delta`.
-    backlog: VecDeque<Vec<Described>>,
+    backlog: VecDeque<(Vec<Described>, Arc<Permit>)>,
     pub(super) links: HardLinks,
     pub(super) warnings: Warnings,
 }
@@ -142,6 +144,7 @@ enum Decided {
 #[derive(Default)]
 pub struct Answer {
     described: usize,
+    charge: Option<Arc<Permit>>,
     objects: Vec<(u32, Expected)>,
     large: Vec<(u64, Arc<Large>)>,
     wanted: Vec<u64>,
@@ -158,12 +161,12 @@ impl Decide<'_> {
     }
 
     /// Decides a batch, or the beginning of one after which too many files take chunks over: the rest is one of its own.
-    fn batch(&mut self, batch: Vec<Described>) {
+    fn batch(&mut self, batch: Vec<Described>, charge: Arc<Permit>) {
         let first = match &batch[0] {
             Described::Entry { entry, .. } => entry.id.0,
             Described::BadName { id, .. } => id.0,
         };
-        let mut answer = Answer::default();
+        let mut answer = Answer { charge: Some(charge.clone()), ..Answer::default() };
         let mut directories = 0;
         let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         let mut batch = batch.into_iter();
@@ -196,7 +199,7 @@ impl Decide<'_> {
             answer.objects.extend(expected.map(|expected| (answer.described as u32, expected)));
             answer.described += 1;
             if batch.len() > 0 && self.job.is_full_of_deltas() {
-                self.backlog.push_front(batch.collect());
+                self.backlog.push_front((batch.collect(), charge));
                 break;
             }
         }
@@ -269,14 +272,15 @@ impl Decide<'_> {
         // What was compared came later than its neighbours.
         answer.objects.sort_unstable_by_key(|(index, _)| *index);
         answer.objects.shrink_to_fit();
-        let listed = Arc::new(Listed { first, described: answer.described, objects: answer.objects });
+        let listed =
+            Arc::new(Listed { first, described: answer.described, objects: answer.objects, _charge: answer.charge });
         for (id, large) in &answer.large {
             large.belongs_to(listed.clone(), (id - first) as usize);
         }
         job.table.lock().unwrap().insert(listed, answer.large);
         if !answer.wanted.is_empty() || !answer.extents.is_empty() {
-            let runs = runs_of(answer.wanted);
-            job.port.send(Message::Want(Want { job: job.number, runs, extents: answer.extents }));
+            let wants = super::tell::wants(job.number, runs_of(answer.wanted), &answer.extents);
+            wants.into_iter().for_each(|want| job.port.send(Message::Want(want)));
         }
         match job.durability {
             Durability::Group => answer.links.into_iter().for_each(|id| job.committer.push(Item::Link(id), &job.end)),
@@ -376,7 +380,9 @@ impl Decide<'_> {
         if let Some(observer) = &self.job.observer {
             observer.failed(&failure);
         }
-        self.job.decider.directory_failures.lock().unwrap().push(failure);
+        if self.job.charge_to_the_end(failure.path.len() + failure.message.len() + 64, "failures") {
+            self.job.decider.directory_failures.lock().unwrap().push(failure);
+        }
     }
 
     fn decided(&mut self, entry: &Entry, is_open_ended: bool, answer: &mut Answer) -> store::Result<Decided> {
@@ -390,8 +396,9 @@ impl Decide<'_> {
         }
         self.links.note(entry);
         let skipped = (entry.id.0, entry.size_bytes());
-        // Where nothing is removed the sender has left out what is not within them.
-        if options.deletion.is_some() && !options.selection.bounds.admit(entry) {
+        // Where nothing is removed the sender has left out what is not within them, unless it changed since.
+        let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
+        if is_to_be_bound && !options.selection.bounds.admit(entry) {
             answer.outcome.skipped.push(skipped);
             return Ok(Decided::Settled);
         }
@@ -517,10 +524,7 @@ impl Decide<'_> {
         let id = entry.id.0;
         match large.gaps() {
             Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-            Some(gaps) => {
-                let record = |gap: &model::Extent| ExtentRecord { object: id, start: gap.start, end: gap.end };
-                answer.extents.extend(gaps.iter().map(record));
-            }
+            Some(gaps) => answer.extents.extend(super::tell::wanted_extents(id, &gaps)),
             None => answer.wanted.push(id),
         }
         answer.large.push((id, large));

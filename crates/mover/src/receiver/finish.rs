@@ -1,15 +1,18 @@
 //! The end of a job at its receiver, on the thread that decides, when everything is settled.
 //!
 //! In this order: files get their other names, what the source does not have is removed, directories get their final mode and
-//! time, names become durable, staging goes, and the sender hears of it.
+//! time, names become durable, staging goes, and the sender hears of it: in one message, with as many failures as fit it and the
+//! number of the others.
 
 use super::decide::Decide;
 use super::prune::{self, Removed};
+use super::tell;
 use crate::job::Ending;
 use model::{Failure, mutant};
 use store::Durability;
-use wire::message::{FailureRecord, Finished};
-use wire::{CloseCode, Message, bounded};
+use wire::limits::FAILURES_MAX;
+use wire::message::{FailureRecord, Finished, failures_that_fit};
+use wire::{CloseCode, Message};
 
 impl Decide<'_> {
     /// Puts everything in place that waited for the end, and says so.
@@ -33,17 +36,12 @@ impl Decide<'_> {
             return job.cancel(CloseCode::Internal, &e.to_string());
         }
         job.sink.close();
-        let record = |failure: Failure| FailureRecord {
-            object: 0,
-            path: failure.path,
-            kind: failure.kind as u32,
-            text: bounded(&failure.message).to_owned(),
-        };
-        let failures = std::mem::take(&mut *job.decider.directory_failures.lock().unwrap());
+        let (failures, failures_untold) = told(&std::mem::take(&mut *job.decider.directory_failures.lock().unwrap()));
         let finished = Finished {
             job: job.number,
             durable: job.durable().to_owned(),
-            failures: failures.into_iter().take(1024).map(record).collect(),
+            failures,
+            failures_untold,
             engine: job.write_engine.name(),
             removed: removed.removed,
             extraneous: removed.extraneous,
@@ -69,5 +67,35 @@ impl Decide<'_> {
             None => return Removed::default(),
         };
         prune::run(self.job, &directories, &mut |failure| self.directory_failed(failure))
+    }
+}
+
+/// The failures that go into the last message, and how many do not.
+fn told(failures: &[Failure]) -> (Vec<FailureRecord>, u64) {
+    // More than one message takes are not worth making.
+    let records = failures.iter().take(FAILURES_MAX).map(|failure| tell::record_of(0, failure));
+    let mut records: Vec<_> = records.collect();
+    records.truncate(failures_that_fit(&records));
+    let untold = (failures.len() - records.len()) as u64;
+    (records, untold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::FailureKind;
+    use wire::message;
+
+    #[test]
+    fn the_last_word_fits_a_message_however_much_failed_and_counts_what_it_leaves_out() {
+        for (count, path_bytes, text_bytes) in [(3, 20, 20), (20_000, 20, 20), (2000, 100_000, 5000)] {
+            let message = "x".repeat(text_bytes);
+            let failure = Failure { path: vec![b'p'; path_bytes], kind: FailureKind::Permission, message };
+            let (failures, failures_untold) = told(&vec![failure; count]);
+            assert!(!failures.is_empty() && failures.len() as u64 + failures_untold == count as u64);
+            assert_eq!(failures_untold > 0, count > 3);
+            let finished = Finished { job: u32::MAX, failures, failures_untold, ..Finished::default() };
+            message::fits(&message::encode(finished)).unwrap();
+        }
     }
 }

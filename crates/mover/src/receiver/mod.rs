@@ -1,14 +1,18 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `decide` answers the listing, `receive` is a lane, `verify` judges what arrived, `write` holds large objects,
-//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
+//! `asked` holds a sender to what was asked of it, `decide` answers the listing, `receive` is a lane, `verify` judges what arrived,
+//! `write` holds large objects, `charge` accounts for what is described, `commit` publishes, `links` gives files their other names,
+//! `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
 //!   as durable as the user asked (I2, I7).
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
+mod asked;
+mod charge;
 mod table;
+mod tell;
 mod policy;
 mod decide;
 mod delta;
@@ -25,6 +29,7 @@ mod resume;
 #[cfg(test)]
 mod zeros;
 
+pub use asked::Asked;
 pub use prune::Removal;
 pub use receive::run_lane;
 pub use write::WriteEngine;
@@ -32,13 +37,14 @@ pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
+use crate::memory::{Memory, Permit};
 use crate::progress::{Progress, count};
 use crate::sender::bounded_path;
 use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::fidelity::Warning;
-use model::options::Fsync;
+use model::options::{Fsync, is_congestion_name};
 use model::{Change, Digest, Entry, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
@@ -47,17 +53,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Footing, Sink};
 use table::{Listed, Table};
+use tell::Words;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
-use wire::limits::{ENTRIES_OPEN_MAX, OWNERS_MAX};
+use wire::limits::{CHANGES_TOLD, ENTRIES_OPEN_MAX, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
 use wire::message::{
-    Cancel, ChangeRecord, Changes, Credit, DigestRecord, ExtentRecord, FailureRecord, Finished, Names, Resend, Settled,
-    runs_of,
+    Cancel, ChangeRecord, Changes, Credit, ExtentRecord, FailureRecord, Finished, Names, Resend, runs_of,
 };
 use wire::{CloseCode, Message, Refusal, bounded};
-
-/// Changes told in one message: with the longest paths they stay below its bound.
-const CHANGES_TOLD: usize = 128;
 
 /// Looks at the source of an entry.
 pub(crate) type FootingOf = Box<dyn Fn(&Entry) -> Option<Footing> + Send + Sync>;
@@ -77,6 +80,8 @@ pub struct ReceiveJob {
     durability: Durability,
     table: Mutex<Table>,
     listing: Mutex<ListingCheck>,
+    /// What the sender was asked for by name; nothing where the sender decides what it sends.
+    asked: OnceLock<Mutex<Asked>>,
     decider: Decider,
     committer: Committer,
     pub write_engine: WriteEngine,
@@ -103,6 +108,9 @@ pub struct ReceiveJob {
     census: Option<Census>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
+    /// What the job is charged to, and what of it stays to the end.
+    memory: OnceLock<Memory>,
+    kept: Mutex<Option<Permit>>,
     pub end: End,
     /// Declared last, so dropped last: whoever sees it gone knows that staging is closed and its locks are free.
     presence: Arc<()>,
@@ -153,6 +161,7 @@ impl ReceiveJob {
             table: Mutex::default(),
             owners_told: AtomicU64::new(0),
             listing: Mutex::new(listing),
+            asked: OnceLock::new(),
             decider: Decider::new(&facts, spec.rename_to),
             committer: Committer::default(),
             write_engine: WriteEngine::default(),
@@ -163,11 +172,18 @@ impl ReceiveJob {
             has_open_ended: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
+            memory: OnceLock::new(),
+            kept: Mutex::default(),
             end: End::default(),
             presence: Arc::default(),
             sink,
         });
         Ok(job)
+    }
+
+    /// Holds the sender to what it was asked for. Before `start`.
+    pub fn hold_to(&self, asked: Asked) {
+        let _ = self.asked.set(Mutex::new(asked));
     }
 
     /// Tells where files that are described can be looked at. Before `start`.
@@ -219,17 +235,19 @@ impl ReceiveJob {
         match message {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
+                self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().check(&described))?;
                 let is_open = |d: &Described| matches!(d, Described::Entry { is_open_ended: true, .. });
                 self.has_open_ended.fetch_or(described.iter().any(is_open), Relaxed);
-                self.decider.push(Event::Described(described));
+                self.take_described(described);
             }
             Message::SourceFailures(failures) => {
-                for record in failures.failures {
+                for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
                     self.source_failed(record);
                 }
             }
             Message::ListEnd(end) => {
                 self.listing.lock().unwrap().end(end.entries)?;
+                self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().end())?;
                 self.progress.is_listing_complete.store(true, Relaxed);
             }
             Message::Digests(told) => {
@@ -238,7 +256,7 @@ impl ReceiveJob {
                 if asked.is_err() {
                     return Err(Refusal::new(CloseCode::Limit, "more digests than were asked for"));
                 }
-                self.decider.push(Event::Digests(told.digests));
+                self.take_digests(told.digests);
             }
             Message::Names(names) => self.take_names(names)?,
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
@@ -246,6 +264,10 @@ impl ReceiveJob {
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
                 *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
+                // An older sender tells none, and what is no name is nobody's.
+                if is_congestion_name(&times.congestion) {
+                    *self.progress.congestion.lock().unwrap() = times.congestion;
+                }
             }
             Message::Cancel(cancel) => {
                 let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
@@ -264,7 +286,7 @@ impl ReceiveJob {
         if !(fidelity.owner || fidelity.group) || told > 2 * OWNERS_MAX as u64 {
             return Err(Refusal::new(CloseCode::Limit, "names of users or groups that nobody asked for, or too many"));
         }
-        self.decider.push(Event::Names(names));
+        self.take_owners(names);
         Ok(())
     }
 
@@ -406,7 +428,7 @@ impl ReceiveJob {
         let settled = [outcome.published.len(), outcome.links.len(), outcome.skipped.len(), outcome.failed.len()];
         let total = settled.iter().sum::<usize>() as u64;
         count(&counters.files_done, outcome.links.len() as u64);
-        let mut message = Settled { job: self.number, ..Settled::default() };
+        let mut words = Words::default();
         let mut delivered = Vec::new();
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
         let mut table = self.table.lock().unwrap();
@@ -415,10 +437,7 @@ impl ReceiveJob {
             table.settle(entry.id.0);
             count(&counters.files_done, 1);
             count(&counters.bytes_done, published.size_bytes);
-            if published.is_chunked {
-                let digest = published.digest.to_bytes();
-                message.digests.push(DigestRecord { object: entry.id.0, digest });
-            }
+            words.published.push((entry.id.0, published.is_chunked.then(|| published.digest.to_bytes())));
         }
         for (id, size_bytes) in &outcome.skipped {
             table.settle(*id);
@@ -433,19 +452,14 @@ impl ReceiveJob {
                 digest: p.digest,
             }));
         }
-        message.published = runs_of(outcome.published.iter().map(|p| p.id()).chain(outcome.links).collect());
-        message.skipped = runs_of(outcome.skipped.iter().map(|(id, _)| *id).collect());
+        words.published.extend(outcome.links.into_iter().map(|id| (id, None)));
+        words.skipped = outcome.skipped.iter().map(|(id, _)| *id).collect();
         for (id, failure) in outcome.failed {
             self.count_failure(failure.kind);
             if let Some(observer) = &self.observer {
                 observer.failed(&failure);
             }
-            message.failed.push(FailureRecord {
-                object: id,
-                path: Vec::new(),
-                kind: failure.kind as u32,
-                text: bounded(&failure.message).to_owned(),
-            });
+            words.failed.push(tell::record_of(id, &failure));
         }
         // The observer hears first: once the sender knows, the job may end before this call returns.
         if let Some(observer) = &self.observer
@@ -453,7 +467,7 @@ impl ReceiveJob {
         {
             observer.delivered(&delivered);
         }
-        self.port.send(Message::Settled(message));
+        words.messages(self.number).for_each(|settled| self.port.send(Message::Settled(settled)));
         self.count_settled(total);
     }
 
@@ -539,7 +553,7 @@ impl ReceiveJob {
     /// Where this side's time went, for the sender.
     pub fn tell_times(&self) {
         let facts = Default::default();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts)));
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts, "")));
     }
 }
 
@@ -567,12 +581,6 @@ struct Published {
     size_bytes: u64,
     /// It came in several chunks: the sender may not know the digest of the whole.
     is_chunked: bool,
-}
-
-impl Published {
-    fn id(&self) -> u64 {
-        self.listed.expected(self.index).entry.id.0
-    }
 }
 
 impl Outcome {

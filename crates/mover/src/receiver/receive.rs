@@ -25,11 +25,16 @@ use wire::{CloseCode, Refusal};
 /// Runs one lane on the calling thread until its sender ends it. `refused` hears of a peer that broke the protocol.
 pub fn run_lane(
     job: &Arc<ReceiveJob>,
-    stream: impl Stream,
+    mut stream: impl Stream,
     memory: &Memory,
     refused: &mut dyn FnMut(Refusal),
 ) -> LaneEnd {
-    let mut clock = job.progress.lane(Stage::Memory);
+    let mut clock = job.progress.lane(Stage::Receive);
+    // A stream that brings nothing takes no memory.
+    if let Err(e) = stream.wait_for_data() {
+        return LaneEnd::Failed(e);
+    }
+    clock.enter(Stage::Memory);
     let (bytes, is_over) = (receiver_lane_bytes(job.options.compression), || job.end.is_set());
     let Some(_permit) = LanePermit::acquire_to_receive(memory, bytes, &job.progress, &mut clock, &is_over) else {
         return LaneEnd::NoMemory;

@@ -3,8 +3,10 @@
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
 use super::write::Large;
+use crate::memory::Permit;
 use model::{Entry, Name, ObjectId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use store::PublishRule;
 
@@ -23,6 +25,8 @@ pub struct Listed {
     pub described: usize,
     /// Those that are wanted, by their index in it, in order. It is kept until the last of them is settled.
     pub objects: Vec<(u32, Expected)>,
+    /// What all of it takes.
+    pub _charge: Option<Arc<Permit>>,
 }
 
 impl Listed {
@@ -54,6 +58,21 @@ struct Held {
 pub struct Table {
     batches: BTreeMap<u64, Held>,
     large: BTreeMap<u64, Arc<Large>>,
+    /// Made when the first object is described again, which few jobs see, and kept from then on.
+    places: Option<Places>,
+}
+
+/// Open objects by where they go: digests of parent and name, under a key that no peer knows, and ids.
+#[derive(Default)]
+struct Places {
+    key: RandomState,
+    known: BTreeSet<(u64, u64)>,
+}
+
+impl Places {
+    fn of(&self, entry: &Entry) -> (u64, u64) {
+        (self.key.hash_one((entry.parent, &entry.name)), entry.id.0)
+    }
 }
 
 /// What the table knows of an id that a lane came upon.
@@ -73,6 +92,10 @@ impl Table {
         let mut states = vec![State::Settled; listed.described];
         listed.objects.iter().for_each(|(index, _)| states[*index as usize] = State::Expected);
         let open = listed.objects.len();
+        if let Some(places) = &mut self.places {
+            let known: Vec<_> = listed.objects.iter().map(|(_, expected)| places.of(&expected.entry)).collect();
+            places.known.extend(known);
+        }
         if open > 0 {
             self.batches.insert(listed.first, Held { listed, states, open });
         }
@@ -132,11 +155,22 @@ impl Table {
 
     /// Marks an object settled; `None` when it was before.
     pub fn settle(&mut self, id: u64) -> Option<Slot> {
+        let mut places = self.places.take();
+        let slot = self.settle_in(&mut places, id);
+        self.places = places;
+        slot
+    }
+
+    fn settle_in(&mut self, places: &mut Option<Places>, id: u64) -> Option<Slot> {
         let (held, index) = self.find(id)?;
         if std::mem::replace(&mut held.states[index], State::Settled) == State::Settled
             && !model::mutant::is_on("settle-twice")
         {
             return None;
+        }
+        if let Some(places) = places {
+            let place = places.of(&held.listed.expected(index).entry);
+            places.known.remove(&place);
         }
         held.open -= 1;
         if held.open == 0 {
@@ -152,14 +186,32 @@ impl Table {
     }
 
     /// The open object of this place, if there is one: what is described again takes its place.
-    pub fn find_place(&self, parent: ObjectId, name: &Name) -> Option<u64> {
-        let open = self.batches.values().flat_map(|held| {
-            let objects = held.listed.objects.iter();
-            let open = objects.filter(|(index, _)| held.states[*index as usize] != State::Settled);
-            open.map(|(_, expected)| expected)
-        });
-        let mut found = open.filter(|expected| expected.entry.parent == parent && expected.entry.name == *name);
-        found.next().map(|expected| expected.entry.id.0)
+    pub fn find_place(&mut self, parent: ObjectId, name: &Name) -> Option<u64> {
+        if self.places.is_none() {
+            let mut places = Places::default();
+            for held in self.batches.values() {
+                let objects = held.listed.objects.iter();
+                let open = objects.filter(|(index, _)| held.states[*index as usize] != State::Settled);
+                let known: Vec<_> = open.map(|(_, expected)| places.of(&expected.entry)).collect();
+                places.known.extend(known);
+            }
+            self.places = Some(places);
+        }
+        let places = self.places.take()?;
+        let digest = places.key.hash_one((parent, name));
+        let mut found = places.known.range((digest, 0)..=(digest, u64::MAX)).map(|(_, id)| *id);
+        let found = found.find(|id| self.is_at(*id, parent, name));
+        self.places = Some(places);
+        found
+    }
+
+    fn is_at(&mut self, id: u64, parent: ObjectId, name: &Name) -> bool {
+        #[cfg(test)]
+        tests::COMPARED.set(tests::COMPARED.get() + 1);
+        self.find(id).is_some_and(|(held, index)| {
+            let entry = &held.listed.expected(index).entry;
+            entry.parent == parent && entry.name == *name
+        })
     }
 
     pub fn large_objects(&self) -> Vec<Arc<Large>> {
@@ -172,14 +224,37 @@ mod tests {
     use super::*;
     use model::{Generation, Kind};
 
+    thread_local! {
+        pub static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
     fn listed(first: u64) -> Arc<Listed> {
-        let name = Name::new(b"f").unwrap();
+        called(first, "f")
+    }
+
+    fn called(first: u64, name: &str) -> Arc<Listed> {
+        let name = Name::new(name.as_bytes()).unwrap();
         let id = ObjectId(first);
         let generation = Generation::default();
         let (parent, attributes) = (ObjectId::ROOT, None);
         let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes };
         let expected = Expected { entry, rule: PublishRule::NoReplace };
-        Arc::new(Listed { first, described: 1, objects: vec![(0, expected)] })
+        Arc::new(Listed { first, described: 1, objects: vec![(0, expected)], _charge: None })
+    }
+
+    #[test]
+    fn an_object_is_settled_once() {
+        let two = |first: u64| {
+            let mut both = Arc::into_inner(listed(first)).unwrap();
+            let second = Arc::into_inner(listed(first + 1)).unwrap().objects;
+            both.objects.extend(second.into_iter().map(|(_, expected)| (1, expected)));
+            both.described = 2;
+            Arc::new(both)
+        };
+        let mut table = Table::default();
+        table.insert(two(5), Vec::new());
+        assert!(table.settle(5).is_some() && table.settle(5).is_none());
+        assert!(!table.is_empty() && table.settle(6).is_some() && table.is_empty());
     }
 
     #[test]
@@ -193,5 +268,25 @@ mod tests {
         assert!(table.begin_publishing(5) && table.void(5).is_none());
         assert!(table.settle(5).is_some() && table.is_empty());
         assert!(!is_taken(&mut table) && table.settle(5).is_none());
+    }
+
+    /// What is described again is found among 65,536 open objects with one look, and never after it was settled.
+    #[test]
+    fn the_open_object_of_a_place_is_found_without_looking_at_the_others() {
+        let mut table = Table::default();
+        let find =
+            |table: &mut Table, name: &str| table.find_place(ObjectId::ROOT, &Name::new(name.as_bytes()).unwrap());
+        (1..=30_000).for_each(|id| table.insert(called(id, &format!("f{id}")), Vec::new()));
+        assert_eq!(find(&mut table, "f7"), Some(7));
+        (30_001..=65_536).for_each(|id| table.insert(called(id, &format!("f{id}")), Vec::new()));
+        for id in (1..=65_536).step_by(10) {
+            assert_eq!(find(&mut table, &format!("f{id}")), Some(id));
+            assert!(table.settle(id).is_some());
+            assert_eq!(find(&mut table, &format!("f{id}")), None);
+        }
+        assert_eq!(table.find_place(ObjectId(9), &Name::new(b"f2").unwrap()), None);
+        // One for each that was found, but for digests that meet.
+        assert!(COMPARED.get() < 6600, "{}", COMPARED.get());
+        assert_eq!(table.places.as_ref().unwrap().known.len(), 65_536 - 6554);
     }
 }

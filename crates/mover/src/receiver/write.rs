@@ -9,6 +9,7 @@
 use super::table::Listed;
 use super::{ReceiveJob, resume};
 use crate::job::End;
+use crate::memory::Permit;
 use crate::stream::Breaker;
 use ledger::extent_log::Appender;
 use model::mutant;
@@ -421,6 +422,12 @@ impl State {
     }
 }
 
+/// A lane's queue, with the memory of its blocks.
+pub struct Queue {
+    pub writer: Box<dyn BlockWriter>,
+    _permit: Permit,
+}
+
 /// Which engine a job writes large objects with, as soon as a probe has told.
 #[derive(Default)]
 pub struct WriteEngine {
@@ -430,7 +437,7 @@ pub struct WriteEngine {
 
 impl WriteEngine {
     /// A queue for a lane, where one pays; `None` for plain writes.
-    pub fn queue(&self, job: &ReceiveJob) -> Option<Box<dyn BlockWriter>> {
+    pub fn queue(&self, job: &ReceiveJob) -> Option<Queue> {
         // A queue writes what it is given: it leaves no holes.
         if job.options.fidelity.sparse {
             return None;
@@ -441,12 +448,17 @@ impl WriteEngine {
             (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
             (Engine::Auto, Some(verdict)) => verdict.chosen,
         };
-        let writer = engine::writer(kind, Shape::of(kind)).ok()?;
+        let shape = Shape::of(kind);
+        let Some(permit) = job.memory().acquire(shape.block_bytes * shape.depth, Duration::ZERO) else {
+            job.progress.note(format!("writes without {kind}: its blocks found no memory (--memory)"));
+            return None;
+        };
+        let writer = engine::writer(kind, shape).ok()?;
         let why = self.verdict.get().map_or("asked for", |verdict| &verdict.reason);
         let fallback = writer.fallback().map_or(String::new(), |f| format!(" ({f})"));
         let _ = self.used.set(writer.engine().to_string());
         job.progress.note(format!("writes by {}{fallback}: {why}", writer.engine()));
-        Some(writer)
+        Some(Queue { writer, _permit: permit })
     }
 
     pub fn name(&self) -> String {

@@ -10,7 +10,7 @@ mod within;
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
-use super::write::{Claimed, Large, Turn, kind_of};
+use super::write::{Claimed, Large, Queue, Turn, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::progress::LaneClock;
 use crate::stream::Breaker;
@@ -19,7 +19,6 @@ use model::options::Verify;
 use model::progress::Stage;
 use model::{Digest, DigestAlgorithm, Extent, FailureKind};
 use std::sync::Arc;
-use store::posix::engine::BlockWriter;
 use store::{Durability, SinkLane, StagedFile};
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
 use wire::message::{ExtentRecord, Held};
@@ -30,7 +29,7 @@ pub(crate) struct Writer<'a> {
     job: &'a Arc<ReceiveJob>,
     sink: Box<dyn SinkLane>,
     pub clock: LaneClock,
-    queue: Option<Box<dyn BlockWriter>>,
+    queue: Option<Queue>,
     open: Option<OpenChunk>,
     /// Of the stream that this lane reads.
     breaker: Breaker,
@@ -247,17 +246,17 @@ impl<'a> Writer<'a> {
         }
         self.clock.enter(Stage::Write);
         // A failed write is reported by `drain` at the end of the chunk; until then the bytes need a place.
-        if self.queue.as_mut().is_some_and(|queue| queue.buffer().is_err()) {
+        if self.queue.as_mut().is_some_and(|queue| queue.writer.buffer().is_err()) {
             self.note_queue_error();
             return None;
         }
         self.clock.enter(Stage::Open);
-        self.queue.as_mut().and_then(|queue| queue.buffer().ok())
+        self.queue.as_mut().and_then(|queue| queue.writer.buffer().ok())
     }
 
     fn note_queue_error(&mut self) {
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
-        if let Err(e) = queue.drain() {
+        if let Err(e) = queue.writer.drain() {
             open.error.get_or_insert(store::Error::new("write file", b"", e));
         }
     }
@@ -275,7 +274,7 @@ impl<'a> Writer<'a> {
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
         if let Target::Large(_, file, ..) = &open.target
             && let Some(descriptor) = file.descriptor()
-            && let Err(e) = queue.write(descriptor, open.at, length)
+            && let Err(e) = queue.writer.write(descriptor, open.at, length)
         {
             open.error.get_or_insert(store::Error::new("write file", b"", e));
         }
@@ -316,7 +315,7 @@ impl<'a> Writer<'a> {
     /// The chunk broke off: what it was part of will come again.
     pub fn give_back(&mut self) {
         if let Some(queue) = &mut self.queue {
-            let _ = queue.drain();
+            let _ = queue.writer.drain();
         }
         self.sink.abandon();
         if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()

@@ -45,7 +45,7 @@ struct Question {
 impl SendJob {
     /// Takes a question in; it is answered later.
     pub(super) fn ask_digests(self: &Arc<SendJob>, asked: &AskDigests) -> Result<(), Refusal> {
-        super::split::check_counts(asked.runs.iter())?;
+        self.book.lock().unwrap().split.check_runs(&asked.runs)?;
         let chunks = chunks_of(asked)?;
         let mut state = self.asked.state.lock().unwrap();
         for id in asked.runs.iter().flat_map(|run| run.ids()) {

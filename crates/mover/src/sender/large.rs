@@ -6,6 +6,7 @@ use super::work::Batch;
 use model::Extent;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use wire::{CloseCode, Refusal};
 
 pub struct Large {
     pub batch: Arc<Batch>,
@@ -20,6 +21,9 @@ pub struct Large {
     /// A chunk was sent with the word that all of it had been read from one version. What is read again after that has to be
     /// of the same version too: the receiver may complete the object with it.
     pub is_sealed: bool,
+    /// How often a chunk of it was claimed, and how often the receiver asked for something of it again.
+    pub claims: u64,
+    pub asked_again: u64,
 }
 
 pub struct InFlight {
@@ -28,7 +32,30 @@ pub struct InFlight {
     pub is_read: bool,
 }
 
+/// Asking again costs a walk over the gaps, so it has to be paid for with chunks that were sent. A receiver asks a few times for
+/// a chunk, and for all of an object.
+const ASKED_AGAIN_PER_CLAIM: u64 = 4;
+const ASKED_AGAIN_FREE: u64 = 64;
+
 impl Large {
+    pub fn new(batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) -> Large {
+        let object = &batch.objects[index];
+        let (size_bytes, next_start) = (object.entry.size_bytes(), object.is_open_ended.then_some(0));
+        let in_flight = BTreeMap::new();
+        let (owners, is_sealed, claims, asked_again) = (0, false, 0, 0);
+        Large { batch, index, size_bytes, gaps, in_flight, owners, next_start, is_sealed, claims, asked_again }
+    }
+
+    /// # Errors
+    /// When the receiver asks far more often than it was sent anything.
+    pub fn is_asked_again(&mut self) -> Result<(), Refusal> {
+        self.asked_again += 1;
+        if self.asked_again > self.claims * ASKED_AGAIN_PER_CLAIM + ASKED_AGAIN_FREE {
+            return Err(Refusal::new(CloseCode::Limit, "content is asked for again far more often than it was sent"));
+        }
+        Ok(())
+    }
+
     pub fn is_claimable(&self) -> bool {
         !self.gaps.is_empty() || self.next_start.is_some()
     }

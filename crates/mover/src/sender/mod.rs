@@ -9,6 +9,7 @@
 mod allowance;
 mod scan;
 pub mod split;
+mod states;
 pub mod work;
 mod large;
 mod read;
@@ -23,6 +24,7 @@ pub(crate) use send::{digest_small, judge_read, read_small};
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
+use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::progress::{Progress, count};
 use crate::stall::Standing;
@@ -33,16 +35,16 @@ use model::pace::RATE_MIN;
 use model::progress::LaneTimes;
 use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
-use split::Split;
+use split::{Ids, Split};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
-use wire::limits::{OTHER_NAMES_MAX, PATH_BYTES_MAX};
+use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
-use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures};
+use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
 use work::{Batch, Claim, Work};
 
@@ -71,6 +73,7 @@ pub struct SendJob {
     pub(crate) compression: Choice,
     /// The receiver's user set how far the job may go.
     is_bound_there: AtomicBool,
+    memory: OnceLock<Memory>,
     pub end: End,
 }
 
@@ -116,6 +119,7 @@ impl SendJob {
             pace: Pace::default(),
             compression: Choice::new(options.compression),
             is_bound_there: AtomicBool::new(false),
+            memory: OnceLock::new(),
             options,
             source,
             port,
@@ -127,6 +131,15 @@ impl SendJob {
             asked: Default::default(),
             end: End::default(),
         })
+    }
+
+    /// The account that the job is charged to; before it starts. One of its own for whoever names none.
+    pub fn charge_to(&self, memory: Memory) {
+        let _ = self.memory.set(memory);
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        self.memory.get_or_init(Memory::default)
     }
 
     /// One lane's handle on the source.
@@ -224,28 +237,29 @@ impl SendJob {
     }
 
     fn settled(&self, settled: Settled) -> Result<(), Refusal> {
-        split::check_counts(settled.published.iter().chain(&settled.skipped))?;
         let counters = &self.progress.counters;
         let mut delivered = Vec::new();
         let mut failures = Vec::new();
+        let [mut published, mut skipped] = [&settled.published, &settled.skipped].map(|runs| Ids::of(runs));
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
+        let digests =
+            settled.digests.iter().filter(|_| wants_delivered).map(|record| (record.object, &record.digest[..]));
+        let digests: HashMap<_, _> = digests.collect();
         let mut book = self.book.lock().unwrap();
-        for id in settled.published.iter().flat_map(|run| run.ids()) {
-            let Some((batch, index)) = book.split.settle(id) else { continue };
+        book.split.check_runs(settled.published.iter().chain(&settled.skipped))?;
+        while let Some((id, batch, index)) = book.split.settle_first(&mut published) {
             let object = &batch.objects[index];
             let size_bytes = book.final_bytes.remove(&id).unwrap_or(object.entry.size_bytes());
             count(&counters.files_done, 1);
             count(&counters.bytes_done, size_bytes);
             book.files.remove(&id);
-            if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &settled) {
+            if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &digests) {
                 delivered.push(Delivered { path: self.source.path(object), size_bytes, digest });
             }
         }
-        for id in settled.skipped.iter().flat_map(|run| run.ids()) {
-            if let Some((batch, index)) = book.split.settle(id) {
-                count(&counters.files_skipped, 1);
-                count(&counters.bytes_skipped, batch.objects[index].entry.size_bytes());
-            }
+        while let Some((_, batch, index)) = book.split.settle_first(&mut skipped) {
+            count(&counters.files_skipped, 1);
+            count(&counters.bytes_skipped, batch.objects[index].entry.size_bytes());
         }
         for record in settled.failed {
             if let Some((batch, index)) = book.split.settle(record.object) {
@@ -265,15 +279,14 @@ impl SendJob {
     }
 
     /// The digest of a delivered object from what its lanes read; where an earlier attempt moved a part, from the receiver.
-    fn digest_of(&self, book: &mut Book, object: &SourceObject, settled: &Settled) -> Option<Digest> {
+    fn digest_of(&self, book: &mut Book, object: &SourceObject, told: &HashMap<u64, &[u8]>) -> Option<Digest> {
         let id = object.entry.id.0;
         let size = object.entry.size_bytes();
         let chunks: Vec<Digest> = book.digests.remove(&id).unwrap_or_default().into_values().collect();
         if !object.is_open_ended && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
             return Some(self.options.digest.combine(&chunks, self.options.chunk_bytes, size));
         }
-        let told = settled.digests.iter().find(|record| record.object == id)?;
-        self.options.digest.digest_from_bytes(&told.digest)
+        self.options.digest.digest_from_bytes(told.get(&id)?)
     }
 
     fn failure_of(&self, object: &SourceObject, record: FailureRecord) -> Failure {
@@ -306,6 +319,21 @@ impl SendJob {
             count(&self.progress.counters.files_listed, 1);
             self.failed(Failure { path: bounded_path(&record.path), kind, message });
         }
+        self.untold(finished.failures_untold);
+    }
+
+    /// Failures for which the receiver's last message had no room.
+    fn untold(&self, count_there: u64) {
+        if count_there == 0 {
+            return;
+        }
+        // As many as can be: objects that a failure in the end is of were described.
+        let untold = count_there.min((DIRECTORIES_MAX + OTHER_NAMES_MAX) as u64);
+        count(&self.progress.counters.files_listed, untold);
+        count(&self.progress.counters.files_failed, untold - 1);
+        let message =
+            format!("{untold} more directories or names failed like those above; the message had no room for them");
+        self.failed(Failure { path: Vec::new(), kind: FailureKind::Other, message });
     }
 
     /// What the receiver changes, for whoever asked to see it.
@@ -351,12 +379,15 @@ impl SendJob {
     pub(crate) fn tell_failures(&self, failures: Vec<(u64, Failure)>) {
         let record = |(object, failure): &(u64, Failure)| FailureRecord {
             object: *object,
-            path: failure.path.clone(),
+            path: bounded_path(&failure.path),
             kind: failure.kind as u32,
             text: bounded(&failure.message).to_owned(),
         };
-        let records = failures.iter().map(record).collect();
-        self.port.send(Message::SourceFailures(SourceFailures { job: self.number, failures: records }));
+        let mut records: Vec<_> = failures.iter().map(record).collect();
+        while !records.is_empty() {
+            let failures = records.drain(..failures_that_fit(&records)).collect();
+            self.port.send(Message::SourceFailures(SourceFailures { job: self.number, failures }));
+        }
         failures.into_iter().for_each(|(_, failure)| self.failed(failure));
     }
 
@@ -382,7 +413,7 @@ impl SendJob {
                 book.next_replacement += 1;
                 book.tries.insert(again.entry.id.0, tries);
                 let (first, record) = (again.entry.id.0, record_of(&again.entry, false));
-                book.split.describe(Arc::new(Batch { objects: vec![again] }));
+                book.split.describe(Arc::new(Batch { objects: vec![again], charge: None }));
                 drop(book);
                 self.port.send(Message::Entries(Entries { job: self.number, first, entries: vec![record] }));
             }
@@ -496,7 +527,8 @@ impl SendJob {
     pub fn tell_times(&self) {
         let facts = *self.progress.stream_facts.lock().unwrap();
         let times: LaneTimes = self.progress.here();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts)));
+        let congestion = self.progress.congestion.lock().unwrap().clone();
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts, &congestion)));
     }
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a

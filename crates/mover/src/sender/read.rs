@@ -4,6 +4,7 @@
 //! (`store::posix::engine::probe`), once for each lane's job; the winner reads from then on.
 
 use crate::limits::BLOCK_BYTES;
+use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
 use model::Extent;
 use model::options::Engine;
@@ -22,16 +23,18 @@ const PROBE_BUDGET: Duration = Duration::from_millis(150);
 /// One lane's reader.
 pub struct ChunkReader {
     block: Box<[u8]>,
-    queue: Option<Box<dyn BlockReader>>,
+    queue: Option<(Box<dyn BlockReader>, Permit)>,
     wish: Engine,
     blocks: u32,
     spent: Duration,
     is_judged: bool,
     progress: Arc<Progress>,
+    memory: Memory,
 }
 
 impl ChunkReader {
-    pub fn new(wish: Engine, progress: Arc<Progress>) -> ChunkReader {
+    /// `memory` is the account of a queue's blocks, should one pay.
+    pub fn new(wish: Engine, progress: Arc<Progress>, memory: Memory) -> ChunkReader {
         ChunkReader {
             block: vec![0; BLOCK_BYTES].into(),
             queue: None,
@@ -40,6 +43,7 @@ impl ChunkReader {
             spent: Duration::ZERO,
             is_judged: wish == Engine::Plain,
             progress,
+            memory,
         }
     }
 
@@ -78,7 +82,7 @@ impl ChunkReader {
         extent: Extent,
         each: &mut dyn FnMut(&[u8]) -> bool,
     ) -> store::Result<u64> {
-        let (Some(queue), Some(descriptor)) = (&mut self.queue, file.descriptor()) else { return Ok(0) };
+        let (Some((queue, _)), Some(descriptor)) = (&mut self.queue, file.descriptor()) else { return Ok(0) };
         let fail = |e| store::Error::new("read file", b"", e);
         queue.start(descriptor, extent.start, extent.end).map_err(fail)?;
         let mut read = 0;
@@ -115,10 +119,14 @@ impl ChunkReader {
 
     fn use_queue(&mut self, kind: EngineKind, why: &str) {
         self.is_judged = true;
-        if let Ok(queue) = engine::reader(kind, Shape::of(kind)) {
+        let shape = Shape::of(kind);
+        let Some(permit) = self.memory.acquire(shape.block_bytes * shape.depth, Duration::ZERO) else {
+            return self.progress.note(format!("reads without {kind}: its blocks found no memory (--memory)"));
+        };
+        if let Ok(queue) = engine::reader(kind, shape) {
             let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
             self.progress.note(format!("reads by {}{fallback}: {why}", queue.engine()));
-            self.queue = Some(queue);
+            self.queue = Some((queue, permit));
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::SendJob;
 use super::kept::Kept;
 use super::work::Batch;
-use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, FIRST_BATCH_ENTRIES};
+use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, DESCRIBE_PATIENCE, FIRST_BATCH_ENTRIES};
+use crate::memory::Permit;
 use crate::progress::count;
 use model::{Failure, Kind};
 use os::time::Instant;
@@ -19,6 +20,18 @@ use wire::{CloseCode, Message};
 const FAILURES_TOLD: usize = 256;
 /// A batch leaves at the latest after this long, however few entries a slow source has given.
 const BATCH_AGE_MAX: Duration = Duration::from_millis(20);
+
+/// How often a scan that waits for memory looks whether there is some.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
+/// What an object takes beside its name and its attributes while it is not settled: its description here and in the book, its
+/// record on its way.
+const OBJECT_BYTES: usize = 2 * size_of::<SourceObject>() + 128;
+
+fn bytes_of(object: &SourceObject) -> usize {
+    let link_bytes = if let Kind::Symlink(link) = &object.entry.kind { link.len() } else { 0 };
+    let attributes = object.entry.attributes.as_ref().map_or(0, |attributes| 2 * attributes.bytes() as usize + 128);
+    OBJECT_BYTES + 2 * (object.entry.name.as_bytes().len() + link_bytes) + attributes
+}
 
 pub fn run(job: &Arc<SendJob>) {
     let mut scan = Scan {
@@ -120,6 +133,7 @@ impl Scan<'_> {
         for names in self.kept.names(self.job.number, &objects) {
             self.job.port.send(Message::Names(names));
         }
+        let Some(charge) = self.charge(&objects) else { return false };
         let mut book = self.job.book.lock().unwrap();
         while book.split.describable() < objects.len() as u64 || !self.kept.has_room_for(&objects) {
             if self.job.end.is_set() {
@@ -127,10 +141,33 @@ impl Scan<'_> {
             }
             book = self.job.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap().0;
         }
-        book.split.describe(Arc::new(Batch { objects }));
+        book.split.describe(Arc::new(Batch { objects, charge: Some(charge) }));
         drop(book);
         self.job.port.send(Message::Entries(message));
         !self.job.end.is_set()
+    }
+
+    /// Waits for the memory that a batch takes, as long as something moves. `None` when the job is over.
+    fn charge(&self, objects: &[SourceObject]) -> Option<Permit> {
+        let bytes = objects.iter().map(bytes_of).sum();
+        let mut last = (self.job.progress.mark(), Instant::now());
+        loop {
+            let refusal = match self.job.memory().hold(bytes, "descriptions") {
+                Ok(charge) => return Some(charge),
+                Err(refusal) => refusal,
+            };
+            let mark = self.job.progress.mark();
+            if mark != last.0 {
+                last = (mark, Instant::now());
+            } else if last.1.elapsed() >= DESCRIBE_PATIENCE {
+                self.job.cancel(refusal.code, &refusal.text);
+            }
+            if self.job.end.is_set() {
+                return None;
+            }
+            let book = self.job.book.lock().unwrap();
+            drop(self.job.work.wait_timeout(book, MEMORY_INTERVAL).unwrap());
+        }
     }
 
     fn flush_failures(&mut self) {

@@ -14,7 +14,7 @@ use crate::progress::LaneClock;
 use crate::stream::Stream;
 use model::options::Compression;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, DigestAlgorithm, Extent};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl<'a, S: Stream> Lane<'a, S> {
             number,
             stream,
             source: job.source.lane(),
-            reader: ChunkReader::new(job.options.engine, job.progress.clone()),
+            reader: ChunkReader::new(job.options.engine, job.progress.clone(), job.memory().clone()),
             clock,
             pack: vec![0; HEADER_BYTES + PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
@@ -190,6 +190,13 @@ impl<'a, S: Stream> Lane<'a, S> {
 
     /// A chunk whose length is known only when it is read: it is read whole before its frame starts.
     fn send_open_ended(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> io::Result<()> {
+        let _charge = match self.job.memory().hold(extent.length() as usize, "a chunk of a pipe (--chunk-size)") {
+            Ok(charge) => charge,
+            Err(refusal) => {
+                self.job.source_failed(object, FailureKind::Other, refusal.text);
+                return Ok(());
+            }
+        };
         let mut content = vec![0; extent.length() as usize];
         let got = match file.read_at(extent.start, &mut content) {
             Ok(got) => got,

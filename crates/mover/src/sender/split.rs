@@ -9,12 +9,15 @@
 //! - Every object described is settled exactly once; what a dead lane had in flight goes back to Wanted.
 //! - Entries and bytes in flight never exceed the credit.
 //! - Memory is bounded by the entries' credit.
+//! - What a receiver says of a run costs what is open of it, and a run of what was never described is refused.
 
 use super::allowance::Allowance;
 use super::large::{InFlight, Large};
-use super::work::{Batch, Claim, Work};
+pub use super::states::Ids;
+use super::states::{State, States, note_step};
+use super::work::{Batch, Claim, Run, Work};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
-use model::{Extent, Kind};
+use model::{Extent, Kind, mutant};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -22,34 +25,14 @@ use std::sync::Arc;
 use store::{DirectoryKey, SourceObject};
 use wire::credit::{ByteCredit, EntryCredit};
 use wire::limits::{ENTRIES_OPEN_MAX, PACKED_FILE_BYTES_MAX};
+use wire::listing::REPLACEMENT_FIRST;
 use wire::message::{ExtentRecord, Run as IdRun};
 use wire::{CloseCode, Refusal};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Described,
-    Wanted,
-    Sending,
-    Settled,
-}
-
 struct Held {
     batch: Arc<Batch>,
-    states: Vec<State>,
+    states: States,
     open: usize,
-}
-
-/// Wanted small files: a stretch of a batch within one directory.
-struct Run {
-    batch: Arc<Batch>,
-    range: Range<usize>,
-    owner: Option<u32>,
-}
-
-impl Run {
-    fn directory(&self) -> DirectoryKey {
-        self.batch.objects[self.range.start].directory
-    }
 }
 
 #[derive(Default)]
@@ -75,6 +58,9 @@ pub struct Split {
     /// Of those, the ones that the receiver has not asked for nor settled.
     unanswered: u64,
     is_listing_complete: bool,
+    /// Ids from here on were not described yet; of those that replace others likewise.
+    end: u64,
+    end_of_replacements: u64,
 }
 
 impl Split {
@@ -92,6 +78,8 @@ impl Split {
             open: 0,
             unanswered: 0,
             is_listing_complete: false,
+            end: 1,
+            end_of_replacements: REPLACEMENT_FIRST,
         };
         split.grant(entries, in_flight_bytes);
         split
@@ -151,10 +139,15 @@ impl Split {
             Kind::Directory | Kind::HardLink(_) => State::Settled,
             _ => State::Described,
         };
-        let states: Vec<_> = batch.objects.iter().map(state).collect();
-        let open = states.iter().filter(|s| **s != State::Settled).count();
+        let states = States::new(batch.objects.iter().map(state));
+        let open = batch.objects.iter().filter(|o| state(o) != State::Settled).count();
         self.open += open as u64;
         self.unanswered += open as u64;
+        let end = batch.first() + batch.objects.len() as u64;
+        match batch.first() < REPLACEMENT_FIRST {
+            true => self.end = self.end.max(end),
+            false => self.end_of_replacements = self.end_of_replacements.max(end),
+        }
         if open > 0 {
             self.batches.insert(batch.first(), Held { batch, states, open });
         }
@@ -163,7 +156,8 @@ impl Split {
     /// Enters the receiver's wish for whole objects and for parts of objects. Returns how many bytes of those parts'
     /// objects the receiver already has.
     pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<u64, Refusal> {
-        check_counts(runs)?;
+        self.check_runs(runs)?;
+        // The first that is not to be had ends the session.
         for id in runs.iter().flat_map(IdRun::ids) {
             self.want_whole(id)?;
         }
@@ -203,18 +197,49 @@ impl Split {
 
     fn set(&mut self, id: u64, state: State) {
         let (first, held) = self.batches.range_mut(..=id).next_back().expect("found before");
-        held.states[(id - first) as usize] = state;
+        held.states.set((id - first) as usize, state);
+    }
+
+    /// A peer's runs name no more objects than may be open, and none that was not described.
+    pub fn check_runs<'a>(&self, runs: impl IntoIterator<Item = &'a IdRun>) -> Result<(), Refusal> {
+        let mut named = 0u64;
+        for run in runs {
+            named = named.saturating_add(run.count);
+            let end = if run.first < REPLACEMENT_FIRST { self.end } else { self.end_of_replacements };
+            if named > ENTRIES_OPEN_MAX || run.first.saturating_add(run.count) > end {
+                return Err(Refusal::new(CloseCode::Limit, "runs of more objects than were described"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first id of `ids` whose object is in one of these states. Whoever changes that state goes through a run in as many
+    /// steps as there are such objects, however many it names.
+    fn first_of(&self, states: &[State], ids: Range<u64>) -> Option<u64> {
+        if ids.is_empty() {
+            return None;
+        }
+        if mutant::is_on("walk-the-whole-run") {
+            let is_in = |id: &u64| self.find(*id).is_some_and(|(held, index)| states.contains(&held.states.get(index)));
+            return ids.inspect(|_| note_step()).find(is_in);
+        }
+        let before = self.batches.range(..ids.start).next_back();
+        before.into_iter().chain(self.batches.range(ids.clone())).find_map(|(first, held)| {
+            note_step();
+            let range = ids.start.saturating_sub(*first) as usize..(ids.end - first) as usize;
+            held.states.first_of(states, range).map(|index| first + index as u64)
+        })
     }
 
     /// An object that was described and that the receiver has not answered.
     pub fn unanswered_object(&self, id: u64) -> Option<SourceObject> {
-        let (held, index) = self.find(id).filter(|(held, index)| held.states[*index] == State::Described)?;
+        let (held, index) = self.find(id).filter(|(held, index)| held.states.get(*index) == State::Described)?;
         Some(held.batch.objects[index].clone())
     }
 
     /// A described object, moved on to Wanted.
     fn described(&mut self, id: u64) -> Result<(Arc<Batch>, usize), Refusal> {
-        let found = self.find(id).filter(|(held, index)| held.states[*index] == State::Described);
+        let found = self.find(id).filter(|(held, index)| held.states.get(*index) == State::Described);
         let (held, index) = found.ok_or_else(|| {
             Refusal::new(CloseCode::WrongState, &format!("object {id} is wanted but was not described, or twice"))
         })?;
@@ -257,13 +282,9 @@ impl Split {
     }
 
     fn add_large(&mut self, id: u64, batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) {
-        let object = &batch.objects[index];
-        let size_bytes = object.entry.size_bytes();
-        let next_start = object.is_open_ended.then_some(0);
-        self.claimable.insert((Reverse(size_bytes), id));
-        let in_flight = BTreeMap::new();
-        self.large
-            .insert(id, Large { batch, index, size_bytes, gaps, in_flight, owners: 0, next_start, is_sealed: false });
+        let large = Large::new(batch, index, gaps);
+        self.claimable.insert((Reverse(large.size_bytes), id));
+        self.large.insert(id, large);
     }
 
     /// The next unit of work for a lane.
@@ -306,6 +327,7 @@ impl Split {
             return Claim::Spent;
         }
         large.take(extent);
+        large.claims += 1;
         large.in_flight.insert(extent.start, InFlight { lane, length: extent.length(), is_read: false });
         if !large.is_claimable() {
             self.claimable.remove(&(Reverse(large.size_bytes), id));
@@ -374,7 +396,7 @@ impl Split {
     fn claim_files(&mut self, lane: u32, at: usize) -> Option<Claim> {
         let run = &mut self.runs[at];
         let held = self.batches.get(&run.batch.first());
-        let is_wanted = |index: usize| held.is_some_and(|held| held.states[index] == State::Wanted);
+        let is_wanted = |index: usize| held.is_some_and(|held| held.states.get(index) == State::Wanted);
         while !run.range.is_empty() && !is_wanted(run.range.start) {
             run.range.start += 1;
         }
@@ -408,7 +430,8 @@ impl Split {
         }
         self.bytes.sent(bytes);
         let first = batch.first();
-        self.batches.get_mut(&first).expect("its objects are open").states[range.clone()].fill(State::Sending);
+        let held = self.batches.get_mut(&first).expect("its objects are open");
+        range.clone().for_each(|index| _ = held.states.set(index, State::Sending));
         self.own_large(lane, None);
         self.note_claimed(lane, directory, first, range.clone());
         Some(Claim::Work(Work::Files { batch, range }))
@@ -419,7 +442,8 @@ impl Split {
         let state = self.lanes.get_mut(&lane).expect("entered by claim");
         state.directory = Some(directory);
         if state.claimed.len() >= 64 {
-            let is_open = |held: &Held, range: &Range<usize>| held.states[range.clone()].contains(&State::Sending);
+            let is_open =
+                |held: &Held, range: &Range<usize>| held.states.first_of(&[State::Sending], range.clone()).is_some();
             state.claimed.retain(|(first, range)| batches.get(first).is_some_and(|held| is_open(held, range)));
         }
         state.claimed.push((first, range));
@@ -448,12 +472,19 @@ impl Split {
         }
     }
 
+    /// Settles the first object of runs that is not settled yet, and returns it.
+    pub fn settle_first(&mut self, ids: &mut Ids<'_>) -> Option<(u64, Arc<Batch>, usize)> {
+        let id = ids.next(|ids| self.first_of(&[State::Described, State::Wanted, State::Sending], ids))?;
+        let (batch, index) = self.settle(id).expect("it is open");
+        Some((id, batch, index))
+    }
+
     /// The object needs no more work. Returns it unless it was settled before.
     pub fn settle(&mut self, id: u64) -> Option<(Arc<Batch>, usize)> {
         let (first, held) = self.batches.range_mut(..=id).next_back()?;
         let first = *first;
         let index = usize::try_from(id - first).ok().filter(|i| *i < held.states.len())?;
-        let before = std::mem::replace(&mut held.states[index], State::Settled);
+        let before = held.states.set(index, State::Settled);
         if before == State::Settled {
             return None;
         }
@@ -479,13 +510,15 @@ impl Split {
 
     /// The receiver asks for small objects and chunks again.
     pub fn resend(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
-        check_counts(runs)?;
-        for id in runs.iter().flat_map(IdRun::ids) {
+        self.check_runs(runs)?;
+        let mut ids = Ids::of(runs);
+        while let Some(id) = ids.next(|ids| self.first_of(&[State::Sending], ids)) {
             self.take_back_small(id);
         }
         for record in extents {
             // A settled object may have been asked for before the settling arrived there.
-            if self.large.contains_key(&record.object) {
+            if let Some(large) = self.large.get_mut(&record.object) {
+                large.is_asked_again()?;
                 let extent = self.check_extent(record)?;
                 self.take_back_extent(record.object, extent);
             }
@@ -495,7 +528,7 @@ impl Split {
 
     fn take_back_small(&mut self, id: u64) {
         let Some((held, index)) = self.find(id) else { return };
-        if held.states[index] != State::Sending {
+        if held.states.get(index) != State::Sending {
             return;
         }
         // An object too long for a pack travels in chunks also when it is one chunk long.
@@ -515,11 +548,11 @@ impl Split {
     fn take_back_extent(&mut self, id: u64, extent: Extent) {
         let large = self.large.get_mut(&id).expect("checked by the caller");
         let mut freed = 0;
-        large.in_flight.retain(|start, chunk| {
-            let is_asked = extent.start <= *start && *start < extent.end;
-            freed += if is_asked { chunk.length } else { 0 };
-            !is_asked
-        });
+        while let Some((&start, chunk)) = large.in_flight.range(extent.start..extent.end).next() {
+            note_step();
+            freed += chunk.length;
+            large.in_flight.remove(&start);
+        }
         large.give_back(extent);
         self.claimable.insert((Reverse(large.size_bytes), id));
         self.bytes.acknowledged(freed);
@@ -547,22 +580,13 @@ impl Split {
             })
             .collect();
         // Each goes in front of what was put there before.
-        if !model::mutant::is_on("drop-the-seal-of-a-duplicate") {
+        if !mutant::is_on("drop-the-seal-of-a-duplicate") {
             lost.reverse();
         }
         for (id, extent) in lost {
             self.take_back_extent(id, extent);
         }
     }
-}
-
-/// A peer's runs name no more objects than may be open: ids are gone through one by one, under the book's lock.
-pub fn check_counts<'a>(runs: impl IntoIterator<Item = &'a IdRun>) -> Result<(), Refusal> {
-    let named = runs.into_iter().fold(0u64, |sum, run| sum.saturating_add(run.count));
-    if named > ENTRIES_OPEN_MAX {
-        return Err(Refusal::new(CloseCode::Limit, "runs of more objects than were described"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

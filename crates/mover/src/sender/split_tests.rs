@@ -1,6 +1,7 @@
 //! Checks of the sender's book against a plain model: random receivers, random deaths of lanes.
 
 use super::*;
+use crate::sender::states::STEPS;
 use model::{Entry, Generation, Name, ObjectId};
 use proptest::prelude::*;
 
@@ -22,7 +23,7 @@ fn object(id: u64, directory: u64, size_bytes: u64) -> SourceObject {
 fn described(sizes: &[u64], directory: impl Fn(u64) -> u64) -> Split {
     let mut split = Split::new(CHUNK, 10_000, 1 << 40);
     let objects = sizes.iter().zip(1..).map(|(size, id)| object(id, directory(id), *size)).collect();
-    split.describe(Arc::new(Batch { objects }));
+    split.describe(Arc::new(Batch { objects, charge: None }));
     split.want(&[IdRun { first: 1, count: sizes.len() as u64 }], &[]).unwrap();
     split.listing_complete();
     split
@@ -192,12 +193,84 @@ fn what_a_receiver_settles_before_it_was_sent_is_stepped_over() {
     assert!(matches!(split.claim(0), Claim::NoWork));
 }
 
+/// Small files 1 to `count` in batches of 1,024, all wanted and sent.
+fn sent(count: u64) -> Split {
+    let mut split = Split::new(CHUNK, count, 1 << 40);
+    for first in (1..=count).step_by(1024) {
+        let objects = (first..=count.min(first + 1023)).map(|id| object(id, 0, 10)).collect();
+        split.describe(Arc::new(Batch { objects, charge: None }));
+    }
+    split.want(&[IdRun { first: 1, count }], &[]).unwrap();
+    while let Claim::Work(_) = split.claim(0) {}
+    split
+}
+
+fn steps_of(act: impl FnOnce()) -> u64 {
+    let before = STEPS.get();
+    act();
+    STEPS.get() - before
+}
+
 #[test]
-fn runs_may_not_name_more_objects_than_can_be_open() {
+fn runs_name_what_was_described_and_no_more_than_can_be_open() {
+    let split = sent(ENTRIES_OPEN_MAX);
     let run = IdRun { first: 1, count: ENTRIES_OPEN_MAX };
-    assert!(check_counts(&[run]).is_ok());
-    assert!(check_counts(&[run, IdRun { first: 9, count: 1 }]).is_err());
-    assert!(check_counts(&[IdRun { first: 0, count: u64::MAX }, run]).is_err());
+    assert!(split.check_runs(&[run]).is_ok());
+    assert!(split.check_runs(&[run, IdRun { first: 9, count: 1 }]).is_err());
+    for (first, count) in [(0, u64::MAX), (1, ENTRIES_OPEN_MAX + 1), (2, ENTRIES_OPEN_MAX), (REPLACEMENT_FIRST, 1)] {
+        assert!(split.check_runs(&[IdRun { first, count }]).is_err(), "{first} {count}");
+    }
+}
+
+/// A message of 20 bytes names 65,536 objects: that costs their number once, and hardly anything again.
+#[test]
+fn a_run_costs_what_is_open_of_it() {
+    let mut split = sent(ENTRIES_OPEN_MAX);
+    let all = [IdRun { first: 1, count: ENTRIES_OPEN_MAX }];
+    let batches = ENTRIES_OPEN_MAX / 1024;
+    let resent = steps_of(|| split.resend(&all, &[]).unwrap());
+    assert!(resent <= ENTRIES_OPEN_MAX * 3, "{resent}");
+    // They are wanted again, and not being sent: nothing is to be taken back. A word of bits is one step.
+    let again = steps_of(|| split.resend(&all, &[]).unwrap());
+    assert!(again <= batches * (1 + 1024 / 64), "{again} steps for nothing");
+    let mut settle = |first, count| {
+        let (runs, mut settled) = ([IdRun { first, count }], 0);
+        let mut ids = Ids::of(&runs);
+        let steps = steps_of(|| {
+            while split.settle_first(&mut ids).is_some() {
+                settled += 1;
+            }
+        });
+        (settled, steps)
+    };
+    // All but every thousandth.
+    for first in (1..ENTRIES_OPEN_MAX).step_by(1000) {
+        assert_eq!(settle(first + 1, 999.min(ENTRIES_OPEN_MAX - first)).0, 999.min(ENTRIES_OPEN_MAX - first));
+    }
+    let (settled, steps) = settle(1, ENTRIES_OPEN_MAX);
+    assert_eq!(settled, ENTRIES_OPEN_MAX.div_ceil(1000));
+    assert!(steps <= batches * 17 + settled * 3, "{steps} steps for {settled} objects");
+    assert_eq!(settle(1, ENTRIES_OPEN_MAX), (0, 0));
+}
+
+#[test]
+fn asking_again_is_paid_for_with_what_was_sent() {
+    let mut split = described(&[100 * CHUNK], |_| 0);
+    let asked = |at: u64| ExtentRecord { object: 1, start: at % 100 * CHUNK, end: (at % 100 + 1) * CHUNK };
+    let refused = (0..1000).find(|at| split.resend(&[], &[asked(*at)]).is_err());
+    assert!(refused.is_some_and(|at| at < 100), "{refused:?}");
+    let mut split = described(&[100 * CHUNK], |_| 0);
+    for at in 0..100 {
+        // Each chunk three times, and all of it now and then.
+        for _ in 0..3 {
+            let (_, extent) = chunk_of(split.claim(0));
+            split.resend(&[], &[ExtentRecord { object: 1, start: extent.start, end: extent.end }]).unwrap();
+        }
+        chunk_of(split.claim(0));
+        if at % 40 == 0 {
+            split.resend(&[], &[ExtentRecord { object: 1, start: 0, end: 100 * CHUNK }]).unwrap();
+        }
+    }
 }
 
 proptest! {

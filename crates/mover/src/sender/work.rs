@@ -1,19 +1,35 @@
 //! Units of work: what the scan describes in one go, and what a lane takes of it.
 
+use crate::memory::Permit;
 use model::Extent;
 use std::ops::Range;
 use std::sync::Arc;
-use store::SourceObject;
+use store::{DirectoryKey, SourceObject};
 
 /// Objects described in one frame; ids count up from that of the first.
 #[derive(Debug)]
 pub struct Batch {
     pub objects: Vec<SourceObject>,
+    /// What they take, until the last of them is settled.
+    pub charge: Option<Permit>,
 }
 
 impl Batch {
     pub fn first(&self) -> u64 {
         self.objects[0].entry.id.0
+    }
+}
+
+/// Wanted small files: a stretch of a batch within one directory.
+pub struct Run {
+    pub batch: Arc<Batch>,
+    pub range: Range<usize>,
+    pub owner: Option<u32>,
+}
+
+impl Run {
+    pub fn directory(&self) -> DirectoryKey {
+        self.batch.objects[self.range.start].directory
     }
 }
 

@@ -1,18 +1,20 @@
 //! Questions about files at the endpoint: one thread for each, answers in parts that the client's `Proceed` lets out.
 //!
 //! Invariants:
-//! - A question holds one thread and what `files::answer` bounds; questions of a session, of a peer and of all peers are
-//!   bounded (`ASKS_MAX`, `OF_PEER_MAX`, `OF_ALL_MAX`).
+//! - A question holds one thread and what `files::answer` bounds; questions of a session are bounded (`ASKS_MAX`), those of a
+//!   key, a client and all clients are shared out (`room`).
 //! - A question ends with its session, and when the client says `Stop`: between two names, never in the middle of one.
-//! - At most `BATCHES_AHEAD` parts are sent that the client has not taken.
+//! - At most `BATCHES_AHEAD` parts are sent that the client has not taken, and an answer that is not taken for as long as a
+//!   job may stand still ends.
 
 use super::Session;
-use super::server::{Grant, Host, Server};
+use super::room::Seat;
+use super::server::{Grant, Host, Server, guest_of};
 use crate::files::{How, NotReached, Reach, answer};
 use model::files::{Question, Record};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use store::posix::target::Target;
 use wire::files::{answered_of, question_of, record_bytes, record_of};
@@ -21,8 +23,6 @@ use wire::limits::{ASKS_MAX, BATCHES_AHEAD, RECORD_BATCH_BYTES, RECORDS_MAX};
 use wire::message::{self, Ask, FileRecord, Proceed, Records};
 use wire::{CloseCode, Refusal};
 
-const OF_PEER_MAX: usize = 8;
-const OF_ALL_MAX: usize = 64;
 /// A part that is not full goes out after this long: a person waits for it.
 const PART_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -41,6 +41,9 @@ pub struct Asked {
     /// Parts that may be sent in all.
     granted: Mutex<u64>,
     changed: Condvar,
+    /// Since when a part waits to be taken.
+    waits_since: Mutex<Option<Instant>>,
+    pub(super) seat: Seat,
 }
 
 impl Asks {
@@ -49,7 +52,7 @@ impl Asks {
     }
 
     pub fn all(&self) -> Vec<Arc<Asked>> {
-        self.open.lock().unwrap().values().cloned().collect()
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The session is over.
@@ -84,7 +87,7 @@ impl Asked {
     pub fn stop(&self) {
         self.is_stopped.store(true, Relaxed);
         // Whoever waits for room has to look again, also one that has just looked.
-        drop(self.granted.lock().unwrap());
+        drop(self.granted.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 
@@ -98,11 +101,27 @@ impl Asked {
         self.is_stopped.load(Relaxed)
     }
 
+    /// For how long a part has waited to be taken, if one does.
+    pub fn waits_for(&self) -> Option<Duration> {
+        self.waits_since.lock().unwrap().map(|since| since.elapsed())
+    }
+
     /// Waits until part `number`, counted from 1, may be sent. False when none is wanted any more.
-    fn wait_for_room(&self, number: u64) -> bool {
+    fn wait_for_room(&self, number: u64, patience: Duration) -> bool {
         let mut granted = self.granted.lock().unwrap();
-        while *granted < number && !self.is_stopped() {
-            granted = self.changed.wait(granted).unwrap();
+        if *granted < number {
+            let since = Instant::now();
+            *self.waits_since.lock().unwrap() = Some(since);
+            while *granted < number && !self.is_stopped() {
+                let Some(left) = patience.checked_sub(since.elapsed()) else {
+                    let text = format!("nothing of the answer was taken for {} s", patience.as_secs());
+                    let _ = self.refused.set(Refusal::new(CloseCode::NoProgress, &text));
+                    self.is_stopped.store(true, Relaxed);
+                    break;
+                };
+                granted = self.changed.wait_timeout(granted, left).unwrap().0;
+            }
+            *self.waits_since.lock().unwrap() = None;
         }
         !self.is_stopped()
     }
@@ -132,21 +151,16 @@ impl Server {
         }
         let number = ask.number;
         let question = question_of(ask)?;
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        let of_all: usize = sessions.iter().map(|session| session.asks.count()).sum();
-        let of_peer =
-            sessions.iter().filter(|open| open.peer == session.peer).map(|open| open.asks.count()).sum::<usize>();
-        if of_all >= OF_ALL_MAX || of_peer >= OF_PEER_MAX {
-            let text = "the endpoint answers as many questions about files as it may; try again later";
-            return Err(Refusal::new(CloseCode::Busy, text));
-        }
+        let seat = self.seat_ask(guest_of(session)?)?;
+        session.note_rest();
         let mut open = session.asks.open.lock().unwrap();
         if open.contains_key(&number) || open.len() >= ASKS_MAX {
             return Err(Refusal::new(CloseCode::Limit, "a question of this number is open, or too many are"));
         }
         let granted = Mutex::new(BATCHES_AHEAD);
         let (is_stopped, refused, changed) = (AtomicBool::new(false), OnceLock::new(), Condvar::new());
-        let asked = Arc::new(Asked { question, is_stopped, refused, granted, changed });
+        let waits_since = Mutex::default();
+        let asked = Arc::new(Asked { question, is_stopped, refused, granted, changed, waits_since, seat });
         open.insert(number, asked.clone());
         Ok(asked)
     }
@@ -173,6 +187,7 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.session.asks.forget(self.number);
+        self.session.note_rest();
         if std::thread::panicking() {
             let refusal = Refusal::new(CloseCode::Internal, "a thread of the endpoint failed; this is a bug");
             let _ = self.session.control.send(message::encode(answered_of(self.number, &Err(refusal))));
@@ -220,11 +235,15 @@ impl Parts<'_> {
             return !self.asked.is_stopped();
         }
         self.sent += 1;
-        if !self.asked.wait_for_room(self.sent) {
+        if !self.asked.wait_for_room(self.sent, self.session.no_progress_timeout()) {
             return false;
         }
         let records = std::mem::take(&mut self.records);
         (self.bytes, self.last) = (0, Instant::now());
-        self.session.control.send(message::encode(Records { number: self.number, records })).is_ok()
+        // A client that does not read its control stream holds the answer up here.
+        *self.asked.waits_since.lock().unwrap() = Some(self.last);
+        let sent = self.session.control.send(message::encode(Records { number: self.number, records }));
+        *self.asked.waits_since.lock().unwrap() = None;
+        sent.is_ok()
     }
 }

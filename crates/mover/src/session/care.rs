@@ -11,7 +11,13 @@ pub fn look_after(session: &Session, running: &Running, heard_ms: u32) {
     let now = Instant::now();
     // The lanes of ended streams fail, and what they had in flight moves to others.
     running.watch.end_stuck(heard_ms, now);
-    let stuck = running.stall.lock().unwrap().stuck_for(running.job.standing(), now);
+    let standing = running.job.standing();
+    let mut moved = running.moved.lock().unwrap();
+    if moved.0 != standing.mark {
+        *moved = (standing.mark, now);
+    }
+    drop(moved);
+    let stuck = running.stall.lock().unwrap().stuck_for(standing, now);
     if stuck >= session.no_progress_timeout() {
         running.job.cancel(CloseCode::NoProgress, &why(stuck, running.job.waits_for_memory()));
         running.watch.abort();

@@ -12,7 +12,7 @@ use crate::job::{Ending, Observer, options_to_wire};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{ReceiveJob, ReceiveSpec};
+use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
 use crate::wishes;
@@ -202,6 +202,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::FIDELITY != 0)
     }
 
+    /// Whether the endpoint lets its clients choose how its streams yield to congestion; another one would not hear of it.
+    pub fn knows_congestion(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::CONGESTION != 0)
+    }
+
     /// How many abilities of this program the endpoint does not have.
     pub fn features_lacking(&self) -> Result<u32, ConnectError> {
         Ok((feature::ALL & !self.welcome()?.features).count_ones())
@@ -220,9 +225,10 @@ impl Client {
         let is_sequential = source.is_sequential();
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
+        job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
-        self.open(Open {
+        let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
             direction: Direction::ClientSends as u32,
@@ -230,7 +236,8 @@ impl Client {
             options: Some(options_to_wire(&wishes::for_receiver(&spec.options))),
             is_single: spec.is_single,
             is_sequential,
-        });
+        };
+        self.open(&running, open);
         job.start();
         self.care(number, running, &spec.options, is_sequential, &progress, interrupt)
     }
@@ -257,8 +264,10 @@ impl Client {
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
+        job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
+        job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
-        self.open(Open {
+        let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
             direction: Direction::ServerSends as u32,
@@ -266,15 +275,25 @@ impl Client {
             options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
             is_single: false,
             is_sequential: spec.is_sequential,
-        });
+        };
+        self.open(&running, open);
         // Before the first wish: nothing leaves faster.
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         job.start();
         Ok(self.care(number, running, &spec.options, spec.is_sequential, &progress, interrupt))
     }
 
-    fn open(&self, open: Open) {
-        let _ = self.shared.session.control.send(message::encode(open));
+    /// Asks for a job. What no endpoint could take ends the job here, and not the session there.
+    fn open(&self, running: &Running, open: Open) {
+        let frame = message::encode(open);
+        match message::fits(&frame) {
+            Ok(()) => _ = self.shared.session.control.send(frame),
+            Err(refusal) => {
+                let advice = "use fewer sources, filter rules or listed paths in one command";
+                let text = format!("the job does not fit into one message ({}); {advice}", refusal.text);
+                running.job.cancel(CloseCode::Limit, &text);
+            }
+        }
     }
 
     /// Looks after a job until it ends: lanes, interruption, facts for the report.
@@ -317,7 +336,6 @@ impl Client {
         let is_sender = matches!(running.job, Job::Send(_));
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
-        report.congestion = lanes.state.congestion.lock().unwrap().clone();
         let adapted = lanes.adaptation.as_ref().and_then(Adaptation::note);
         report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted));
         report
@@ -394,7 +412,8 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool) -> StreamChoice {
+    /// `congestion` is what a sender elsewhere was asked for.
+    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool, congestion: Option<String>) -> StreamChoice {
         let state = self.state.lock().unwrap();
         let welcome = state.welcome.as_ref();
         let here = net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20);
@@ -408,7 +427,7 @@ impl Shared {
             asked: self.options.tuning.streams,
             streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
             is_sequential,
-            congestion: self.options.dial.congestion.clone().unwrap_or_default(),
+            congestion: congestion.or_else(|| self.options.dial.congestion.clone()).unwrap_or_default(),
         })
     }
 }

@@ -4,7 +4,7 @@
 
 use super::client::Shared;
 use super::sample::sample;
-use super::{Job, Running, join_proof, watch_stream};
+use super::{Job, Running, congestion, join_proof, watch_stream};
 use crate::job::Ending;
 use crate::limits::STREAM_TIMEOUT;
 use crate::receiver;
@@ -43,7 +43,6 @@ pub(super) struct LaneState {
     /// Failures without a quiet time between them.
     failures: AtomicU32,
     last_failure: Mutex<Option<(Instant, String)>>,
-    pub congestion: Mutex<String>,
     next_stream: AtomicU32,
     /// Lanes for which there was no memory, or that are not needed any more.
     retired: AtomicU32,
@@ -52,7 +51,7 @@ pub(super) struct LaneState {
 impl Lanes {
     pub fn new(shared: Arc<Shared>, running: Arc<Running>, number: u32, is_sequential: bool) -> Lanes {
         let is_sender = matches!(running.job, Job::Send(_));
-        let choice = shared.choose(is_sender, is_sequential);
+        let choice = shared.choose(is_sender, is_sequential, congestion::asked(&running));
         let mut lanes = Lanes {
             shared,
             running,
@@ -84,7 +83,7 @@ impl Lanes {
         {
             self.is_welcome_known = true;
             let is_sender = matches!(self.running.job, Job::Send(_));
-            self.choice = self.shared.choose(is_sender, self.is_sequential);
+            self.choice = self.shared.choose(is_sender, self.is_sequential, congestion::asked(&self.running));
             if self.shared.options.tuning.streams.is_none() && !self.is_sequential {
                 self.adaptation = Some(Adaptation::new(self.choice.streams, streams_max));
             }
@@ -109,8 +108,7 @@ impl Lanes {
             return;
         }
         let at_us = self.began.elapsed().as_micros() as u64;
-        let congestion = self.state.congestion.lock().unwrap().clone();
-        if let Some(streams) = adaptation.step(&sample(&self.shared.session, &self.running, &congestion, at_us)) {
+        if let Some(streams) = adaptation.step(&sample(&self.shared.session, &self.running, at_us)) {
             self.choice.streams = streams;
         }
     }
@@ -200,8 +198,8 @@ impl LaneThread {
         let mut join = Join { session: session.id, job: self.job, stream: self.stream, direction, proof: [0; 32] };
         join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         watch_stream(&self.running, stream.aborter());
-        if let Ok(name) = net::socket::congestion(&stream) {
-            *self.state.congestion.lock().unwrap() = name;
+        if matches!(self.running.job, Job::Send(_)) {
+            congestion::note(&self.running, &stream);
         }
         // A peer that takes not even this much is not waited for.
         stream.set_io_timeout(Some(STREAM_TIMEOUT));

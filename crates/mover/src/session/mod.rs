@@ -2,7 +2,7 @@
 //!
 //! `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a `Host` that says what may be
 //! read and written.
-//! `question` asks about files beside copying them, `asks` answers.
+//! `question` asks about files beside copying them, `asks` answers. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
@@ -15,11 +15,14 @@ mod client;
 mod lanes;
 mod pacing;
 mod server;
+mod review;
 mod care;
 mod sample;
+mod congestion;
 mod watch;
 mod asks;
 mod question;
+mod room;
 
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
 pub use error::ConnectError;
@@ -28,6 +31,7 @@ pub use server::{Grant, Host, HostFacts, Opened, Server};
 
 use crate::job::{Ending, Port};
 use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
+use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Stall, Standing};
@@ -35,10 +39,11 @@ use asks::Asks;
 use model::options::Compression;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+use room::Guest;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use watch::StreamWatch;
 use wire::handshake::{Direction, feature};
@@ -60,6 +65,13 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    pub fn progress(&self) -> &Arc<Progress> {
+        match self {
+            Job::Send(job) => &job.progress,
+            Job::Receive(job) => &job.progress,
+        }
+    }
+
     fn handle(&self, message: Message) -> Result<(), Refusal> {
         match self {
             Job::Send(job) => job.handle(message),
@@ -108,10 +120,7 @@ impl Job {
     }
 
     fn waits_for_memory(&self) -> bool {
-        match self {
-            Job::Send(job) => job.progress.lanes.wait_for_memory(),
-            Job::Receive(job) => job.progress.lanes.wait_for_memory(),
-        }
+        self.progress().lanes.wait_for_memory()
     }
 
     /// Holds the job to the features that both sides have.
@@ -153,6 +162,8 @@ pub(crate) struct Running {
     lanes: AtomicU32,
     /// Touched once a second by the control loop.
     stall: Mutex<Stall>,
+    /// How far the job had come when it last moved.
+    moved: Mutex<(u64, Instant)>,
     /// What was asked for, at an endpoint: rights are looked at again while the job runs.
     asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
 }
@@ -161,6 +172,11 @@ impl Running {
     /// A number for a lane that no other lane of the job has had.
     pub fn next_lane(&self) -> u32 {
         self.lanes.fetch_add(1, Relaxed)
+    }
+
+    /// For how long the job has not moved, owed or not, as far as the control loop has seen.
+    fn idle_for(&self) -> Duration {
+        self.moved.lock().unwrap().1.elapsed()
     }
 }
 
@@ -182,8 +198,14 @@ pub(crate) struct Session {
     /// When its connection was accepted, at an endpoint.
     arrived: OnceLock<std::time::Instant>,
     is_dismissed: AtomicBool,
+    /// Reviews, one after the other, in which the host could not tell what the peer may.
+    doubts: AtomicU32,
     /// Questions about files, at an endpoint.
     asks: Asks,
+    /// Its place and its account, at an endpoint.
+    guest: OnceLock<Guest>,
+    /// When it last had something to do.
+    rested: Mutex<Instant>,
 }
 
 impl Session {
@@ -201,7 +223,10 @@ impl Session {
             grant: OnceLock::new(),
             arrived: OnceLock::new(),
             is_dismissed: AtomicBool::new(false),
+            doubts: AtomicU32::new(0),
             asks: Asks::default(),
+            guest: OnceLock::new(),
+            rested: Mutex::new(Instant::now()),
         })
     }
 
@@ -241,6 +266,7 @@ impl Session {
             watch: Arc::default(),
             lanes: AtomicU32::new(0),
             stall: Mutex::default(),
+            moved: Mutex::new((0, Instant::now())),
             asked: OnceLock::new(),
         });
         self.jobs.lock().unwrap().insert(number, running.clone());
@@ -250,10 +276,22 @@ impl Session {
 
     pub fn remove_job(&self, number: u32) {
         self.jobs.lock().unwrap().remove(&number);
+        self.note_rest();
+    }
+
+    fn note_rest(&self) {
+        *self.rested.lock().unwrap() = Instant::now();
+    }
+
+    /// For how long it has had no job and no question.
+    fn idle_for(&self) -> Duration {
+        let is_busy = !self.jobs.lock().unwrap().is_empty() || self.asks.count() > 0;
+        if is_busy { Duration::ZERO } else { self.rested.lock().unwrap().elapsed() }
     }
 
     fn running(&self) -> Vec<Arc<Running>> {
-        self.jobs.lock().unwrap().values().cloned().collect()
+        // Also of a session of which a thread panicked: it has to be ended.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Ends every job of the session and breaks its data streams off.

@@ -7,20 +7,17 @@ use plan::StreamSample;
 
 /// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells
 /// every second; rate and round trip are those of its own sockets.
-pub fn sample(session: &Session, running: &Running, congestion: &str, at_us: u64) -> StreamSample {
+pub fn sample(session: &Session, running: &Running, at_us: u64) -> StreamSample {
     let (facts_here, flow) = running.watch.sample();
     let is_sender = matches!(running.job, Job::Send(_));
-    let progress = match &running.job {
-        Job::Send(job) => &job.progress,
-        Job::Receive(job) => &job.progress,
-    };
+    let progress = running.job.progress();
     let snapshot = progress.snapshot();
     let facts = if is_sender { facts_here } else { snapshot.stream_facts };
     let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
     let counts = &snapshot.counts;
     let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
-    // BBR paces by what it measured and does not yield to single losses; what a sending endpoint uses is not told.
-    let yields_to_loss = !is_sender || !congestion.starts_with("bbr");
+    // BBR paces by what it measured and does not yield to single losses.
+    let yields_to_loss = !progress.congestion.lock().unwrap().starts_with("bbr");
     StreamSample {
         at_us,
         streams: flow.streams_open.min(snapshot.streams),

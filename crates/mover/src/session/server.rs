@@ -2,18 +2,19 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
+use super::room::{Guest, Rooms, Seat};
 use super::{
-    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, control_options, join_proof,
-    run_control, watch_stream,
+    ControlOutcome, ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, congestion, control_options,
+    join_proof, run_control, watch_stream,
 };
 use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer, options_from_wire};
 use crate::limits::{JOIN_TIMEOUT, LANE_END_PATIENCE, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{self, ReceiveJob, ReceiveSpec};
+use crate::receiver::{self, Asked, ReceiveJob, ReceiveSpec};
 use crate::sender::{self, SendJob};
-use model::files::{Access, Question, Tally};
+use model::files::{Question, Tally};
 use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Name, Pin, SessionId, TransferOptions};
 use net::{Connection, DataStream};
@@ -32,13 +33,6 @@ use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 
 /// From accept to the end of the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sessions at once, of all peers and of one.
-const SESSIONS_MAX: usize = 256;
-const SESSIONS_OF_PEER_MAX: usize = 64;
-/// Jobs at once, of all peers and of one. A job takes up to four threads beside its lanes.
-const OPEN_JOBS_MAX: usize = 512;
-const OPEN_JOBS_OF_PEER_MAX: usize = 128;
-const BUSY_PEER: &str = "this client has as many sessions or jobs here as it may have; try again later";
 
 /// What an authenticated peer is and may.
 #[derive(Clone, Debug)]
@@ -46,6 +40,8 @@ pub struct Grant {
     pub pin: Pin,
     /// What the endpoint calls this client, for logs.
     pub name: String,
+    /// Whose share it lives from, with all other keys of that account: the ticket that enrolled it.
+    pub account: String,
     pub may_write: bool,
 }
 
@@ -58,8 +54,19 @@ pub struct HostFacts {
 
 /// A job that the host lets happen.
 pub enum Opened {
-    Receive { sink: Arc<dyn Sink>, rename_to: Option<Name>, observer: Option<Arc<dyn Observer>>, file_system: String },
-    Send { source: Arc<dyn Source>, is_single: bool, observer: Option<Arc<dyn Observer>> },
+    Receive {
+        sink: Arc<dyn Sink>,
+        rename_to: Option<Name>,
+        observer: Option<Arc<dyn Observer>>,
+        file_system: String,
+        /// What the client may send, where somebody else decided that.
+        asked: Option<Asked>,
+    },
+    Send {
+        source: Arc<dyn Source>,
+        is_single: bool,
+        observer: Option<Arc<dyn Observer>>,
+    },
 }
 
 /// Whoever serves: knows its clients and its root.
@@ -80,7 +87,8 @@ pub trait Host: Send + Sync {
     ) -> Result<Opened, Refusal>;
 
     /// Whether the peer, or one of its jobs, may go on: asked every few seconds, so that rights that end while a job runs
-    /// end the job too (F028, F029). What is verified is kept.
+    /// end the job too (F028, F029). What is verified is kept. A host that cannot tell at this moment says `Internal`, and is
+    /// believed a few times (`review`).
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
         let _ = (grant, job);
         Ok(())
@@ -104,7 +112,8 @@ pub trait Host: Send + Sync {
 
 pub struct Server {
     pub(super) host: Arc<dyn Host>,
-    memory: Memory,
+    pub(super) memory: Memory,
+    pub(super) rooms: Rooms,
     pub(super) sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     changed: Condvar,
     /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
@@ -131,6 +140,7 @@ impl Server {
         Arc::new(Server {
             host,
             memory,
+            rooms: Rooms::default(),
             sessions: Mutex::default(),
             changed: Condvar::new(),
             receiving: Mutex::default(),
@@ -143,36 +153,6 @@ impl Server {
     /// For sessions that open from here on: how long a job may stand still before it is given up.
     pub fn set_no_progress_timeout(&self, timeout: Duration) {
         *self.no_progress_timeout.lock().unwrap() = timeout;
-    }
-
-    /// Asks the host again whether those who are here may go on, and ends sessions and jobs that may not. A peer that was
-    /// told so by an earlier review and is still there is cut off.
-    pub fn review(&self) {
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        for session in sessions {
-            let Some(grant) = session.grant.get() else { continue };
-            if let Err(refusal) = self.host.may_go_on(grant, None) {
-                session.dismiss(&refusal);
-                continue;
-            }
-            for asked in session.asks.all() {
-                let direction = match asked.question.access() {
-                    Access::Look => Direction::ServerSends,
-                    Access::Make | Access::Take => Direction::ClientSends,
-                };
-                let paths: Vec<_> = asked.question.paths().into_iter().map(<[u8]>::to_vec).collect();
-                if let Err(refusal) = self.host.may_go_on(grant, Some((direction, &paths))) {
-                    asked.refuse(refusal);
-                }
-            }
-            for running in session.running() {
-                let Some((direction, paths)) = running.asked.get() else { continue };
-                if let Err(refusal) = self.host.may_go_on(grant, Some((*direction, paths))) {
-                    running.job.cancel(refusal.code, &refusal.text);
-                    running.watch.abort();
-                }
-            }
-        }
     }
 
     /// Sessions that are open.
@@ -254,7 +234,7 @@ impl Server {
             send_buffer_bytes_max: net::socket::granted_send_buffer_bytes_max().unwrap_or(0),
             is_read_only: facts.is_read_only || !grant.may_write,
         };
-        if let Err(refusal) = self.enter(id, &session) {
+        if let Err(refusal) = self.enter(id, &session, &grant) {
             // Said where the client looks for it: as the answer to its hello. The loop is needed to say it.
             session.close(refusal.code, &refusal.text);
             stream.run(|_| ControlFlow::Continue(()));
@@ -302,39 +282,28 @@ impl Server {
     }
 
     /// Takes a place among the open sessions.
-    fn enter(&self, id: SessionId, session: &Arc<Session>) -> Result<(), Refusal> {
+    fn enter(self: &Arc<Server>, id: SessionId, session: &Arc<Session>, grant: &Grant) -> Result<(), Refusal> {
+        let guest = self.seat(grant)?;
+        session.control.charge_to(Arc::new(guest.memory.clone()));
+        let _ = session.guest.set(guest);
         let mut sessions = self.sessions.lock().unwrap();
         if sessions.contains_key(&id) {
             return Err(Refusal::new(CloseCode::WrongState, "a session with this id is open"));
         }
-        if sessions.len() >= SESSIONS_MAX {
-            let text = "the endpoint has as many sessions as it takes; try again later";
-            return Err(Refusal::new(CloseCode::Busy, text));
-        }
-        if sessions.values().filter(|open| open.peer == session.peer).count() >= SESSIONS_OF_PEER_MAX {
-            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
-        }
         sessions.insert(id, session.clone());
         Ok(())
-    }
-
-    /// Jobs that are open: of everybody, and of one peer.
-    fn open_jobs(&self, peer: Pin) -> (usize, usize) {
-        let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
-        let count = |session: &Arc<Session>| session.jobs.lock().unwrap().len();
-        let of_peer = sessions.iter().filter(|session| session.peer == peer).map(count).sum();
-        (sessions.iter().map(count).sum(), of_peer)
     }
 
     /// Opens a job, or tells the client why not.
     fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
         let number = open.job;
         let opened = self.check_open(session, &open).and_then(|(id, direction, options)| {
+            let seat = self.seat_job(guest_of(session)?, &options)?;
             // Until it is known as the newest attempt, another one must not look for older ones.
             let _opening = Opening::begin(self, (grant.pin, id));
             self.take_over(grant.pin, id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
-            self.start_job(session, grant, open, id, direction, options, opened)
+            self.start_job(session, grant, open, id, direction, options, opened, seat)
         });
         let answer = match opened {
             Ok(accept) => message::encode(accept),
@@ -383,13 +352,7 @@ impl Server {
         if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
             return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
         }
-        let (of_all, of_peer) = self.open_jobs(session.peer);
-        if of_all >= OPEN_JOBS_MAX {
-            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it takes; try again later"));
-        }
-        if of_peer >= OPEN_JOBS_OF_PEER_MAX {
-            return Err(Refusal::new(CloseCode::Busy, BUSY_PEER));
-        }
+        congestion::check(options.congestion.as_deref())?;
         if open.paths.is_empty()
             || open.paths.len() > OPEN_PATHS_MAX
             || open.paths.iter().any(|path| path.len() > PATH_BYTES_MAX)
@@ -414,43 +377,45 @@ impl Server {
         direction: Direction,
         options: TransferOptions,
         opened: Opened,
+        seat: Seat,
     ) -> Result<Accept, Refusal> {
         let number = open.job;
+        let memory = guest_of(session)?.memory.clone();
         let port = Arc::new(ControlPort(session.control.clone()));
         let progress = Progress::new();
         let mut accept = Accept { job: number, ..Accept::default() };
         let job = match opened {
-            Opened::Receive { sink, rename_to, observer, file_system } => {
+            Opened::Receive { sink, rename_to, observer, file_system, asked } => {
                 accept.file_system = file_system;
                 let spec = ReceiveSpec { number, id, sender: grant.pin, options, rename_to };
                 let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
                     .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+                if let Some(asked) = asked {
+                    job.hold_to(asked);
+                }
+                job.charge_to(memory);
                 job.start();
                 Job::Receive(job)
             }
             Opened::Send { source, is_single, observer } => {
                 accept.is_single = is_single;
                 let job = SendJob::new(number, options, source, port, progress.clone(), observer);
+                job.charge_to(memory);
                 Job::Send(job)
             }
         };
         let running = session.add_job(number, job.clone());
         let _ = running.asked.set((direction, open.paths));
-        if let Job::Receive(job) = &job {
-            let arrived = session.arrived.get().copied().unwrap_or_else(Instant::now);
-            let attempt = Attempt { arrived, running: Arc::downgrade(&running), presence: job.presence() };
-            let mut receiving = self.receiving.lock().unwrap();
-            receiving.retain(|_, held| held.presence.strong_count() > 0);
-            receiving.insert((grant.pin, id), attempt);
-        }
-        if let Job::Send(job) = &job {
-            job.start();
+        match &job {
+            Job::Receive(job) => self.note_attempt((grant.pin, id), session, &running, job),
+            Job::Send(job) => job.start(),
         }
         let unwatched = job.clone();
         let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());
         let watch = move || {
             let ending = job.wait_for_end();
             watched.remove_job(number);
+            drop(seat);
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
@@ -470,6 +435,15 @@ impl Server {
         Ok(accept)
     }
 
+    /// From here on this is the newest attempt at its job.
+    fn note_attempt(&self, of: (Pin, JobId), session: &Session, running: &Arc<Running>, job: &ReceiveJob) {
+        let arrived = session.arrived.get().copied().unwrap_or_else(Instant::now);
+        let attempt = Attempt { arrived, running: Arc::downgrade(running), presence: job.presence() };
+        let mut receiving = self.receiving.lock().unwrap();
+        receiving.retain(|_, held| held.presence.strong_count() > 0);
+        receiving.insert(of, attempt);
+    }
+
     /// Checks a data stream's claim to a session and runs its lane.
     fn join(self: &Arc<Server>, stream: DataStream, join: Join) -> Result<(), Refusal> {
         let unknown = || Refusal::new(CloseCode::Authentication, "a data stream that belongs to no session");
@@ -480,6 +454,7 @@ impl Server {
             return Err(unknown());
         }
         let running = session.find_job(join.job, deadline).ok_or_else(unknown)?;
+        let memory = &guest_of(&session)?.memory;
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
@@ -490,11 +465,12 @@ impl Server {
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
-                sender::run_lane(job, running.next_lane(), stream, &self.memory);
+                congestion::use_asked(job, &running, &stream);
+                sender::run_lane(job, running.next_lane(), stream, memory);
             }
             (Job::Receive(job), Direction::ClientSends) => {
                 let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);
-                receiver::run_lane(job, stream, &self.memory, &mut refused);
+                receiver::run_lane(job, stream, memory, &mut refused);
             }
             _ => return Err(Refusal::new(CloseCode::WrongState, "a data stream in the wrong direction")),
         }
@@ -565,6 +541,10 @@ impl Session {
             jobs = self.changed.wait_timeout(jobs, left).unwrap().0;
         }
     }
+}
+
+pub(super) fn guest_of(session: &Session) -> Result<&Guest, Refusal> {
+    session.guest.get().ok_or_else(|| Refusal::new(CloseCode::WrongState, "a session that was not let in"))
 }
 
 fn first_frame(stream: &mut DataStream) -> Result<(FrameType, Vec<u8>), Refusal> {

@@ -6,7 +6,7 @@
 use crate::limits::{STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT};
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a wait for the end of streams looks.
@@ -14,7 +14,43 @@ const END_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub struct StreamWatch {
-    streams: Mutex<Vec<Watched>>,
+    streams: Mutex<Streams>,
+}
+
+/// Those that are open, and what is kept of those that have ended: a job may have very many, one after the other.
+#[derive(Default)]
+struct Streams {
+    open: Vec<Watched>,
+    ended: StreamFacts,
+    ended_moved_bytes: u64,
+    ended_progressed_at: Option<Instant>,
+}
+
+impl Streams {
+    /// Forgets streams that have ended, but for their sums.
+    fn prune(&mut self) {
+        let Streams { open, ended, ended_moved_bytes, ended_progressed_at } = self;
+        open.retain(|stream| {
+            let is_alive = stream.aborter.is_alive();
+            if !is_alive {
+                add_facts(ended, &stream.facts);
+                *ended_moved_bytes += stream.moved_bytes;
+                *ended_progressed_at = (*ended_progressed_at).max(Some(stream.progressed_at));
+            }
+            is_alive
+        });
+    }
+}
+
+fn add_facts(sum: &mut StreamFacts, facts: &StreamFacts) {
+    sum.streams += facts.streams;
+    sum.retransmits += facts.retransmits;
+    sum.busy_us += facts.busy_us;
+    sum.receive_window_limited_us += facts.receive_window_limited_us;
+    sum.send_buffer_limited_us += facts.send_buffer_limited_us;
+    if facts.rtt_us_min > 0 && (sum.rtt_us_min == 0 || facts.rtt_us_min < sum.rtt_us_min) {
+        sum.rtt_us_min = facts.rtt_us_min;
+    }
 }
 
 struct Watched {
@@ -110,18 +146,34 @@ impl StreamWatch {
     /// Breaks off the streams on which nobody answers, and those that are stuck while others go on; returns how many.
     pub fn end_stuck(&self, heard_ms: u32, now: Instant) -> usize {
         let mut streams = self.streams.lock().unwrap();
-        let infos: Vec<_> = streams.iter_mut().map(|stream| stream.note_progress(now)).collect();
-        let last = streams.iter().map(|stream| stream.progressed_at).max().unwrap_or(now);
-        let stuck = streams.iter().zip(infos).filter(|(stream, info)| {
+        let ended_at = streams.ended_progressed_at;
+        let open = &mut streams.open;
+        let infos: Vec<_> = open.iter_mut().map(|stream| stream.note_progress(now)).collect();
+        let last = open.iter().map(|stream| stream.progressed_at).chain(ended_at).max().unwrap_or(now);
+        let stuck = open.iter().zip(infos).filter(|(stream, info)| {
             let is_stuck = |info: &TcpInfo| is_waiting(info) && is_straggler(stream.stands_since, last);
             info.is_some_and(|info| is_silent(&info, heard_ms) || is_stuck(&info))
         });
         stuck.inspect(|(stream, _)| stream.aborter.abort()).count()
     }
 
+    /// Breaks off the streams on which the peer has moved nothing for so long, and of which nothing waits to be read here.
+    pub fn end_idle(&self, idle: Duration) {
+        let now = Instant::now();
+        for stream in self.streams.lock().unwrap().open.iter_mut() {
+            stream.note_progress(now);
+            let is_idle = now.saturating_duration_since(stream.progressed_at) >= idle;
+            if is_idle && stream.aborter.is_alive() && stream.aborter.unread_bytes() == 0 {
+                stream.aborter.abort();
+            }
+        }
+    }
+
     pub fn add(&self, aborter: Aborter) {
         let now = Instant::now();
-        self.streams.lock().unwrap().push(Watched {
+        let mut streams = self.streams.lock().unwrap();
+        streams.prune();
+        streams.open.push(Watched {
             aborter,
             facts: StreamFacts::default(),
             moved_bytes: 0,
@@ -135,19 +187,21 @@ impl StreamWatch {
 
     /// Streams that are still there.
     pub fn count(&self) -> usize {
-        self.streams.lock().unwrap().iter().filter(|stream| stream.aborter.tcp_info().is_some()).count()
+        self.streams.lock().unwrap().open.iter().filter(|stream| stream.aborter.tcp_info().is_some()).count()
     }
 
     /// Waits until every stream has ended, at most for `patience`.
     pub fn wait_for_end(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        while self.streams.lock().unwrap().iter().any(|stream| stream.aborter.is_alive()) && Instant::now() < deadline {
+        let is_any_alive = || self.streams.lock().unwrap().open.iter().any(|stream| stream.aborter.is_alive());
+        while is_any_alive() && Instant::now() < deadline {
             std::thread::park_timeout(END_INTERVAL);
         }
     }
 
     pub fn abort(&self) {
-        self.streams.lock().unwrap().iter().for_each(|stream| stream.aborter.abort());
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.open.iter().for_each(|stream| stream.aborter.abort());
     }
 
     /// Sums over all streams, those that are gone by their last sample.
@@ -157,8 +211,10 @@ impl StreamWatch {
 
     /// The same, and what it amounts to at this moment.
     pub fn sample(&self) -> (StreamFacts, Flow) {
-        let (mut sum, mut flow) = (StreamFacts::default(), Flow::default());
-        for stream in self.streams.lock().unwrap().iter_mut() {
+        let mut streams = self.streams.lock().unwrap();
+        let mut sum = streams.ended;
+        let mut flow = Flow { moved_bytes: streams.ended_moved_bytes, ..Flow::default() };
+        for stream in &mut streams.open {
             if let Some(info) = stream.aborter.tcp_info() {
                 flow.streams_open += 1;
                 // A receiver sends nothing whose round trip tells of the queue; what arrives echoes its time stamps.
@@ -169,15 +225,7 @@ impl StreamWatch {
                 stream.sample(&info);
             }
             flow.moved_bytes += stream.moved_bytes;
-            let facts = &stream.facts;
-            sum.streams += facts.streams;
-            sum.retransmits += facts.retransmits;
-            sum.busy_us += facts.busy_us;
-            sum.receive_window_limited_us += facts.receive_window_limited_us;
-            sum.send_buffer_limited_us += facts.send_buffer_limited_us;
-            if facts.rtt_us_min > 0 && (sum.rtt_us_min == 0 || facts.rtt_us_min < sum.rtt_us_min) {
-                sum.rtt_us_min = facts.rtt_us_min;
-            }
+            add_facts(&mut sum, &stream.facts);
         }
         let open = u64::from(flow.streams_open.max(1));
         (flow.rtt_us, flow.rtt_var_us) = (flow.rtt_us / open, flow.rtt_var_us / open);
@@ -192,6 +240,20 @@ mod tests {
     /// Something is sent, and the last word came that long ago.
     fn waiting(last_ack_received_ms: u32) -> TcpInfo {
         TcpInfo { unacked_segments: 5, retransmits: 6, last_ack_received_ms, ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn streams_that_have_ended_are_kept_as_one_sum() {
+        let watch = StreamWatch::default();
+        for _ in 0..1000 {
+            watch.add(Aborter::default());
+            let mut streams = watch.streams.lock().unwrap();
+            assert_eq!(streams.open.len(), 1);
+            streams.open[0].moved_bytes = 7;
+            streams.open[0].facts = StreamFacts { streams: 1, retransmits: 2, rtt_us_min: 5, ..StreamFacts::default() };
+        }
+        let (facts, flow) = watch.sample();
+        assert_eq!((facts.streams, facts.retransmits, facts.rtt_us_min, flow.moved_bytes), (1000, 2000, 5, 7000));
     }
 
     #[test]

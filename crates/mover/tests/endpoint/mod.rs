@@ -24,7 +24,7 @@ impl Host for OpenHost {
     }
 
     fn authorise(&self, pin: Pin, _: &[u8]) -> Result<Grant, Refusal> {
-        Ok(Grant { pin, name: "test".into(), may_write: true })
+        Ok(Grant { pin, name: "test".into(), account: "test".into(), may_write: true })
     }
 
     fn open(
@@ -42,7 +42,7 @@ impl Host for OpenHost {
                 let names = relative_path(&open.paths[0]).map_err(|e| refuse(&e))?;
                 let directory = Arc::new(beneath::make_directories(root.as_fd(), &names).map_err(|e| refuse(&e))?);
                 let sink = Arc::new(PosixSink::new(root, directory, options.chmod));
-                Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "test".into() })
+                Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "test".into(), asked: None })
             }
             Direction::ServerSends => {
                 let mut source = PosixSource::new();

@@ -43,7 +43,9 @@ impl Host for AnyoneHost {
     fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
         let is_known = credential == CREDENTIAL;
         let refusal = || Refusal::new(CloseCode::Authentication, "unknown here");
-        is_known.then(|| Grant { pin, name: "golden".into(), may_write: true }).ok_or_else(refusal)
+        is_known
+            .then(|| Grant { pin, name: "golden".into(), account: "golden".into(), may_write: true })
+            .ok_or_else(refusal)
     }
 
     fn open(
@@ -66,7 +68,7 @@ impl Host for AnyoneHost {
         let names = relative_path(&open.paths[0]).map_err(|e| refuse(&e))?;
         let directory = Arc::new(beneath::make_directories(root.as_fd(), &names).map_err(|e| refuse(&e))?);
         let sink = Arc::new(PosixSink::new(root, directory, options.chmod));
-        Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "any".into() })
+        Ok(Opened::Receive { sink, rename_to: None, observer: None, file_system: "any".into(), asked: None })
     }
 
     fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}

@@ -3,10 +3,18 @@
 //! The calls go to real directories; what a disk adds is failure, and the memory of what was not synced.
 
 use super::scheduler;
-use rustix::fs::{FallocateFlags, Mode, OFlags, Timestamps};
+use rustix::fs::{FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
+
+/// What a call on attributes is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Object<'a> {
+    Open(BorrowedFd<'a>),
+    /// A name in a directory; a link there is not followed.
+    Named(BorrowedFd<'a>, &'a CStr),
+}
 
 /// One call, before it is done.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +33,18 @@ pub enum Call<'a> {
         target: &'a CStr,
         directory: BorrowedFd<'a>,
         name: &'a CStr,
+    },
+    /// A FIFO, socket or device.
+    MakeNode {
+        directory: BorrowedFd<'a>,
+        name: &'a CStr,
+    },
+    /// Another name for the file that `name` in `from` is; for the file `from` itself where `name` is empty.
+    HardLink {
+        from: BorrowedFd<'a>,
+        name: &'a CStr,
+        to: BorrowedFd<'a>,
+        new_name: &'a CStr,
     },
     Unlink {
         directory: BorrowedFd<'a>,
@@ -54,12 +74,23 @@ pub enum Call<'a> {
         length: u64,
     },
     Mode {
-        file: BorrowedFd<'a>,
+        object: Object<'a>,
         mode: Mode,
     },
+    Owner {
+        object: Object<'a>,
+        owner: Option<Uid>,
+        group: Option<Gid>,
+    },
     Times {
-        file: BorrowedFd<'a>,
+        object: Object<'a>,
         times: &'a Timestamps,
+    },
+    /// Without a value: it is removed.
+    Attribute {
+        file: BorrowedFd<'a>,
+        name: &'a CStr,
+        value: Option<&'a [u8]>,
     },
     Sync {
         file: BorrowedFd<'a>,
@@ -125,7 +156,7 @@ fn asked<T>(call: &Call<'_>, run: impl FnOnce() -> Result<T, Errno>) -> Result<T
 /// The calls under rustix's names and signatures.
 pub mod calls {
     use super::*;
-    use rustix::fs::{AtFlags, RenameFlags, StatFs};
+    use rustix::fs::{AtFlags, Dev, FileType, RenameFlags, StatFs, XattrFlags};
     use rustix::path::Arg;
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -153,6 +184,36 @@ pub mod calls {
                 let directory = directory.as_fd();
                 let call = Call::MakeLink { target, directory, name };
                 asked(&call, || rustix::fs::symlinkat(target, directory, name))
+            })
+        })
+    }
+
+    pub fn mknodat<P: Arg, Fd: AsFd>(
+        directory: Fd,
+        path: P,
+        kind: FileType,
+        mode: Mode,
+        device: Dev,
+    ) -> Result<(), Errno> {
+        path.into_with_c_str(|name| {
+            let directory = directory.as_fd();
+            let call = Call::MakeNode { directory, name };
+            asked(&call, || rustix::fs::mknodat(directory, name, kind, mode, device))
+        })
+    }
+
+    pub fn linkat<P: Arg, Q: Arg, A: AsFd, B: AsFd>(
+        from: A,
+        path: P,
+        to: B,
+        new_path: Q,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        path.into_with_c_str(|name| {
+            new_path.into_with_c_str(|new_name| {
+                let (from, to) = (from.as_fd(), to.as_fd());
+                let call = Call::HardLink { from, name, to, new_name };
+                asked(&call, || rustix::fs::linkat(from, name, to, new_name, flags))
             })
         })
     }
@@ -249,12 +310,69 @@ pub mod calls {
 
     pub fn fchmod<Fd: AsFd>(file: Fd, mode: Mode) -> Result<(), Errno> {
         let file = file.as_fd();
-        asked(&Call::Mode { file, mode }, || rustix::fs::fchmod(file, mode))
+        asked(&Call::Mode { object: Object::Open(file), mode }, || rustix::fs::fchmod(file, mode))
+    }
+
+    pub fn chmodat<P: Arg, Fd: AsFd>(directory: Fd, path: P, mode: Mode, flags: AtFlags) -> Result<(), Errno> {
+        path.into_with_c_str(|name| {
+            let directory = directory.as_fd();
+            let call = Call::Mode { object: Object::Named(directory, name), mode };
+            asked(&call, || rustix::fs::chmodat(directory, name, mode, flags))
+        })
+    }
+
+    pub fn fchown<Fd: AsFd>(file: Fd, owner: Option<Uid>, group: Option<Gid>) -> Result<(), Errno> {
+        let file = file.as_fd();
+        let call = Call::Owner { object: Object::Open(file), owner, group };
+        asked(&call, || rustix::fs::fchown(file, owner, group))
+    }
+
+    pub fn chownat<P: Arg, Fd: AsFd>(
+        directory: Fd,
+        path: P,
+        owner: Option<Uid>,
+        group: Option<Gid>,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        path.into_with_c_str(|name| {
+            let directory = directory.as_fd();
+            let call = Call::Owner { object: Object::Named(directory, name), owner, group };
+            asked(&call, || rustix::fs::chownat(directory, name, owner, group, flags))
+        })
     }
 
     pub fn futimens<Fd: AsFd>(file: Fd, times: &Timestamps) -> Result<(), Errno> {
         let file = file.as_fd();
-        asked(&Call::Times { file, times }, || rustix::fs::futimens(file, times))
+        asked(&Call::Times { object: Object::Open(file), times }, || rustix::fs::futimens(file, times))
+    }
+
+    pub fn utimensat<P: Arg, Fd: AsFd>(
+        directory: Fd,
+        path: P,
+        times: &Timestamps,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        path.into_with_c_str(|name| {
+            let directory = directory.as_fd();
+            let call = Call::Times { object: Object::Named(directory, name), times };
+            asked(&call, || rustix::fs::utimensat(directory, name, times, flags))
+        })
+    }
+
+    pub fn fsetxattr<P: Arg, Fd: AsFd>(file: Fd, name: P, value: &[u8], flags: XattrFlags) -> Result<(), Errno> {
+        name.into_with_c_str(|name| {
+            let file = file.as_fd();
+            let call = Call::Attribute { file, name, value: Some(value) };
+            asked(&call, || rustix::fs::fsetxattr(file, name, value, flags))
+        })
+    }
+
+    pub fn fremovexattr<P: Arg, Fd: AsFd>(file: Fd, name: P) -> Result<(), Errno> {
+        name.into_with_c_str(|name| {
+            let file = file.as_fd();
+            let call = Call::Attribute { file, name, value: None };
+            asked(&call, || rustix::fs::fremovexattr(file, name))
+        })
     }
 
     pub fn fsync<Fd: AsFd>(file: Fd) -> Result<(), Errno> {

@@ -12,8 +12,13 @@ pub mod lock;
 pub mod scheduler;
 pub mod time;
 
-pub use disk::{Call, Disk, Verdict};
+pub use disk::{Call, Disk, Object, Verdict};
 pub use scheduler::{Host, World};
+
+/// Whether the calling thread belongs to a world.
+pub fn is_simulated() -> bool {
+    scheduler::current().is_some()
+}
 
 /// A number from the seed; `None` outside a world.
 pub fn random() -> Option<u64> {

@@ -6,13 +6,13 @@
 //!   the file system has no second names it is moved instead, and the name is free for that moment.
 //! - An older object of the same name in the backup directory is replaced; a directory there is not.
 
-use super::beneath;
+use super::facts;
 use super::sink::{PosixSink, Shared};
 use super::tree::Tree;
 use crate::{Error, Result};
-use model::{Name, ObjectId};
-use os::fs::{mkdirat, renameat_with, unlinkat};
-use rustix::fs::{AtFlags, Mode, RenameFlags, linkat};
+use model::{Name, ObjectId, mutant};
+use os::fs::{fsync, linkat, mkdirat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
@@ -112,8 +112,14 @@ impl Shared {
         let above = tree.open(parent)?;
         match mkdirat(&above, name.as_c_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.changed(ObjectId(parent)),
-            Err(Errno::EXIST) => drop(beneath::open_child(above.as_fd(), name)?),
+            Err(Errno::EXIST) => drop(tree.mounts.open_child(above.as_fd(), name)?),
             Err(e) => return Err(e.into()),
+        }
+        // What is moved to a place whose directories are lost with the power would be lost with them. A journal keeps the
+        // order.
+        let keeps_order = facts::has_local_journal(above.as_fd()) || facts::is_memory_backed(above.as_fd());
+        if !keeps_order && !mutant::is_on("forget-backup-directory") {
+            fsync(&above)?;
         }
         let number = self.scratch_number();
         tree.insert(number, parent, name.clone(), false);

@@ -2,13 +2,15 @@
 //!
 //! Every open in this crate starts from a descriptor and goes through here. The kernel enforces the boundary
 //! (`openat2`, RESOLVE_BENEATH, Linux 5.6); without it each component is opened with O_NOFOLLOW, which also refuses
-//! symbolic links that stay inside.
+//! symbolic links that stay inside. Below the root of an endpoint a file system that is mounted there is refused as well
+//! (`Mounts::Kept`): whoever mounted it did not mean to share it.
 //!
 //! Not here: what a name may be (see `model::Name`).
 
+use model::name::Escaped;
 use model::{Name, mutant};
 use os::fs::{mkdirat, openat};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, openat2, statx};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -21,6 +23,124 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// A link with `..` in it is not resolved while anything on the machine is renamed, because the kernel cannot tell then
 /// whether it stayed below; the caller tries again (openat2(2)). The kernel's own test of this needs a few tries.
 const RESOLVE_TRIES_MAX: u32 = 128;
+
+const FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
+/// What becomes of a file system that is mounted below where opening starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mounts {
+    /// It is entered like any directory: the user's own paths, as with cp and rsync.
+    #[default]
+    Crossed,
+    /// It is not entered, be it another file system or a bind mount of the same.
+    Kept,
+}
+
+impl Mounts {
+    /// Whether mounts are to be refused.
+    fn are_kept(self) -> bool {
+        self == Mounts::Kept && !mutant::is_on("cross-mounts")
+    }
+
+    /// As the function of this name.
+    pub fn open_child(self, parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
+        if self.are_kept() {
+            return open_on_one(parent, name, DIRECTORY | OFlags::NOFOLLOW);
+        }
+        open_child(parent, name)
+    }
+
+    /// As the function of this name.
+    pub fn open_file(self, parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
+        if self.are_kept() {
+            return open_on_one(parent, name, FILE);
+        }
+        open_file(parent, name)
+    }
+
+    /// As the function of this name.
+    pub fn resolve_directory(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        match resolve(root, names, self.are_kept()) {
+            // Either it leaves the root, or it crosses a mount, and only the first is so without this rule too.
+            Err(Errno::XDEV) if self.are_kept() && resolve(root, names, false).is_ok() => {
+                let crosses = |depth: &usize| matches!(resolve(root, &names[..*depth], true), Err(Errno::XDEV));
+                let depth = (1..names.len()).find(crosses).unwrap_or(names.len());
+                Err(mounted(&names[..depth]))
+            }
+            Err(Errno::XDEV) => Err(outside()),
+            Err(Errno::NOSYS) => self.walk(root, names),
+            resolved => Ok(resolved?),
+        }
+    }
+
+    /// As the function of this name.
+    pub fn make_directories(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        let mut at = self.resolve_directory(root, &[])?;
+        for (depth, name) in names.iter().enumerate() {
+            at = match self.resolve_directory(root, &names[..=depth]) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(e) => return Err(e.into()),
+                    }
+                    self.open_child(at.as_fd(), name)?
+                }
+                found => found?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Goes down one name at a time, following no link.
+    pub fn walk(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        let mut at = self.resolve_directory(root, &[])?;
+        for name in names {
+            at = self.open_child(at.as_fd(), name)?;
+        }
+        Ok(at)
+    }
+
+    /// Whether a directory that was come upon is where something is mounted, and so to be left alone.
+    pub fn is_kept_out(self, parent: BorrowedFd<'_>, name: &Name, device: u64) -> bool {
+        self.are_kept() && is_mounted(parent, name).unwrap_or_else(|| fstat(parent).is_ok_and(|at| at.st_dev != device))
+    }
+}
+
+/// Whether something is mounted at a name; `None` where the kernel does not say (before 5.8).
+fn is_mounted(parent: BorrowedFd<'_>, name: &Name) -> Option<bool> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = statx(parent, name.as_c_str(), flags, StatxFlags::TYPE).ok()?;
+    let known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// Opens by one name on the same mount.
+fn open_on_one(parent: BorrowedFd<'_>, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    for _ in 0..RESOLVE_TRIES_MAX {
+        match openat2(parent, name.as_c_str(), flags, Mode::empty(), resolve) {
+            Err(Errno::XDEV) => return Err(mounted(std::slice::from_ref(name))),
+            Err(Errno::AGAIN) => {}
+            Err(Errno::NOSYS) => {
+                let opened = openat(parent, name.as_c_str(), flags, Mode::empty())?;
+                let is_same = fstat(&opened)?.st_dev == fstat(parent)?.st_dev;
+                return if is_same { Ok(opened) } else { Err(mounted(std::slice::from_ref(name))) };
+            }
+            opened => return Ok(opened?),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// What is said of a mount that is not entered.
+pub const MOUNTED: &str = "another file system is mounted there, which this endpoint does not share; whoever runs it can \
+                           allow that with `thalweg serve --cross-mounts`";
+
+fn mounted(names: &[Name]) -> io::Error {
+    let path = Escaped(&model::name::join(names)).to_string();
+    io::Error::new(io::ErrorKind::CrossesDevices, format!("{path}: {MOUNTED}"))
+}
 
 /// Opens a directory that the user of this process named: links in the path are the user's own business.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
@@ -35,56 +155,39 @@ pub fn open_child(parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
 
 /// Opens a file by one name for reading. Never blocks on a FIFO, never follows a link.
 pub fn open_file(parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    Ok(openat(parent, name.as_c_str(), flags, Mode::empty())?)
+    Ok(openat(parent, name.as_c_str(), FILE, Mode::empty())?)
 }
 
 /// Resolves a path that a peer named, to a directory below `root`. Symbolic links are followed as long as they stay
 /// below it.
 pub fn resolve_directory(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+    Mounts::Crossed.resolve_directory(root, names)
+}
+
+/// As `resolve_directory`, making what is missing with the mode 0777 less the umask.
+pub fn make_directories(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+    Mounts::Crossed.make_directories(root, names)
+}
+
+fn resolve(root: BorrowedFd<'_>, names: &[Name], is_one_mount: bool) -> Result<OwnedFd, Errno> {
     if names.is_empty() {
-        return Ok(openat(root, c".", DIRECTORY, Mode::empty())?);
+        return openat(root, c".", DIRECTORY, Mode::empty());
     }
     let path = model::name::join(names);
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if is_one_mount {
+        resolve |= ResolveFlags::NO_XDEV;
+    }
     if mutant::is_on("resolve-anywhere") {
         resolve = ResolveFlags::empty();
     }
     for _ in 0..RESOLVE_TRIES_MAX {
         match openat2(root, OsStr::from_bytes(&path), DIRECTORY, Mode::empty(), resolve) {
-            Err(Errno::NOSYS) => return walk(root, names),
-            Err(Errno::XDEV) => return Err(outside()),
             Err(Errno::AGAIN) => {}
-            found => return Ok(found?),
+            resolved => return resolved,
         }
     }
-    Err(Errno::AGAIN.into())
-}
-
-/// As `resolve_directory`, making what is missing with the mode 0777 less the umask.
-pub fn make_directories(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    let mut at = resolve_directory(root, &[])?;
-    for (depth, name) in names.iter().enumerate() {
-        at = match resolve_directory(root, &names[..=depth]) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(e) => return Err(e.into()),
-                }
-                open_child(at.as_fd(), name)?
-            }
-            found => found?,
-        };
-    }
-    Ok(at)
-}
-
-fn walk(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    let mut at = resolve_directory(root, &[])?;
-    for name in names {
-        at = open_child(at.as_fd(), name)?;
-    }
-    Ok(at)
+    Err(Errno::AGAIN)
 }
 
 fn outside() -> io::Error {

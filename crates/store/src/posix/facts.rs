@@ -37,6 +37,11 @@ pub fn is_memory_backed(directory: BorrowedFd<'_>) -> bool {
     matches!(file_system(directory), "tmpfs" | "ramfs")
 }
 
+/// A lock that one process has is seen by all that see the file system: no other host mounts it, or it is none at all.
+pub fn has_locks_for_all(directory: BorrowedFd<'_>) -> bool {
+    is_memory_backed(directory) || has_local_journal(directory) || file_system(directory) == "overlay"
+}
+
 /// One `syncfs` waits for the local file system's journal; on the others it may wait for the whole cluster.
 pub fn has_local_journal(directory: BorrowedFd<'_>) -> bool {
     matches!(file_system(directory), "ext4" | "xfs" | "btrfs" | "zfs")

@@ -13,8 +13,8 @@ use super::owners::{Sort, number_of};
 use model::change::cause;
 use model::fidelity::{ACL_ACCESS, ACL_DEFAULT, Warning, Warnings, Xattr, named_in_acl};
 use model::{Attributes, Entry, Fidelity, Kind, Timestamp};
-use os::fs::fchmod;
-use rustix::fs::{Gid, Mode, Stat, Uid, XattrFlags, fchown, fremovexattr, fsetxattr, fstat};
+use os::fs::{fchmod, fchown, fremovexattr, fsetxattr};
+use rustix::fs::{Gid, Mode, Stat, Uid, XattrFlags, fstat};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -368,7 +368,11 @@ mod tests {
 
     #[test]
     fn names_decide_whose_an_object_is_and_root_stays_root() {
-        let Some(root) = crate::posix::owners::name_of(Sort::User, 0) else { return };
+        let listed = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        if !needs::met(listed.starts_with("root:x:0:"), "/etc/passwd does not begin with root") {
+            return;
+        }
+        let root = crate::posix::owners::name_of(Sort::User, 0).unwrap();
         let there = keeper(true, true);
         there.learn(Sort::User, 4711, &root);
         there.learn(Sort::User, 0, b"whoever");
@@ -396,7 +400,8 @@ mod tests {
     fn attributes_of_a_read_only_file_are_set_and_others_of_users_go() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let fd = file.as_file().as_fd();
-        if fsetxattr(fd, "user.extra", b"1", XattrFlags::empty()).is_err() {
+        let set = fsetxattr(fd, "user.extra", b"1", XattrFlags::empty());
+        if !needs::met(set.is_ok(), format!("the temporary directory has no extended attributes: {set:?}")) {
             return;
         }
         let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.into(), value: value.into() };

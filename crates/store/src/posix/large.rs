@@ -8,16 +8,17 @@
 
 use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
 use super::staging::{Staging, open_staged, random};
+use super::wait::once;
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result};
 use model::{Entry, mutant};
-use os::fs::{fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, flock, fstat};
+use os::fs::{chmodat, chownat, fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -53,6 +54,7 @@ impl LargeFile {
             }
         };
         let data_name = file_name(&stem, "data");
+        take_back(&staging, &data_name);
         let data = File::from(open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?);
         let mut file = LargeFile {
             shared,
@@ -76,8 +78,8 @@ impl LargeFile {
             // The data was published or dropped by an attempt that died before it removed the journal. What is claimed
             // is not there; nothing may claim it once new data has its size.
             if journal.metadata()?.len() > 0 {
-                journal.set_len(0)?;
-                journal.sync_data()?;
+                ftruncate(&*journal, 0)?;
+                fdatasync(&*journal)?;
             }
             return Ok(held);
         }
@@ -108,20 +110,47 @@ impl LargeFile {
     }
 }
 
+/// An attempt may have died when its data had got its owner and mode, and not its name: it becomes ours again. Whether all
+/// else is as it has to be `open_staged` sees.
+fn take_back(staging: &Staging, name: &CStr) {
+    let Ok(status) = statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+    let is_alone = FileType::from_raw_mode(status.st_mode).is_file() && status.st_nlink == 1;
+    if !is_alone || mutant::is_on("leave-what-was-given-away") {
+        return;
+    }
+    let us = rustix::process::geteuid();
+    if status.st_uid != us.as_raw() {
+        let _ = chownat(&staging.directory, name, Some(us), None, AtFlags::SYMLINK_NOFOLLOW);
+    }
+    if status.st_mode & 0o600 != 0o600 {
+        let _ = chmodat(&staging.directory, name, Mode::from_raw_mode(0o600), AtFlags::empty());
+    }
+}
+
 /// Opens or makes the journal and wins its lock; `None` when another attempt holds it.
 fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     let name = file_name(stem, "log");
     for _ in 0..3 {
         let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
         match retry_on_intr(|| flock(&journal, FlockOperation::NonBlockingLockExclusive)) {
-            // The attempt that held it may have removed it in between: then this descriptor is of a lost file.
-            Ok(()) if fstat(&journal)?.st_nlink > 0 => return Ok(Some(File::from(journal))),
+            // The attempt that held it may have removed it in between, or another host may have taken it over: then this
+            // descriptor is of a lost file, or of theirs.
+            Ok(()) if is_named(staging, &name, &journal)? => return Ok(Some(File::from(journal))),
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
     }
     Ok(None)
+}
+
+fn is_named(staging: &Staging, name: &CString, journal: &OwnedFd) -> io::Result<bool> {
+    let opened = fstat(journal)?;
+    match statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
 }
 
 pub(super) fn has_journal(staging: &Staging, stem: &str) -> bool {
@@ -170,9 +199,9 @@ impl StagedFile for LargeFile {
 
     fn checkpoint(&self) -> Result<()> {
         let fail = |e: Errno| Error::new("write to storage (fdatasync)", b"", e);
-        fdatasync(&self.data).map_err(fail)?;
+        once(|| fdatasync(&self.data)).map_err(fail)?;
         let journal = self.journal.lock().unwrap();
-        fdatasync(&*journal).map_err(fail)
+        once(|| fdatasync(&*journal)).map_err(fail)
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -186,7 +215,7 @@ impl StagedFile for LargeFile {
         self.shared.keep(self.data.as_fd(), entry, false);
         futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
         if sync && !mutant::is_on("skip-large-sync") {
-            fsync(&self.data).map_err(|e| {
+            once(|| fsync(&self.data)).map_err(|e| {
                 self.discard();
                 Error::new("write to storage (fsync)", b"", e)
             })?;
@@ -215,6 +244,35 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
+    fn data_that_had_its_owner_and_mode_but_not_its_name_is_continued() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let dir = tempfile::tempdir().unwrap();
+        let entry = Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"large").unwrap(),
+            kind: Kind::File,
+            mode: 0o444,
+            generation: Generation { size_bytes: 5, ..Generation::default() },
+            attributes: None,
+        };
+        let open = || {
+            let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+            PosixSink::new(root.clone(), root, None)
+        };
+        let (file, _) = open().begin(&entry, "stem").unwrap();
+        file.write_at(0, b"whole").unwrap();
+        file.append_journal(b"all of it is there").unwrap();
+        drop(file);
+        let data = crate::posix::staging::tests::places(dir.path()).1.join("stem.data");
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o444)).unwrap();
+        // Only root can.
+        let _ = chown(&data, Some(1000), Some(1000));
+        let (_, held) = open().begin(&entry, "stem").unwrap();
+        assert_eq!(held, b"all of it is there");
+    }
+
+    #[test]
     fn a_journal_whose_data_was_published_claims_nothing_of_the_next_data() {
         let dir = tempfile::tempdir().unwrap();
         let modified = Timestamp { seconds: 1, nanoseconds: 0 };
@@ -235,7 +293,7 @@ mod tests {
         let (file, _) = sink.begin(&entry, "stem").unwrap();
         file.write_at(0, b"whole").unwrap();
         file.append_journal(b"all of it is there").unwrap();
-        let log = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path().join("stem.log");
+        let log = crate::posix::staging::tests::places(dir.path()).1.join("stem.log");
         let kept = log.with_file_name("kept");
         std::fs::hard_link(&log, &kept).unwrap();
         file.publish(&entry, PublishRule::Replace, false).unwrap();

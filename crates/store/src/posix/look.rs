@@ -2,12 +2,13 @@
 
 use super::sink::{PosixSink, times_of};
 use super::source::PosixFile;
-use super::{beneath, list};
+use super::{facts, list};
 use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::change::cause;
+use model::mutant;
 use model::{Entry, FailureKind, Kind, Name, ObjectId};
-use os::fs::futimens;
+use os::fs::{fsync, futimens};
 use rustix::fs::{FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use std::io;
@@ -20,7 +21,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let is_missing = tree.is_fresh(entry.parent.0) || {
             let parent = self.shared.open_directory(entry)?;
-            match beneath::open_child(parent.as_fd(), &entry.name) {
+            match tree.mounts.open_child(parent.as_fd(), &entry.name) {
                 Ok(_) => false,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => true,
                 Err(e) => return Err(self.no_directory(entry, e)),
@@ -35,7 +36,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let fail = |e: io::Error| Error::new("open directory", name.as_bytes(), e);
         let here = tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        match beneath::resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
+        match tree.mounts.resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
             Ok(below) => tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b""),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let above = self.shared.scratch_number();
@@ -73,7 +74,12 @@ impl PosixSink {
         if !self.shared.keeper.wish.has_attributes() {
             return Ok(0);
         }
-        Ok(self.shared.keep(self.open_file_at(entry)?.as_fd(), entry, true))
+        let file = self.open_file_at(entry)?;
+        let changed = self.shared.keep(file.as_fd(), entry, true);
+        if changed != 0 {
+            self.settle(&file, entry)?;
+        }
+        Ok(changed)
     }
 
     /// What differs of a file, or of a directory that is in the tree, beside content.
@@ -99,7 +105,8 @@ impl PosixSink {
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {
         let directory = self.shared.open_directory(entry)?;
-        let file = beneath::open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
+        let mounts = self.shared.tree.mounts;
+        let file = mounts.open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
         let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             let path = crate::Sink::path(self, entry);
@@ -118,7 +125,18 @@ impl PosixSink {
         let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
         if list::generation_of(&status).modified != entry.generation.modified {
             futimens(&file, &times_of(entry.generation.modified)).map_err(|e| self.error("set time", entry, e))?;
+            self.settle(&file, entry)?;
         }
         Ok(())
+    }
+
+    /// What was set of a file that is visible already: the wait for names covers it only where that is the wait for a
+    /// journal.
+    fn settle(&self, file: &OwnedFd, entry: &Entry) -> Result<()> {
+        let is_covered = facts::has_local_journal(file.as_fd()) || facts::is_memory_backed(file.as_fd());
+        if is_covered || mutant::is_on("forget-amended") {
+            return Ok(());
+        }
+        fsync(file).map_err(|e| self.error("write to storage (fsync)", entry, e))
     }
 }

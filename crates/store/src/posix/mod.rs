@@ -1,6 +1,6 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
-//! `list` and `source` read, `staging`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
+//! `list` and `source` read, `staging` with `sweep` and `host`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
 //! roots. `attributes` reads and `keep` applies what is said of objects beside content, `nodes` makes what has none, `owners`
 //! knows users and groups, `sparse` leaves holes. `target`, `walk` and `change` serve what is asked of files beside copying them.
 
@@ -9,10 +9,13 @@ mod tree;
 mod list;
 mod choose;
 mod source;
+pub mod host;
 mod staging;
+mod sweep;
 mod large;
 mod lane;
 mod sink;
+mod wait;
 mod backup;
 mod keep;
 mod nodes;
@@ -29,6 +32,7 @@ pub mod walk;
 pub mod survey;
 pub mod change;
 pub mod facts;
+pub mod heap;
 pub mod engine;
 
 pub use list::{generation_of, read_directory};

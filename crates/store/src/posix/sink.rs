@@ -8,6 +8,7 @@
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
 use super::backup::Backup;
+use super::beneath::Mounts;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
@@ -15,7 +16,8 @@ use super::owners::Sort;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
-use super::{beneath, facts, list};
+use super::wait::once;
+use super::{facts, host, list};
 use crate::sink::{
     Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
 };
@@ -46,8 +48,10 @@ pub struct PosixSink {
 pub(super) struct Shared {
     pub tree: Tree,
     /// Staging by device number.
-    stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
-    staging_parent: Arc<OwnedFd>,
+    pub stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
+    pub staging_parent: Arc<OwnedFd>,
+    /// Whose staging it is of those that share the storage.
+    pub host: Name,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Where links are made before they get their names, by device number.
     link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
@@ -83,6 +87,7 @@ impl PosixSink {
             tree,
             stagings: Mutex::default(),
             staging_parent: root,
+            host: host::own().clone(),
             lanes: RwLock::default(),
             link_lanes: Mutex::default(),
             unfinished: Mutex::default(),
@@ -96,6 +101,12 @@ impl PosixSink {
             spellings: Spellings::default(),
         };
         PosixSink { shared: Arc::new(shared) }
+    }
+
+    /// Whether directories where another file system is mounted are entered. Before anything is shared.
+    pub fn keep_mounts(mut self, mounts: Mounts) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").tree.mounts = mounts;
+        self
     }
 
     /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
@@ -118,21 +129,6 @@ impl PosixSink {
 }
 
 impl Shared {
-    /// The staging on the file system of `directory`.
-    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
-        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
-        let wanted = device(directory.as_fd())?;
-        let mut stagings = self.stagings.lock().unwrap();
-        if let Some(staging) = stagings.get(&wanted) {
-            return Ok(staging.clone());
-        }
-        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
-        let parent = if is_at_root { &self.staging_parent } else { directory };
-        let staging = Arc::new(Staging::open(parent.clone())?);
-        stagings.insert(wanted, staging.clone());
-        Ok(staging)
-    }
-
     pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
         self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
     }
@@ -238,9 +234,11 @@ impl Shared {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let name = FileNumber::new(staged.number);
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
-                file.and_then(fsync).map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+                file.and_then(|file| once(|| fsync(&file)))
+                    .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
             } else if synced.insert(lane.staging.device) {
-                syncfs(&lane.staging.directory).map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
+                once(|| syncfs(&lane.staging.directory))
+                    .map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
             }
         }
         Ok(synced)
@@ -298,7 +296,8 @@ impl Sink for PosixSink {
     fn enter(&self, name: &Name) -> Result<()> {
         let fail = |e: io::Error| Error::new("make directory", name.as_bytes(), e);
         let here = self.shared.tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        let below = beneath::make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
+        let mounts = self.shared.tree.mounts;
+        let below = mounts.make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
         self.shared.tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b"");
         Ok(())
     }
@@ -309,8 +308,8 @@ impl Sink for PosixSink {
         let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let there =
-                    beneath::open_child(parent.as_fd(), &entry.name).map_err(|e| self.no_directory(entry, e))?;
+                let opened = self.shared.tree.mounts.open_child(parent.as_fd(), &entry.name);
+                let there = opened.map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
@@ -441,10 +440,7 @@ impl Sink for PosixSink {
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
         let mut names_failed = self.shared.names_failed.lock().unwrap();
         let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
-        let mut synced = self.shared.sync_contents(group);
-        if mutant::is_on("retry-failed-sync") && synced.is_err() {
-            synced = Ok(HashSet::new());
-        }
+        let synced = self.shared.sync_contents(group);
         // What a file system's own sync did not cover is left to `sync_names`.
         let is_covered = |key: &u64| {
             let directory = self.shared.tree.open(*key);
@@ -526,7 +522,7 @@ impl Sink for PosixSink {
         if !self.shared.is_closed.swap(true, Relaxed)
             && stagings.is_empty()
             && Staging::is_there(&self.shared.staging_parent)
-            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone())
+            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone(), &self.shared.host)
         {
             stagings.insert(staging.device, Arc::new(staging));
         }

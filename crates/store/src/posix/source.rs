@@ -3,7 +3,7 @@
 //! Invariants: opening goes through the tree of directories that were listed, one name at a time; a file is read
 //! through a descriptor whose generation is checked after the read, so that a change is noticed (I8).
 
-use super::beneath;
+use super::beneath::{self, Mounts};
 use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
 use super::tree::Tree;
@@ -48,6 +48,11 @@ impl PosixSource {
         }
     }
 
+    /// Another file system that is mounted below is left out from here on, with a word on it. Before anything is added.
+    pub fn keep_mounts(&mut self, mounts: Mounts) {
+        Arc::get_mut(&mut self.tree).expect("a source that nobody uses yet").mounts = mounts;
+    }
+
     /// What of the tree is listed.
     pub fn select(&mut self, selection: Arc<Selection>) {
         self.selection = selection;
@@ -88,10 +93,10 @@ impl PosixSource {
         let names_contents = path.ends_with(b"/") || path.ends_with(b"/.") || names.is_empty();
         match names.split_last() {
             Some((last, parents)) if !names_contents => {
-                let parent = beneath::resolve_directory(root, parents).map_err(fail)?;
+                let parent = self.tree.mounts.resolve_directory(root, parents).map_err(fail)?;
                 self.add_object(parent, last.clone()).map_err(fail)
             }
-            _ => self.add_contents(beneath::resolve_directory(root, &names).map_err(fail)?).map_err(fail),
+            _ => self.add_contents(self.tree.mounts.resolve_directory(root, &names).map_err(fail)?).map_err(fail),
         }
     }
 
@@ -223,7 +228,7 @@ impl PosixSourceLane {
                 &self.directory.insert((object.directory, opened)).1
             }
         };
-        beneath::open_file(directory.as_fd(), &object.entry.name).map_err(|e| fail(&self.tree, e))
+        self.tree.mounts.open_file(directory.as_fd(), &object.entry.name).map_err(|e| fail(&self.tree, e))
     }
 }
 

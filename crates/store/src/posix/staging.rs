@@ -1,19 +1,23 @@
-//! Where incomplete objects live: one private directory per root and file system, swept when it is left over.
+//! Where incomplete objects live: one private directory per root, file system and host, swept when it is left over.
 //!
 //! ```text
-//! ROOT/.thalweg-staging-UID/   0700, ours
-//!     lane-RANDOM/             small files of one lane, numbered; held by a lock while the lane lives
-//!     KEY.data  KEY.log        one large object and its extent log; the log is locked while an attempt works on it
+//! ROOT/.thalweg-staging-UID/       0700, this user's
+//!     host-NAME/                   0700, this host's
+//!         lane-RANDOM/             small files of one lane, numbered; held by a lock while the lane lives
+//!         KEY.data  KEY.log        one large object and its extent log; the log is locked while an attempt works on it
 //! ```
 //!
 //! Invariants:
 //! - Staging is a real directory of this user with mode 0700; anything else of that name is refused (F044).
 //! - Names are created with O_EXCL; nothing of another attempt is written to unless its lock was won.
-//! - What no one has locked is removed: lanes at once, and so one half of a large object's pair without the other; pairs
-//!   `LARGE_KEPT_SECONDS` after their last change (I20). A file's own time says nothing: it may be the source's already.
+//! - A lock says nothing of another host where storage is shared: a host works in its own directory only.
+//!
+//! What is removed, and when, is in `sweep`.
 
+use super::beneath;
 use super::facts::STAGING_PREFIX;
-use super::{beneath, list};
+use super::sink::{PosixSink, Shared};
+use super::sweep::Sweep;
 use crate::{Error, Result};
 use model::{FailureKind, Name, mutant};
 use os::fs::{mkdirat, openat, unlinkat};
@@ -21,23 +25,23 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, 
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-
-/// Seven days: DESIGN section 8.
-const LARGE_KEPT_SECONDS: i64 = 7 * 24 * 3600;
 
 /// How often a lane's directory may be swept before it is locked, and how often staging itself may be removed before it
 /// is: whoever may write to the root could go on with that for ever.
 const TRIES_MAX: u32 = 100;
 
 pub struct Staging {
+    /// This host's.
     pub directory: OwnedFd,
     pub device: u64,
+    host: Name,
+    /// That of all hosts.
+    shared: OwnedFd,
     parent: Arc<OwnedFd>,
-    name: CString,
 }
 
 impl Staging {
@@ -46,41 +50,16 @@ impl Staging {
         statat(parent, own_name().as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Opens (or makes) the staging directory below `parent` and sweeps what dead attempts left.
-    pub fn open(parent: Arc<OwnedFd>) -> Result<Staging> {
-        let fail = |e: Errno| Error::new("make staging directory", STAGING_PREFIX, e);
-        let user = rustix::process::geteuid().as_raw();
-        let name = own_name();
-        let mut tries = 0;
-        let (directory, status) = loop {
-            tries += 1;
-            if tries > TRIES_MAX {
-                return Err(fail(Errno::BUSY));
-            }
-            match mkdirat(&parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(fail(e)),
-            }
-            let directory = match beneath::open_child(parent.as_fd(), &name) {
-                // Its last user removed it just now.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                opened => opened.map_err(|e| Error::new("open staging directory", name.as_bytes(), e))?,
-            };
-            // Users share the lock; the last one, which removes the directory, needs it alone. Whoever waited here
-            // may hold a directory that is gone.
-            retry_on_intr(|| flock(&directory, FlockOperation::LockShared)).map_err(fail)?;
-            let status = fstat(&directory).map_err(fail)?;
-            if status.st_nlink > 0 {
-                break (directory, status);
-            }
-        };
-        if (status.st_uid != user || status.st_mode & 0o077 != 0) && !mutant::is_on("share-staging") {
-            let why = "it belongs to another user or others may enter it; remove it and run the command again";
-            return Err(Error::of_kind(FailureKind::Permission, "use staging directory", name.as_bytes(), why));
+    /// Opens (or makes) the staging directory of a host below `parent` and sweeps what dead attempts left.
+    pub fn open(parent: Arc<OwnedFd>, host: &Name) -> Result<Staging> {
+        for _ in 0..TRIES_MAX {
+            let Some(shared) = open_private(parent.as_fd(), &own_name())? else { continue };
+            let Some(directory) = open_private(shared.as_fd(), host)? else { continue };
+            let device = fstat(&directory).map_err(failed)?.st_dev;
+            Sweep::new(&directory, host).run(&shared);
+            return Ok(Staging { directory, device, host: host.clone(), shared, parent });
         }
-        let staging = Staging { directory, device: status.st_dev, parent, name: name.as_c_str().to_owned() };
-        staging.sweep();
-        Ok(staging)
+        Err(failed(Errno::BUSY))
     }
 
     /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.
@@ -111,76 +90,85 @@ impl Staging {
         matches!(unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT))
     }
 
-    /// Removes the staging directory itself if nothing is in it and no one else uses it.
+    /// Removes this host's directory if nothing is in it and no one else uses it, and then that of all hosts.
     pub fn remove_if_empty(&self) {
-        if flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return;
-        }
-        // One that is gone already has given its name to the staging of whoever came next.
-        if fstat(&self.directory).is_ok_and(|status| status.st_nlink == 0) {
-            return;
-        }
-        if unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR).is_err() {
-            // Others may come in meanwhile; a later call tries again.
-            let _ = flock(&self.directory, FlockOperation::Unlock);
+        if remove_unused(&self.directory, self.shared.as_fd(), &self.host) {
+            remove_unused(&self.shared, self.parent.as_fd(), &own_name());
         }
     }
+}
 
-    fn sweep(&self) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-        let _ = list::read_directory(self.directory.as_fd(), &mut |name, status| {
-            if let Ok(status) = status {
-                let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
-                if is_directory && name.as_bytes().starts_with(b"lane-") {
-                    self.sweep_lane(name);
-                } else if !is_directory {
-                    // A stem with a random part was one attempt's own: no other will look for it.
-                    let is_own = name.as_bytes().contains(&b'-');
-                    if is_own || now - status.st_ctime > LARGE_KEPT_SECONDS || !self.is_paired(name) {
-                        self.remove_unlocked(name);
-                    }
-                }
-            }
-            true
-        });
-    }
-
-    fn sweep_lane(&self, name: &Name) {
-        let Ok(lane) = beneath::open_child(self.directory.as_fd(), name) else { return };
-        if flock(&lane, FlockOperation::NonBlockingLockExclusive).is_err() && !mutant::is_on("sweep-what-is-used") {
-            return;
+impl Shared {
+    /// The staging on the file system of `directory`.
+    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
+        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
+        let wanted = device(directory.as_fd())?;
+        let mut stagings = self.stagings.lock().unwrap();
+        if let Some(staging) = stagings.get(&wanted) {
+            return Ok(staging.clone());
         }
-        let _ = list::read_directory(lane.as_fd(), &mut |file, _| {
-            let _ = unlinkat(&lane, file.as_c_str(), AtFlags::empty());
-            true
-        });
-        let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::REMOVEDIR);
+        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
+        let parent = if is_at_root { &self.staging_parent } else { directory };
+        let staging = Arc::new(Staging::open(parent.clone(), &self.host)?);
+        stagings.insert(wanted, staging.clone());
+        Ok(staging)
     }
+}
 
-    /// False for one half of a large object's pair that stands alone: a journal of what was published or dropped, or
-    /// data that nothing vouches for.
-    fn is_paired(&self, name: &Name) -> bool {
-        let other = match (name.as_bytes().strip_suffix(b".data"), name.as_bytes().strip_suffix(b".log")) {
-            (Some(stem), _) => [stem, b".log"].concat(),
-            (_, Some(stem)) => [stem, b".data"].concat(),
-            (None, None) => return true,
-        };
-        // A name too long for its other half to be one is none of ours.
-        let Ok(other) = Name::new(&other) else { return true };
-        !matches!(statat(&self.directory, other.as_c_str(), AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+impl PosixSink {
+    /// As if this were another host than it is. For tests. Before anything is shared.
+    pub fn on_host(mut self, host: Name) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").host = host;
+        self
     }
+}
 
-    /// Removes a file of a large object unless an attempt works on it, which cannot begin meanwhile.
-    fn remove_unlocked(&self, name: &Name) {
-        let log = match name.as_bytes().strip_suffix(b".data") {
-            Some(stem) => Name::new(&[stem, b".log"].concat()).ok(),
-            None => Some(name.clone()),
-        };
-        let lock = log.and_then(|log| beneath::open_file(self.directory.as_fd(), &log).ok());
-        if lock.as_ref().is_none_or(|log| flock(log, FlockOperation::NonBlockingLockExclusive).is_ok()) {
-            let _ = unlinkat(&self.directory, name.as_c_str(), AtFlags::empty());
-        }
+fn failed(e: Errno) -> Error {
+    Error::new("make staging directory", STAGING_PREFIX, e)
+}
+
+/// Opens, or makes, a directory that is this user's alone. `None` when its last user removed it just now.
+fn open_private(parent: BorrowedFd<'_>, name: &Name) -> Result<Option<OwnedFd>> {
+    match mkdirat(parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        // What it was to lie in is gone.
+        Err(Errno::NOENT) if name.as_bytes() != own_name().as_bytes() => return Ok(None),
+        Err(e) => return Err(failed(e)),
     }
+    let directory = match beneath::open_child(parent, name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|e| Error::new("open staging directory", name.as_bytes(), e))?,
+    };
+    // Users share the lock; the last one, which removes the directory, needs it alone. Whoever waited here may hold a
+    // directory that is gone.
+    retry_on_intr(|| flock(&directory, FlockOperation::LockShared)).map_err(failed)?;
+    let status = fstat(&directory).map_err(failed)?;
+    if status.st_nlink == 0 {
+        return Ok(None);
+    }
+    let is_own = status.st_uid == rustix::process::geteuid().as_raw();
+    if (!is_own || status.st_mode & 0o077 != 0) && !mutant::is_on("share-staging") {
+        let why = "it belongs to another user or others may enter it; remove it and run the command again";
+        return Err(Error::of_kind(FailureKind::Permission, "use staging directory", name.as_bytes(), why));
+    }
+    Ok(Some(directory))
+}
+
+/// False when somebody uses it, or something is in it.
+fn remove_unused(directory: &OwnedFd, parent: BorrowedFd<'_>, name: &Name) -> bool {
+    if flock(directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return false;
+    }
+    // One that is gone already has given its name to the staging of whoever came next.
+    if fstat(directory).is_ok_and(|status| status.st_nlink == 0) {
+        return false;
+    }
+    let is_removed = unlinkat(parent, name.as_c_str(), AtFlags::REMOVEDIR).is_ok();
+    if !is_removed {
+        // Others may come in meanwhile; a later call tries again.
+        let _ = flock(directory, FlockOperation::Unlock);
+    }
+    is_removed
 }
 
 /// What this user's staging is called.
@@ -193,7 +181,7 @@ fn own_name() -> Name {
 /// One lane's directory. Its files are numbered from 0.
 pub struct LaneDirectory {
     pub directory: OwnedFd,
-    name: CString,
+    pub(super) name: CString,
 }
 
 /// The name of a lane's file: its number in hexadecimal, without allocating.
@@ -243,58 +231,56 @@ pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags) -> i
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::posix::host;
+    use std::path::{Path, PathBuf};
 
-    fn open(path: &std::path::Path) -> Result<Staging> {
-        Staging::open(Arc::new(beneath::open_directory(path).unwrap()))
+    pub fn open(path: &Path) -> Result<Staging> {
+        Staging::open(Arc::new(beneath::open_directory(path).unwrap()), host::own())
     }
 
-    #[test]
-    fn a_dead_lane_is_swept_and_a_live_one_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(dir.path()).unwrap();
-        let live = first.make_lane().unwrap();
-        let dead = first.make_lane().unwrap();
-        openat(&dead.directory, c"0", OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
-        let (live_name, dead_name) = (live.name.clone(), dead.name.clone());
-        drop(dead);
-        let second = open(dir.path()).unwrap();
-        assert!(openat(&second.directory, &live_name, OFlags::DIRECTORY, Mode::empty()).is_ok());
-        assert_eq!(openat(&second.directory, &dead_name, OFlags::DIRECTORY, Mode::empty()).err(), Some(Errno::NOENT));
-    }
-
-    #[test]
-    fn half_a_pair_is_swept_and_a_pair_is_not_however_old_its_source_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let staging = open(dir.path()).unwrap();
-        let make = |name: &std::ffi::CStr| {
-            let file =
-                openat(&staging.directory, name, OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o600)).unwrap();
-            // As a sealed file is: with the time of a source of 1970.
-            let long_ago = crate::posix::sink::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
-            rustix::fs::futimens(&file, &long_ago).unwrap();
-        };
-        for name in [c"a.data", c"a.log", c"b.data", c"c.log", c"d-1.data", c"d-1.log"] {
-            make(name);
-        }
-        let is_there = |name: &std::ffi::CStr| statat(&staging.directory, name, AtFlags::empty()).is_ok();
-        open(dir.path()).unwrap();
-        assert!(is_there(c"a.data") && is_there(c"a.log"));
-        assert!(!is_there(c"b.data") && !is_there(c"c.log") && !is_there(c"d-1.data") && !is_there(c"d-1.log"));
+    /// Where this user's staging lies, of all hosts and of this one.
+    pub fn places(path: &Path) -> (PathBuf, PathBuf) {
+        let shared = path.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(own_name().as_bytes())));
+        let own = shared.join(String::from_utf8_lossy(host::own().as_bytes()).into_owned());
+        (shared, own)
     }
 
     #[test]
     fn staging_that_others_may_enter_or_that_is_a_link_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
-        open(dir.path()).unwrap();
-        let name = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
-        std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(open(dir.path()).err().map(|e| e.kind), Some(FailureKind::Permission));
-        std::fs::remove_dir(&name).unwrap();
-        symlink("/tmp", &name).unwrap();
-        assert!(open(dir.path()).is_err());
+        let (shared, own) = places(dir.path());
+        for name in [&own, &shared] {
+            open(dir.path()).unwrap();
+            std::fs::set_permissions(name, std::fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(open(dir.path()).err().map(|e| e.kind), Some(FailureKind::Permission));
+            std::fs::remove_dir_all(name).unwrap();
+            symlink("/tmp", name).unwrap();
+            assert!(open(dir.path()).is_err());
+            std::fs::remove_file(name).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_the_last_user_leaves_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (open(dir.path()).unwrap(), open(dir.path()).unwrap());
+        let parent = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let elsewhere = Staging::open(parent, &host::named("other")).unwrap();
+        first.remove_if_empty();
+        second.make_lane().unwrap();
+        drop(first);
+        elsewhere.remove_if_empty();
+        assert!(places(dir.path()).1.exists(), "it is in use");
+        let third = open(dir.path()).unwrap();
+        drop(second);
+        third.remove_if_empty();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // One that is gone makes room for the next.
+        elsewhere.remove_if_empty();
+        open(dir.path()).unwrap().make_lane().unwrap();
     }
 
     #[test]
@@ -303,7 +289,7 @@ mod tests {
         let staging = open(dir.path()).unwrap();
         let outside = dir.path().join("outside");
         std::fs::write(&outside, b"theirs").unwrap();
-        let place = std::fs::read_dir(dir.path()).unwrap().map(|d| d.unwrap().path()).find(|p| p.is_dir()).unwrap();
+        let place = places(dir.path()).1;
         std::os::unix::fs::symlink(&outside, place.join("soft.data")).unwrap();
         std::fs::hard_link(&outside, place.join("hard.data")).unwrap();
         for name in [c"soft.data", c"hard.data"] {

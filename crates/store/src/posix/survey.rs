@@ -9,7 +9,7 @@
 //! - At most `BATCHES_MAX` batches lie between what is read and what the caller has heard: memory is bounded as that of `walk`.
 //! - Of the descriptors at most `OPEN_MAX` wait in a batch that no thread looks at yet, so that slots always come back.
 
-use super::beneath;
+use super::beneath::Mounts;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, Trail};
 use super::walk::{Names, OpenDirectory, PATH_BYTES_MAX, Slots, TOO_DEEP, TOO_MANY_NAMES, processors};
@@ -109,6 +109,7 @@ struct Reader<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
+    mounts: Mounts,
     trail: Trail,
     frames: Vec<Frame>,
     out: Out<'a>,
@@ -130,7 +131,8 @@ impl<'a> Reader<'a> {
             levels,
             slots,
             hides_staging: target.hides_staging,
-            trail: Trail::new(slots.clone()),
+            mounts: target.mounts,
+            trail: Trail::new(slots.clone(), target.mounts),
             frames: Vec::new(),
             out,
             batch: Batch { number: 0, parts: Vec::new() },
@@ -193,7 +195,7 @@ impl<'a> Reader<'a> {
         if path.len() > PATH_BYTES_MAX {
             return;
         }
-        match beneath::open_child(above.as_fd(), &name) {
+        match self.mounts.open_child(above.as_fd(), &name) {
             Ok(fd) => self.read(self.slots.take(fd), Some(name), path),
             Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                 // Gone, or something else by now, as whoever looks at it finds.
@@ -372,14 +374,12 @@ mod tests {
         let dir = tree();
         let closed = dir.path().join("wide/7");
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
-        let found = surveyed(dir.path(), u32::MAX);
-        assert_eq!(found, walked(dir.path(), u32::MAX));
+        let look = || (surveyed(dir.path(), u32::MAX), walked(dir.path(), u32::MAX));
+        let (found, walked) = needs::bound_by_permissions(look);
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
-        // Root reads everything.
-        if !rustix::process::geteuid().is_root() {
-            let at = found.iter().position(|(path, ..)| path == b"wide/7").unwrap();
-            assert!(found[at].1.is_some() && found[at + 1] == (b"wide/7".to_vec(), None, false));
-        }
+        assert_eq!(found, walked);
+        let at = found.iter().position(|(path, ..)| path == b"wide/7").unwrap();
+        assert!(found[at].1.is_some() && found[at + 1] == (b"wide/7".to_vec(), None, false));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Invariant: nothing here resolves a path a second time. Whoever holds a target reaches its object by one name from a
 //! descriptor, without following a link.
 
-use super::beneath;
+use super::beneath::{self, Mounts};
 use super::list::generation_of;
 use crate::{Error, Result};
 use model::files::{FileKind, FileStatus};
@@ -31,14 +31,18 @@ pub struct Target {
     pub is_root: bool,
     /// Staging of running transfers is neither shown nor touched.
     pub hides_staging: bool,
+    /// What becomes of mounts below it.
+    pub mounts: Mounts,
 }
 
 impl Target {
     /// A path of the user's own. `follows`: a link that stands there is followed, because only a directory will do.
     pub fn local(path: &[u8], follows: bool) -> io::Result<Target> {
         let as_path = Path::new(OsStr::from_bytes(path));
-        let target =
-            |directory, name, is_root| Target { directory: Arc::new(directory), name, is_root, hides_staging: false };
+        let target = |directory, name, is_root| {
+            let mounts = Mounts::Crossed;
+            Target { directory: Arc::new(directory), name, is_root, hides_staging: false, mounts }
+        };
         // `Path` drops a last `.`, and `x/.` must not be taken for x itself.
         let is_dot = path == b"." || path.ends_with(b"/.");
         let Some(name) = as_path.file_name().filter(|_| !follows && !is_dot) else {
@@ -51,12 +55,12 @@ impl Target {
     }
 
     /// Names below a directory that a client may reach. `follows` as for `local`.
-    pub fn beneath(base: BorrowedFd<'_>, names: &[Name], follows: bool) -> io::Result<Target> {
+    pub fn beneath(base: BorrowedFd<'_>, names: &[Name], follows: bool, mounts: Mounts) -> io::Result<Target> {
         let (directory, name) = match names.split_last() {
-            Some((last, parents)) if !follows => (beneath::resolve_directory(base, parents)?, Some(last.clone())),
-            _ => (beneath::resolve_directory(base, names)?, None),
+            Some((last, parents)) if !follows => (mounts.resolve_directory(base, parents)?, Some(last.clone())),
+            _ => (mounts.resolve_directory(base, names)?, None),
         };
-        Ok(Target { directory: Arc::new(directory), name, is_root: names.is_empty(), hides_staging: true })
+        Ok(Target { directory: Arc::new(directory), name, is_root: names.is_empty(), hides_staging: true, mounts })
     }
 
     /// Refuses a link: the path had a slash behind it, and who wrote that did not mean the link.
@@ -78,7 +82,7 @@ impl Target {
     /// Opens the object as a directory; a link is not followed.
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
         match &self.name {
-            Some(name) => Ok(Arc::new(beneath::open_child(self.directory.as_fd(), name)?)),
+            Some(name) => Ok(Arc::new(self.mounts.open_child(self.directory.as_fd(), name)?)),
             None => Ok(self.directory.clone()),
         }
     }
@@ -151,10 +155,13 @@ mod tests {
         assert_eq!(kind(Target::local(&path("l/"), true)), FileKind::Directory);
         let root = beneath::open_directory(dir.path()).unwrap();
         let names = |path: &[u8]| names_of(path).unwrap();
-        assert!(matches!(kind(Target::beneath(root.as_fd(), &names(b"out"), false)), FileKind::Symlink(_)));
-        assert_eq!(kind(Target::beneath(root.as_fd(), &names(b"l"), true)), FileKind::Directory);
-        assert!(Target::beneath(root.as_fd(), &names(b"out"), true).is_err());
-        assert!(Target::beneath(root.as_fd(), &names(b"out/etc"), false).is_err());
+        assert!(matches!(
+            kind(Target::beneath(root.as_fd(), &names(b"out"), false, Mounts::Kept)),
+            FileKind::Symlink(_)
+        ));
+        assert_eq!(kind(Target::beneath(root.as_fd(), &names(b"l"), true, Mounts::Kept)), FileKind::Directory);
+        assert!(Target::beneath(root.as_fd(), &names(b"out"), true, Mounts::Kept).is_err());
+        assert!(Target::beneath(root.as_fd(), &names(b"out/etc"), false, Mounts::Kept).is_err());
     }
 
     #[test]
@@ -164,6 +171,6 @@ mod tests {
             assert!(target.is_root && target.changeable().is_err(), "{path:?}");
         }
         let root = beneath::open_directory(Path::new("/tmp")).unwrap();
-        assert!(Target::beneath(root.as_fd(), &[], false).unwrap().changeable().is_err());
+        assert!(Target::beneath(root.as_fd(), &[], false, Mounts::Kept).unwrap().changeable().is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: at most `OPEN_MAX` of them are open; the others are opened again by their names, from the nearest open one down,
 //! without following a link.
 
-use super::beneath;
+use super::beneath::Mounts;
 use super::walk::{OpenDirectory, Slots};
 use model::Name;
 use std::io;
@@ -15,6 +15,7 @@ pub const OPEN_MAX: usize = 32;
 
 pub struct Trail {
     slots: Arc<Slots>,
+    mounts: Mounts,
     steps: Vec<Step>,
 }
 
@@ -26,8 +27,8 @@ struct Step {
 }
 
 impl Trail {
-    pub fn new(slots: Arc<Slots>) -> Trail {
-        Trail { slots, steps: Vec::new() }
+    pub fn new(slots: Arc<Slots>, mounts: Mounts) -> Trail {
+        Trail { slots, mounts, steps: Vec::new() }
     }
 
     pub fn push(&mut self, open: Arc<OpenDirectory>, name: Option<Name>) {
@@ -54,7 +55,7 @@ impl Trail {
         let mut at = self.steps[nearest].open.clone().expect("found above");
         for step in &self.steps[nearest + 1..] {
             let name = step.name.as_ref().expect("only the target has none");
-            at = self.slots.take(beneath::open_child(at.as_fd(), name)?);
+            at = self.slots.take(self.mounts.open_child(at.as_fd(), name)?);
         }
         self.steps[innermost].open = Some(at.clone());
         Ok(at)

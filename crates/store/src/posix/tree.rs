@@ -8,7 +8,7 @@
 //!
 //! Memory: about 100 bytes for each directory of the job.
 
-use super::beneath;
+use super::beneath::Mounts;
 use model::Name;
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
@@ -41,6 +41,8 @@ enum Node {
 type Missing = Vec<(u64, Name)>;
 
 pub struct Tree {
+    /// What becomes of mounts on the way to a directory.
+    pub mounts: Mounts,
     nodes: RwLock<HashMap<u64, Node>>,
     open: Mutex<Open>,
 }
@@ -65,7 +67,11 @@ impl Default for Tree {
 
 impl Tree {
     fn counted_in(all: &'static AtomicUsize) -> Tree {
-        Tree { nodes: RwLock::default(), open: Mutex::new(Open { by_key: HashMap::new(), all }) }
+        Tree {
+            mounts: Mounts::default(),
+            nodes: RwLock::default(),
+            open: Mutex::new(Open { by_key: HashMap::new(), all }),
+        }
     }
 
     pub fn insert_base(&self, key: u64, directory: Arc<OwnedFd>, path: &[u8]) {
@@ -99,7 +105,7 @@ impl Tree {
     pub fn open(&self, key: u64) -> io::Result<Arc<OwnedFd>> {
         let (mut at, missing) = self.nearest_open(key)?;
         for (key, name) in missing.into_iter().rev() {
-            at = Arc::new(beneath::open_child(at.as_fd(), &name)?);
+            at = Arc::new(self.mounts.open_child(at.as_fd(), &name)?);
             self.open.lock().unwrap().insert(key, &at, directories_max(descriptors_max()));
         }
         Ok(at)
@@ -187,6 +193,7 @@ fn descriptors_max() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::beneath;
     use super::*;
 
     #[test]

@@ -8,9 +8,10 @@
 //! - Memory is bounded by the names of the directories on the way (`NAMES_BYTES_MAX` for one) and not by the tree.
 //! - At most `OPEN_MAX` descriptors are held by the walk itself; with those that the visitor keeps at most `Slots` has.
 
+use super::beneath::Mounts;
+use super::facts;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, Trail};
-use super::{beneath, facts};
 use crate::Error;
 use model::files::FileStatus;
 use model::{FailureKind, Name};
@@ -97,9 +98,9 @@ pub enum Visit<'a> {
 
 /// Goes through a target down to `levels` below it; `visit` returns false to stop.
 pub fn walk(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-    let trail = Trail::new(slots.clone());
-    let hides_staging = target.hides_staging;
-    let mut walk = Walk { levels, slots, hides_staging, trail, frames: Vec::new(), path: Vec::new(), visit };
+    let trail = Trail::new(slots.clone(), target.mounts);
+    let (hides_staging, mounts) = (target.hides_staging, target.mounts);
+    let mut walk = Walk { levels, slots, hides_staging, mounts, trail, frames: Vec::new(), path: Vec::new(), visit };
     walk.run(target);
 }
 
@@ -107,6 +108,7 @@ struct Walk<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
+    mounts: Mounts,
     /// The directories on the way, outermost first: how they are reached, and how far they were visited.
     trail: Trail,
     frames: Vec<Frame>,
@@ -271,7 +273,7 @@ impl Walk<'_> {
             self.path.truncate(before);
             return goes_on;
         }
-        match beneath::open_child(open.as_fd(), name) {
+        match self.mounts.open_child(open.as_fd(), name) {
             Ok(fd) => {
                 let opened = self.slots.take(fd);
                 self.enter(opened, Some(name.clone()))
@@ -417,6 +419,7 @@ impl Drop for Names {
 
 #[cfg(test)]
 mod tests {
+    use super::super::beneath;
     use super::*;
     use std::fs;
 

@@ -70,8 +70,17 @@ impl Target {
         drained(&mut stream)
     }
 
+    /// The endpoint that this ticket leads to.
+    pub fn by(ticket: Ticket) -> Target {
+        Target { address: ticket.addresses.first().cloned().unwrap_or_default(), ticket }
+    }
+
     pub fn session(&self) -> Result<Peer<'_>, String> {
-        let identity = identity()?;
+        self.session_as(&identity()?)
+    }
+
+    pub fn session_as(&self, identity: &Identity) -> Result<Peer<'_>, String> {
+        let identity = identity.clone();
         let mut control = self.stream(&identity)?;
         let id = SessionId(net::random_bytes());
         control.send(&[&message::encode(self.hello(&id.0))]).map_err(|e| format!("say hello: {e}"))?;
@@ -83,7 +92,7 @@ impl Target {
     }
 }
 
-fn identity() -> Result<Identity, String> {
+pub fn identity() -> Result<Identity, String> {
     Identity::generate().map_err(|e| format!("make a key: {e}"))
 }
 
@@ -169,8 +178,12 @@ impl Peer<'_> {
 
     /// A data stream of job 1. `damage` is added to its proof.
     pub fn join(&self, direction: Direction, damage: u8) -> Result<DataStream, String> {
+        self.join_job(1, direction, damage)
+    }
+
+    pub fn join_job(&self, job: u32, direction: Direction, damage: u8) -> Result<DataStream, String> {
         let mut stream = self.target.stream(&self.identity)?;
-        let mut join = Join { session: self.id, job: 1, stream: 0, direction, proof: [0; 32] };
+        let mut join = Join { session: self.id, job, stream: 0, direction, proof: [0; 32] };
         let [ours, theirs] = [&self.control, &stream].map(|s| s.export(EXPORTER_LABEL, &self.id.0));
         join.proof = net::hmac_sha256(&ours, &[&join.authenticated(), &theirs]);
         join.proof[31] = join.proof[31].wrapping_add(damage);

@@ -103,8 +103,14 @@ impl<'a> Bed<'a> {
 
     /// Starts the copy.
     pub fn start_client(&self, source: &Path, name: &str) -> Result<Running> {
-        let words = ["cp", "--json", "--progress", "none"];
+        let chunk_bytes = super::run::CHUNK_BYTES.to_string();
+        let words = ["cp", "--json", "--progress", "none", "--chunk-size", &chunk_bytes];
         let mut command = ground::thalweg(self.program, &self.dir, "client", &words);
+        let has_streams = self.profile.arguments.iter().any(|word| word.starts_with("--streams"));
+        if source.ends_with("large") && !has_streams {
+            // Each stream may lose a chunk and what its socket held: of few, that is far less than the set (I10).
+            command.arg("--streams=2");
+        }
         let mut contents = source.as_os_str().to_owned();
         contents.push("/");
         command.args(&self.profile.arguments).arg(contents).arg(format!("{ENDPOINT}:in/"));

@@ -5,6 +5,8 @@
 //! root/x          link to ../outside/d
 //! root/d/f, y     a file, and a link to ../../outside/d/f
 //! root/inner      link to e/../d: stays inside, and makes the kernel look twice
+//! root/d/top/sub  what a call removes; root/d/top/x is a link to ../../../outside/d/sub. A round makes them
+//! root/old        where backups go, and root/w, a link to ../outside/d
 //! outside/d       the same names with other content, and a name of its own
 //! aside           where root/d is moved to and back
 //! ```
@@ -12,7 +14,7 @@
 use super::outside::{self, LINKED, Snapshot};
 use anyhow::{Context, Result};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,13 +35,17 @@ pub enum Pair {
     Directory,
     /// A file in it and a link to an outside one.
     File,
+    /// A directory in what is removed, and a link to an outside one.
+    Inner,
+    /// The directory of backups and a link to an outside one.
+    Backup,
     /// The staging directory and a link to an outside one.
     Staging,
     /// A lane's left-over staging and a link to an outside directory.
     Lane,
     /// The directory is moved out of the root and back.
     Moved,
-    /// Nothing: the attacker has prepared names before.
+    /// Nothing: the attacker has prepared names before. A round counts where the call met one.
     Prepared,
 }
 
@@ -50,10 +56,14 @@ pub struct Arena {
     pub inside_fd: std::os::fd::OwnedFd,
     pub inside_inode: u64,
     pub sub_inode: u64,
+    /// Of all hosts, and of this one.
+    pub shared: PathBuf,
     pub staging: PathBuf,
     pub outside: PathBuf,
     /// For calls that go on with what they have open.
     pub held: OnceCell<PosixSink>,
+    /// The call of this round met a name that was prepared.
+    pub has_met: Cell<bool>,
     aside: PathBuf,
 }
 
@@ -61,8 +71,11 @@ impl Arena {
     pub fn make(base: &Path) -> Result<Arena> {
         let (root, outside, aside) = (base.join("root"), base.join("outside"), base.join("aside"));
         let user = rustix::process::geteuid().as_raw();
-        let staging = root.join(format!(".thalweg-staging-{user}"));
-        for directory in [&root.join("d/sub"), &root.join("e"), &outside.join("d/sub"), &aside, &staging] {
+        let shared = root.join(format!(".thalweg-staging-{user}"));
+        let staging = shared.join(std::str::from_utf8(store::posix::host::own().as_bytes())?);
+        for directory in
+            [&root.join("d/sub"), &root.join("e"), &root.join("old"), &outside.join("d/sub"), &aside, &staging]
+        {
             std::fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
         }
         let theirs = vec![b'O'; OUTSIDE_BYTES as usize];
@@ -79,13 +92,15 @@ impl Arena {
             ("../outside/d", root.join("x")),
             ("../../outside/d/f", root.join("d/y")),
             ("../outside/d", root.join("z")),
+            ("../outside/d", root.join("w")),
             ("e/../d", root.join("inner")),
-            ("../../outside/d", staging.join("lane-link")),
+            ("../../../outside/d", staging.join("lane-link")),
             ("f", outside.join("d/link")),
         ] {
             symlink(target, &link).with_context(|| format!("make {}", link.display()))?;
         }
         let private = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&shared, private.clone())?;
         std::fs::set_permissions(&staging, private.clone())?;
         // As inviting as staging has to be.
         std::fs::set_permissions(outside.join("d"), private)?;
@@ -100,9 +115,11 @@ impl Arena {
             inside_inode: std::fs::metadata(root.join("d"))?.ino(),
             sub_inode: std::fs::metadata(root.join("d/sub"))?.ino(),
             root,
+            shared,
             staging,
             outside,
             held: OnceCell::new(),
+            has_met: Cell::new(false),
             aside,
         })
     }
@@ -117,10 +134,13 @@ impl Arena {
 
     fn ends(&self, pair: Pair) -> Option<(PathBuf, PathBuf, RenameFlags)> {
         let (root, staging) = (&self.root, &self.staging);
+        let shared = &self.shared;
         Some(match pair {
             Pair::Directory => (root.join("d"), root.join("x"), RenameFlags::EXCHANGE),
             Pair::File => (root.join("d/f"), root.join("d/y"), RenameFlags::EXCHANGE),
-            Pair::Staging => (staging.clone(), root.join("z"), RenameFlags::EXCHANGE),
+            Pair::Inner => (root.join("d/top/sub"), root.join("d/top/x"), RenameFlags::EXCHANGE),
+            Pair::Backup => (root.join("old"), root.join("w"), RenameFlags::EXCHANGE),
+            Pair::Staging => (shared.clone(), root.join("z"), RenameFlags::EXCHANGE),
             Pair::Lane => (staging.join("lane-dead"), staging.join("lane-link"), RenameFlags::EXCHANGE),
             Pair::Moved => (root.join("d"), self.aside.join("d"), RenameFlags::NOREPLACE),
             Pair::Prepared => return None,
@@ -132,9 +152,8 @@ impl Arena {
 pub struct Swapper {
     swaps: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
+    /// None where nothing is exchanged.
     thread: Option<JoinHandle<()>>,
-    /// Without a thread every look counts as two swaps: what was prepared is always there.
-    is_prepared: bool,
 }
 
 impl Swapper {
@@ -144,16 +163,12 @@ impl Swapper {
             let (swaps, is_over) = (swaps.clone(), is_over.clone());
             std::thread::spawn(move || swap(&one, &other, flags, &swaps, &is_over))
         });
-        let is_prepared = thread.is_none();
-        Ok(Swapper { swaps, is_over, thread, is_prepared })
+        Ok(Swapper { swaps, is_over, thread })
     }
 
     /// Exchanges that have ended.
     pub fn swaps(&self) -> u64 {
-        match self.is_prepared {
-            true => self.swaps.fetch_add(2, SeqCst),
-            false => self.swaps.load(SeqCst),
-        }
+        self.swaps.load(SeqCst)
     }
 
     pub fn stop(mut self) -> u64 {

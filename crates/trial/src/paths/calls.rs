@@ -20,13 +20,13 @@ pub struct Call {
 }
 
 /// What was broken, if that shows in the round itself.
-type Round = Result<(), String>;
+pub type Round = Result<(), String>;
 
-const D: u64 = 1;
+pub const D: u64 = 1;
 const FAULTS: &[&str] = &["F042"];
-const METADATA: &[&str] = &["F042", "F045"];
+pub const METADATA: &[&str] = &["F042", "F045"];
 
-const fn call(
+pub const fn call(
     name: &'static str,
     faults: &'static [&'static str],
     pair: Pair,
@@ -49,9 +49,9 @@ pub const CALLS: &[Call] = &[
     call("make-symlink", METADATA, Pair::Directory, make_symlink),
     call("finish-directory", METADATA, Pair::Directory, finish_directory),
     call("discard", METADATA, Pair::Directory, discard),
-    call("stage", &["F044"], Pair::Staging, stage),
-    call("stage-large", &["F044"], Pair::Staging, stage_large),
-    call("sweep", &["F044", "F045"], Pair::Lane, sweep),
+    call("stage", FAULTS, Pair::Staging, stage),
+    call("stage-large", FAULTS, Pair::Staging, stage_large),
+    call("sweep", METADATA, Pair::Lane, sweep),
     call("staged-links", &["F044"], Pair::Prepared, staged_links),
     call("parent-moved", &["F043"], Pair::Moved, parent_moved),
     call("scan", FAULTS, Pair::Directory, scan),
@@ -299,9 +299,12 @@ fn staged_links(arena: &Arena, round: u64) -> Round {
         true => std::os::unix::fs::symlink(&theirs, &name),
         false => std::fs::hard_link(&theirs, &name),
     };
-    made.map_err(|e| format!("the attack could not be prepared: {e}"))?;
+    // A half that stands alone would be swept before it is met.
+    let other = arena.staging.join(format!("{stem}.{}", if suffix == "log" { "data" } else { "log" }));
+    made.and_then(|()| std::fs::write(other, b"")).map_err(|e| format!("the attack could not be prepared: {e}"))?;
     let sink = sink(arena);
     let published = large(&sink, &file(2, 0, &format!("s-{round}")), round);
+    arena.has_met.set(published.is_err());
     sink.close();
     for suffix in ["log", "data"] {
         let _ = std::fs::remove_file(arena.staging.join(format!("{stem}.{suffix}")));
@@ -419,25 +422,25 @@ fn is_inode(found: &OwnedFd, inode: u64) -> Round {
 }
 
 /// What a call says it made has to be in the directory inside; it is removed from there.
-fn landed(arena: &Arena, name: &str, flags: AtFlags) -> Round {
+pub fn landed(arena: &Arena, name: &str, flags: AtFlags) -> Round {
     unlinkat(&arena.inside_fd, name, flags).map_err(|e| format!("what was made is not inside: {e}"))
 }
 
-fn sink(arena: &Arena) -> PosixSink {
+pub fn sink(arena: &Arena) -> PosixSink {
     PosixSink::new(arena.root_fd.clone(), arena.root_fd.clone(), None)
 }
 
-fn staged(lane: &mut dyn SinkLane, entry: &Entry, rule: PublishRule) -> store::Result<store::Staged> {
+pub fn staged(lane: &mut dyn SinkLane, entry: &Entry, rule: PublishRule) -> store::Result<store::Staged> {
     lane.create(entry, rule)?;
     lane.write(INSIDE)?;
     lane.seal(entry, false)
 }
 
-fn d() -> Entry {
+pub fn d() -> Entry {
     Entry { kind: Kind::Directory, mode: 0o755, ..file(D, 0, "d") }
 }
 
-fn file(id: u64, parent: u64, name: &str) -> Entry {
+pub fn file(id: u64, parent: u64, name: &str) -> Entry {
     Entry {
         id: ObjectId(id),
         parent: ObjectId(parent),

@@ -49,7 +49,8 @@ impl Stage {
         let destination = dir.join("served/in");
         fs::create_dir_all(&destination).context("create a destination")?;
         // Servers that give up root have to reach it.
-        for path in [dir, &dir.join("served"), &destination] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
+        for path in [&dir.join("served"), &destination] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
         }
         let address = lab.address_v4(SERVER)?.to_string();

@@ -4,16 +4,21 @@
 //! keeps, for each file and directory, what storage is sure to hold and, in order, the changes it may or may not hold.
 //! What may be lost is what POSIX allows: a sync of a file keeps its content and attributes but no name; a sync of a
 //! directory keeps its names; a sync of the file system keeps everything; nothing else keeps anything. A rename is kept
-//! whole or not at all. Names that a failed sync was to keep stay in doubt until the attempt is over, whatever later syncs
-//! say.
+//! whole or not at all.
 //!
-//! Not here: which states a power loss may leave (`image`).
+//! A sync that fails is the last that storage hears of the content that it was to keep: the kernel takes the pages for clean,
+//! and a later sync succeeds without them. Where a sync of the whole file system failed, each file that lost content so says
+//! it once more when it is synced itself. Names stay in doubt until the attempt is over, whatever later syncs say.
+//!
+//! Not here: which states a power loss may leave (`image`). Attributes of directories, links and special files are not kept
+//! account of.
 
 use super::faults::{Course, DiskFaults, Fired};
-use os::simulation::{Call, Disk, Host, Verdict, World};
-use rustix::fs::{FileType, fstat, statat};
+use os::simulation::{Call, Disk, Host, Object, Verdict, World};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -31,12 +36,16 @@ pub struct Content {
     /// Seconds and nanoseconds; zero until they were set.
     pub modified: (i64, i64),
     pub mode: u32,
+    pub owner: (u32, u32),
+    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Node {
     File(Content),
     Link(Vec<u8>),
+    /// A FIFO, socket or device: its type, and the device's number.
+    Special(u32, u64),
     Directory(BTreeMap<Vec<u8>, Inode>),
 }
 
@@ -47,6 +56,8 @@ pub enum Change {
     Length { inode: Inode, bytes: u64 },
     Modified { inode: Inode, modified: (i64, i64) },
     Mode { inode: Inode, mode: u32 },
+    Owner { inode: Inode, owner: (u32, u32) },
+    Attribute { inode: Inode, name: Vec<u8>, value: Option<Vec<u8>> },
     Name { directory: Inode, name: Vec<u8>, inode: Inode },
     NoName { directory: Inode, name: Vec<u8> },
     Move { from: Inode, name: Vec<u8>, to: Inode, new_name: Vec<u8>, inode: Inode },
@@ -65,6 +76,8 @@ pub struct Storage {
     pub root: Inode,
     pub nodes: BTreeMap<Inode, Node>,
     pub pending: Vec<Pending>,
+    /// Files whose content was lost by a failed sync of everything, and whose own sync has not said so yet.
+    pub owes_error: BTreeSet<Inode>,
 }
 
 pub struct SimulatedDisk {
@@ -127,6 +140,20 @@ impl SimulatedDisk {
     }
 }
 
+/// Extended attributes of users.
+fn attributes_of(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut room = vec![0; 4096];
+    let length = rustix::fs::llistxattr(path, &mut room[..]).unwrap_or(0);
+    let names = room[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 4096];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap_or(0);
+        value.truncate(length);
+        value
+    };
+    names.map(|name| (name.to_vec(), value(name))).collect()
+}
+
 /// Reads a tree as durable content.
 fn load(path: &Path, nodes: &mut BTreeMap<Inode, Node>) -> anyhow::Result<Inode> {
     use std::os::unix::ffi::OsStrExt;
@@ -142,9 +169,16 @@ fn load(path: &Path, nodes: &mut BTreeMap<Inode, Node>) -> anyhow::Result<Inode>
         Node::Directory(names)
     } else if status.file_type().is_symlink() {
         Node::Link(std::fs::read_link(path)?.as_os_str().as_bytes().to_vec())
+    } else if status.is_file() {
+        Node::File(Content {
+            bytes: std::fs::read(path)?,
+            modified: (status.mtime(), status.mtime_nsec()),
+            mode: status.mode() & 0o7777,
+            owner: (status.uid(), status.gid()),
+            attributes: attributes_of(path),
+        })
     } else {
-        let modified = (status.mtime(), status.mtime_nsec());
-        Node::File(Content { bytes: std::fs::read(path)?, modified, mode: status.mode() & 0o7777 })
+        Node::Special(status.mode() & libc::S_IFMT, status.rdev())
     };
     nodes.insert(status.ino(), node);
     Ok(status.ino())
@@ -152,6 +186,21 @@ fn load(path: &Path, nodes: &mut BTreeMap<Inode, Node>) -> anyhow::Result<Inode>
 
 fn inode_of(file: BorrowedFd<'_>) -> Inode {
     fstat(file).map_or(0, |status| status.st_ino)
+}
+
+fn status_at(directory: BorrowedFd<'_>, name: &CStr) -> Option<Stat> {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+fn inode_at(directory: BorrowedFd<'_>, name: &CStr) -> Inode {
+    status_at(directory, name).map_or(0, |status| status.st_ino)
+}
+
+fn status_of(object: Object<'_>) -> Option<Stat> {
+    match object {
+        Object::Open(file) => fstat(file).ok(),
+        Object::Named(directory, name) => status_at(directory, name),
+    }
 }
 
 impl SimulatedDisk {
@@ -185,12 +234,15 @@ impl Disk for SimulatedDisk {
             stop(victim);
             return Verdict::Fail(Errno::IO);
         }
-        let (verdict, is_fault) = state.faults.verdict(call, calls);
+        let (mut verdict, is_fault) = state.faults.verdict(call, calls);
         if is_fault {
             state.has_fired();
         }
+        if verdict == Verdict::Go && state.storage.owes_error(call) {
+            verdict = Verdict::Fail(Errno::IO);
+        }
         if matches!(verdict, Verdict::Fail(_)) {
-            state.storage.doubt(call);
+            state.storage.sync_failed(call);
         }
         verdict
     }
@@ -230,34 +282,43 @@ impl Storage {
 
     fn note(&mut self, call: &Call<'_>, opened: Option<BorrowedFd<'_>>) {
         match *call {
-            Call::Open { directory, name, .. } => {
+            Call::Open { directory, name, flags, .. } => {
                 let inode = opened.map_or(0, inode_of);
                 if self.nodes.contains_key(&inode) {
                     return;
                 }
                 let status = opened.and_then(|fd| fstat(fd).ok());
-                if status.is_some_and(|s| FileType::from_raw_mode(s.st_mode).is_file()) {
-                    let mode = status.map_or(0, |s| s.st_mode & 0o7777);
-                    self.nodes.insert(inode, Node::File(Content { mode, ..Content::default() }));
-                    self.name(directory, name.to_bytes(), inode);
+                if let Some(status) = status.filter(|s| FileType::from_raw_mode(s.st_mode).is_file()) {
+                    let (mode, owner) = (status.st_mode & 0o7777, (status.st_uid, status.st_gid));
+                    self.nodes.insert(inode, Node::File(Content { mode, owner, ..Content::default() }));
+                    if !flags.contains(OFlags::TMPFILE) {
+                        self.name(directory, name, inode);
+                    }
                 }
             }
             Call::MakeDirectory { directory, name } => {
-                let inode = statat(directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).map_or(0, |s| s.st_ino);
+                let inode = inode_at(directory, name);
                 self.nodes.insert(inode, Node::Directory(BTreeMap::new()));
-                self.name(directory, name.to_bytes(), inode);
+                self.name(directory, name, inode);
             }
             Call::MakeLink { target, directory, name } => {
-                let inode = statat(directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).map_or(0, |s| s.st_ino);
+                let inode = inode_at(directory, name);
                 self.nodes.insert(inode, Node::Link(target.to_bytes().to_vec()));
-                self.name(directory, name.to_bytes(), inode);
+                self.name(directory, name, inode);
             }
+            Call::MakeNode { directory, name } => {
+                if let Some(status) = status_at(directory, name) {
+                    self.nodes.insert(status.st_ino, Node::Special(status.st_mode & libc::S_IFMT, status.st_rdev));
+                    self.name(directory, name, status.st_ino);
+                }
+            }
+            Call::HardLink { to, new_name, .. } => self.name(to, new_name, inode_at(to, new_name)),
             Call::Unlink { directory, name } => {
                 let directory = inode_of(directory);
                 self.push(Change::NoName { directory, name: name.to_bytes().to_vec() });
             }
             Call::Rename { from, name, to, new_name } => {
-                let inode = statat(to, new_name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).map_or(0, |s| s.st_ino);
+                let inode = inode_at(to, new_name);
                 self.push(Change::Move {
                     from: inode_of(from),
                     name: name.to_bytes().to_vec(),
@@ -266,6 +327,17 @@ impl Storage {
                     inode,
                 });
             }
+            Call::Sync { file } => self.settle(inode_of(file), true),
+            Call::SyncData { file } => self.settle(inode_of(file), false),
+            Call::SyncAll { .. } => self.settle_those(&|_| true),
+            Call::Read { .. } => {}
+            _ => self.note_content(call),
+        }
+    }
+
+    /// Content and attributes.
+    fn note_content(&mut self, call: &Call<'_>) {
+        match *call {
             Call::Write { file, offset, bytes } => {
                 let inode = inode_of(file);
                 let end = fstat(file).map_or(0, |s| s.st_size as u64);
@@ -280,37 +352,60 @@ impl Storage {
                 let there = fstat(file).map_or(0, |s| s.st_size as u64);
                 self.push(Change::Length { inode: inode_of(file), bytes: there.max(length) });
             }
-            Call::Mode { file, mode } => {
-                self.push(Change::Mode { inode: inode_of(file), mode: mode.as_raw_mode() });
+            Call::Mode { object, mode } => {
+                let inode = status_of(object).map_or(0, |s| s.st_ino);
+                self.push(Change::Mode { inode, mode: mode.as_raw_mode() });
             }
-            Call::Times { file, times } => {
+            Call::Owner { object, .. } => {
+                // What it has now; the kernel takes set-id bits away with it.
+                if let Some(status) = status_of(object) {
+                    self.push(Change::Owner { inode: status.st_ino, owner: (status.st_uid, status.st_gid) });
+                    self.push(Change::Mode { inode: status.st_ino, mode: status.st_mode & 0o7777 });
+                }
+            }
+            Call::Times { object, times } => {
+                let inode = status_of(object).map_or(0, |s| s.st_ino);
                 let modified = (times.last_modification.tv_sec, times.last_modification.tv_nsec);
-                self.push(Change::Modified { inode: inode_of(file), modified });
+                self.push(Change::Modified { inode, modified });
             }
-            Call::Sync { file } => self.settle(inode_of(file), true),
-            Call::SyncData { file } => self.settle(inode_of(file), false),
-            Call::SyncAll { .. } => self.settle_those(&|_| true),
-            Call::Read { .. } => {}
+            Call::Attribute { file, name, value } => {
+                let (name, value) = (name.to_bytes().to_vec(), value.map(<[u8]>::to_vec));
+                self.push(Change::Attribute { inode: inode_of(file), name, value });
+            }
+            _ => {}
         }
     }
 
-    fn name(&mut self, directory: BorrowedFd<'_>, name: &[u8], inode: Inode) {
-        self.push(Change::Name { directory: inode_of(directory), name: name.to_vec(), inode });
+    fn name(&mut self, directory: BorrowedFd<'_>, name: &CStr, inode: Inode) {
+        self.push(Change::Name { directory: inode_of(directory), name: name.to_bytes().to_vec(), inode });
     }
 
     fn push(&mut self, change: Change) {
         self.pending.push(Pending { change, is_doubtful: false });
     }
 
-    /// A call failed: of the names that it was to keep nobody knows what became.
-    fn doubt(&mut self, call: &Call<'_>) {
+    /// Whether the file that this call syncs lost content before, and nobody was told.
+    fn owes_error(&mut self, call: &Call<'_>) -> bool {
+        let (Call::Sync { file } | Call::SyncData { file }) = *call else { return false };
+        self.owes_error.remove(&inode_of(file))
+    }
+
+    /// A call failed. If it was a sync: the content that it was to keep is lost, and of the names nobody knows what became.
+    fn sync_failed(&mut self, call: &Call<'_>) {
         let (is_all, of) = match *call {
             Call::SyncAll { .. } => (true, 0),
             Call::Sync { file } | Call::SyncData { file } => (false, inode_of(file)),
             _ => return,
         };
+        let is_covered = |change: &Change| is_all || change.concerns(of, false);
+        for Pending { change, .. } in &self.pending {
+            if let (true, Change::Write { inode, .. }) = (is_all, change) {
+                self.owes_error.insert(*inode);
+            }
+        }
+        self.pending.retain(|pending| !(pending.change.is_content() && is_covered(&pending.change)));
         for Pending { change, is_doubtful } in &mut self.pending {
-            *is_doubtful |= !change.slots().is_empty() && (is_all || change.concerns(of, false));
+            *is_doubtful |= !change.slots().is_empty() && is_covered(change);
         }
     }
 
@@ -360,6 +455,19 @@ impl Storage {
                     content.mode = *mode;
                 }
             }
+            Change::Owner { inode, owner } => {
+                if let Some(Node::File(content)) = self.nodes.get_mut(inode) {
+                    content.owner = *owner;
+                }
+            }
+            Change::Attribute { inode, name, value } => {
+                if let Some(Node::File(content)) = self.nodes.get_mut(inode) {
+                    match value {
+                        Some(value) => _ = content.attributes.insert(name.clone(), value.clone()),
+                        None => _ = content.attributes.remove(name),
+                    }
+                }
+            }
             Change::Name { directory, name, inode } => {
                 _ = self.names(*directory).map(|n| n.insert(name.clone(), *inode))
             }
@@ -380,6 +488,11 @@ impl Storage {
 }
 
 impl Change {
+    /// What a kernel drops when it could not write it. A length is its file's, and is written with that.
+    fn is_content(&self) -> bool {
+        matches!(self, Change::Write { .. })
+    }
+
     /// The names that it changes, each in its directory.
     fn slots(&self) -> Vec<(Inode, &[u8])> {
         match self {
@@ -393,7 +506,10 @@ impl Change {
     fn concerns(&self, of: Inode, attributes: bool) -> bool {
         match self {
             Change::Write { inode, .. } | Change::Length { inode, .. } => *inode == of,
-            Change::Modified { inode, .. } | Change::Mode { inode, .. } => attributes && *inode == of,
+            Change::Modified { inode, .. }
+            | Change::Mode { inode, .. }
+            | Change::Owner { inode, .. }
+            | Change::Attribute { inode, .. } => attributes && *inode == of,
             Change::Name { directory, .. } | Change::NoName { directory, .. } => *directory == of,
             Change::Move { from, to, .. } => *from == of || *to == of,
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a fault that did not fire while the job was under way excuses nothing.
 
-use super::faults::{Fired, Kind};
+use super::faults::{DiskFaults, Fired, Kind};
 use super::scenario::Fault;
 use super::transfer::Attempt;
 use mover::Ending;
@@ -40,12 +40,16 @@ impl Word {
 
 /// Holds the end of an attempt against what its fault allows.
 ///
+/// `names` are those of the file that has several: they fail with its content.
+///
 /// # Errors
 /// Says what was allowed.
-pub fn check(fault: &Fault, fired: Fired, word: &Word, is_delta: bool) -> Result<(), String> {
+pub fn check(fault: &Fault, fired: Fired, word: &Word, is_delta: bool, names: u64) -> Result<(), String> {
     let is_allowed = match fired {
         // What cannot be read to compare it travels whole.
         Fired::InTime if is_delta && matches!(fault, Fault::SenderDisk(_)) && *word == Word::Keep => true,
+        // Its other names fail with a file.
+        Fired::InTime if *word == Word::FailFile(names) && fails_a_file(fault) => true,
         Fired::InTime => is_allowed(fault, word),
         // Who dies with the last word on its way leaves the other side without it.
         Fired::Late if is_kill(fault) => matches!(word, Word::Keep | Word::Lost),
@@ -58,6 +62,31 @@ pub fn check(fault: &Fault, fired: Fired, word: &Word, is_delta: bool) -> Result
     } else {
         Err(format!("the outcome is {word:?}, which this fault ({fired:?}) does not explain"))
     }
+}
+
+/// The words of `faults.toml` that `is_allowed` lets a fault end with that fired in time.
+pub fn allowed(fault: &Fault) -> &'static [&'static str] {
+    match fault {
+        Fault::None => &["KEEP"],
+        Fault::KillReceiver(_) | Fault::PowerLoss(_) | Fault::KillSender(_) => &["RETRY"],
+        Fault::Network(network, ..) if network.control_cut_at.is_some() => &["RETRY"],
+        Fault::Network(..) if is_flip(fault) => &["KEEP", "REFUSE"],
+        Fault::Network(..) => &["KEEP"],
+        Fault::ReceiverDisk(faults, ..) => match faults.error {
+            None | Some((_, Kind::Write, Errno::IO)) => &["KEEP"],
+            Some((_, Kind::Write | Kind::Sync, _)) => &["KEEP", "FAIL-JOB"],
+            Some(_) => &["KEEP", "FAIL-FILE", "FAIL-JOB"],
+        },
+        Fault::SenderDisk(_) => &["FAIL-FILE"],
+        Fault::SourceChanges(..) => &["KEEP", "FAIL-FILE"],
+    }
+}
+
+/// It fails a file, and with that the other names of it.
+fn fails_a_file(fault: &Fault) -> bool {
+    let fails =
+        |faults: &DiskFaults| faults.error.is_some_and(|(_, kind, _)| !matches!(kind, Kind::Write | Kind::Sync));
+    matches!(fault, Fault::SenderDisk(_)) || matches!(fault, Fault::ReceiverDisk(faults, _) if fails(faults))
 }
 
 fn is_kill(fault: &Fault) -> bool {
@@ -91,6 +120,8 @@ fn is_allowed(fault: &Fault, word: &Word) -> bool {
             Some((_, Kind::Write, Errno::IO)) => keeps,
             // F070 FAIL-JOB, where there is no way around; a sync that fails ends a job whose names it may have lost.
             Some((_, Kind::Write | Kind::Sync, _)) => gives_up,
+            // Tidying up fails, and is done by the next attempt; or what was to be removed stays, and is named.
+            // What of attributes cannot be set is a warning.
             // F081 FAIL-JOB, or one object that could not be made or named.
             Some(_) => gives_up || fails_one,
             None => keeps,
@@ -104,23 +135,22 @@ fn is_allowed(fault: &Fault, word: &Word) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::faults::DiskFaults;
     use super::*;
 
     #[test]
     fn a_fault_excuses_its_own_outcome_only_and_one_that_did_not_fire_excuses_nothing() {
         let killed = Fault::KillReceiver(DiskFaults::default());
-        assert!(check(&killed, Fired::InTime, &Word::Lost, false).is_ok());
-        assert!(check(&killed, Fired::InTime, &Word::Keep, false).is_err());
-        assert!(check(&killed, Fired::No, &Word::Lost, false).is_err());
+        assert!(check(&killed, Fired::InTime, &Word::Lost, false, 0).is_ok());
+        assert!(check(&killed, Fired::InTime, &Word::Keep, false, 0).is_err());
+        assert!(check(&killed, Fired::No, &Word::Lost, false, 0).is_err());
         let error = Some((1, Kind::Write, Errno::IO));
-        let written = Fault::ReceiverDisk(DiskFaults { error, ..DiskFaults::default() }, "", &[]);
-        assert!(check(&written, Fired::InTime, &Word::Keep, false).is_ok());
-        assert!(check(&written, Fired::InTime, &Word::FailFile(1), false).is_err());
+        let written = Fault::ReceiverDisk(DiskFaults { error, ..DiskFaults::default() }, "");
+        assert!(check(&written, Fired::InTime, &Word::Keep, false, 0).is_ok());
+        assert!(check(&written, Fired::InTime, &Word::FailFile(1), false, 0).is_err());
         let read = Fault::SenderDisk(DiskFaults::default());
-        assert!(check(&read, Fired::InTime, &Word::FailFile(1), false).is_ok());
-        assert!(check(&read, Fired::InTime, &Word::Keep, false).is_err());
-        assert!(check(&read, Fired::InTime, &Word::Keep, true).is_ok());
-        assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new()), false).is_err());
+        assert!(check(&read, Fired::InTime, &Word::FailFile(1), false, 0).is_ok());
+        assert!(check(&read, Fired::InTime, &Word::Keep, false, 0).is_err());
+        assert!(check(&read, Fired::InTime, &Word::Keep, true, 0).is_ok());
+        assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new()), false, 0).is_err());
     }
 }

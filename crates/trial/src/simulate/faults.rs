@@ -60,6 +60,11 @@ pub enum Kind {
     Rename,
     Open,
     MakeDirectory,
+    HardLink,
+    MakeNode,
+    /// Owner, mode, time, extended attributes.
+    Attribute,
+    Unlink,
     Read,
 }
 
@@ -71,6 +76,10 @@ impl Kind {
             Call::Rename { .. } => Kind::Rename,
             Call::Open { flags, .. } if flags.contains(rustix::fs::OFlags::CREATE) => Kind::Open,
             Call::MakeDirectory { .. } => Kind::MakeDirectory,
+            Call::HardLink { .. } => Kind::HardLink,
+            Call::MakeNode { .. } => Kind::MakeNode,
+            Call::Unlink { .. } => Kind::Unlink,
+            Call::Owner { .. } | Call::Attribute { .. } | Call::Mode { .. } | Call::Times { .. } => Kind::Attribute,
             Call::Read { .. } => Kind::Read,
             _ => return None,
         })

@@ -8,7 +8,7 @@ use super::disk::{Change, Content, Inode, Node, Pending, Storage};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Pending changes of which every subset is tried.
 pub const EXHAUSTIVE_MAX: usize = 12;
@@ -19,6 +19,7 @@ const SECTOR_BYTES: usize = 512;
 pub enum Found {
     File(Content),
     Link(Vec<u8>),
+    Special(u32, u64),
     Directory,
 }
 
@@ -81,34 +82,41 @@ impl Storage {
     }
 
     pub fn image(&self) -> Image {
-        let mut image = Image::new();
-        self.walk(self.root, b"", &mut image, 0);
-        image
+        self.places().into_iter().map(|(path, (_, found))| (path, found)).collect()
     }
 
-    fn walk(&self, inode: Inode, path: &[u8], image: &mut Image, depth: usize) {
+    /// As `image`, and which paths lead to one file.
+    fn places(&self) -> BTreeMap<Vec<u8>, (Inode, Found)> {
+        let mut places = BTreeMap::new();
+        self.walk(self.root, b"", &mut places, 0);
+        places
+    }
+
+    fn walk(&self, inode: Inode, path: &[u8], places: &mut BTreeMap<Vec<u8>, (Inode, Found)>, depth: usize) {
         let Some(Node::Directory(names)) = self.nodes.get(&inode) else { return };
         // A directory that was moved below itself cannot come about here; the bound is for a model that is wrong.
         assert!(depth < 64, "directories form a ring");
         for (name, inode) in names {
             let path = if path.is_empty() { name.clone() } else { [path, b"/", name].concat() };
-            match self.nodes.get(inode) {
-                Some(Node::File(content)) => _ = image.insert(path, Found::File(content.clone())),
-                Some(Node::Link(target)) => _ = image.insert(path, Found::Link(target.clone())),
+            let found = match self.nodes.get(inode) {
+                Some(Node::File(content)) => Found::File(content.clone()),
+                Some(Node::Link(target)) => Found::Link(target.clone()),
+                Some(Node::Special(kind, device)) => Found::Special(*kind, *device),
                 Some(Node::Directory(_)) => {
-                    image.insert(path.clone(), Found::Directory);
-                    self.walk(*inode, &path, image, depth + 1);
+                    self.walk(*inode, &path, places, depth + 1);
+                    Found::Directory
                 }
-                None => {}
-            }
+                None => continue,
+            };
+            places.insert(path, (*inode, found));
         }
     }
 
     /// Makes a directory of it, as the next boot finds it.
     pub fn materialise(&self, root: &Path) -> Result<()> {
         std::fs::create_dir(root).with_context(|| format!("make {}", root.display()))?;
-        let image = self.image();
-        for (path, found) in &image {
+        let mut made: BTreeMap<Inode, PathBuf> = BTreeMap::new();
+        for (path, (inode, found)) in &self.places() {
             let at = root.join(std::ffi::OsStr::from_bytes(path));
             match found {
                 Found::Directory => {
@@ -119,17 +127,35 @@ impl Storage {
                     }
                 }
                 Found::Link(target) => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(target), &at)?,
-                Found::File(content) => write_file(&at, content)?,
+                Found::Special(kind, device) => make_special(&at, *kind, *device)?,
+                Found::File(content) => match made.get(inode) {
+                    Some(first) => std::fs::hard_link(first, &at)?,
+                    None => {
+                        write_file(&at, content)?;
+                        made.insert(*inode, at);
+                    }
+                },
             }
         }
         Ok(())
     }
 }
 
+pub fn make_special(at: &Path, kind: u32, device: u64) -> Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let made = mknodat(CWD, at, FileType::from_raw_mode(kind), Mode::from_raw_mode(0o600), device);
+    made.with_context(|| format!("make {}", at.display()))
+}
+
 fn write_file(at: &Path, content: &Content) -> Result<()> {
     use rustix::fs::{Mode, Timespec, Timestamps, fchmod, futimens};
     std::fs::write(at, &content.bytes).with_context(|| format!("write {}", at.display()))?;
     let file = std::fs::File::open(at)?;
+    // An owner may be given by root only, who runs the trials that change owners.
+    let _ = std::os::unix::fs::fchown(&file, Some(content.owner.0), Some(content.owner.1));
+    for (name, value) in &content.attributes {
+        rustix::fs::fsetxattr(&file, &name[..], value, rustix::fs::XattrFlags::empty())?;
+    }
     fchmod(&file, Mode::from_raw_mode(content.mode))?;
     // A time that was never stored is that of the loss: now.
     if content.modified != (0, 0) {

@@ -6,7 +6,7 @@
 use super::Mode;
 use super::disk::{SimulatedDisk, Storage};
 use super::expect::{self, Word};
-use super::faults::{Course, DiskFaults, Fired};
+use super::faults::{Course, DiskFaults, Fired, Kind};
 use super::reference::Reference;
 use super::scenario::{self, Change, Fault, Moment, Random, Scenario};
 use super::transfer::{self, Attempt, NetworkFaults, Sides, Spec};
@@ -24,7 +24,7 @@ const LOSS_SAMPLES: usize = 24;
 /// What one seed showed.
 #[derive(Default)]
 pub struct Seen {
-    pub fired: Vec<(&'static str, &'static [&'static str], Fired)>,
+    pub fired: Vec<(&'static str, &'static [&'static str], &'static [&'static str], Fired)>,
     /// States after a power loss that were judged.
     pub states: u64,
     pub attempts: u64,
@@ -106,6 +106,10 @@ impl<'a> Run<'a> {
             network,
             course,
         };
+        if matches!(fault, Fault::ReceiverDisk(DiskFaults { error: Some((_, Kind::Attribute | Kind::Sync, _)), .. }, _))
+        {
+            self.reference.excuse_attributes(true);
+        }
         let attempt = transfer::attempt(self.world, &sides, &self.reference, &spec);
         let fired = match fault {
             Fault::None => Fired::No,
@@ -117,14 +121,15 @@ impl<'a> Run<'a> {
         if self.is_told {
             println!("{:?}", self.scenario.options);
             println!(
-                "attempt {}: {fault:?}, fired: {fired:?}\n  {attempt:?}\n  receiver's calls so far: {}",
+                "attempt {}: {fault:?}, fired: {fired:?}\n  {attempt:?}\n  receiver's calls so far: {}, failed: {:?}",
                 self.seen.attempts,
-                self.disk.calls()
+                self.disk.calls(),
+                self.reference.failures()
             );
         }
         if !matches!(fault, Fault::None) {
             let (class, faults) = fault.class();
-            self.seen.fired.push((class, faults, fired));
+            self.seen.fired.push((class, faults, expect::allowed(fault), fired));
         }
         let broken = self.judge(fault, fired, &attempt, &sides, is_last)?;
         if matches!(fault, Fault::PowerLoss(_)) && !sides.receiver.is_alive() {
@@ -268,7 +273,8 @@ impl<'a> Run<'a> {
         if is_last {
             return self.judge_end(attempt);
         }
-        Ok(expect::check(fault, fired, &Word::of(attempt), self.scenario.options.is_delta).err())
+        let (is_delta, names) = (self.scenario.options.is_delta, self.scenario.names_of_one.len() as u64);
+        Ok(expect::check(fault, fired, &Word::of(attempt), is_delta, names).err())
     }
 
     /// What a reader sees now, and what a power loss now may leave.
@@ -288,8 +294,20 @@ impl<'a> Run<'a> {
         if Word::of(attempt) != Word::Keep {
             return Ok(Some(format!("I11: faults stopped and the job did not succeed: {attempt:?}")));
         }
+        self.reference.excuse_attributes(false);
         let now = Storage::of_directory(&self.root)?.image();
-        Ok(self.reference.check_end(&now, self.seen.attempts == 1).err())
+        let ended = self.reference.check_end(&now, self.seen.attempts == 1);
+        Ok(ended.and_then(|()| self.judge_names_of_one()).err())
+    }
+
+    /// What has several names at the source has them at the destination.
+    fn judge_names_of_one(&self) -> Result<(), String> {
+        use std::os::unix::fs::MetadataExt;
+        let at = |path: &Vec<u8>| scenario::join(&self.root.join("to"), path);
+        let inode = |path: &Vec<u8>| std::fs::metadata(at(path)).map_or(0, |status| status.ino());
+        let inodes: Vec<u64> = self.scenario.names_of_one.iter().map(inode).collect();
+        let is_one = inodes.windows(2).all(|pair| pair[0] == pair[1]);
+        if is_one { Ok(()) } else { Err(format!("I7: names of one file lead to {inodes:?}")) }
     }
 
     /// The host boots again from one of the states that its disk may have.

@@ -1,11 +1,14 @@
 //! What one seed means: a small source, what stands at the destination, the options, and the faults of each attempt.
+//!
+//! Not here: special files, other names and attributes of the source (`metadata`).
 
 use super::faults::{DiskFaults, Kind};
+use super::metadata;
 use super::network::PipeFaults;
-use super::reference::{Reference, Version};
+use super::reference::{Reference, Version, Wish};
 use super::transfer::NetworkFaults;
 use anyhow::Result;
-use model::options::{Engine, Fsync, Verify};
+use model::options::{Compression, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, TransferOptions};
 use rustix::fs::{Timespec, Timestamps, futimens};
 use rustix::io::Errno;
@@ -41,7 +44,7 @@ impl Random {
         self.next() % bound
     }
 
-    fn one_in(&mut self, n: u64) -> bool {
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
@@ -55,8 +58,8 @@ pub enum Fault {
     /// The same, and what was not synced is lost.
     PowerLoss(DiskFaults),
     KillSender(Moment),
-    Network(NetworkFaults, &'static str, &'static [&'static str]),
-    ReceiverDisk(DiskFaults, &'static str, &'static [&'static str]),
+    Network(NetworkFaults, &'static str),
+    ReceiverDisk(DiskFaults, &'static str),
     SenderDisk(DiskFaults),
     /// A file of the source is rewritten while it may be read.
     SourceChanges(Moment, Change),
@@ -79,18 +82,44 @@ pub enum Change {
     InPlace,
 }
 
+/// Every class of fault that a seed may draw, with the faults of the table that it is.
+pub const CLASSES: [(&str, &[&str]); 13] = [
+    ("simulated kill of the receiver", &["F087"]),
+    ("simulated power loss", &["F089"]),
+    ("simulated kill of the sender", &["F087"]),
+    (CUT_STREAM, &["F099"]),
+    (CUT_SESSION, &[]),
+    (FLIP, &["F075"]),
+    (SHORT_WRITES, &["F073"]),
+    (FULL, &["F070"]),
+    (DEAD, &["F072"]),
+    (REFUSED, &["F081"]),
+    (ANOTHER, &[]),
+    ("simulated read error", &["F071"]),
+    ("simulated change of the source", &["F058"]),
+];
+const CUT_STREAM: &str = "simulated cut of a stream";
+const CUT_SESSION: &str = "simulated cut of the session";
+const FLIP: &str = "simulated bit flip behind the stream";
+const SHORT_WRITES: &str = "simulated short and interrupted writes";
+const FULL: &str = "simulated full disk";
+const DEAD: &str = "simulated write or sync error";
+const REFUSED: &str = "simulated refusal by storage";
+const ANOTHER: &str = "simulated error of another call";
+
 impl Fault {
     /// Class and faults of the table.
     pub fn class(&self) -> (&'static str, &'static [&'static str]) {
-        match self {
-            Fault::None => ("none", &[]),
-            Fault::KillReceiver(_) => ("simulated kill of the receiver", &["F087"]),
-            Fault::PowerLoss(_) => ("simulated power loss", &["F074", "F089"]),
-            Fault::KillSender(_) => ("simulated kill of the sender", &["F087", "F102"]),
-            Fault::Network(_, class, faults) | Fault::ReceiverDisk(_, class, faults) => (class, faults),
-            Fault::SenderDisk(_) => ("simulated read error", &["F071"]),
-            Fault::SourceChanges(..) => ("simulated change of the source", &["F058"]),
-        }
+        let class = match self {
+            Fault::None => return ("none", &[]),
+            Fault::KillReceiver(_) => "simulated kill of the receiver",
+            Fault::PowerLoss(_) => "simulated power loss",
+            Fault::KillSender(_) => "simulated kill of the sender",
+            Fault::Network(_, class) | Fault::ReceiverDisk(_, class) => class,
+            Fault::SenderDisk(_) => "simulated read error",
+            Fault::SourceChanges(..) => "simulated change of the source",
+        };
+        CLASSES.into_iter().find(|(name, _)| *name == class).expect("every class is listed")
     }
 }
 
@@ -99,8 +128,10 @@ pub struct Scenario {
     pub streams: u32,
     pub is_journaled: bool,
     pub faults: Vec<Fault>,
-    /// Files of the source, by path.
+    /// Files of the source that have one name, by path.
     pub files: Vec<Vec<u8>>,
+    /// Names of one file, where the job keeps them so.
+    pub names_of_one: Vec<Vec<u8>>,
 }
 
 /// Makes source and destination below `dir`, and tells the reference of them.
@@ -108,7 +139,8 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
     let (source, root) = (dir.join("source"), dir.join("disk-0"));
     std::fs::create_dir(&source)?;
     std::fs::create_dir_all(root.join("to"))?;
-    let chunk_bytes = if random.one_in(8) { LONG_CHUNK_BYTES } else { CHUNK_BYTES };
+    let options = options(random);
+    let chunk_bytes = options.chunk_bytes;
     let mut files = Vec::new();
     let directories: Vec<Vec<u8>> =
         [&b""[..], b"a", b"a/deeper", b"b"][..1 + random.below(4) as usize].iter().map(|name| name.to_vec()).collect();
@@ -150,19 +182,43 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
         }
         files.push(path);
     }
+    let mut names_of_one = Vec::new();
+    if options.fidelity.hard_links {
+        metadata::give(random, &source, &files, reference)?;
+        names_of_one = metadata::link(random, &source, &root.join("to"), &directories, reference)?;
+        metadata::add_specials(random, &source, &directories, reference)?;
+    }
+    if options.deletion.is_some() {
+        add_extraneous(random, &root.join("to"), reference)?;
+    }
+    let has_journal = random.one_in(2);
+    reference.job_is_to(Wish { deletes: options.deletion.is_some(), backup: options.backup.clone(), has_journal });
     note_directories(&root.join("to"), b"", reference)?;
     let span = if chunk_bytes == LONG_CHUNK_BYTES { LONG_SPAN_BYTES } else { SPAN_BYTES };
     let faults = (0..1 + random.below(4)).map(|_| fault(random, span)).collect();
     Ok(Scenario {
-        options: options(random, chunk_bytes),
+        options,
         streams: 1 + random.below(3) as u32,
-        is_journaled: random.one_in(2),
+        is_journaled: has_journal,
         faults,
         files,
+        names_of_one,
     })
 }
 
-fn join(dir: &Path, path: &[u8]) -> PathBuf {
+/// What the source does not have.
+fn add_extraneous(random: &mut Random, to: &Path, reference: &Reference) -> Result<()> {
+    std::fs::create_dir_all(to.join("extra/deeper"))?;
+    for path in [&b"extra-file"[..], b"extra/file", b"extra/deeper/file"] {
+        if random.below(3) > 0 {
+            let version = write(random, &join(to, path), 500)?;
+            reference.destination_had(path, version);
+        }
+    }
+    Ok(())
+}
+
+pub fn join(dir: &Path, path: &[u8]) -> PathBuf {
     dir.join(std::ffi::OsStr::from_bytes(path))
 }
 
@@ -195,7 +251,7 @@ pub fn write_sized(random: &mut Random, at: &Path, seconds: i64, size: u64) -> R
     std::fs::write(at, &bytes)?;
     let modified = (seconds, random.below(1_000_000_000) as i64);
     set_time(at, modified)?;
-    Ok(Version::File { bytes, modified })
+    Ok(Version::File { bytes, modified, kept: None })
 }
 
 fn copy(from: &Path, to: &Path) -> Result<Version> {
@@ -205,7 +261,7 @@ fn copy(from: &Path, to: &Path) -> Result<Version> {
     std::fs::write(to, &bytes)?;
     let modified = (status.mtime(), status.mtime_nsec());
     set_time(to, modified)?;
-    Ok(Version::File { bytes, modified })
+    Ok(Version::File { bytes, modified, kept: None })
 }
 
 /// An older version of the same file: a byte differs, or the end.
@@ -218,24 +274,29 @@ fn alter(random: &mut Random, from: &Path, to: &Path) -> Result<Version> {
     }
     std::fs::write(to, &bytes)?;
     set_time(to, (500, 0))?;
-    Ok(Version::File { bytes, modified: (500, 0) })
+    Ok(Version::File { bytes, modified: (500, 0), kept: None })
 }
 
-fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
+pub fn set_time(at: &Path, (tv_sec, tv_nsec): (i64, i64)) -> Result<()> {
     let time = Timespec { tv_sec, tv_nsec };
     let file = std::fs::File::open(at)?;
     Ok(futimens(&file, &Timestamps { last_access: time, last_modification: time })?)
 }
 
-fn options(random: &mut Random, chunk_bytes: u64) -> TransferOptions {
+fn options(random: &mut Random) -> TransferOptions {
     let is_delta = random.one_in(4);
     let is_long_digest = random.one_in(4) || is_delta;
+    let compressions = [Compression::None, Compression::None, Compression::Zstd, Compression::Lz4];
     TransferOptions {
         fsync: if random.one_in(5) { Fsync::File } else { Fsync::Batch },
         verify: if random.one_in(5) { Verify::Reread } else { Verify::Stream },
         digest: if is_long_digest { DigestAlgorithm::Blake3 } else { DigestAlgorithm::Crc64Nvme },
-        chunk_bytes,
-        engine: Engine::Plain,
+        chunk_bytes: if random.one_in(8) { LONG_CHUNK_BYTES } else { CHUNK_BYTES },
+        engine: if random.one_in(3) { Engine::Uring } else { Engine::Plain },
+        compression: compressions[random.below(4) as usize],
+        deletion: random.one_in(4).then_some(Deletion { is_at_root: true, removals_max: None }),
+        backup: random.one_in(5).then(|| b"old".to_vec()),
+        fidelity: if random.one_in(3) { metadata::everything() } else { Default::default() },
         is_delta,
         ..TransferOptions::default()
     }
@@ -251,7 +312,7 @@ fn moment(random: &mut Random) -> Moment {
     Moment::At { after: Duration::from_micros(random.below(latest_us)), delay }
 }
 
-fn fault(random: &mut Random, span: u64) -> Fault {
+pub fn fault(random: &mut Random, span: u64) -> Fault {
     let kill = |random: &mut Random| DiskFaults {
         kill: Some((1 + random.below(90), random.one_in(2))),
         ..DiskFaults::default()
@@ -263,26 +324,16 @@ fn fault(random: &mut Random, span: u64) -> Fault {
         0 | 1 => Fault::KillReceiver(kill(random)),
         2..=5 => Fault::PowerLoss(kill(random)),
         6 => Fault::KillSender(moment(random)),
-        7 => Fault::Network(
-            stream(PipeFaults { cut_at: Some(at), ..PipeFaults::default() }),
-            "simulated cut of a stream",
-            &["F004", "F025", "F099"],
-        ),
+        7 => Fault::Network(stream(PipeFaults { cut_at: Some(at), ..PipeFaults::default() }), CUT_STREAM),
         8 => Fault::Network(
             NetworkFaults { delay, control_cut_at: Some(random.below(600)), ..NetworkFaults::default() },
-            "simulated cut of the session",
-            &["F100"],
+            CUT_SESSION,
         ),
-        9 => Fault::Network(
-            stream(PipeFaults { flip_at: Some(at), ..PipeFaults::default() }),
-            "simulated bit flip behind the stream",
-            &["F075"],
-        ),
+        9 => Fault::Network(stream(PipeFaults { flip_at: Some(at), ..PipeFaults::default() }), FLIP),
         10 | 11 => disk_error(random),
         12 => Fault::ReceiverDisk(
             DiskFaults { short_bytes: Some(1 + random.below(700) as usize), ..DiskFaults::default() },
-            "simulated short and interrupted writes",
-            &["F073"],
+            SHORT_WRITES,
         ),
         13 => {
             let error = Some((1 + random.below(10), Kind::Read, Errno::IO));
@@ -297,17 +348,28 @@ fn fault(random: &mut Random, span: u64) -> Fault {
 }
 
 fn disk_error(random: &mut Random) -> Fault {
-    let (kind, errnos): (Kind, &[Errno]) = match random.below(5) {
+    let (kind, errnos): (Kind, &[Errno]) = match random.below(9) {
         0 | 1 => (Kind::Sync, &[Errno::IO, Errno::NOSPC, Errno::DQUOT]),
         2 => (Kind::Write, &[Errno::IO, Errno::NOSPC, Errno::DQUOT]),
         3 => (Kind::Rename, &[Errno::IO, Errno::NOSPC, Errno::ROFS]),
+        4 => (Kind::Attribute, &[Errno::IO, Errno::PERM, Errno::ROFS]),
+        5 => (Kind::HardLink, &[Errno::IO, Errno::NOSPC]),
+        // Where devices are forbidden they are skipped, which is no failure.
+        6 => (Kind::MakeNode, &[Errno::IO, Errno::NOSPC]),
+        7 => (Kind::Unlink, &[Errno::IO, Errno::ACCESS, Errno::BUSY]),
         _ => (Kind::Open, &[Errno::NOSPC, Errno::MFILE, Errno::ROFS, Errno::ACCESS]),
     };
     let errno = errnos[random.below(errnos.len() as u64) as usize];
-    let error = Some((1 + random.below(80), kind, errno));
-    Fault::ReceiverDisk(
-        DiskFaults { error, ..DiskFaults::default() },
-        "simulated disk error",
-        &["F070", "F072", "F081"],
-    )
+    let class = match (kind, errno) {
+        (_, Errno::NOSPC | Errno::DQUOT) => FULL,
+        (Kind::Sync | Kind::Write, _) => DEAD,
+        (_, Errno::ROFS | Errno::ACCESS) => REFUSED,
+        _ => ANOTHER,
+    };
+    let first = match kind {
+        // These are few: wherever one comes.
+        Kind::HardLink | Kind::MakeNode | Kind::Unlink => 1,
+        _ => 1 + random.below(80),
+    };
+    Fault::ReceiverDisk(DiskFaults { error: Some((first, kind, errno)), ..DiskFaults::default() }, class)
 }

@@ -166,7 +166,8 @@ fn start_receiver(
             let below = model::name::relative_path(b"to").map_err(std::io::Error::other)?;
             use std::os::fd::AsFd;
             let destination = Arc::new(beneath::make_directories(root.as_fd(), &below)?);
-            Ok(Arc::new(PosixSink::new(root, destination, None)))
+            let sink = PosixSink::new(root, destination, None).with_backup(options.backup.as_deref());
+            Ok(Arc::new(sink.with_fidelity(options.fidelity, false)))
         });
         let sink = match opened {
             Ok(sink) => sink,
@@ -198,6 +199,8 @@ fn start_sender(
         (spec.source.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
     spawn_on(world, &sides.sender, "control of the sender", move || {
         let mut source = PosixSource::new();
+        source.select(options.selection_at_source());
+        source.keep(options.fidelity);
         let contents = [std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()), b"/"].concat();
         if let Err(e) = source.add_local(&contents) {
             return *shared.failed.lock().unwrap() = Some(e.to_string());

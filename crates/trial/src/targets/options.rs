@@ -16,6 +16,7 @@ pub fn run(data: &[u8]) {
     let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
     let fidelity = u32::from(bytes.u8());
     let compression = u32::from(bytes.u8());
+    let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
         verify,
@@ -29,6 +30,7 @@ pub fn run(data: &[u8]) {
         decisions,
         fidelity,
         compression,
+        congestion,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

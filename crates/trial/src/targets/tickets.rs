@@ -34,7 +34,7 @@ fn made(bytes: &mut Bytes<'_>) {
     let mut addresses: Vec<String> = vec!["192.0.2.1:7740".into()];
     let more = String::from_utf8_lossy(bytes.rest()).into_owned();
     addresses.extend(more.split_whitespace().filter(|address| is_address(address)).take(15).map(str::to_owned));
-    let ticket = Ticket { addresses, pin: Pin([3; 32]), credential, name };
+    let ticket = Ticket { addresses, pin: Pin([3; 32]), credential: credential.into(), name };
     let text = ticket.to_text();
     let nameless = Ticket { name: String::new(), addresses: Vec::new(), ..ticket.clone() };
     let shown = format!("{nameless:?}");

@@ -6,8 +6,10 @@ use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
 use bench::compare::{self, ROUNDS_DEFAULT};
+use bench::diff::EARLIER;
 use bench::tool::{self, Class, RIVALS, Variant};
 use bench::{dataset, report};
+use daemon::trust::open_file;
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,6 +51,9 @@ pub struct Args {
     /// Our program [default: this one]
     #[arg(long, value_name = "FILE", env = "THALWEG_PROGRAM")]
     program: Option<PathBuf>,
+    /// Also race this earlier build of ours, called `earlier`, round by round: what `bench diff` needs to see small losses
+    #[arg(long, value_name = "FILE", env = "THALWEG_EARLIER")]
+    earlier: Option<PathBuf>,
     /// Added to our `cp`, such as --cp-arg=--streams=4
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, env = "THALWEG_CP_ARG")]
     cp_arg: Vec<String>,
@@ -76,6 +81,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    // They name programs to run. One that is not there is told of by whoever reads it.
+    for file in &args.tools {
+        let _ = open_file("the description of a tool", file)?;
+    }
     if args.list {
         return list(&args.tools);
     }
@@ -89,6 +98,7 @@ pub fn run(args: Args) -> Result<Exit> {
         cp_args: args.cp_arg.into_iter().map(Into::into).collect(),
         ..Variant::new(program)
     };
+    let earlier = args.earlier.map(|program| Variant { label: EARLIER.into(), program, ..variant.clone() });
     let scenario = match &args.lab {
         Some(lab) => Some(Wanted::new(lab, args.lab_set).read()?),
         None => None,
@@ -101,7 +111,7 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     let options = compare::Options {
         sets: if args.sets.is_empty() { defaults.sets } else { args.sets },
-        variants: vec![variant],
+        variants: earlier.into_iter().chain([variant]).collect(),
         rivals: if args.no_rivals { Vec::new() } else { rivals },
         adapters: args.tools,
         is_resumed: args.resume,

@@ -2,28 +2,34 @@
 
 use crate::commands::bench::report::read;
 use crate::exit::{Result, usage};
-use crate::output::line;
-use bench::diff::{Change, Diff, Pair, TOLERANCE_DEFAULT, Verdict, diff};
+use crate::output::{line, shown};
+use bench::diff::{Change, Diff, Pair, TOLERANCE_DEFAULT, Verdict, diff, diff_of_builds};
 use bench::tool::Class;
 use model::Exit;
 use model::name::Escaped;
 use std::path::PathBuf;
 
-/// Compare two bundles: what became faster, slower or dearer, and whether it is more than chance
+/// Compare two bundles, or the two builds of one: what became faster, slower or dearer, and whether it is more than chance
 ///
-/// Medians of rate and of processor time per GB are compared where condition, set and tool agree. A change counts if it
-/// is beyond the tolerance, both sides have three runs or more, and the intervals of the medians do not overlap. Only
-/// this program can regress: a rival or a ceiling that changed says that the machine did.
+/// Rate and processor time per GB are compared where condition, set and tool agree. With one bundle, of `bench compare
+/// --earlier`, the build `earlier` is compared with the one that it raced, round by round: what the machine did to both cancels
+/// out. A change counts if it is more than chance (5 %) and more than half the tolerance. Where neither that holds nor a loss of
+/// the tolerance is excluded, the comparison is inconclusive, and what loss it would have noticed is said. Only this program can
+/// regress: a rival or a ceiling that changed says that the machine did.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit codes: 0 nothing regressed, 25 something did, 2 a bundle is missing or damaged.\n\n\
-Example:\n\
-\x20   thalweg bench diff results/released results/today")]
+#[command(
+    after_help = "Exit codes: 0 no loss of the tolerance, 25 something regressed, 26 inconclusive, 2 a bundle is missing or \
+damaged.\n\n\
+Examples:\n\
+\x20   thalweg bench compare --earlier RELEASED --no-rivals --rounds 30 --no-ceilings --out gate && thalweg bench diff gate\n\
+\x20   thalweg bench diff results/released results/today"
+)]
 pub struct Args {
-    /// The earlier bundle
+    /// The earlier bundle, or the only one
     before: PathBuf,
     /// The later bundle
-    after: PathBuf,
-    /// Changes up to this many percent are not flagged
+    after: Option<PathBuf>,
+    /// The loss that has to be noticed or excluded, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = TOLERANCE_DEFAULT * 100.0, env = "THALWEG_TOLERANCE")]
     tolerance: f64,
     /// One JSON document on standard output
@@ -32,16 +38,27 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    if !(0.0..=1000.0).contains(&args.tolerance) {
-        return Err(usage(format!("--tolerance {} is no percentage", args.tolerance), "give a number such as 5"));
+    if !(0.0..100.0).contains(&args.tolerance) {
+        return Err(usage(format!("--tolerance {} is no loss in percent", args.tolerance), "give a number such as 5"));
     }
-    let found = diff(&read(&args.before)?, &read(&args.after)?, args.tolerance / 100.0);
+    let (before, tolerance) = (read(&args.before)?, args.tolerance / 100.0);
+    let found = match &args.after {
+        Some(after) => diff(&before, &read(after)?, tolerance),
+        None => diff_of_builds(&before, tolerance).ok_or_else(|| {
+            let message = format!("{} holds no race of two builds of ours", shown(&args.before));
+            usage(message, "name a second bundle, or make one with `thalweg bench compare --earlier FILE`")
+        })?,
+    };
     if args.json {
         line(&serde_json::to_string(&found).expect("plain values with string keys serialise"));
     } else {
         lines(&found).iter().all(|text| line(&Escaped(text.as_bytes()).to_string()));
     }
-    Ok(if found.regressions > 0 { Exit::LimitCrossed } else { Exit::Done })
+    Ok(match () {
+        () if found.regressions > 0 => Exit::LimitCrossed,
+        () if found.inconclusive > 0 || found.pairs.is_empty() => Exit::Inconclusive,
+        () => Exit::Done,
+    })
 }
 
 fn lines(found: &Diff) -> Vec<String> {
@@ -50,7 +67,7 @@ fn lines(found: &Diff) -> Vec<String> {
         let (what, before, after) = (difference.what, &difference.before, &difference.after);
         lines.push(format!("machines differ: {what}: {before:?} before, {after:?} after"));
     }
-    let changed: Vec<&Pair> = found.pairs.iter().filter(|pair| pair.is_changed()).collect();
+    let changed: Vec<&Pair> = found.pairs.iter().filter(|pair| pair.is_changed(found.tolerance)).collect();
     let width = changed.iter().map(|pair| name(pair).chars().count()).max().unwrap_or(0);
     for pair in &changed {
         let mut parts = Vec::new();
@@ -59,12 +76,28 @@ fn lines(found: &Diff) -> Vec<String> {
             (pair.files_per_second, "files/s", pair.files_per_second.before >= 1e3),
             (pair.cpu_seconds_per_gb, "CPU s/GB", true),
         ] {
-            if of && change.verdict != Verdict::Same {
+            if of && change.is_shown(found.tolerance) {
                 parts.push(shown_change(&change, unit));
             }
         }
         let of = name(pair);
         lines.push(format!("{of:width$}  {}{}", parts.join("; "), role(pair)));
+    }
+    let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    let asked = percent(found.tolerance);
+    for pair in found.pairs.iter().filter(|pair| pair.is_ours && pair.class != Class::Reference) {
+        let runs = pair.runs_before.min(pair.runs_after);
+        let text = match pair.gbit_per_second.power {
+            None => format!("n={runs} tells nothing: 3 runs are the least"),
+            Some(power) if power.detectable <= found.tolerance => {
+                format!("n={runs} detects a loss of {}", percent(power.detectable))
+            }
+            Some(power) => {
+                let (detectable, needed) = (percent(power.detectable), power.runs_needed);
+                format!("n={runs} detects a loss of {detectable}; for {asked} it takes {needed} runs of each")
+            }
+        };
+        lines.push(format!("{}: {text}", name(pair)));
     }
     for cusp in &found.cusps {
         let of = [cusp.condition.as_str(), &cusp.set, &cusp.tool];
@@ -84,11 +117,11 @@ fn lines(found: &Diff) -> Vec<String> {
         lines.extend(names.iter().map(|name| format!("{what}: {name}")));
     }
     lines.push(format!(
-        "{} compared, {} beyond {} %, {} regressed",
+        "{} compared, {} changed, {} regressed, {} inconclusive for a loss of {asked}",
         found.pairs.len(),
-        changed.len(),
-        (found.tolerance * 1e4).round() / 100.0,
-        found.regressions
+        changed.iter().filter(|pair| !pair.is_inconclusive()).count(),
+        found.regressions,
+        found.inconclusive
     ));
     lines
 }
@@ -100,11 +133,10 @@ fn name(pair: &Pair) -> String {
 
 fn shown_change(change: &Change, unit: &str) -> String {
     let verdict = match change.verdict {
-        Verdict::Same => "",
+        Verdict::Same => ", the same",
         Verdict::Better => ", better",
         Verdict::Worse => ", WORSE",
-        Verdict::Overlapping => ", not significant: the intervals overlap",
-        Verdict::FewRuns => ", too few runs to tell",
+        Verdict::Inconclusive => ", inconclusive",
     };
     let figure = |value: f64| if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") };
     let (before, after, percent) = (figure(change.before), figure(change.after), change.relative * 100.0);

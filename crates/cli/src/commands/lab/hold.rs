@@ -37,7 +37,7 @@ pub struct Down {
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<String>,
     /// All of this user's, and what killed ones left behind
-    #[arg(long, env = "THALWEG_ALL")]
+    #[arg(long)]
     all: bool,
     /// Write what the laboratory did, as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "all", env = "THALWEG_RECORD")]

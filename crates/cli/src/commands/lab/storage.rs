@@ -37,6 +37,9 @@ pub struct Args {
     /// Take README and readme for one name, as storage does that other systems use too
     #[arg(long, env = "THALWEG_FOLD_CASE")]
     fold_case: bool,
+    /// For several mounts of BACKING, as hosts see storage that they share: changes show at once, locks hold within one mount
+    #[arg(long, env = "THALWEG_LOCAL_LOCKS")]
+    local_locks: bool,
 }
 
 pub fn run(storage: &Args) -> Result<Exit> {
@@ -55,6 +58,7 @@ pub fn run(storage: &Args) -> Result<Exit> {
         bytes_per_second: storage.rate,
         page_cache: storage.page_cache,
         folds_case: storage.fold_case,
+        is_shared: storage.local_locks,
     };
     let failed = |e: std::io::Error| crate::exit::of_file("mount slow storage at", &storage.mount, &e);
     let mounted = SlowStorage::mount(&storage.backing, &storage.mount, profile).map_err(failed)?;

@@ -147,7 +147,7 @@ impl Block {
 
 fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        match rustix::io::pwrite(file, bytes, offset) {
+        match os::fs::pwrite(file, bytes, offset) {
             // Regular files never do this; a file system that does would hang us for ever.
             Ok(0) => return Err(Errno::IO),
             Ok(written) => {
@@ -165,7 +165,7 @@ fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Resu
 fn read_full_at(file: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[filled..], offset + filled as u64) {
+        match os::fs::pread(file, &mut bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}

@@ -240,7 +240,8 @@ impl Peer {
         drop(self.job);
         let staging = std::fs::read_dir(root).into_iter().flatten().flatten();
         for staging in staging.filter(|d| d.file_name().as_encoded_bytes().starts_with(b".thalweg-staging-")) {
-            let left = std::fs::read_dir(staging.path()).into_iter().flatten().flatten();
+            let hosts = std::fs::read_dir(staging.path()).into_iter().flatten().flatten();
+            let left = hosts.flat_map(|host| std::fs::read_dir(host.path()).into_iter().flatten().flatten());
             let lanes = left.filter(|d| d.file_name().as_encoded_bytes().starts_with(b"lane-"));
             assert_eq!(lanes.count(), 0, "the staging of a lane is left over");
         }

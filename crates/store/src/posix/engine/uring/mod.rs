@@ -13,6 +13,7 @@
 
 mod writer;
 mod reader;
+mod ring;
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -21,12 +22,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
 use super::Shape;
 use super::direct::Target;
 use super::memory::BlockMemory;
+use ring::{Operation, Ring};
 
 pub use reader::UringReader;
 pub use writer::UringWriter;
@@ -36,6 +37,10 @@ const PARTS: usize = 2;
 
 /// More in flight than this from a single lane has not been seen to help any storage; it bounds memory.
 const DEPTH_MAX: usize = 128;
+
+/// Small blocks, so that a short file of a trial is several operations in flight.
+#[cfg(feature = "simulation")]
+const SIMULATED: Shape = Shape { block_bytes: 4096, depth: 4 };
 
 /// How often an operation that reports an interruption is handed in again before that counts as its error.
 const ATTEMPTS_MAX: u8 = 16;
@@ -67,6 +72,8 @@ impl Transfer {
     fn rest(mut self, done: usize) -> Transfer {
         self.offset += done as u64;
         self.range.start += done;
+        // It got on: interruptions are counted from here.
+        self.attempts = 0;
         self.is_direct &= done.is_multiple_of(super::memory::ALIGNMENT_BYTES);
         self
     }
@@ -89,7 +96,7 @@ struct Completion {
 
 /// The ring, the blocks, and what is in flight between them.
 struct Queue {
-    ring: IoUring,
+    ring: Ring,
     is_bound: bool,
     memory: ManuallyDrop<BlockMemory>,
     /// Index `block * PARTS + part`; `Some` from submission to completion.
@@ -107,8 +114,10 @@ struct Watch {
 
 impl Queue {
     fn new(shape: Shape) -> io::Result<Queue> {
+        #[cfg(feature = "simulation")]
+        let shape = if os::simulation::is_simulated() { SIMULATED } else { shape };
         let depth = shape.depth.clamp(1, DEPTH_MAX);
-        let ring = build_ring((depth * PARTS) as u32)?;
+        let ring = Ring::new((depth * PARTS) as u32)?;
         let memory = ManuallyDrop::new(BlockMemory::new(shape.block_bytes, depth)?);
         let operations = (0..depth * PARTS).map(|_| None).collect();
         Ok(Queue { ring, is_bound: false, memory, operations, in_flight: 0, watch: None })
@@ -155,22 +164,18 @@ impl Queue {
         // SAFETY: range.start is inside the block (checked).
         let start = unsafe { self.memory.block(block).add(transfer.range.start) }.as_ptr();
         let len = u32::try_from(transfer.range.len()).map_err(|_| Errno::INVAL)?;
-        let fd = types::Fd(transfer.fd());
-        let entry = match transfer.direction {
-            Direction::Read => opcode::Read::new(fd, start, len).offset(transfer.offset).build(),
-            Direction::Write => opcode::Write::new(fd, start, len).offset(transfer.offset).build(),
-        };
+        let Transfer { direction, offset, .. } = transfer;
+        let operation = Operation { index, fd: transfer.fd(), direction, start, length: len, offset };
         // SAFETY: the bytes start..start + len stay mapped until the completion: they are inside the block (checked), and
         // `Drop` waits for the completion or leaks the mapping. Nobody touches them meanwhile: `bytes` refuses the block
         // while `operations` has an entry for it. The descriptor stays open: the entry holds the target.
-        let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
         // The ring has an entry for every operation there can be, and all of them are submitted one by one.
-        pushed.map_err(|_| Errno::BUSY)?;
+        unsafe { self.ring.push(operation) }?;
         self.operations[index] = Some(transfer);
         self.in_flight += 1;
         loop {
-            match self.ring.submit().map_err(errno_of) {
-                Ok(_) => return Ok(()),
+            match self.ring.submit() {
+                Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
                 // The kernel is out of memory for requests, for a moment: the entry goes with the next call.
                 Err(Errno::AGAIN | Errno::BUSY) => return Ok(()),
@@ -183,23 +188,17 @@ impl Queue {
     fn complete(&mut self) -> Result<Completion, Errno> {
         assert!(self.in_flight > 0, "waiting for nothing");
         loop {
-            let entry = self.ring.completion().next();
-            let Some(entry) = entry else {
-                match self.ring.submit_and_wait(1).map_err(errno_of) {
-                    Ok(_) | Err(Errno::INTR) => continue,
+            let Some((index, result)) = self.ring.next() else {
+                match self.ring.wait() {
+                    Ok(()) | Err(Errno::INTR) => continue,
                     Err(error) => return Err(error),
                 }
             };
-            let index = entry.user_data() as usize;
             let Some(transfer) = self.operations.get_mut(index).and_then(Option::take) else { continue };
             self.in_flight -= 1;
             if let Some(watch) = &mut self.watch {
                 (watch.observer)(watch.handed_in[index].elapsed());
             }
-            let result = match entry.result() {
-                done if done >= 0 => Ok(done as usize),
-                error => Err(Errno::from_raw_os_error(-error)),
-            };
             return Ok(Completion { block: index / PARTS, part: index % PARTS, transfer, result });
         }
     }
@@ -209,12 +208,7 @@ impl Queue {
         if self.is_bound {
             return Ok(());
         }
-        if self.ring.params().is_setup_single_issuer() {
-            self.ring.submitter().register_enable_rings().map_err(errno_of)?;
-        }
-        // File systems without asynchronous I/O of their own are served by kernel threads, by default at most four for
-        // each core: too few for the depth on a small host. Refused by old kernels, which is no harm.
-        let _ = self.ring.submitter().register_iowq_max_workers(&mut [self.operations.len() as u32, 0]);
+        self.ring.bind(self.operations.len() as u32)?;
         self.is_bound = true;
         Ok(())
     }
@@ -232,23 +226,4 @@ impl Drop for Queue {
         // SAFETY: as above, and no operation is in flight, so that the kernel is done with the mapping.
         drop(unsafe { ManuallyDrop::take(&mut self.memory) });
     }
-}
-
-/// Makes a ring whose completions are delivered only when asked for, or a simple one on kernels before 6.1.
-fn build_ring(entries: u32) -> io::Result<IoUring> {
-    IoUring::builder()
-        .dontfork()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        // Started by the first thread that submits, which need not be the one that made it.
-        .setup_r_disabled()
-        .build(entries)
-        .or_else(|error| match error.raw_os_error() {
-            Some(libc::EINVAL) => IoUring::builder().dontfork().build(entries),
-            _ => Err(error),
-        })
-}
-
-fn errno_of(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use model::mutant;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -93,7 +94,9 @@ impl UringWriter {
         let Completion { block, part, mut transfer, result } = self.queue.complete()?;
         let left = match result {
             Ok(0) => Err(Errno::IO),
-            Ok(done) if done < transfer.range.len() => Ok(Some(transfer.rest(done))),
+            Ok(done) if done < transfer.range.len() && !mutant::is_on("take-short-completions") => {
+                Ok(Some(transfer.rest(done)))
+            }
             Ok(_) => Ok(None),
             Err(Errno::INTR | Errno::AGAIN) if transfer.attempts < ATTEMPTS_MAX => {
                 transfer.attempts += 1;
@@ -104,6 +107,7 @@ impl UringWriter {
                 transfer.is_direct = false;
                 Ok(Some(transfer))
             }
+            Err(_) if mutant::is_on("ignore-failed-completions") => Ok(None),
             Err(error) => Err(error),
         };
         match left {

@@ -1,0 +1,106 @@
+//! Reads the history of jobs that `history` writes, also while an endpoint writes it.
+//!
+//! Invariants: no row is written; what is read is bounded. Not here: showing it (the program).
+
+use crate::error::{Error, Result, shown};
+pub use ledger::{Job, RecordedFailure, Role, State};
+use ledger::{JobFilter, Kind, Reader};
+use model::name::Escaped;
+use model::{Exit, JobId};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Digits of an id that have to be given at least.
+const PREFIX_DIGITS_MIN: usize = 4;
+
+pub struct Past {
+    reader: Reader,
+}
+
+impl Past {
+    /// The history of the endpoint with this state directory.
+    pub fn open(state: &Path) -> Result<Past> {
+        match Reader::open(&state.join("ledger.db")) {
+            Ok(reader) => Ok(Past { reader }),
+            Err(e) if e.kind == Kind::Absent => Err(Error::new(
+                Exit::Failed,
+                format!("there is no history in {}: no endpoint has run with this state directory", shown(state)),
+            )
+            .hint("--state-dir names the one that `thalweg serve` runs with; a service has its own user, see docs/operating.md")),
+            Err(e) => Err(failed(&e)),
+        }
+    }
+
+    /// Jobs of which something was recorded since then, the newest change first, and at most so many.
+    pub fn jobs(&self, since: Option<SystemTime>, jobs_max: usize) -> Result<Vec<Job>> {
+        let changed_since_unix_ms = since.map(|time| {
+            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        });
+        let filter = JobFilter { changed_since_unix_ms, limit: jobs_max, ..JobFilter::default() };
+        self.reader.jobs(&filter).map_err(|e| failed(&e))
+    }
+
+    /// The jobs of an id, or of its first digits. More than one has it where several clients, or both directions, do.
+    pub fn find(&self, id: &str) -> Result<Vec<Job>> {
+        let is_prefix = (PREFIX_DIGITS_MIN..=32).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_hexdigit());
+        if !is_prefix {
+            return Err(Error::new(Exit::Usage, format!("{} is no id of a job", Escaped(id.as_bytes())))
+                .hint("an id has 32 hexadecimal digits, and its first 4 are enough; `thalweg log` lists them"));
+        }
+        let id = id.to_ascii_lowercase();
+        let jobs = self.reader.jobs(&JobFilter::default()).map_err(|e| failed(&e))?;
+        let found: Vec<_> = jobs.into_iter().filter(|job| job.key.id.to_string().starts_with(&id)).collect();
+        let first: Option<JobId> = found.first().map(|job| job.key.id);
+        match first {
+            None => Err(Error::new(Exit::Failed, format!("no job in the history begins with {id}"))
+                .hint("jobs are forgotten 90 days after their last change; `thalweg log` lists those that are known")),
+            Some(first) if found.iter().any(|job| job.key.id != first) => {
+                Err(Error::new(Exit::Usage, format!("the ids of several jobs begin with {id}"))
+                    .hint("give more digits"))
+            }
+            Some(_) => Ok(found),
+        }
+    }
+
+    /// The failures of a job's latest attempt, from the one behind number `after`, at most so many.
+    pub fn failures(&self, job: &Job, after: u64, failures_max: usize) -> Result<Vec<RecordedFailure>> {
+        self.reader.failures(&job.key, after, failures_max).map_err(|e| failed(&e))
+    }
+}
+
+fn failed(error: &ledger::Error) -> Error {
+    let told = Error::new(Exit::Failed, error.to_string());
+    Error { hint: error.kind.hint().map(str::to_owned), ..told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{JobKey, JobSpec, Ledger};
+
+    #[test]
+    fn a_job_is_found_by_its_first_digits_and_nothing_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let absent = Past::open(dir.path()).err().unwrap();
+        assert!(absent.message.contains("there is no history in"), "{absent}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let ledger = Ledger::open(&dir.path().join("ledger.db")).unwrap();
+        for (first, peer) in [(0xab, "a"), (0xab, "b"), (0xac, "a")] {
+            let mut id = [0xcd; 16];
+            id[0] = first;
+            let key = JobKey { id: JobId(id), role: Role::Sender, peer: peer.into() };
+            let (source, destination) = ("s".into(), "d".into());
+            ledger.begin_attempt(&JobSpec { key, source, destination, options: String::new() }).unwrap();
+        }
+        let past = Past::open(dir.path()).unwrap();
+        assert_eq!(past.find("ABCD").unwrap().len(), 2);
+        assert_eq!(past.find("accdcd").unwrap().len(), 1);
+        assert_eq!(past.find("abce").err().unwrap().exit, Exit::Failed);
+        for wrong in ["ab", "", "xyzw", &"a".repeat(33)] {
+            assert_eq!(past.find(wrong).err().unwrap().exit, Exit::Usage, "{wrong}");
+        }
+        assert_eq!(past.jobs(None, 2).unwrap().len(), 2);
+        assert!(past.jobs(Some(SystemTime::now() + std::time::Duration::from_secs(60)), 9).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,374 @@
+//! A destination into which its clients may put files and know nothing of what is there.
+//!
+//! Invariants:
+//! - Nothing that stands there is replaced, removed, read or given other attributes, whatever the options of a job say.
+//! - What comes under a name that is taken gets another one beside it, `NAME.~TAG~`, and its sender hears that it was
+//!   delivered, as of any file. Only what has the very size and time that the sender described is passed over: it is most
+//!   often the sender's own, from an earlier attempt.
+//! - The tag is that of the job: an attempt that is made again finds what the one before put aside.
+//!
+//! Two senders of one name at the same moment may both find it free; then one file fails and is delivered by the next
+//! attempt. Not here: who may do what (see `daemon`).
+
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::source::SourceFile;
+use crate::{Error, Result};
+use model::fidelity::Warning;
+use model::name::NAME_BYTES_MAX;
+use model::{Entry, FailureKind, Kind, Name, ObjectId};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Objects of one name that one job may put aside.
+const ASIDE_MAX: u32 = 64;
+
+pub struct DropBox {
+    inner: Arc<dyn Sink>,
+    tag: Arc<str>,
+}
+
+impl DropBox {
+    /// `tag` is letters and digits, the same for each attempt at a job.
+    pub fn new(inner: Arc<dyn Sink>, tag: &str) -> DropBox {
+        DropBox { inner, tag: tag.into() }
+    }
+}
+
+/// The name in whose place another one is taken for the `number`th time, from 0.
+pub fn aside(name: &Name, tag: &str, number: u32) -> Name {
+    let tail = if number == 0 { format!(".~{tag}~") } else { format!(".~{tag}.{}~", number + 1) };
+    let kept = name.as_bytes().len().min(NAME_BYTES_MAX - tail.len());
+    Name::new(&[&name.as_bytes()[..kept], tail.as_bytes()].concat()).expect("a shortened name with letters behind it")
+}
+
+/// The entry under its own name, then under others beside it.
+fn under_each_name<'a>(entry: &'a Entry, tag: &'a str) -> impl Iterator<Item = Entry> + 'a {
+    let others = (0..ASIDE_MAX).map(move |number| Entry { name: aside(&entry.name, tag, number), ..entry.clone() });
+    std::iter::once(entry.clone()).chain(others)
+}
+
+fn crowded(entry: &Entry) -> Error {
+    let why = "this job has put as many objects of this name aside as it may";
+    Error::of_kind(FailureKind::InTheWay, "publish", entry.name.as_bytes(), why)
+}
+
+fn unseen<T>() -> Result<T> {
+    let why = "what is in this destination is not for its senders to see";
+    Err(Error::of_kind(FailureKind::Permission, "read", b"", why))
+}
+
+/// The entry under the first name that is free.
+fn placed(inner: &dyn Sink, entry: &Entry, tag: &str) -> Result<Entry> {
+    for one in under_each_name(entry, tag) {
+        match inner.decide(&one) {
+            Ok(Decision::Absent) => return Ok(one),
+            Ok(_) => {}
+            Err(e) if e.kind == FailureKind::InTheWay => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(crowded(entry))
+}
+
+/// Makes what has no content under the first name that is free, or passes over an equal one.
+fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Result<bool> {
+    for one in under_each_name(entry, tag) {
+        match make(&one) {
+            Err(e) if e.kind == FailureKind::InTheWay => {}
+            made => return made,
+        }
+    }
+    Err(crowded(entry))
+}
+
+impl Sink for DropBox {
+    fn facts(&self) -> Result<SinkFacts> {
+        self.inner.facts()
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.descriptor()
+    }
+
+    fn enter(&self, name: &Name) -> Result<()> {
+        let others = (0..ASIDE_MAX).map(|number| aside(name, &self.tag, number));
+        for one in std::iter::once(name.clone()).chain(others) {
+            match self.inner.enter(&one) {
+                Err(e) if is_taken(&e) => {}
+                entered => return entered,
+            }
+        }
+        Err(Error::of_kind(FailureKind::InTheWay, "make directory", name.as_bytes(), "its names are taken"))
+    }
+
+    fn make_directory(&self, entry: &Entry) -> Result<()> {
+        for one in under_each_name(entry, &self.tag) {
+            match self.inner.decide(&one) {
+                Ok(Decision::Absent) => return self.inner.make_directory(&one),
+                // One that is there is gone into as it is.
+                Err(e) if e.kind == FailureKind::InTheWay => return self.inner.look_directory(&one),
+                Ok(_) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(crowded(entry))
+    }
+
+    fn look_directory(&self, _: &Entry) -> Result<()> {
+        unseen()
+    }
+
+    fn is_fresh(&self, directory: ObjectId) -> bool {
+        self.inner.is_fresh(directory)
+    }
+
+    fn open_published(&self, _: &Entry) -> Result<Arc<dyn SourceFile>> {
+        unseen()
+    }
+
+    fn make_symlink(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
+        made(entry, &self.tag, |one| self.inner.make_symlink(one, PublishRule::NoReplace))
+    }
+
+    fn make_node(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
+        made(entry, &self.tag, |one| self.inner.make_node(one, PublishRule::NoReplace))
+    }
+
+    fn make_hard_link(&self, _: &Entry, _: &Entry, _: LinkRule) -> Result<Linked> {
+        unseen()
+    }
+
+    fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
+        self.inner.learn_owner(is_group, number, name);
+    }
+
+    fn take_warnings(&self) -> Vec<Warning> {
+        self.inner.take_warnings()
+    }
+
+    fn decide(&self, entry: &Entry) -> Result<Decision> {
+        // Links are compared when they are made.
+        if entry.kind != Kind::File {
+            return Ok(Decision::Absent);
+        }
+        for one in under_each_name(entry, &self.tag) {
+            match self.inner.decide(&one) {
+                Ok(Decision::Replace { .. }) => {}
+                Err(e) if e.kind == FailureKind::InTheWay => {}
+                decided => return decided,
+            }
+        }
+        Err(crowded(entry))
+    }
+
+    fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>> {
+        let lane = self.inner.lane(is_published_at_once)?;
+        Ok(Box::new(DropLane { lane, inner: self.inner.clone(), tag: self.tag.clone() }))
+    }
+
+    fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = self.inner.begin(entry, stem)?;
+        Ok((Arc::new(DropFile { file, inner: self.inner.clone(), tag: self.tag.clone() }), journal))
+    }
+
+    fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
+        self.inner.has_journal(entry, stem)
+    }
+
+    fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
+        self.inner.sync_group(group)
+    }
+
+    fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
+        self.inner.publish(&placed(&*self.inner, entry, &self.tag)?, staged)
+    }
+
+    fn discard(&self, staged: Staged) {
+        self.inner.discard(staged);
+    }
+
+    fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.inner.reread(entry, staged, check)
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.inner.sync_names()
+    }
+
+    fn finish_directory(&self, entry: &Entry) -> Result<()> {
+        if self.inner.is_fresh(entry.id) { self.inner.finish_directory(entry) } else { Ok(()) }
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    fn path(&self, entry: &Entry) -> Vec<u8> {
+        self.inner.path(entry)
+    }
+}
+
+fn is_taken(e: &Error) -> bool {
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    matches!(e.source.kind(), AlreadyExists | NotADirectory) || e.kind == FailureKind::InTheWay
+}
+
+struct DropLane {
+    lane: Box<dyn SinkLane>,
+    inner: Arc<dyn Sink>,
+    tag: Arc<str>,
+}
+
+impl SinkLane for DropLane {
+    fn create(&mut self, entry: &Entry, _: PublishRule) -> Result<()> {
+        self.lane.create(entry, PublishRule::NoReplace)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.lane.write(bytes)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<()> {
+        self.lane.skip(count)
+    }
+
+    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
+        self.lane.descriptor(expected_bytes)
+    }
+
+    fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {
+        self.lane.seal(entry, sync)
+    }
+
+    fn abandon(&mut self) {
+        self.lane.abandon();
+    }
+
+    fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
+        let placed = placed(&*self.inner, entry, &self.tag)?;
+        self.lane.publish(&placed, staged)
+    }
+}
+
+struct DropFile {
+    file: Arc<dyn StagedFile>,
+    inner: Arc<dyn Sink>,
+    tag: Arc<str>,
+}
+
+impl StagedFile for DropFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn append_journal(&self, bytes: &[u8]) -> Result<()> {
+        self.file.append_journal(bytes)
+    }
+
+    fn truncate_journal(&self, length: u64) -> Result<()> {
+        self.file.truncate_journal(length)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.file.checkpoint()
+    }
+
+    fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.file.reread(check)
+    }
+
+    fn publish(&self, entry: &Entry, _: PublishRule, sync: bool) -> Result<()> {
+        let mut placed = placed(&*self.inner, entry, &self.tag)?;
+        placed.generation = entry.generation;
+        self.file.publish(&placed, PublishRule::NoReplace, sync)
+    }
+
+    fn discard(&self) {
+        self.file.discard();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::posix::{PosixSink, beneath};
+    use model::{Generation, Timestamp};
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn entry(id: u64, name: &str, kind: Kind) -> Entry {
+        let modified = Timestamp { seconds: 7, nanoseconds: 1 };
+        let generation = Generation { size_bytes: 4, modified, ..Generation::default() };
+        let name = Name::new(name.as_bytes()).unwrap();
+        Entry { id: ObjectId(id), parent: ObjectId::ROOT, name, kind, mode: 0o700, generation, attributes: None }
+    }
+
+    fn send(sink: &dyn Sink, entry: &Entry, bytes: &[u8]) {
+        let mut lane = sink.lane(true).unwrap();
+        lane.create(entry, PublishRule::Replace).unwrap();
+        lane.write(bytes).unwrap();
+        let staged = lane.seal(entry, false).unwrap();
+        lane.publish(entry, staged).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_stays_as_it_is_and_what_comes_gets_a_name_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = || DropBox::new(Arc::new(PosixSink::new(root.clone(), root.clone(), None)), "77");
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("f"), "others'").unwrap();
+        symlink("others", at("l")).unwrap();
+        fs::create_dir(at("d")).unwrap();
+        fs::set_permissions(at("d"), fs::Permissions::from_mode(0o755)).unwrap();
+        let file = entry(1, "f", Kind::File);
+        assert!(matches!(sink().decide(&file), Ok(Decision::Absent)));
+        send(&sink(), &file, b"mine");
+        assert_eq!((fs::read(at("f")).unwrap(), fs::read(at("f.~77~")).unwrap()), (b"others'".into(), b"mine".into()));
+        // The same again is what this job has put aside; another version is not.
+        assert!(matches!(sink().decide(&file), Ok(Decision::Same)));
+        let mut newer = file.clone();
+        newer.generation.modified.seconds = 8;
+        assert!(matches!(sink().decide(&newer), Ok(Decision::Absent)));
+        send(&sink(), &newer, b"new!");
+        assert_eq!(fs::read(at("f.~77.2~")).unwrap(), b"new!");
+        // A file where a directory stands, a directory where a file stands, and a link.
+        send(&sink(), &entry(2, "d", Kind::File), b"mine");
+        assert_eq!(fs::read(at("d.~77~")).unwrap(), b"mine");
+        let one = sink();
+        one.make_directory(&entry(3, "f", Kind::Directory)).unwrap();
+        one.finish_directory(&entry(3, "f", Kind::Directory)).unwrap();
+        assert!(at("f.~77.3~").is_dir());
+        let link = |to: &[u8]| entry(4, "l", Kind::Symlink(to.into()));
+        assert!(!sink().make_symlink(&link(b"others"), PublishRule::Replace).unwrap());
+        assert!(sink().make_symlink(&link(b"mine"), PublishRule::Replace).unwrap());
+        assert_eq!(fs::read_link(at("l")).unwrap().to_str(), Some("others"));
+        assert_eq!(fs::read_link(at("l.~77~")).unwrap().to_str(), Some("mine"));
+        // A directory that is there is gone into, and keeps its mode and time.
+        let before = fs::metadata(at("d")).unwrap();
+        let one = sink();
+        one.make_directory(&entry(5, "d", Kind::Directory)).unwrap();
+        one.finish_directory(&entry(5, "d", Kind::Directory)).unwrap();
+        let after = fs::metadata(at("d")).unwrap();
+        assert_eq!(
+            (before.permissions(), before.modified().unwrap()),
+            (after.permissions(), after.modified().unwrap())
+        );
+        assert!(one.open_published(&file).is_err() && one.amend(&file).unwrap() == 0);
+    }
+
+    #[test]
+    fn names_beside_fit_however_long_they_are() {
+        let long = Name::new(&[b'x'; 255]).unwrap();
+        assert_eq!(aside(&long, "0123abcd", 62).as_bytes().len(), 255);
+        assert_eq!(aside(&Name::new(b"f").unwrap(), "ab", 1).as_bytes(), b"f.~ab.2~");
+    }
+}

@@ -1,0 +1,229 @@
+//! Which steps there are, in which order, and with which settings the tests are built.
+//!
+//! Builds: `tests` compiles the whole workspace with checks, by clippy's compiler, so that linting and compiling are one;
+//! `edge` adds one program to it, without the default features; `previous` and `product` are the two programs that the
+//! end-to-end tests run. The product comes after them, so that `target/release/thalweg` is what they run and what stays.
+
+use super::step::{Step, Work};
+use super::{Extent, Surroundings};
+use crate::workspace::Package;
+
+/// The file with the settings of the build that is tested.
+pub const CHECKED: &str = "checked.toml";
+
+/// Modules of the end-to-end tests that judge by times.
+const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "sweeps::", "loads::"];
+/// Programs that judge by times, or by what else the machine does.
+const PROGRAMS_BY_THE_CLOCK: &[&str] =
+    &["bench", "bench/race", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
+/// In the order in which they come; a commit's share of the museum, of all that the simulation catches.
+const MUTANTS_OF_A_COMMIT: usize = 8;
+const SEEDS_OF_A_COMMIT: usize = 1000;
+
+/// The emulator is judged by how late packets leave; the second decoder reads every session with each of its bytes damaged.
+const OPTIMIZED: &[&str] = &["lab", "wire"];
+
+/// Which tests of which programs run, and how many at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection {
+    /// True for a program by its name.
+    pub is_meant: fn(&str) -> bool,
+    /// Only tests that begin so, or with `!` before them all others.
+    pub filters: &'static [&'static str],
+    pub is_without: bool,
+    pub programs_at_a_time: usize,
+    pub threads: usize,
+}
+
+const UNITS: Selection = Selection {
+    is_meant: |name| name != END_TO_END && !PROGRAMS_BY_THE_CLOCK.contains(&name),
+    filters: &[],
+    is_without: false,
+    programs_at_a_time: 2,
+    threads: 4,
+};
+const SLOWLY: Selection =
+    Selection { is_meant: |name| PROGRAMS_BY_THE_CLOCK.contains(&name), programs_at_a_time: 1, threads: 2, ..UNITS };
+const END_TO_END_TESTS: Selection = Selection {
+    is_meant: |name| name == END_TO_END,
+    filters: BY_THE_CLOCK,
+    is_without: true,
+    programs_at_a_time: 1,
+    threads: 8,
+};
+const END_TO_END_SLOWLY: Selection = Selection { is_without: false, threads: 1, ..END_TO_END_TESTS };
+const END_TO_END: &str = "thalweg/e2e";
+
+/// Own crates with checks and not optimized: `store` compiles in a quarter of the time that level 1 takes, and a simulated
+/// seed needs less than twice the processor; what encrypts, digests and matches is from outside, and optimized.
+pub fn checked(packages: &[Package]) -> String {
+    let settings = "codegen-units = 16\noverflow-checks = true\ndebug-assertions = true\n";
+    let section = |name: &str| {
+        let level = u8::from(OPTIMIZED.contains(&name));
+        format!("[profile.release.package.{name}]\nopt-level = {level}\n{settings}")
+    };
+    packages.iter().map(|package| section(&package.name)).collect()
+}
+
+/// The steps that an extent has.
+pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
+    let seed = surroundings.seed;
+    let mut steps = vec![
+        usual("tools", Work::Tools),
+        quick("fmt", Work::Cargo(words("fmt --all -- --check"))),
+        quick("tidy", Work::Tidy),
+        quick("build and clippy", Work::Tested(words("test --no-run --all-targets --workspace"))),
+        usual("edge build", Work::Tested(words("test --no-run --workspace --no-default-features --bin thalweg"))),
+        usual("previous release", Work::Previous),
+        // Tests that wait, while a compiler works.
+        Step { is_beside: true, ..usual("product", Work::Product(words("build --release --locked -p thalweg"))) },
+        Step { is_beside: true, ..quick("tests", Work::Tests(UNITS)) },
+        usual("end to end", Work::Tests(END_TO_END_TESTS)),
+        quick("tests by the clock", Work::Tests(SLOWLY)),
+        usual("end to end by the clock", Work::Tests(END_TO_END_SLOWLY)),
+        usual("package", Work::Program("xtask", words("deb --try --quick"))),
+        trial("simulation", format!("simulate --first {seed} --seeds {SEEDS_OF_A_COMMIT}")),
+        trial("crash states", format!("crash-states --scenarios 3 --first {seed}")),
+        trial("museum", format!("museum --first {MUTANTS_OF_A_COMMIT} --from {seed}")),
+        trial("path attacks", "paths --rounds 2000".to_owned()),
+        trial("bit flips", format!("flips --flips 600 --seed {seed}")),
+        beside("lying senders", format!("sender --trials 2 --seed {seed}")),
+        beside("enrolments", format!("enrolments --rounds 2 --seed {seed}")),
+        beside("other users here", "locals --rounds 1".to_owned()),
+        trial("memory of messages", "memory --sessions 4".to_owned()),
+        trial("crowded endpoint", "crowd --directories 40000 --keys 16".to_owned()),
+        beside("errors of storage", format!("errno --seed {seed}")),
+        beside("kill points", format!("kill --seed {seed}")),
+        beside("hostile peers", format!("hostile --seed {seed}")),
+        beside("networks", format!("network --seed {seed}")),
+        beside("faults from outside", format!("rivals --trials 1 --tool thalweg --seed {seed}")),
+    ];
+    steps.extend(larger(seed));
+    steps.retain(|step| step.extent <= surroundings.extent);
+    steps
+}
+
+/// What takes hours, or tools that few hosts have.
+fn larger(seed: u64) -> Vec<Step> {
+    let larger = |name, work| Step { name, work, extent: Extent::Full, is_beside: false };
+    let trial = |name, command: String| larger(name, Work::Trial(words(&command)));
+    vec![
+        larger("rustdoc", Work::Cargo(words("doc --release --locked --workspace --no-deps --document-private-items"))),
+        larger("package by lintian", Work::Program("xtask", words("deb"))),
+        larger("edge product", Work::Edge),
+        larger("static", Work::Program("xtask", words("static"))),
+        larger("licences", Work::Cargo(words("deny check"))),
+        larger("oldest toolchain", Work::OldestToolchain),
+        larger("tests without root", Work::WithoutRoot(UNITS)),
+        trial("whole museum", "museum".to_owned()),
+        trial("all kill points", format!("kill --all --double 1000 --seed {seed}")),
+        trial("a large copy killed", format!("kill --large --seed {seed}")),
+        trial("all errors of storage", format!("errno --all --seed {seed}")),
+        trial("many hostile peers", format!("hostile --trials 100 --seed {seed}")),
+        trial("many seeds", format!("simulate --first {seed} --seeds 100000")),
+        trial("many crash states", format!("crash-states --scenarios 24 --first {seed}")),
+        trial("many lying senders", format!("sender --trials 70 --seed {seed}")),
+        trial("many enrolments", format!("enrolments --rounds 24 --seed {seed}")),
+        trial("many other users here", "locals --rounds 200".to_owned()),
+        trial("memory of messages in many sessions", "memory --sessions 16".to_owned()),
+        trial("a larger crowd", "crowd --directories 4000000 --keys 1024".to_owned()),
+        trial("many path attacks", "paths --rounds 400000".to_owned()),
+        trial("many bit flips", format!("flips --flips 100000 --seed {seed}")),
+        trial("all networks", format!("network --all --sizes small,medium,large --seed {seed}")),
+        trial("all rivals", format!("rivals --trials 2 --seed {seed}")),
+        trial("an hour of soak", format!("soak --seconds 3600 --faults-every 60 --seed {seed}")),
+        trial("libFuzzer", "fuzz --seconds 600".to_owned()),
+    ]
+}
+
+fn quick(name: &'static str, work: Work) -> Step {
+    Step { name, work, extent: Extent::Quick, is_beside: false }
+}
+
+fn usual(name: &'static str, work: Work) -> Step {
+    Step { extent: Extent::Usual, ..quick(name, work) }
+}
+
+fn trial(name: &'static str, command: String) -> Step {
+    usual(name, Work::Trial(words(&command)))
+}
+
+/// A trial that mostly waits: it runs with its neighbours of the same kind.
+fn beside(name: &'static str, command: String) -> Step {
+    Step { is_beside: true, ..trial(name, command) }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(extent: Extent) -> Vec<Step> {
+        let surroundings = Surroundings {
+            workspace: crate::workspace::Workspace::default(),
+            extent,
+            logs: "logs".into(),
+            out: "out".into(),
+            product: "product".into(),
+            commit: "0123456789".into(),
+            seed: 77,
+            programs: Default::default(),
+            ran: Default::default(),
+        };
+        steps(&surroundings)
+    }
+
+    #[test]
+    fn the_product_is_the_last_build_before_the_end_to_end_tests() {
+        let steps = named(Extent::Full);
+        let position = |name| steps.iter().position(|found| found.name == name).unwrap();
+        let builds = ["build and clippy", "edge build", "previous release", "product", "end to end", "package"];
+        assert!(builds.windows(2).all(|pair| position(pair[0]) < position(pair[1])));
+    }
+
+    #[test]
+    fn own_crates_are_tested_with_checks_and_the_product_is_built_without() {
+        let package = Package { name: "model".into(), ..Package::default() };
+        let settings = checked(&[package]);
+        assert!(settings.starts_with("[profile.release.package.model]\nopt-level = 0\n"), "{settings}");
+        assert!(settings.contains("overflow-checks = true") && settings.contains("debug-assertions = true"));
+        for step in named(Extent::Usual) {
+            if let Work::Product(arguments) = step.work {
+                assert_eq!(arguments.join(" "), "build --release --locked -p thalweg");
+            }
+        }
+    }
+
+    #[test]
+    fn an_extent_has_everything_of_the_smaller_ones() {
+        let [quick, usual, full] = [Extent::Quick, Extent::Usual, Extent::Full].map(|extent| named(extent).len());
+        assert!(3 < quick && quick < usual && usual < full);
+    }
+
+    /// A trial without the seed of the commit draws the same each time.
+    #[test]
+    fn what_is_drawn_is_drawn_from_the_seed() {
+        // Real races, and a coverage-guided search.
+        let without = [
+            "path attacks",
+            "many path attacks",
+            "other users here",
+            "many other users here",
+            "memory of messages",
+            "memory of messages in many sessions",
+            "crowded endpoint",
+            "a larger crowd",
+            "whole museum",
+            "libFuzzer",
+        ];
+        for step in named(Extent::Full) {
+            if let Work::Trial(arguments) = &step.work {
+                let has_seed = arguments.iter().any(|word| word == "77");
+                assert_ne!(has_seed, without.contains(&step.name), "{}", step.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The test programs of the build: which there are, and how they run.
+//!
+//! They are run without cargo, several at a time and each with more threads than processors where its tests mostly wait;
+//! those that judge by times come alone. Each has a log of its own and its seconds are kept.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Surroundings;
+use super::plan::Selection;
+use super::step::{Outcome, Step, dashed, end_of};
+use crate::workspace::Workspace;
+
+/// One program full of tests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// `store` for the tests in a library, `store/appeared` for others of its package.
+    pub name: String,
+    /// Of the package: tests run there.
+    folder: PathBuf,
+    path: PathBuf,
+}
+
+/// The programs that cargo says it made.
+pub fn found(artifacts: &str, workspace: &Workspace) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for line in artifacts.lines().filter(|line| line.starts_with('{')) {
+        let artifact: Value = serde_json::from_str(line).context("parse what cargo made")?;
+        let (Some(path), Some(true)) = (artifact["executable"].as_str(), artifact["profile"]["test"].as_bool()) else {
+            continue;
+        };
+        let manifest = PathBuf::from(artifact["manifest_path"].as_str().context("a manifest")?);
+        let folder = manifest.parent().context("a folder")?.to_owned();
+        let package = workspace.packages.iter().find(|package| folder == workspace.root.join(&package.folder));
+        let package = &package.with_context(|| format!("{} is of no package", folder.display()))?.name;
+        let target = artifact["target"]["name"].as_str().context("a target")?;
+        let name = match artifact["target"]["kind"][0].as_str() {
+            Some("lib") => package.clone(),
+            Some("bin") if target == package => format!("{package} (program)"),
+            _ => format!("{package}/{target}"),
+        };
+        programs.push(Program { name, folder, path: path.into() });
+    }
+    Ok(programs)
+}
+
+/// Runs what is selected, behind the words of `ahead`, and sums what the programs say.
+pub fn run(selection: &Selection, ahead: &[&str], step: &Step, surroundings: &Surroundings) -> Result<Outcome> {
+    let known = surroundings.programs.lock().expect("no step panics").clone();
+    let mut chosen: Vec<_> = known.into_iter().filter(|program| (selection.is_meant)(&program.name)).collect();
+    // Taken from the end: programs with most in them tend to be the largest files, and shall not come last.
+    chosen.sort_by_key(|program| fs::metadata(&program.path).map_or(0, |file| file.len()));
+    let (left, sum) = (Mutex::new(chosen), Mutex::new(Outcome::default()));
+    let worker = || -> Result<()> {
+        loop {
+            let Some(program) = left.lock().expect("no worker panics").pop() else { return Ok(()) };
+            let outcome = one(&program, selection, ahead, step, surroundings)?;
+            let mut sum = sum.lock().expect("no worker panics");
+            sum.passed += outcome.passed;
+            sum.failed += outcome.failed;
+            sum.details.extend(outcome.details);
+        }
+    };
+    std::thread::scope(|scope| -> Result<()> {
+        let threads: Vec<_> = (0..selection.programs_at_a_time).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a worker does not panic"))
+    })?;
+    let mut sum = sum.into_inner().expect("no worker panics");
+    sum.note = format!("{} tests", sum.passed);
+    if sum.passed == 0 && sum.failed == 0 {
+        sum = Outcome { note: "no test ran".to_owned(), failed: 1, ..sum };
+    }
+    Ok(sum)
+}
+
+fn one(program: &Program, of: &Selection, ahead: &[&str], step: &Step, at: &Surroundings) -> Result<Outcome> {
+    let name = format!("{}: {}", step.name, program.name);
+    let path = at.logs.join(format!("{}.log", dashed(&name.replace(':', ""))));
+    let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let mut words = ahead.iter().map(Into::into).chain([program.path.clone().into_os_string()]);
+    let mut command = Command::new(words.next().context("a program")?);
+    command.args(words).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    command.arg(format!("--test-threads={}", of.threads));
+    for filter in of.filters {
+        command.args(of.is_without.then_some("--skip")).arg(filter);
+    }
+    at.prepare(&mut command);
+    if !ahead.is_empty() {
+        command.env_remove("CI");
+    }
+    let start = Instant::now();
+    let status = command.stdout(log.try_clone().context("share the log")?).stderr(log).status();
+    let is_success = status.with_context(|| format!("run {}", program.path.display()))?.success();
+    at.ran.lock().expect("no worker panics").push((name.clone(), start.elapsed().as_secs_f64()));
+    let log = String::from_utf8_lossy(&fs::read(&path).context("read the log")?).into_owned();
+    let mut outcome = of_tests(is_success, &log);
+    if outcome.failed > 0 {
+        outcome.details.insert(0, format!("{name}:"));
+        outcome.details.extend(end_of(&log, &path.display().to_string()));
+    }
+    Ok(outcome)
+}
+
+/// What a test program reported. One that failed elsewhere is one failure.
+fn of_tests(is_success: bool, log: &str) -> Outcome {
+    let results = log.lines().filter_map(|line| line.split_once("test result: ")).map(|(_, result)| result);
+    let count = |label: &str| -> usize { results.clone().filter_map(|result| number_before(result, label)).sum() };
+    let (passed, mut failed) = (count(" passed"), count(" failed"));
+    if failed == 0 && (!is_success || count(" ignored") > 0) {
+        failed = 1;
+    }
+    let details = log.lines().filter(|line| line.starts_with("test ") && line.ends_with("FAILED"));
+    Outcome { passed, failed, note: String::new(), details: details.map(str::to_owned).collect() }
+}
+
+fn number_before(text: &str, label: &str) -> Option<usize> {
+    let before = &text[..text.find(label)?];
+    before.rsplit(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+
+    const LOG: &str = "test a ... ok\ntest b ... FAILED\n\
+        test result: FAILED. 12 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+        noise test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
+
+    #[test]
+    fn counts_are_summed_and_failures_named() {
+        let outcome = of_tests(false, LOG);
+        assert_eq!((outcome.passed, outcome.failed), (15, 1));
+        assert_eq!(outcome.details, ["test b ... FAILED"]);
+    }
+
+    #[test]
+    fn a_program_that_failed_elsewhere_or_ignored_a_test_is_a_failure() {
+        let only_passed = "test result: ok. 3 passed; 0 failed; 0 ignored;";
+        assert_eq!(of_tests(true, only_passed).failed, 0);
+        assert_eq!(of_tests(false, only_passed).failed, 1);
+        assert_eq!(of_tests(false, "killed").failed, 1);
+        assert_eq!(of_tests(true, "test result: ok. 3 passed; 0 failed; 1 ignored;").failed, 1);
+    }
+
+    #[test]
+    fn programs_with_tests_are_found_by_package_and_target() {
+        let package = Package { name: "store".into(), folder: "crates/store".into(), ..Package::default() };
+        let workspace = Workspace { root: "/r".into(), packages: vec![package], ..Workspace::default() };
+        let artifact = |kind: &str, name: &str, is_test: bool| {
+            serde_json::json!({ "manifest_path": "/r/crates/store/Cargo.toml", "executable": "/t/x",
+                "target": { "name": name, "kind": [kind] }, "profile": { "test": is_test } })
+            .to_string()
+        };
+        let text = [artifact("lib", "store", true), artifact("test", "appeared", true), artifact("bin", "x", false)];
+        let names: Vec<_> = found(&text.join("\n"), &workspace).unwrap().into_iter().map(|found| found.name).collect();
+        assert_eq!(names, ["store", "store/appeared"]);
+    }
+}
