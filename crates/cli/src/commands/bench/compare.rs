@@ -81,7 +81,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    // They name programs to run. One that is not there is told of by whoever reads it.
+    // They name programs to run. A missing one is reported where it is read.
     for file in &args.tools {
         let _ = open_file("the description of a tool", file)?;
     }
