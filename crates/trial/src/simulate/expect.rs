@@ -38,18 +38,28 @@ impl Word {
     }
 }
 
+/// What of a job decides how a fault may end it.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Job {
+    pub is_delta: bool,
+    /// What is replaced or removed is kept in a backup directory.
+    pub keeps_backups: bool,
+    /// The names of the file that has several: they fail with its content.
+    pub names_of_one: u64,
+}
+
 /// Holds the end of an attempt against what its fault allows.
-///
-/// `names` are those of the file that has several: they fail with its content.
 ///
 /// # Errors
 /// Says what was allowed.
-pub fn check(fault: &Fault, fired: Fired, word: &Word, is_delta: bool, names: u64) -> Result<(), String> {
+pub fn check(fault: &Fault, fired: Fired, word: &Word, job: Job) -> Result<(), String> {
     let is_allowed = match fired {
         // What cannot be read to compare it travels whole.
-        Fired::InTime if is_delta && matches!(fault, Fault::SenderDisk(_)) && *word == Word::Keep => true,
+        Fired::InTime if job.is_delta && matches!(fault, Fault::SenderDisk(_)) && *word == Word::Keep => true,
         // Its other names fail with a file.
-        Fired::InTime if *word == Word::FailFile(names) && fails_a_file(fault) => true,
+        Fired::InTime if *word == Word::FailFile(job.names_of_one) && fails_a_file(fault) => true,
+        // A backup directory is made and synced first: where that fails, what it was made for stays as it was, and is named.
+        Fired::InTime if job.keeps_backups && is_sync(fault) && *word == Word::FailFile(1) => true,
         Fired::InTime => is_allowed(fault, word),
         // Who dies with the last word on its way leaves the other side without it.
         Fired::Late if is_kill(fault) => matches!(word, Word::Keep | Word::Lost),
@@ -65,8 +75,9 @@ pub fn check(fault: &Fault, fired: Fired, word: &Word, is_delta: bool, names: u6
 }
 
 /// The words of `faults.toml` that `is_allowed` lets a fault end with that fired in time.
-pub fn allowed(fault: &Fault) -> &'static [&'static str] {
+pub fn allowed(fault: &Fault, job: Job) -> &'static [&'static str] {
     match fault {
+        _ if job.keeps_backups && is_sync(fault) => &["KEEP", "FAIL-FILE", "FAIL-JOB"],
         Fault::None => &["KEEP"],
         Fault::KillReceiver(_) | Fault::PowerLoss(_) | Fault::KillSender(_) => &["RETRY"],
         Fault::Network(network, ..) if network.control_cut_at.is_some() => &["RETRY"],
@@ -87,6 +98,11 @@ fn fails_a_file(fault: &Fault) -> bool {
     let fails =
         |faults: &DiskFaults| faults.error.is_some_and(|(_, kind, _)| !matches!(kind, Kind::Write | Kind::Sync));
     matches!(fault, Fault::SenderDisk(_)) || matches!(fault, Fault::ReceiverDisk(faults, _) if fails(faults))
+}
+
+/// A sync of the receiver's storage fails.
+fn is_sync(fault: &Fault) -> bool {
+    matches!(fault, Fault::ReceiverDisk(DiskFaults { error: Some((_, Kind::Sync, _)), .. }, _))
 }
 
 fn is_kill(fault: &Fault) -> bool {
@@ -139,18 +155,25 @@ mod tests {
 
     #[test]
     fn a_fault_excuses_its_own_outcome_only_and_one_that_did_not_fire_excuses_nothing() {
+        let plain = Job::default();
         let killed = Fault::KillReceiver(DiskFaults::default());
-        assert!(check(&killed, Fired::InTime, &Word::Lost, false, 0).is_ok());
-        assert!(check(&killed, Fired::InTime, &Word::Keep, false, 0).is_err());
-        assert!(check(&killed, Fired::No, &Word::Lost, false, 0).is_err());
+        assert!(check(&killed, Fired::InTime, &Word::Lost, plain).is_ok());
+        assert!(check(&killed, Fired::InTime, &Word::Keep, plain).is_err());
+        assert!(check(&killed, Fired::No, &Word::Lost, plain).is_err());
         let error = Some((1, Kind::Write, Errno::IO));
         let written = Fault::ReceiverDisk(DiskFaults { error, ..DiskFaults::default() }, "");
-        assert!(check(&written, Fired::InTime, &Word::Keep, false, 0).is_ok());
-        assert!(check(&written, Fired::InTime, &Word::FailFile(1), false, 0).is_err());
+        assert!(check(&written, Fired::InTime, &Word::Keep, plain).is_ok());
+        assert!(check(&written, Fired::InTime, &Word::FailFile(1), plain).is_err());
         let read = Fault::SenderDisk(DiskFaults::default());
-        assert!(check(&read, Fired::InTime, &Word::FailFile(1), false, 0).is_ok());
-        assert!(check(&read, Fired::InTime, &Word::Keep, false, 0).is_err());
-        assert!(check(&read, Fired::InTime, &Word::Keep, true, 0).is_ok());
-        assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new()), false, 0).is_err());
+        assert!(check(&read, Fired::InTime, &Word::FailFile(1), plain).is_ok());
+        assert!(check(&read, Fired::InTime, &Word::Keep, plain).is_err());
+        assert!(check(&read, Fired::InTime, &Word::Keep, Job { is_delta: true, ..plain }).is_ok());
+        let error = Some((1, Kind::Sync, Errno::NOSPC));
+        let synced = Fault::ReceiverDisk(DiskFaults { error, ..DiskFaults::default() }, "");
+        let keeps_backups = Job { keeps_backups: true, ..plain };
+        assert!(check(&synced, Fired::InTime, &Word::FailFile(1), plain).is_err());
+        assert!(check(&synced, Fired::InTime, &Word::FailFile(1), keeps_backups).is_ok());
+        assert!(check(&written, Fired::InTime, &Word::FailFile(1), keeps_backups).is_err());
+        assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new()), plain).is_err());
     }
 }

@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
         }
         if !matches!(fault, Fault::None) {
             let (class, faults) = fault.class();
-            self.seen.fired.push((class, faults, expect::allowed(fault), fired));
+            self.seen.fired.push((class, faults, expect::allowed(fault, self.job()), fired));
         }
         let broken = self.judge(fault, fired, &attempt, &sides, is_last)?;
         if matches!(fault, Fault::PowerLoss(_)) && !sides.receiver.is_alive() {
@@ -273,8 +273,15 @@ impl<'a> Run<'a> {
         if is_last {
             return self.judge_end(attempt);
         }
-        let (is_delta, names) = (self.scenario.options.is_delta, self.scenario.names_of_one.len() as u64);
-        Ok(expect::check(fault, fired, &Word::of(attempt), is_delta, names).err())
+        Ok(expect::check(fault, fired, &Word::of(attempt), self.job()).err())
+    }
+
+    fn job(&self) -> expect::Job {
+        expect::Job {
+            is_delta: self.scenario.options.is_delta,
+            keeps_backups: self.scenario.options.backup.is_some(),
+            names_of_one: self.scenario.names_of_one.len() as u64,
+        }
     }
 
     /// What a reader sees now, and what a power loss now may leave.
