@@ -28,22 +28,26 @@ const SHELLS: &[(&str, &str)] = &[
     ("fish", "usr/share/fish/vendor_completions.d/thalweg.fish"),
 ];
 
-/// Who judges the package, which takes longer than making it.
+/// What the package is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Check {
-    Lintian,
-    Nothing,
+pub enum Purpose {
+    /// To be handed out: compiled with the profile `dist`, and judged by lintian.
+    Release,
+    /// To be tried only: with the program of `cargo build --release`, which is there already.
+    Trial,
 }
 
 /// Builds the package and returns its file.
-pub fn build(by: Check) -> Result<PathBuf> {
+pub fn build(purpose: Purpose) -> Result<PathBuf> {
     let workspace = Workspace::read()?;
-    run(Command::new("cargo").args(["build", "--release", "--locked", "-p", "thalweg"]).current_dir(&workspace.root))?;
-    let package = Package::new(&workspace)?;
+    let profile = if purpose == Purpose::Release { "dist" } else { "release" };
+    let arguments = ["build", "--profile", profile, "--locked", "-p", "thalweg"];
+    run(Command::new("cargo").args(arguments).current_dir(&workspace.root))?;
+    let package = Package::new(&workspace, profile)?;
     package.lay_out()?;
     package.describe()?;
     let file = package.pack()?;
-    if by == Check::Lintian {
+    if purpose == Purpose::Release {
         check(&file)?;
     }
     println!("{} ({} KiB)", file.display(), fs::metadata(&file)?.len() / 1024);
@@ -64,14 +68,14 @@ struct Package {
 }
 
 impl Package {
-    fn new(workspace: &Workspace) -> Result<Package> {
+    fn new(workspace: &Workspace, profile: &str) -> Result<Package> {
         let out = workspace.target.join("deb");
         let tree = out.join("tree");
         if tree.exists() {
             fs::remove_dir_all(&tree).context("remove the last tree")?;
         }
         fs::create_dir_all(&tree).context("make the tree")?;
-        let product = workspace.target.join("release/thalweg");
+        let product = workspace.target.join(profile).join("thalweg");
         let said = output(Command::new(&product).arg("--version"))?;
         let version = said.split_whitespace().nth(1).context("a version")?.to_owned();
         let asked = output(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&workspace.root));

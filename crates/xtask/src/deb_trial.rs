@@ -19,8 +19,8 @@ use crate::deb::{self, output, run as run_command};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Builds the package and tries it.
-pub fn run(by: deb::Check) -> Result<bool> {
-    let file = deb::build(by)?;
+pub fn run(purpose: deb::Purpose) -> Result<bool> {
+    let file = deb::build(purpose)?;
     if output(Command::new("id").arg("-u"))?.trim() != "0" {
         ensure!(std::env::var_os("CI").is_none(), "not root: the package cannot be tried");
         println!("not root: the package is built and not tried");

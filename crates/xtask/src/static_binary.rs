@@ -28,12 +28,12 @@ pub fn run() -> Result<bool> {
     }
     let out = workspace.target.join("static");
     let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--locked", "-p", "thalweg", "--target", target, "--target-dir"]).arg(&out);
+    build.args(["build", "--profile", "dist", "--locked", "-p", "thalweg", "--target", target, "--target-dir"]).arg(&out);
     // With a target named, flags reach the product alone, and not what runs while it is built.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static").current_dir(&workspace.root);
     run_command(&mut build)?;
     let program = out.join("thalweg");
-    fs::copy(out.join(target).join("release/thalweg"), &program)?;
+    fs::copy(out.join(target).join("dist/thalweg"), &program)?;
     run_command(Command::new("strip").arg(&program))?;
     report(&program)
 }
