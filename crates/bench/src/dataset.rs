@@ -12,7 +12,6 @@ mod preset;
 mod scale;
 mod plan;
 mod tree;
-mod content;
 mod write;
 mod space;
 
@@ -33,6 +32,12 @@ use crate::manifest::Manifest;
 /// Files of one directory unless the caller says otherwise.
 pub const PER_DIR_DEFAULT: u64 = 1_000;
 pub const SEED_DEFAULT: u64 = 1;
+
+/// Reads what the files of a set hold, as a user writes it.
+pub fn read_content(text: &str) -> Result<Content> {
+    let advice = "give random, zero, or a ratio from 1:1 to 20:1 such as 2:1";
+    Content::parse(text).ok_or_else(|| Error::usage(format!("content {text:?}"), advice))
+}
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -175,7 +180,7 @@ mod tests {
     #[test]
     fn a_set_keeps_its_bytes_over_versions() {
         let (dir, _) = generate("37x1KiB,3x70000", 1, 2);
-        let mut crc = crate::crc64::Crc64::default();
+        let mut crc = content::Crc64::default();
         crc.update(&std::fs::read(dir.path().join("manifest")).unwrap());
         assert_eq!(format!("{:016x}", crc.finish()), "4eea458c9edf750f");
     }

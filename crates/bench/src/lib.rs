@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A time counts only after every delivered file was found equal to its source, by code that shares nothing with the
-//!   product (`manifest`, `crc64`).
+//!   product (`manifest`, crate `content`).
 //! - Nothing is printed; progress goes to the caller's callback, results are values.
 //! - Whatever a run makes (namespaces, directories in memory, processes) is gone when it returns.
 
@@ -21,7 +21,6 @@ pub mod roof;
 pub mod ceiling;
 pub mod power;
 pub mod manifest;
-mod crc64;
 pub mod sample;
 pub mod netload;
 pub mod statistics;

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::crc64::Crc64;
 use crate::error::{Error, Kind, Result};
+use content::Crc64;
 
 pub const FIRST_LINE: &str = "# thalweg manifest 1 crc64nvme";
 const LINK_WORD: &str = "# link ";

@@ -12,8 +12,8 @@ use std::time::Instant;
 /// Who has to notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layer {
-    /// `trial simulate`, within so many seeds.
-    Simulation,
+    /// `trial simulate`. This seed is known to notice it; where it does not any more, another is looked for.
+    Simulation(u64),
     /// Another command of this program.
     Trial(&'static [&'static str]),
     /// Tests of the named package whose names hold the second word.
@@ -31,7 +31,7 @@ const EVIDENCE_CHARACTERS: usize = 160;
 impl Layer {
     fn name(self) -> String {
         match self {
-            Simulation => "simulation".to_owned(),
+            Simulation(_) => "simulation".to_owned(),
             Trial(words) => format!("`trial {}`", words.join(" ")),
             Test(package, filter) => format!("tests of {package} {filter}").trim_end().to_owned(),
         }
@@ -40,38 +40,38 @@ impl Layer {
 
 /// Name of the switch, the bug in words, and the layer that catches it.
 pub const MUTANTS: &[(&str, &str, Layer)] = &[
-    ("drop-directory-sync", "names are never made durable", Simulation),
-    ("publish-before-sync", "a group is renamed before its content is durable", Simulation),
-    ("skip-file-sync", "with --fsync file, a small file is renamed unsynced", Simulation),
-    ("skip-large-sync", "a large file is renamed unsynced", Simulation),
-    ("acknowledge-before-sync", "a small file is acknowledged when it is renamed", Simulation),
-    ("settle-names-unsynced", "a group is settled before its names are durable", Simulation),
-    ("finish-without-name-sync", "a job is finished without a last wait for names", Simulation),
-    ("forget-changed-directory", "a lane does not say which directory it changed", Simulation),
-    ("forget-new-directories", "the parent of a new directory is not synced", Simulation),
-    ("forget-large-name", "the directory of a large file is not synced", Simulation),
+    ("drop-directory-sync", "names are never made durable", Simulation(2)),
+    ("publish-before-sync", "a group is renamed before its content is durable", Simulation(3)),
+    ("skip-file-sync", "with --fsync file, a small file is renamed unsynced", Simulation(1)),
+    ("skip-large-sync", "a large file is renamed unsynced", Simulation(1)),
+    ("acknowledge-before-sync", "a small file is acknowledged when it is renamed", Simulation(5)),
+    ("settle-names-unsynced", "a group is settled before its names are durable", Simulation(14)),
+    ("finish-without-name-sync", "a job is finished without a last wait for names", Simulation(3)),
+    ("forget-changed-directory", "a lane does not say which directory it changed", Simulation(1)),
+    ("forget-new-directories", "the parent of a new directory is not synced", Simulation(70)),
+    ("forget-large-name", "the directory of a large file is not synced", Simulation(1)),
     (
         "settle-large-names-unsynced",
         "with --fsync file, a large file is settled before its name is durable",
-        Simulation,
+        Simulation(8),
     ),
-    ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation),
-    ("ignore-failed-sync", "an error of the group's sync is dropped", Simulation),
-    ("retry-failed-sync", "a sync that failed is given a second try", Simulation),
-    ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation),
-    ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation),
-    ("reuse-staging-name", "a lane stages every file under one name", Simulation),
-    ("leave-staging", "the end of a job leaves its staging", Simulation),
+    ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation(1)),
+    ("ignore-failed-sync", "an error of the group's sync is dropped", Simulation(138)),
+    ("retry-failed-sync", "a sync that failed is given a second try", Simulation(14)),
+    ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation(265)),
+    ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation(8)),
+    ("reuse-staging-name", "a lane stages every file under one name", Simulation(3)),
+    ("leave-staging", "the end of a job leaves its staging", Simulation(1)),
     (
         "publish-what-is-not-sealed",
         "a file of one chunk is published though its sender did not see it unchanged",
         Test("mover", "an_object_of_one_chunk"),
     ),
-    ("adopt-unlike-chunks", "what stands at a name is taken over without comparing it", Simulation),
-    ("commit-before-verify", "a digest that differs is accepted", Simulation),
-    ("publish-what-was-taken-back", "what the sender took back is published", Simulation),
-    ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation),
-    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation),
+    ("adopt-unlike-chunks", "what stands at a name is taken over without comparing it", Simulation(33)),
+    ("commit-before-verify", "a digest that differs is accepted", Simulation(43)),
+    ("publish-what-was-taken-back", "what the sender took back is published", Simulation(320)),
+    ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation(7)),
+    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(2)),
     (
         "decode-before-counting",
         "a message's lists are counted when they have been decoded",
@@ -80,15 +80,15 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("walk-the-whole-run", "a run costs what it names, open or not", Test("mover", "a_run_costs_what_is_open_of_it")),
     ("take-twice", "two lanes may write one small object", Test("mover", "one_lane_at_a_time")),
     ("settle-twice", "an object can be settled twice", Test("mover", "an_object_is_settled_once")),
-    ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation),
-    ("forget-dead-lane", "what a dead lane had in flight is not sent again", Simulation),
-    ("wait-on-a-broken-stream", "a lane that waits for work does not see that its stream broke", Simulation),
-    ("drop-the-seal-of-a-duplicate", "the last word on an object is lost when its chunk came twice", Simulation),
-    ("finish-early", "the sender says that it is done before everything is settled", Simulation),
-    ("ignore-changed-file", "a small file that changed while it was read is sent as good", Simulation),
-    ("ignore-changed-chunks", "a large file that changed while it was read is sealed", Simulation),
+    ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation(619)),
+    ("forget-dead-lane", "what a dead lane had in flight is not sent again", Simulation(2)),
+    ("wait-on-a-broken-stream", "a lane that waits for work does not see that its stream broke", Simulation(112)),
+    ("drop-the-seal-of-a-duplicate", "the last word on an object is lost when its chunk came twice", Simulation(1)),
+    ("finish-early", "the sender says that it is done before everything is settled", Simulation(2)),
+    ("ignore-changed-file", "a small file that changed while it was read is sent as good", Simulation(18)),
+    ("ignore-changed-chunks", "a large file that changed while it was read is sealed", Simulation(90)),
     ("resume-another-version", "staging of another version of the source is continued", FLIPS),
-    ("trust-log-after-reboot", "unsynced chunks count after a power loss, unread", Simulation),
+    ("trust-log-after-reboot", "unsynced chunks count after a power loss, unread", Simulation(39)),
     ("ignore-reboot", "a power loss is taken for a killed process", Test("mover", "resume")),
     ("trust-a-journal-alone", "a log whose data is gone is continued", Test("store", "large")),
     ("accept-torn-records", "a record of the extent log is taken without its checksum", Test("ledger", "extent_log")),
@@ -112,11 +112,19 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("no-share-for-others", "one client may take all places and all memory", Test("mover", "who_is_alone_gets_most")),
     ("idle-lanes-keep-memory", "a lane that does nothing keeps its memory", Test("mover", "on_which_nothing_moves")),
     ("uncharged-directories", "what is described is charged to nobody", Test("mover", "beyond_a_share")),
-    ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation),
-    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation),
-    ("forget-amended", "what is set of a file that was there is not synced where no journal does it", Simulation),
-    ("forget-backup-directory", "a directory of backups is not durable before something is moved into it", Simulation),
-    ("leave-what-was-given-away", "staging of another owner, left by a crash, fails its file for good", Simulation),
+    ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation(2)),
+    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(1441)),
+    ("forget-amended", "what is set of a file that was there is not synced where no journal does it", Simulation(28)),
+    (
+        "forget-backup-directory",
+        "a directory of backups is not durable before something is moved into it",
+        Simulation(201),
+    ),
+    (
+        "leave-what-was-given-away",
+        "staging of another owner, left by a crash, fails its file for good",
+        Simulation(180),
+    ),
     ("take-any-end-for-the-end", "a connection that just ends is a declared end", Test("net", "close_notify")),
     ("ignore-reserved-bits", "reserved bits of a frame are not looked at", Test("wire", "hostile_headers")),
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),
@@ -141,12 +149,9 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
 pub struct Arguments {
     /// Only these
     names: Vec<String>,
-    /// So many of those that simulation catches; for CI
-    #[arg(long)]
-    first: Option<usize>,
-    /// Where in their list these begin, counted round; another number for each commit tries all of them in turn
-    #[arg(long, default_value_t = 0)]
-    from: usize,
+    /// All that simulation catches, and no others
+    #[arg(long, conflicts_with = "names")]
+    simulation: bool,
     /// Seeds that simulation may take to notice one
     #[arg(long, default_value_t = 20_000)]
     seeds: u64,
@@ -164,15 +169,11 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     if let Some(name) = unknown {
         bail!("no mutant is called {name}; `trial museum --help` and docs/reliability.md list them");
     }
-    let is_wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
-    let chosen: Vec<_> = match arguments.first {
-        Some(first) => {
-            let all: Vec<_> = MUTANTS.iter().filter(|(_, _, layer)| *layer == Simulation).collect();
-            let from = (arguments.from.wrapping_mul(first)) % all.len();
-            all.iter().cycle().skip(from).take(first.min(all.len())).copied().collect()
-        }
-        None => MUTANTS.iter().filter(|(name, ..)| is_wanted(name)).collect(),
+    let is_wanted = |(name, _, layer): &&(&str, &str, Layer)| {
+        let is_named = arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name);
+        is_named && (!arguments.simulation || matches!(layer, Simulation(_)))
     };
+    let chosen: Vec<_> = MUTANTS.iter().filter(is_wanted).collect();
     check_healthy(&chosen)?;
     let mut caught = 0;
     for (name, bug, layer) in chosen.iter().copied() {
@@ -195,11 +196,12 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     Ok(tally)
 }
 
-/// A suite that fails anyway catches nothing, and neither does one that runs nothing.
+/// A suite that fails anyway catches nothing, and neither does one that runs nothing. Each seed of the simulation is held
+/// against a run without the mutant as it is tried.
 fn check_healthy(chosen: &[&(&str, &str, Layer)]) -> Result<()> {
     let mut layers: Vec<Layer> = Vec::new();
     for (_, _, layer) in chosen {
-        if !layers.contains(layer) {
+        if !matches!(layer, Simulation(_)) && !layers.contains(layer) {
             layers.push(*layer);
         }
     }
@@ -214,28 +216,37 @@ fn check_healthy(chosen: &[&(&str, &str, Layer)]) -> Result<()> {
 /// What noticed the mutant; none when nothing did.
 fn catch(name: &str, layer: Layer, seeds: u64) -> Result<Option<String>> {
     match layer {
-        Simulation => by_simulation(name, seeds),
+        Simulation(known) => by_simulation(name, known, seeds),
         Trial(words) => by_trial(name, words),
         Test(package, filter) => by_tests(name, package, filter),
     }
 }
 
-/// The first seed that is violated under the mutant and is not without it. Mode `liveness` looks for all that `safety`
-/// does.
-fn by_simulation(name: &str, seeds: u64) -> Result<Option<String>> {
+/// A seed that is violated under the mutant and is not without it: the one that is known, or the first. Mode `liveness` looks
+/// for all that `safety` does.
+fn by_simulation(name: &str, known: u64, seeds: u64) -> Result<Option<String>> {
+    if let Some(evidence) = by_seed(name, known)? {
+        return Ok(Some(evidence));
+    }
     let mut first = 1;
     while first <= seeds {
         let left = (seeds + 1 - first).to_string();
         let words = ["simulate", "--stop", "--mode", "liveness", "--first", &first.to_string(), "--seeds", &left];
         let Some(evidence) = by_trial(name, &words)? else { break };
-        let seed = seed_of(&evidence).with_context(|| format!("{evidence:?} names no seed"))?.to_string();
-        let alone = ["simulate", "--mode", "liveness", "--first", &seed, "--seeds", "1"];
-        if by_trial("none", &alone)?.is_none() && by_trial(name, &alone)?.is_some() {
-            return Ok(Some(evidence));
+        let seed = seed_of(&evidence).with_context(|| format!("{evidence:?} names no seed"))?;
+        if by_seed(name, seed)?.is_some() {
+            return Ok(Some(format!("{evidence} (seed {known} does not notice it any more)")));
         }
-        first = seed.parse::<u64>()? + 1;
+        first = seed + 1;
     }
     Ok(None)
+}
+
+/// What one seed notices under the mutant and does not without it.
+fn by_seed(name: &str, seed: u64) -> Result<Option<String>> {
+    let alone = ["simulate", "--mode", "liveness", "--first", &seed.to_string(), "--seeds", "1"];
+    let Some(evidence) = by_trial(name, &alone)? else { return Ok(None) };
+    Ok(by_trial("none", &alone)?.is_none().then_some(evidence))
 }
 
 fn seed_of(evidence: &str) -> Option<u64> {

@@ -6,6 +6,7 @@
 
 pub mod ci;
 pub mod previous;
+pub mod first_build;
 pub mod tidy;
 pub mod deb;
 pub mod deb_trial;

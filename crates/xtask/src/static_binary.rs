@@ -28,7 +28,9 @@ pub fn run() -> Result<bool> {
     }
     let out = workspace.target.join("static");
     let mut build = Command::new("cargo");
-    build.args(["build", "--profile", "dist", "--locked", "-p", "thalweg", "--target", target, "--target-dir"]).arg(&out);
+    build
+        .args(["build", "--profile", "dist", "--locked", "-p", "thalweg", "--target", target, "--target-dir"])
+        .arg(&out);
     // With a target named, flags reach the product alone, and not what runs while it is built.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static").current_dir(&workspace.root);
     run_command(&mut build)?;

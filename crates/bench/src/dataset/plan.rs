@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::content;
 use super::scale::Scale;
 use super::tree::{self, Tree};
 

@@ -11,8 +11,8 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 
-use super::content::{mix, unit_interval};
 use super::plan::Object;
+use content::{mix, unit_interval};
 
 /// Regular files of the whole set.
 pub const FILES: u64 = 12_000;

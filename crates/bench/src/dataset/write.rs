@@ -11,13 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use content::{Content, Crc64, Stream};
 use model::quantity::ByteCount;
 use rustix::fs::{Mode, OFlags};
 
-use super::content::{Content, Stream};
 use super::plan::{Object, Plan};
 use super::tree;
-use crate::crc64::Crc64;
 use crate::error::{Error, Result};
 use crate::manifest::{Entry, What};
 

@@ -4,7 +4,7 @@
 
 use crate::exit::{Error, Result, error};
 use crate::output::{counted, duration, grouped, line, note, shown};
-use bench::dataset::{Content, Options, Outcome, PER_DIR_DEFAULT, SEED_DEFAULT, Scale, Totals, run as generate};
+use bench::dataset::{Options, Outcome, PER_DIR_DEFAULT, SEED_DEFAULT, Scale, Totals, read_content, run as generate};
 use model::Exit;
 use model::quantity::{ByteCount, Rate};
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let options = Options {
         repeat: args.repeat,
         scale: Scale::parse(&args.scale).map_err(|e| of_bench(&e))?,
-        content: Content::parse(&args.content).map_err(|e| of_bench(&e))?,
+        content: read_content(&args.content).map_err(|e| of_bench(&e))?,
         per_dir: args.per_dir,
         seed: args.seed,
         manifest: args.manifest,

@@ -16,8 +16,6 @@ const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "sweeps::", "loads
 /// Programs that judge by times, or by what else the machine does.
 const PROGRAMS_BY_THE_CLOCK: &[&str] =
     &["bench", "bench/race", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
-/// In the order in which they come; a commit's share of the museum, of all that the simulation catches.
-const MUTANTS_OF_A_COMMIT: usize = 8;
 const SEEDS_OF_A_COMMIT: usize = 1000;
 
 /// The emulator is judged by how late packets leave; the second decoder reads every session with each of its bytes damaged.
@@ -84,14 +82,14 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         usual("package", Work::Program("xtask", words("deb --try --quick"))),
         trial("simulation", format!("simulate --first {seed} --seeds {SEEDS_OF_A_COMMIT}")),
         trial("crash states", format!("crash-states --scenarios 3 --first {seed}")),
-        trial("museum", format!("museum --first {MUTANTS_OF_A_COMMIT} --from {seed}")),
+        trial("museum", "museum --simulation".to_owned()),
         trial("path attacks", "paths --rounds 2000".to_owned()),
         trial("bit flips", format!("flips --flips 600 --seed {seed}")),
-        beside("lying senders", format!("sender --trials 2 --seed {seed}")),
-        beside("enrolments", format!("enrolments --rounds 2 --seed {seed}")),
-        beside("other users here", "locals --rounds 1".to_owned()),
         trial("memory of messages", "memory --sessions 4".to_owned()),
         trial("crowded endpoint", "crowd --directories 40000 --keys 16".to_owned()),
+        beside("enrolments", format!("enrolments --rounds 2 --seed {seed}")),
+        beside("lying senders", format!("sender --trials 2 --seed {seed}")),
+        beside("other users here", "locals --rounds 1".to_owned()),
         beside("errors of storage", format!("errno --seed {seed}")),
         beside("kill points", format!("kill --seed {seed}")),
         beside("hostile peers", format!("hostile --seed {seed}")),
@@ -110,6 +108,7 @@ fn larger(seed: u64) -> Vec<Step> {
     vec![
         larger("rustdoc", Work::Cargo(words("doc --release --locked --workspace --no-deps --document-private-items"))),
         larger("package by lintian", Work::Program("xtask", words("deb"))),
+        larger("first build", Work::FirstBuild),
         larger("edge product", Work::Edge),
         larger("static", Work::Program("xtask", words("static"))),
         larger("licences", Work::Cargo(words("deny check"))),
@@ -216,6 +215,7 @@ mod tests {
             "memory of messages in many sessions",
             "crowded endpoint",
             "a larger crowd",
+            "museum",
             "whole museum",
             "libFuzzer",
         ];

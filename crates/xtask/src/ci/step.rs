@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::plan::{CHECKED, Selection};
 use super::{Extent, Surroundings, programs, tell, tools};
-use crate::{previous, tidy};
+use crate::{first_build, previous, tidy};
 
 /// Enough of a failing log to show the panic of a test among its neighbours.
 const LOG_LINES_SHOWN: usize = 200;
@@ -36,6 +36,8 @@ pub enum Work {
     Product(Vec<String>),
     /// Builds the release before this one, which the end-to-end tests set beside the product.
     Previous,
+    /// The product from nothing, as whoever tries it first compiles it.
+    FirstBuild,
     /// The product without its default features, in a folder of its own.
     Edge,
     /// All code is accepted by the oldest compiler that `Cargo.toml` allows.
@@ -77,7 +79,8 @@ impl Step {
         let outcome = self.run(surroundings).with_context(|| self.name)?;
         let seconds = start.elapsed().as_secs_f64();
         tell(self, &outcome, seconds)?;
-        let is_build = matches!(self.work, Work::Tested(_) | Work::Product(_) | Work::Previous | Work::Edge);
+        let is_build =
+            matches!(self.work, Work::Tested(_) | Work::Product(_) | Work::Previous | Work::Edge | Work::FirstBuild);
         let processor_seconds = processor_seconds() - processor_before;
         Ok(Done { name: self.name, is_build, seconds, processor_seconds, outcome })
     }
@@ -99,6 +102,15 @@ impl Step {
                 build.args(["build", "--release", "--locked", "-p", "thalweg", "--no-default-features"]);
                 let outcome = self.whole(build.arg("--target-dir").arg(&folder), surroundings)?;
                 outcome.with_size(&folder.join("release/thalweg"))
+            }
+            Work::FirstBuild => {
+                let folder = target.join("first");
+                let outcome = self.whole(cargo().args(first_build::arguments(&folder)?), surroundings)?;
+                if outcome.failed > 0 {
+                    return Ok(outcome);
+                }
+                let (said, is_within) = first_build::judge(&folder)?;
+                Ok(if is_within { Outcome { note: said, ..outcome } } else { Outcome::of_step(vec![said]) })
             }
             Work::OldestToolchain => {
                 let version = oldest(surroundings)?;

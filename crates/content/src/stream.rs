@@ -4,8 +4,6 @@
 //! makes the streams of two files differ even where their counters overlap. Where content compresses, the beginning of
 //! each unit of 16 KiB is of that kind and the rest is one byte, repeated: never zero, so that no program takes it for a hole.
 
-use crate::error::{Error, Result};
-
 /// 2^64 divided by the golden ratio, odd: the counter's step of SplitMix64, whose finalizer `mix` is.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD_BYTES: usize = 8;
@@ -26,22 +24,19 @@ pub enum Content {
 }
 
 impl Content {
-    /// Reads `random`, `zero`, or a ratio such as `2:1`.
-    pub fn parse(text: &str) -> Result<Content> {
+    /// Reads `random`, `zero`, or a ratio from `1:1` to `20:1`.
+    pub fn parse(text: &str) -> Option<Content> {
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
         match text.trim() {
-            "random" => return Ok(Content::Random),
-            "zero" => return Ok(Content::Zero),
+            "random" => return Some(Content::Random),
+            "zero" => return Some(Content::Zero),
             _ => {}
         }
         let ratio = text.split_once(':').and_then(|(size, packed)| Some(number(size)? / number(packed)?));
         match ratio {
-            Some(1.0) => Ok(Content::Random),
-            Some(ratio) if ratio > 1.0 && ratio <= RATIO_MAX => Ok(Content::Ratio(ratio)),
-            _ => Err(Error::usage(
-                format!("content {text:?}"),
-                "give random, zero, or a ratio from 1:1 to 20:1 such as 2:1",
-            )),
+            Some(1.0) => Some(Content::Random),
+            Some(ratio) if ratio > 1.0 && ratio <= RATIO_MAX => Some(Content::Ratio(ratio)),
+            _ => None,
         }
     }
 }
@@ -164,7 +159,7 @@ mod tests {
         assert_eq!(Content::parse("1:1").unwrap(), Content::Random);
         assert_eq!(Content::parse("zero").unwrap(), Content::Zero);
         for text in ["", "2", "1:2", "21:1", "0:1", "1:0", "inf:1", "NaN:1", "-2:-1", "text"] {
-            assert!(Content::parse(text).is_err(), "{text:?}");
+            assert!(Content::parse(text).is_none(), "{text:?}");
         }
     }
 }
