@@ -6,12 +6,12 @@
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::{self, shown};
-use daemon::ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
 use daemon::{ConnectOptions, Endpoint, EndpointBook};
 use model::{Exit, Location, Pin};
 use mover::session::Client;
 use mover::{CloseCode, Refusal};
 use net::Identity;
+use ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

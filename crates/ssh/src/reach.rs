@@ -11,16 +11,15 @@ use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
 use super::owner::is_own;
-use crate::endpoints::Endpoint;
-use crate::error::{Error, Result};
-use crate::time::rfc3339;
+use daemon::Endpoint;
+use daemon::error::{Error, Result};
 use model::{Exit, Pin};
 use net::{DialOptions, Identity};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// For one address to answer, and to show its key. Twice the round trip to the other side of the earth and back, several
 /// times; a firewall that drops what it does not like costs as much.
@@ -73,7 +72,7 @@ pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
         Some(address) => address,
         None => relay(remote.link())?,
     };
-    let endpoint = Endpoint { name, addresses: vec![address], pin, added: rfc3339(SystemTime::now()) };
+    let endpoint = Endpoint { name, addresses: vec![address], pin, added: String::new() };
     Ok(Reached { remote, endpoint, is_tunnelled })
 }
 
@@ -99,7 +98,7 @@ fn serve(
     if let Some(port) = addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port) {
         let host = &wanted.target.host;
         let by_name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        if crate::ticket::is_address(&by_name) && !addresses.contains(&by_name) {
+        if daemon::ticket::is_address(&by_name) && !addresses.contains(&by_name) {
             addresses.push(by_name);
         }
     }
