@@ -41,7 +41,7 @@ mod dumps;
 pub mod sandbox;
 mod serve;
 
-pub use connect::{ConnectOptions, connect};
+pub use connect::{ConnectOptions, connect, connect_over};
 pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod reviews;
+mod connectors;
 
 use endpoint::{client, describe, endpoint, make_tree};
 use model::options::{Fsync, Verify};

@@ -1,6 +1,6 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
-//! `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a `Host` that says what may be
+//! `connector` reaches the peer; `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a `Host` that says what may be
 //! read and written.
 //! `question` asks about files beside copying them, `asks` answers. `room` says who gets a place at an endpoint.
 //!
@@ -11,6 +11,7 @@
 //!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
 mod error;
+mod connector;
 mod client;
 mod lanes;
 mod pacing;
@@ -25,6 +26,7 @@ mod question;
 mod room;
 
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
+pub use connector::{Connector, Direct, Path};
 pub use error::ConnectError;
 pub use question::AskError;
 pub use server::{Grant, Host, HostFacts, Opened, Server};
