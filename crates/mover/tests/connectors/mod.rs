@@ -1,6 +1,7 @@
 //! Sessions over a connector of the test's own: pipes within this process, on several paths, one of them dead or wrong.
 
-use crate::endpoint::{OpenHost, describe, make_files};
+use crate::endpoint::{OpenHost, describe};
+use crate::make_files;
 use model::{JobId, TransferOptions};
 use mover::session::{Client, ClientOptions, Connector, Path, PushSpec, Server, Tuning};
 use mover::{Ending, Memory, Progress, Report};

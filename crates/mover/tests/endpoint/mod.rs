@@ -111,14 +111,6 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Small files, enough of them for several lanes.
-pub fn make_files(directory: &Path) {
-    std::fs::create_dir_all(directory).unwrap();
-    for i in 0..300usize {
-        std::fs::write(directory.join(format!("{i:04}")), content(i as u64, (i * 37) % 3000)).unwrap();
-    }
-}
-
 /// A small tree with everything in it.
 pub fn make_tree(root: &Path) {
     use std::os::unix::fs::{PermissionsExt, symlink};
