@@ -4,8 +4,9 @@ use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use model::Pin;
 use mover::Memory;
-use mover::session::{Client, ClientOptions, ConnectError, Tuning};
+use mover::session::{Client, ClientOptions, ConnectError, Connector, Direct, Tuning};
 use net::{DialOptions, Identity};
+use std::sync::Arc;
 
 /// How to reach an endpoint; the defaults choose everything.
 #[derive(Clone, Default)]
@@ -17,11 +18,22 @@ pub struct ConnectOptions {
     pub memory: Memory,
 }
 
+impl ConnectOptions {
+    fn over(&self, connector: Arc<dyn Connector>, credential: Vec<u8>) -> ClientOptions {
+        ClientOptions { connector, credential, tuning: self.tuning.clone(), memory: self.memory.clone() }
+    }
+}
+
 /// Opens a session with a known endpoint. Its answer to the greeting is not waited for: a refusal shows when the first
 /// job ends (`Error::from_refusal`), or in `Client::welcome`.
 pub fn connect(endpoint: &Endpoint, identity: &Identity, options: &ConnectOptions) -> Result<Client> {
     let reach = Reach { name: &endpoint.name, pin: endpoint.pin, credential: Vec::new(), identity, options };
     reach.first(&endpoint.addresses, Ok).map(|(client, _)| client)
+}
+
+/// The same with an endpoint that a connector reaches; `options.congestion` is the connector's matter.
+pub fn connect_over(name: &str, connector: Arc<dyn Connector>, options: &ConnectOptions) -> Result<Client> {
+    Client::connect(options.over(connector, Vec::new())).map_err(|e| Error::from_connect(name, &e))
 }
 
 /// An endpoint to be reached at one of several addresses.
@@ -47,14 +59,9 @@ impl Reach<'_> {
         dial.congestion = self.options.congestion.clone();
         let mut failure: Option<(u8, Error)> = None;
         for address in addresses {
-            let options = ClientOptions {
-                address: address.clone(),
-                dial: dial.clone(),
-                credential: self.credential.clone(),
-                tuning: self.options.tuning.clone(),
-                memory: self.options.memory.clone(),
-            };
-            let error = match Client::connect(options).and_then(&mut check) {
+            let direct = Arc::new(Direct::new(address, dial.clone()));
+            let client = Client::connect(self.options.over(direct, self.credential.clone()));
+            let error = match client.and_then(&mut check) {
                 Ok(found) => return Ok((found, address.clone())),
                 Err(error) => error,
             };

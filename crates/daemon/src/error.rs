@@ -105,7 +105,7 @@ impl Error {
     }
 
     /// A failed operation on one of the program's own files.
-    pub(crate) fn of_file(operation: &str, path: &Path, error: io::Error) -> Error {
+    pub fn of_file(operation: &str, path: &Path, error: io::Error) -> Error {
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => Some("this user must own the directory and be able to write to it"),
             io::ErrorKind::ReadOnlyFilesystem => Some("name a directory on a writable file system"),
@@ -138,7 +138,7 @@ fn way_out(text: &str) -> Option<&'static str> {
 }
 
 /// A path as it may stand in a message.
-pub(crate) fn shown(path: &Path) -> String {
+pub fn shown(path: &Path) -> String {
     Escaped(path.as_os_str().as_encoded_bytes()).to_string()
 }
 

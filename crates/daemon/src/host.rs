@@ -279,12 +279,12 @@ impl Host for EndpointHost {
 }
 
 /// A sink with what a client asks of it beside content. What clients describe is never this host's own.
-pub(crate) fn equipped(sink: PosixSink, options: &TransferOptions) -> PosixSink {
+pub fn equipped(sink: PosixSink, options: &TransferOptions) -> PosixSink {
     sink.with_backup(options.backup.as_deref()).with_fidelity(options.fidelity, false)
 }
 
 /// The source that `gen:` names; it comes alone.
-pub(crate) fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
+pub fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
     match &open.paths[..] {
         [path] => match Generated::parse(path) {
             Some(Ok(spec)) => Ok(GeneratedSource::new(spec)),
@@ -318,23 +318,23 @@ fn check_depth(path: &[u8], names: &[Name]) -> Result<(), Refusal> {
 }
 
 /// The path can only mean a directory.
-pub(crate) fn names_contents(path: &[u8]) -> bool {
+pub fn names_contents(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
 }
 
-pub(crate) fn is_no_directory(e: &io::Error) -> bool {
+pub fn is_no_directory(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Asks the kernel, without trying. A kernel or file system that cannot say does not forbid.
-pub(crate) fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
+pub fn may_write(directory: &OwnedFd) -> Result<(), Errno> {
     match accessat(directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Err(e),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
+pub fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     match e.kind() {
         io::ErrorKind::NotFound => Refusal::new(CloseCode::NotFound, &with_path(path, "no such file or directory")),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -356,7 +356,7 @@ pub(crate) fn refuse(path: &[u8], e: &io::Error) -> Refusal {
     }
 }
 
-pub(crate) fn forbidden(path: &[u8], why: &str) -> Refusal {
+pub fn forbidden(path: &[u8], why: &str) -> Refusal {
     Refusal::new(CloseCode::Forbidden, &with_path(path, why))
 }
 

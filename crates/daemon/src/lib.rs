@@ -4,17 +4,16 @@
 //! enrolled, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
 //! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
 //! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `connect`
-//! reaches one, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`, `job_id`. `ssh` has both sides of an endpoint that
-//! lasts for one session.
+//! reaches one, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`, `job_id`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
 //! - Nothing a peer names reaches outside the root, and the root never holds the endpoint's own files (F130).
 //! - Every count a peer can drive up has a bound: connections, threads, enrolled clients, log bytes.
 //!
-//! Not here: the data path (`mover`), printing and signals (the program).
+//! Not here: endpoints that last for one session (`ssh`), the data path (`mover`), printing and signals (the program).
 
-mod error;
+pub mod error;
 mod time;
 pub mod trust;
 mod private_file;
@@ -30,20 +29,19 @@ pub mod limited;
 mod struck;
 mod revoked;
 pub mod issue;
-mod gate;
+pub mod gate;
 mod refusals;
-mod advertise;
+pub mod advertise;
 pub mod transfer_log;
 mod history;
 pub mod past;
-mod host;
+pub mod host;
 mod privileges;
 mod dumps;
-mod sandbox;
+pub mod sandbox;
 mod serve;
-pub mod ssh;
 
-pub use connect::{ConnectOptions, connect};
+pub use connect::{ConnectOptions, connect, connect_over};
 pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
@@ -54,5 +52,5 @@ pub use job_id::job_id;
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
-pub use serve::{Activity, Pulse, ServeOptions, Served};
+pub use serve::{Activity, Pulse, ServeOptions, Served, connections_max, own_name};
 pub use ticket::{Ticket, TicketError};

@@ -354,7 +354,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
 }
 
 /// What the user said, or the host's name.
-pub(crate) fn own_name(said: Option<&str>) -> Result<String> {
+pub fn own_name(said: Option<&str>) -> Result<String> {
     if let Some(name) = said {
         let is_fit = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
         let wrong = || Error::new(Exit::Usage, "a name has 1 to 64 bytes and no control characters");
@@ -367,7 +367,7 @@ pub(crate) fn own_name(said: Option<&str>) -> Result<String> {
 
 /// Takes all descriptors that this process may have, and returns how many connections they are good for, beside
 /// the directories that jobs keep open.
-pub(crate) fn connections_max() -> usize {
+pub fn connections_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let mut current = limit.current;
     if limit.maximum.is_none_or(|maximum| current.is_some_and(|c| c < maximum)) {

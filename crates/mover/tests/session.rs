@@ -2,8 +2,10 @@
 
 mod endpoint;
 mod reviews;
+mod connectors;
+mod opening;
 
-use endpoint::{client, describe, endpoint, make_tree};
+use endpoint::{client, content, describe, endpoint, make_tree};
 use model::options::{Fsync, Verify};
 use model::{DigestAlgorithm, JobId, TransferOptions};
 use mover::session::{PullSpec, PushSpec};
@@ -30,6 +32,14 @@ fn finished(report: &Report) {
 
 fn push_spec(path: &str, options: TransferOptions) -> PushSpec {
     PushSpec { id: JobId([1; 16]), path: path.into(), is_single: false, options }
+}
+
+/// Small files, enough of them for several lanes.
+fn make_files(directory: &Path) {
+    std::fs::create_dir_all(directory).unwrap();
+    for i in 0..300usize {
+        std::fs::write(directory.join(format!("{i:04}")), content(i as u64, (i * 37) % 3000)).unwrap();
+    }
 }
 
 #[test]

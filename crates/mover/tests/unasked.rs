@@ -2,7 +2,7 @@
 
 use model::filter::{Filter, Rule};
 use model::{Entry, Generation, JobId, Kind, Name, ObjectId, Pin, Selection, TransferOptions};
-use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, PullSpec, Server, Tuning};
+use mover::session::{Client, ClientOptions, Direct, Grant, Host, HostFacts, Opened, PullSpec, Server, Tuning};
 use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity, Listener, ServerTls};
 use std::os::fd::BorrowedFd;
@@ -129,8 +129,7 @@ fn fetch(paths: &[&str], selection: Selection, told: &[(u64, &str, Kind)], to: &
     let (address, pin) = serve(Liar(entries(told)));
     let identity = Identity::generate().unwrap();
     let client = Client::connect(ClientOptions {
-        address,
-        dial: DialOptions::new(&identity, pin).unwrap(),
+        connector: Arc::new(Direct::new(&address, DialOptions::new(&identity, pin).unwrap())),
         credential: Vec::new(),
         tuning: Tuning::default(),
         memory: Memory::default(),

@@ -5,7 +5,7 @@
 //! Not here: retries and their pauses (the caller knows what it can wait for).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use model::Pin;
@@ -87,6 +87,23 @@ pub fn dial(host_port: &str, options: &DialOptions) -> Result<Connection, Error>
 pub fn dial_addrs(addrs: &[SocketAddr], options: &DialOptions) -> Result<Connection, Error> {
     let tcp = connect(addrs, options)?;
     connect_tls(tcp, &options.tls, Instant::now() + options.handshake_timeout)
+}
+
+/// Both ends of a new connection within this host, and nobody else's: for what carries connections elsewhere.
+pub fn pair() -> Result<(TcpStream, TcpStream), Error> {
+    let failed = |e| Error::from_io(OPERATION, "the loopback interface", e);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| TcpListener::bind((Ipv6Addr::LOCALHOST, 0)));
+    let listener = listener.map_err(failed)?;
+    let near = TcpStream::connect(listener.local_addr().map_err(failed)?).map_err(failed)?;
+    near.set_nodelay(true).map_err(failed)?;
+    let own = near.local_addr().map_err(failed)?;
+    loop {
+        // Anybody on this host may have connected first.
+        let (far, peer) = listener.accept().map_err(failed)?;
+        if peer == own {
+            return Ok((near, far));
+        }
+    }
 }
 
 /// Options that both ends of every connection have.

@@ -126,7 +126,7 @@ impl Error {
     }
 
     /// Gives an error of the operating system its kind.
-    pub(crate) fn from_io(operation: &'static str, subject: impl fmt::Display, source: io::Error) -> Self {
+    pub fn from_io(operation: &'static str, subject: impl fmt::Display, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ErrorKind::TimedOut,

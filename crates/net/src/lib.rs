@@ -31,7 +31,7 @@ pub mod clock;
 pub mod error;
 
 pub use control::{Budget, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
-pub use dial::{DialOptions, dial, dial_addrs, resolve};
+pub use dial::{DialOptions, dial, dial_addrs, pair, resolve};
 pub use error::{Error, ErrorKind};
 pub use identity::{Identity, constant_time_eq, hmac_sha256, random_bytes, sha256};
 pub use listen::{Listener, Stopper};

@@ -22,18 +22,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ledger", &["model"]),
     ("mover", &["model", "os", "store", "wire", "net", "plan", "ledger"]),
     ("daemon", &["model", "mover", "ledger", "net", "store", "wire", "plan"]),
+    ("ssh", &["model", "mover", "net", "store", "wire", "daemon"]),
     ("lab", &["model"]),
     ("content", &[]),
     ("bench", &["model", "lab", "content", "store", "net"]),
     ("audit", &["model", "net"]),
-    (CLI, &["model", "audit", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
+    (CLI, &["model", "audit", "plan", "mover", "daemon", "ssh", "lab", "bench", "net", "store"]),
     ("needs", &[]),
     ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
     ("xtask", &[]),
 ];
 
 /// Nothing but the product's own tests may reach up to these, not even from tests.
-const TOPS: &[&str] = &["daemon", CLI];
+const TOPS: &[&str] = &["daemon", "ssh", CLI];
 
 /// Tools that an edge build leaves out.
 const TOOLS: &[&str] = &["lab", "bench"];

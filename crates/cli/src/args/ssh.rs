@@ -1,6 +1,6 @@
 //! The flags for hosts that are reached over ssh, shared by every command that takes a location.
 
-use daemon::ssh::{SshOptions, read_ports};
+use ssh::{SshOptions, read_ports};
 
 /// How hosts are reached over ssh
 #[derive(clap::Args, Clone, Debug, Default)]

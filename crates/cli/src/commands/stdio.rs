@@ -6,8 +6,8 @@
 use crate::commands::cp;
 use crate::exit::{self, Result};
 use crate::transfer::between;
-use daemon::ssh::{Asked, accept};
 use model::Exit;
+use ssh::{Asked, accept};
 use std::fs::File;
 use std::os::fd::AsFd;
 

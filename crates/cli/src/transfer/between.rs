@@ -1,7 +1,7 @@
 //! A copy from one far host to another, both reached over ssh: the one sends to the other, and this one gives the word.
 //!
 //! The sending host does what `cp` does here, with the same flags, and says what there is to say; its lines pass through.
-//! Not here: the way between the two (`daemon::ssh`).
+//! Not here: the way between the two (the crate `ssh`).
 
 use super::far::{Far, far_path, tell};
 use super::route::{Route, book};
@@ -11,13 +11,11 @@ use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
 use crate::output::{self, shown};
-use daemon::ssh::{
-    Access, Between, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between,
-};
 use daemon::{Endpoint, Paths, job_id};
 use model::filter::Rule;
 use model::{Exit, JobId, Location};
 use net::Identity;
+use ssh::{Access, Between, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;

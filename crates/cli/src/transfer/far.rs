@@ -6,19 +6,17 @@
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::{self, shown};
-use daemon::ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
 use daemon::{ConnectOptions, Endpoint, EndpointBook};
 use model::{Exit, Location, Pin};
 use mover::session::Client;
 use mover::{CloseCode, Refusal};
 use net::Identity;
+use ssh::{Access, Reached, SshOptions, Target, Tell, Wanted, reach};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Streams that share one ssh connection: one of them reads or writes while the other waits.
-const TUNNEL_STREAMS: u32 = 2;
 const FILE_HINT: &str = "a local file with a colon is ./FILE";
 
 /// Whether and how hosts are reached over ssh.
@@ -120,19 +118,12 @@ impl SshHost {
             // The old one first: what it may still hold there is what the new one continues.
             *held = None;
             let reached = held.insert(self.start(wish)?);
-            if reached.is_tunnelled && !self.ssh.options.is_tunnel_only && !self.ssh.is_quiet {
+            if reached.is_tunnelled() && !self.ssh.options.is_tunnel_only && !self.ssh.is_quiet {
                 let name = &self.target.name;
                 output::note(&format!("no port of {name} can be reached: copying through the ssh connection itself"));
             }
         }
-        let reached = held.as_ref().expect("it was started");
-        let mut options = wish.options.clone();
-        if reached.is_tunnelled {
-            options.tuning.streams.get_or_insert(TUNNEL_STREAMS);
-            // It would be that of a connection within this host.
-            options.congestion = None;
-        }
-        let client = daemon::connect(&reached.endpoint, wish.identity, &options)?;
+        let client = held.as_ref().expect("it was started").connect(&wish.options)?;
         // Its key is of this session; that it is this host is what ssh vouches for.
         Ok(client.receiving_from(Pin(net::identity::sha256(self.target.name.as_bytes()))))
     }

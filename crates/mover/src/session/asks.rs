@@ -8,8 +8,9 @@
 //!   job may stand still ends.
 
 use super::Session;
+use super::host::{Grant, Host};
 use super::room::Seat;
-use super::server::{Grant, Host, Server, guest_of};
+use super::server::{Server, guest_of};
 use crate::files::{How, NotReached, Reach, answer};
 use model::files::{Question, Record};
 use std::collections::HashMap;

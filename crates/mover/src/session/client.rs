@@ -3,6 +3,7 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::connector::Connector;
 use super::error::ConnectError;
 use super::lanes::Lanes;
 use super::pacing::Pacing;
@@ -17,7 +18,7 @@ use crate::report::Report;
 use crate::sender::SendJob;
 use crate::wishes;
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
-use net::{Connection, DialOptions};
+use net::Connection;
 use plan::{Adaptation, StreamChoice, StreamInputs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -41,9 +42,7 @@ pub struct Tuning {
 }
 
 pub struct ClientOptions {
-    /// `HOST:PORT`.
-    pub address: String,
-    pub dial: DialOptions,
+    pub connector: Arc<dyn Connector>,
     /// Enrols this client's key; empty once it is known there.
     pub credential: Vec<u8>,
     pub tuning: Tuning,
@@ -99,15 +98,15 @@ pub(super) struct State {
 }
 
 impl Client {
-    /// Dials the endpoint and says hello. The answer is waited for when it is needed.
+    /// Reaches the endpoint and says hello. The answer is waited for when it is needed.
     pub fn connect(options: ClientOptions) -> Result<Client, ConnectError> {
         let early: Vec<_> = (0..options.tuning.streams.unwrap_or(EARLY_STREAMS).min(EARLY_STREAMS))
-            .map(|_| {
-                let (address, dial) = (options.address.clone(), options.dial.clone());
-                std::thread::spawn(move || net::dial(&address, &dial).ok())
+            .map(|stream| {
+                let connector = options.connector.clone();
+                std::thread::spawn(move || connect(&*connector, stream).ok())
             })
             .collect();
-        let connection = net::dial(&options.address, &options.dial).map_err(ConnectError::Net)?;
+        let connection = connect(&*options.connector, 0).map_err(ConnectError::Net)?;
         let id = SessionId(net::random_bytes());
         let peer = connection.peer_pin();
         let exporter = connection.export(EXPORTER_LABEL, &id.0);
@@ -356,6 +355,12 @@ impl Drop for Client {
     }
 }
 
+/// A connection for the stream of this number: streams are dealt out to the paths in turn.
+pub(super) fn connect(connector: &dyn Connector, stream: u32) -> Result<Connection, net::Error> {
+    let paths = connector.paths();
+    connector.connect(&paths[stream as usize % paths.len()])
+}
+
 impl Shared {
     fn run(&self, stream: net::ControlStream) {
         let mut reader = FrameReader::new();
@@ -416,6 +421,7 @@ impl Shared {
     pub(super) fn choose(&self, is_sender: bool, is_sequential: bool, congestion: Option<String>) -> StreamChoice {
         let state = self.state.lock().unwrap();
         let welcome = state.welcome.as_ref();
+        let own_congestion = || self.options.connector.congestion().map(str::to_owned);
         let here = net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20);
         let there = welcome.map_or(here, |w| w.send_buffer_bytes_max);
         plan::streams(&StreamInputs {
@@ -427,7 +433,7 @@ impl Shared {
             asked: self.options.tuning.streams,
             streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
             is_sequential,
-            congestion: congestion.or_else(|| self.options.dial.congestion.clone()).unwrap_or_default(),
+            congestion: congestion.or_else(own_congestion).unwrap_or_default(),
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: how many are right (`plan`), and what a lane does (`sender`, `receiver`).
 
-use super::client::Shared;
+use super::client::{Shared, connect};
 use super::sample::sample;
 use super::{Job, Running, congestion, join_proof, watch_stream};
 use crate::job::Ending;
@@ -187,10 +187,13 @@ impl LaneThread {
         let options = &self.shared.options;
         let connection = match early {
             Some(connection) => connection,
-            None => net::dial(&options.address, &options.dial).map_err(|e| e.to_string())?,
+            None => connect(&*options.connector, self.stream).map_err(|e| e.to_string())?,
         };
-        let mut stream = connection.into_data();
         let session = &self.shared.session;
+        if connection.peer_pin() != session.peer {
+            return Err("another endpoint answers there than on the control stream".into());
+        }
+        let mut stream = connection.into_data();
         let direction = match self.running.job {
             Job::Send(_) => Direction::ClientSends,
             Job::Receive(_) => Direction::ServerSends,

@@ -1,7 +1,7 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
-//! `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a `Host` that says what may be
-//! read and written.
+//! `connector` reaches the peer; `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a
+//! `host` that says what may be read and written, and has jobs opened (`opening`).
 //! `question` asks about files beside copying them, `asks` answers. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
@@ -11,9 +11,12 @@
 //!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
 
 mod error;
+mod connector;
 mod client;
 mod lanes;
 mod pacing;
+mod host;
+mod opening;
 mod server;
 mod review;
 mod care;
@@ -25,9 +28,11 @@ mod question;
 mod room;
 
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
+pub use connector::{Connector, Direct, Path};
 pub use error::ConnectError;
+pub use host::{Grant, Host, HostFacts, Opened};
 pub use question::AskError;
-pub use server::{Grant, Host, HostFacts, Opened, Server};
+pub use server::Server;
 
 use crate::job::{Ending, Port};
 use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
@@ -39,6 +44,7 @@ use asks::Asks;
 use model::options::Compression;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+use opening::Openings;
 use room::Guest;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -200,8 +206,9 @@ pub(crate) struct Session {
     is_dismissed: AtomicBool,
     /// Reviews, one after the other, in which the host could not tell what the peer may.
     doubts: AtomicU32,
-    /// Questions about files, at an endpoint.
+    /// Questions about files, and jobs that are being opened, at an endpoint.
     asks: Asks,
+    openings: Openings,
     /// Its place and its account, at an endpoint.
     guest: OnceLock<Guest>,
     /// When it last had something to do.
@@ -225,6 +232,7 @@ impl Session {
             is_dismissed: AtomicBool::new(false),
             doubts: AtomicU32::new(0),
             asks: Asks::default(),
+            openings: Openings::default(),
             guest: OnceLock::new(),
             rested: Mutex::new(Instant::now()),
         })
@@ -285,7 +293,7 @@ impl Session {
 
     /// For how long it has had no job and no question.
     fn idle_for(&self) -> Duration {
-        let is_busy = !self.jobs.lock().unwrap().is_empty() || self.asks.count() > 0;
+        let is_busy = !self.jobs.lock().unwrap().is_empty() || self.openings.count() + self.asks.count() > 0;
         if is_busy { Duration::ZERO } else { self.rested.lock().unwrap().elapsed() }
     }
 
@@ -296,6 +304,7 @@ impl Session {
 
     /// Ends every job of the session and breaks its data streams off.
     pub fn end_jobs(&self, why: &Ending) {
+        self.openings.end(why);
         for running in self.running() {
             running.job.stop(why.clone());
             running.watch.abort();
@@ -317,6 +326,7 @@ impl Session {
             return self.control.abort();
         }
         self.asks.stop_all();
+        self.openings.end(&Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
         let running = self.running();
         for one in &running {
             one.job.cancel(refusal.code, &refusal.text);
@@ -397,7 +407,7 @@ pub(crate) fn run_control(
                         closed = Some(Refusal::new(CloseCode::from_number(close.code), &close.text));
                         Ok(())
                     }
-                    Some(message) => dispatch(session, message, other),
+                    Some(message) => dispatch(session, message, body, other),
                     None => Ok(()),
                 }
             });
@@ -453,6 +463,7 @@ fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
 fn dispatch(
     session: &Arc<Session>,
     message: Message,
+    body: &[u8],
     other: &mut dyn FnMut(Message) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     let number = match &message {
@@ -484,6 +495,9 @@ fn dispatch(
         Message::Warnings(m) => m.job,
         Message::Pace(m) => m.job,
     };
+    if session.openings.keep(session, number, body) {
+        return Ok(());
+    }
     let running = session.jobs.lock().unwrap().get(&number).cloned();
     // What is said of a job that is over, or that was refused, crossed its end on the way.
     match running {

@@ -8,7 +8,8 @@
 //! - No lock is held while the host is asked, and none is given up because another thread panicked with it.
 
 use super::Session;
-use super::server::{Grant, Host, Server};
+use super::host::{Grant, Host};
+use super::server::Server;
 use crate::limits::DOUBTS_MAX;
 use model::files::Access;
 use model::mutant;

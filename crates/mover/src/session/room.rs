@@ -8,7 +8,8 @@
 //! - A refusal says whose share is used up.
 
 use super::asks::Asked;
-use super::server::{Grant, Server};
+use super::host::Grant;
+use super::server::Server;
 use super::{Running, Session};
 use crate::limits::{ASK_BYTES, DELTA_BYTES, IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION, JOB_BYTES, PLACE_PATIENCE};
 use crate::limits::{IDLE_LANE_INTERVAL, SESSION_BYTES};

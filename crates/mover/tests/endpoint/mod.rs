@@ -2,7 +2,7 @@
 
 use model::name::relative_path;
 use model::{JobId, Pin, TransferOptions};
-use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, Server, Tuning};
+use mover::session::{Client, ClientOptions, Direct, Grant, Host, HostFacts, Opened, Server, Tuning};
 use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity, Listener, ServerTls};
 use std::os::fd::AsFd;
@@ -90,8 +90,7 @@ pub fn client(endpoint: &Endpoint, streams: Option<u32>) -> Client {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     let identity = IDENTITY.get_or_init(|| Identity::generate().unwrap());
     let options = ClientOptions {
-        address: endpoint.address.clone(),
-        dial: DialOptions::new(identity, endpoint.pin).unwrap(),
+        connector: Arc::new(Direct::new(&endpoint.address, DialOptions::new(identity, endpoint.pin).unwrap())),
         credential: Vec::new(),
         tuning: Tuning { streams },
         memory: Memory::default(),

@@ -12,7 +12,9 @@ mod second_decoder;
 use model::name::relative_path;
 use model::options::Engine;
 use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
-use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, PullSpec, PushSpec, Server, Tuning};
+use mover::session::{
+    Client, ClientOptions, Direct, Grant, Host, HostFacts, Opened, PullSpec, PushSpec, Server, Tuning,
+};
 use mover::{Ending, Memory, Progress, Report};
 use net::{DialOptions, Identity, Listener, ServerTls};
 use relay::{Cut, Relay};
@@ -140,8 +142,10 @@ impl Scene {
 
     fn client(&self, relay: &Relay, streams: u32) -> Client {
         let options = ClientOptions {
-            address: relay.address.clone(),
-            dial: DialOptions::new(&self.client_identity, relay.pin).unwrap(),
+            connector: Arc::new(Direct::new(
+                &relay.address,
+                DialOptions::new(&self.client_identity, relay.pin).unwrap(),
+            )),
             credential: CREDENTIAL.to_vec(),
             tuning: Tuning { streams: Some(streams) },
             memory: Memory::default(),

@@ -2,7 +2,7 @@
 
 use crate::endpoint::{OpenHost, client, serve};
 use model::{JobId, Pin, TransferOptions};
-use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, Server, Tuning};
+use mover::session::{Client, ClientOptions, Direct, Grant, Host, HostFacts, Opened, Server, Tuning};
 use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity};
 use std::collections::VecDeque;
@@ -76,8 +76,10 @@ fn scripted(answers: &[Says]) -> (tempfile::TempDir, Arc<Server>, Client, Client
     let judged = client(&place, Some(0));
     judged.welcome().unwrap();
     let options = ClientOptions {
-        address: place.address.clone(),
-        dial: DialOptions::new(&Identity::generate().unwrap(), place.pin).unwrap(),
+        connector: Arc::new(Direct::new(
+            &place.address,
+            DialOptions::new(&Identity::generate().unwrap(), place.pin).unwrap(),
+        )),
         credential: Vec::new(),
         tuning: Tuning { streams: Some(0) },
         memory: Memory::default(),

@@ -1,10 +1,11 @@
 //! Endpoints that last for one session, started on another host through the user's own ssh program.
 //!
 //! Near side: `command` says what ssh is to run, `launch` starts it and waits for the far side's greeting, `deploy` takes this
-//! program there, `reach` finds a way for the data: straight to a port of the far host, else through the ssh connection,
-//! which `owner` keeps to this user.
+//! program there, `reach` finds a way for the data: straight to a port of the far host, else through the ssh connection
+//! (`tunnel`).
 //! Far side: `far` serves what `offer` has opened to the one client it was told of. Both: `message` is what they say to each
-//! other, `link` carries that, and streams, over the two pipes.
+//! other, `link` carries that, and streams, over the two pipes. What a sending host cannot
+//! connect itself goes through a listener there, which `owner` keeps to this user.
 //!
 //! Invariants:
 //! - Neither side's key is ever trusted but by what ssh has carried: each learns the other's public key over it and accepts
@@ -22,6 +23,7 @@ mod link;
 mod message;
 mod offer;
 mod owner;
+mod tunnel;
 mod reach;
 
 pub use command::{SshOptions, Target, read_ports};

@@ -14,10 +14,10 @@ use super::message::{
 };
 use super::offer::{Offer, OfferHost, Terms};
 use super::reach::{probe, relay};
-use crate::advertise;
-use crate::error::{Error, Result};
-use crate::gate::Gate;
-use crate::serve::{connections_max, own_name};
+use daemon::advertise;
+use daemon::error::{Error, Result};
+use daemon::gate::Gate;
+use daemon::{connections_max, own_name};
 use model::{Exit, Pin};
 use mover::Memory;
 use mover::session::{AGENT, Server};
@@ -107,7 +107,7 @@ impl Prepared {
         let terms = request.terms.as_ref().map(Terms::of).transpose()?;
         let offer = Offer::open(request)?;
         let listener = listen(request)?;
-        crate::dumps::forbid();
+        daemon::forbid_dumps();
         let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
         let addresses = if request.is_tunnel_only { Vec::new() } else { addresses(listener.local_addr()) };

@@ -9,9 +9,9 @@
 //! - Below what was opened, names are followed one at a time from descriptors (`store::posix::beneath`).
 
 use super::message::{Access, CopyTerms, ServeRequest};
-use crate::error::{Error, Result, shown};
-use crate::host::{equipped, forbidden, generated, is_no_directory, may_write, names_contents, refuse};
-use crate::sandbox::Left;
+use daemon::error::{Error, Result, shown};
+use daemon::host::{equipped, forbidden, generated, is_no_directory, may_write, names_contents, refuse};
+use daemon::sandbox::{self, Left};
 use model::filter::{Filter, Rule};
 use model::{Exit, JobId, Name, Pin, Selection, TransferOptions, synthetic};
 use mover::files::{Here, How, NotReached, Reach};
@@ -99,7 +99,7 @@ impl Offer {
             }
             Offer::Synthetic(_) => Left::Read(&[]),
         };
-        match crate::sandbox::restrict(left) {
+        match sandbox::restrict(left) {
             Ok(landlock) => landlock.word(),
             Err(e) => {
                 tracing::warn!(error = %e, "landlock cannot be set up");
@@ -414,7 +414,7 @@ fn text(path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ssh::message::{PathBytes, PinText};
+    use crate::message::{PathBytes, PinText};
     use model::Fidelity;
     use model::options::Deletion;
 

@@ -6,7 +6,7 @@
 //!   sh, bash, zsh, csh and fish read alike.
 
 use super::deploy::Upload;
-use crate::error::{Error, Result};
+use daemon::error::{Error, Result};
 use model::Exit;
 use model::name::Escaped;
 use std::process::Command;

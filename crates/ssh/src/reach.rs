@@ -11,16 +11,17 @@ use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
 use super::owner::is_own;
-use crate::endpoints::Endpoint;
-use crate::error::{Error, Result};
-use crate::time::rfc3339;
+use super::tunnel::{Tunnel, carried};
+use daemon::ConnectOptions;
+use daemon::error::{Error, Result};
 use model::{Exit, Pin};
+use mover::session::{Client, Connector, Direct};
 use net::{DialOptions, Identity};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// For one address to answer, and to show its key. Twice the round trip to the other side of the earth and back, several
 /// times; a firewall that drops what it does not like costs as much.
@@ -30,6 +31,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Streams that share one ssh connection: one of them reads or writes while the other waits.
+const TUNNEL_STREAMS: u32 = 2;
 
 /// A far host to be reached, and what for.
 pub struct Wanted<'a> {
@@ -48,12 +51,33 @@ pub struct Wanted<'a> {
 /// An endpoint on a far host, for as long as this lives.
 pub struct Reached {
     remote: Remote,
-    pub endpoint: Endpoint,
-    /// Its address is one of this host, whose connections ssh carries.
-    pub is_tunnelled: bool,
+    /// Where it can be dialled; through the ssh connection otherwise.
+    address: Option<String>,
+    dial: DialOptions,
 }
 
 impl Reached {
+    /// Whether ssh carries the connections.
+    pub fn is_tunnelled(&self) -> bool {
+        self.address.is_none()
+    }
+
+    /// Opens a session.
+    pub fn connect(&self, options: &ConnectOptions) -> Result<Client> {
+        let mut options = options.clone();
+        let connector: Arc<dyn Connector> = match &self.address {
+            Some(address) => {
+                let dial = DialOptions { congestion: options.congestion.clone(), ..self.dial.clone() };
+                Arc::new(Direct::new(address, dial))
+            }
+            None => {
+                options.tuning.streams.get_or_insert(TUNNEL_STREAMS);
+                Arc::new(Tunnel::new(self.remote.link().clone(), self.remote.name(), self.dial.clone()))
+            }
+        };
+        daemon::connect_over(self.remote.name(), connector, &options)
+    }
+
     pub fn is_alive(&mut self) -> bool {
         self.remote.is_alive()
     }
@@ -63,18 +87,9 @@ impl Reached {
 pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
     let remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
     let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
-    let name = remote.name().to_owned();
-    let direct = match addresses.is_empty() {
-        true => None,
-        false => probe(&addresses, &dial_options(wanted, pin)?, wanted.interrupted)?,
-    };
-    let is_tunnelled = direct.is_none();
-    let address = match direct {
-        Some(address) => address,
-        None => relay(remote.link())?,
-    };
-    let endpoint = Endpoint { name, addresses: vec![address], pin, added: rfc3339(SystemTime::now()) };
-    Ok(Reached { remote, endpoint, is_tunnelled })
+    let dial = dial_options(wanted, pin)?;
+    let address = probe(&addresses, &dial, wanted.interrupted)?;
+    Ok(Reached { remote, address, dial })
 }
 
 /// Makes a greeted far side an endpoint; returns where it may be reached, and its key.
@@ -99,7 +114,7 @@ fn serve(
     if let Some(port) = addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port) {
         let host = &wanted.target.host;
         let by_name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        if crate::ticket::is_address(&by_name) && !addresses.contains(&by_name) {
+        if daemon::ticket::is_address(&by_name) && !addresses.contains(&by_name) {
             addresses.push(by_name);
         }
     }
@@ -182,26 +197,17 @@ pub struct Between<'a> {
 /// Runs the copy to its end. What is to be said about it, the sending host has said.
 pub fn copy_between(between: Between<'_>) -> Result<Exit> {
     let Between { from, copy, terms, to, line } = between;
-    let far_end: Arc<OnceLock<String>> = Arc::default();
+    let far_end: Arc<OnceLock<Onward>> = Arc::default();
     let for_link = far_end.clone();
-    let accept: Accept = Box::new(move || match for_link.get() {
-        Some(address) => connect(address),
-        None => Err(io::ErrorKind::NotConnected.into()),
-    });
+    let accept: Accept = Box::new(move || for_link.get().ok_or(io::ErrorKind::NotConnected)?.connect());
     let sender = Remote::start(to.options, from, Some(accept), to.tell.clone(), to.interrupted)?;
     let key = sender.ask(Wish::Copy(copy), to.interrupted)?.pin;
     let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
     let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
     // For what the sender cannot reach by itself; asked for once it cannot.
-    let direct = match addresses.is_empty() {
-        true => None,
-        false => probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?,
-    };
-    let here = match direct {
-        Some(address) => address,
-        None => relay(receiver.link())?,
-    };
-    let _ = far_end.set(here);
+    let direct = probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?;
+    let through = || Onward::Link(receiver.link().clone(), receiver.name().to_owned());
+    let _ = far_end.set(direct.map_or_else(through, Onward::Address));
     sender.say(&Peer { addresses, pin: PinText(pin) })?;
     loop {
         match sender.hear(to.interrupted)? {
@@ -216,9 +222,23 @@ pub fn copy_between(between: Between<'_>) -> Result<Exit> {
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let addresses = net::resolve(address).map_err(io::Error::other)?;
-    TcpStream::connect(&addresses[..])
+/// How this host passes on what the sending one cannot connect itself.
+enum Onward {
+    Address(String),
+    /// Through the ssh connection to the host of this name.
+    Link(Link, String),
+}
+
+impl Onward {
+    fn connect(&self) -> io::Result<TcpStream> {
+        match self {
+            Onward::Address(address) => {
+                let addresses = net::resolve(address).map_err(io::Error::other)?;
+                TcpStream::connect(&addresses[..])
+            }
+            Onward::Link(link, host) => carried(link, host).map_err(io::Error::other),
+        }
+    }
 }
 
 fn stopped() -> Error {

@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing in here is secret. Keys are public halves; whoever reads them can do nothing with them.
 
-use crate::error::{Error, Result};
+use daemon::error::{Error, Result};
 use data_encoding::BASE64;
 use model::name::Escaped;
 use model::{Exit, Pin};
@@ -186,7 +186,7 @@ impl Peer {
 impl Ready {
     /// Addresses that have the form of one.
     pub fn usable_addresses(&self) -> Vec<String> {
-        let usable = self.addresses.iter().filter(|address| crate::ticket::is_address(address));
+        let usable = self.addresses.iter().filter(|address| daemon::ticket::is_address(address));
         usable.take(ADDRESSES_MAX).cloned().collect()
     }
 }

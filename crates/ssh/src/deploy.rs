@@ -7,7 +7,7 @@
 //! - Nobody but its owner, who is the user, may write to it, and a copy is made only in a directory that is the user's and
 //!   that nobody else may enter. A copy gets its name only when it is whole.
 
-use crate::error::{Error, Result};
+use daemon::error::{Error, Result};
 use model::Exit;
 use std::fs::File;
 use std::io::{self, Read, Write};

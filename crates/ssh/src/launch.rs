@@ -13,7 +13,7 @@ use super::command::{SshOptions, Target};
 use super::deploy::{self, Upload};
 use super::link::{Accept, Link};
 use super::message::{self, Answer, Ready, Request, VERSION, Wish};
-use crate::error::{Error, Result};
+use daemon::error::{Error, Result};
 use model::Exit;
 use model::name::{Escaped, is_unsafe};
 use serde::Serialize;

@@ -1,0 +1,92 @@
+//! Whoever serves, as an endpoint's sessions see it: who its clients are, and what of its storage they may reach.
+//!
+//! Not here: the sessions (`server`), and what a right is (whoever implements `Host`).
+
+use crate::files::{How, NotReached};
+use crate::job::{Ending, Observer};
+use crate::progress::Progress;
+use crate::receiver::Asked;
+use model::files::{Question, Tally};
+use model::{JobId, Name, Pin, TransferOptions};
+use std::sync::Arc;
+use store::posix::target::Target;
+use store::{Sink, Source};
+use wire::handshake::Direction;
+use wire::message::Open;
+use wire::{CloseCode, Refusal};
+
+/// What an authenticated peer is and may.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub pin: Pin,
+    /// What the endpoint calls this client, for logs.
+    pub name: String,
+    /// Whose share it lives from, with all other keys of that account: the ticket that enrolled it.
+    pub account: String,
+    pub may_write: bool,
+}
+
+/// What an endpoint tells of itself.
+#[derive(Clone, Debug)]
+pub struct HostFacts {
+    pub name: String,
+    pub is_read_only: bool,
+}
+
+/// A job that the host lets happen.
+pub enum Opened {
+    Receive {
+        sink: Arc<dyn Sink>,
+        rename_to: Option<Name>,
+        observer: Option<Arc<dyn Observer>>,
+        file_system: String,
+        /// What the client may send, where somebody else decided that.
+        asked: Option<Asked>,
+    },
+    Send {
+        source: Arc<dyn Source>,
+        is_single: bool,
+        observer: Option<Arc<dyn Observer>>,
+    },
+}
+
+/// Whoever serves: knows its clients and its root.
+pub trait Host: Send + Sync {
+    fn facts(&self) -> HostFacts;
+
+    /// Who the peer is; a credential enrols its key.
+    fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal>;
+
+    /// Opens the destination (client sends) or the sources (server sends) below the root.
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal>;
+
+    /// Whether the peer, or one of its jobs, may go on: asked every few seconds, so that rights that end while a job runs
+    /// end the job too (F028, F029). What is verified is kept. A host that cannot tell at this moment says `Internal`, and is
+    /// believed a few times (`review`).
+    fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
+        let _ = (grant, job);
+        Ok(())
+    }
+
+    /// Finds what a path leads to, for a question about files. Asked for every path, so that rights that have ended end
+    /// the answer.
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+        let _ = (grant, path, how);
+        Err(NotReached::Refused(Refusal::new(CloseCode::Forbidden, "questions about files are not answered here")))
+    }
+
+    /// A question about files was answered.
+    fn answered(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
+        let _ = (grant, question, answered);
+    }
+
+    /// A job of this host came to its end.
+    fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending);
+}

@@ -1,0 +1,373 @@
+//! Opening jobs at an endpoint: a job's description is checked, an older attempt gives way, the host opens, the job starts.
+//!
+//! Invariants:
+//! - Storage may hang while a job is opened, so each has a thread of its own: the control stream goes on, and with it the other
+//!   jobs of the session. What the client says of the job meanwhile waits, in its order, charged to the client's account.
+//! - A session has at most `JOBS_MAX` jobs, counting those that are being opened.
+//! - A job whose session has ended by the time it is open ends at once.
+//! - Of two attempts at one job by one client the newer one goes on, whichever is opened first.
+
+use super::host::{Grant, Opened};
+use super::room::Seat;
+use super::server::{Server, guest_of};
+use super::{ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, congestion};
+use crate::job::{Ending, options_from_wire};
+use crate::limits::LANE_END_PATIENCE;
+use crate::memory::Permit;
+use crate::progress::Progress;
+use crate::receiver::{ReceiveJob, ReceiveSpec};
+use crate::sender::SendJob;
+use model::options::Compression;
+use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use wire::handshake::{Direction, feature};
+use wire::limits::{JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX};
+use wire::message::{self, Accept, Open, Reject};
+use wire::{CloseCode, Refusal};
+
+const TAKEN_OVER: &str = "a newer run of the same command took over";
+/// How long a newer attempt waits for the older one to let its staging go.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
+/// What a message that waits takes beside its bytes.
+const WAITING_BYTES: usize = 64;
+
+/// The jobs of one session that are being opened.
+#[derive(Default)]
+pub struct Openings {
+    state: Mutex<OpeningsState>,
+}
+
+#[derive(Default)]
+struct OpeningsState {
+    by_number: HashMap<u32, Waiting>,
+    /// Why the session has ended.
+    ended: Option<Ending>,
+}
+
+/// What was said of a job that is being opened.
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(Vec<u8>, Permit)>,
+    /// More was said than there is room for.
+    refused: Option<Refusal>,
+}
+
+impl Openings {
+    pub fn count(&self) -> usize {
+        self.state().by_number.len()
+    }
+
+    /// Keeps what is said of a job until it is open. False for a job that is not being opened.
+    pub fn keep(&self, session: &Session, number: u32, body: &[u8]) -> bool {
+        let mut state = self.state();
+        let Some(waiting) = state.by_number.get_mut(&number) else { return false };
+        let charged = || guest_of(session)?.memory.hold(body.len() + WAITING_BYTES, "jobs that are being opened");
+        if waiting.refused.is_none() {
+            match charged() {
+                Ok(charge) => waiting.messages.push_back((body.to_vec(), charge)),
+                Err(refusal) => waiting.refused = Some(refusal),
+            }
+        }
+        true
+    }
+
+    /// The session is over: whatever is opened from here on ends.
+    pub fn end(&self, why: &Ending) {
+        self.state().ended.get_or_insert_with(|| why.clone());
+    }
+
+    fn begin(&self, session: &Session, number: u32) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let jobs = session.jobs.lock().unwrap();
+        let opening = state.by_number.keys().filter(|opening| !jobs.contains_key(opening)).count();
+        let is_known = jobs.contains_key(&number) || state.by_number.contains_key(&number);
+        if is_known || jobs.len() + opening >= JOBS_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "a job of this number is open, or too many are"));
+        }
+        state.by_number.insert(number, Waiting::default());
+        Ok(())
+    }
+
+    fn forget(&self, number: u32) {
+        self.state().by_number.remove(&number);
+    }
+
+    /// Tells an open job what was said of it meanwhile. From the last of it on, the control stream's thread does.
+    fn catch_up(&self, number: u32, running: &Running) -> Result<(), Refusal> {
+        loop {
+            let mut state = self.state();
+            if let Some(why) = &state.ended {
+                running.job.stop(why.clone());
+                running.watch.abort();
+            }
+            let Some(waiting) = state.by_number.get_mut(&number) else { return Ok(()) };
+            let Some((body, _charge)) = waiting.messages.pop_front() else {
+                let refused = state.by_number.remove(&number).and_then(|waiting| waiting.refused);
+                drop(state);
+                if let Some(refusal) = refused {
+                    running.job.cancel(refusal.code, &refusal.text);
+                }
+                return Ok(());
+            };
+            drop(state);
+            if let Some(message) = message::decode(&body)? {
+                running.job.handle(message)?;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, OpeningsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A job's place among those that are being opened. It is given back also when its thread panics, and then the client is told.
+struct Place<'a> {
+    session: &'a Session,
+    number: u32,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.session.openings.forget(self.number);
+        self.session.note_rest();
+        if std::thread::panicking() {
+            let refusal = Refusal::new(CloseCode::Internal, "a thread of the endpoint failed; this is a bug");
+            let running = self.session.jobs.lock().unwrap_or_else(PoisonError::into_inner).get(&self.number).cloned();
+            match running {
+                Some(running) => running.job.stop(Ending::Cancelled { by_peer: false, refusal }),
+                None => _ = self.session.control.send(message::encode(reject(self.number, refusal))),
+            }
+        }
+    }
+}
+
+/// The jobs of an endpoint of which there may be several attempts.
+#[derive(Default)]
+pub struct Attempts {
+    /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
+    receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
+    /// Jobs between the end of their older attempt and the beginning of their new one.
+    opening: Mutex<HashSet<(Pin, JobId)>>,
+    opened: Condvar,
+}
+
+struct Attempt {
+    /// When the session came that it belongs to.
+    arrived: Instant,
+    running: Weak<Running>,
+    presence: Weak<()>,
+}
+
+/// The one attempt at a job that is being opened.
+struct Opening<'a> {
+    attempts: &'a Attempts,
+    job: (Pin, JobId),
+}
+
+impl Opening<'_> {
+    fn begin(attempts: &Attempts, job: (Pin, JobId)) -> Opening<'_> {
+        let mut opening = attempts.opening.lock().unwrap();
+        while !opening.insert(job) {
+            opening = attempts.opened.wait(opening).unwrap();
+        }
+        Opening { attempts, job }
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.attempts.opening.lock().unwrap().remove(&self.job);
+        self.attempts.opened.notify_all();
+    }
+}
+
+impl Server {
+    /// Has a job opened, or tells the client why not.
+    pub(super) fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
+        let number = open.job;
+        let begun = self.check_open(session, &open).and_then(|checked| {
+            session.openings.begin(session, number)?;
+            let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
+            let run = move || server.run_open(&of_thread, &grant, open, checked);
+            let spawned = std::thread::Builder::new().name("open".into()).spawn(run);
+            spawned.map(drop).map_err(|e| {
+                session.openings.forget(number);
+                Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"))
+            })
+        });
+        if let Err(refusal) = begun {
+            let _ = session.control.send(message::encode(reject(number, refusal)));
+        }
+    }
+
+    /// Opens a job on the calling thread, for as long as its storage takes.
+    fn run_open(
+        self: &Arc<Server>,
+        session: &Arc<Session>,
+        grant: &Grant,
+        open: Open,
+        (id, direction, options): (JobId, Direction, TransferOptions),
+    ) {
+        let number = open.job;
+        let place = Place { session, number };
+        let started = guest_of(session).and_then(|guest| {
+            let seat = self.seat_job(guest, &options)?;
+            // Until it is known as the newest attempt, another one must not look for older ones.
+            let _opening = Opening::begin(&self.attempts, (grant.pin, id));
+            self.take_over(grant.pin, id, session)?;
+            let opened = self.host.open(grant, id, direction, &open, &options)?;
+            self.start_job(session, grant, open, id, direction, options, opened, seat)
+        });
+        let caught_up = match started {
+            Ok((accept, running)) => {
+                let _ = session.control.send(message::encode(accept));
+                session.openings.catch_up(number, &running)
+            }
+            Err(refusal) => {
+                let _ = session.control.send(message::encode(reject(number, refusal)));
+                Ok(())
+            }
+        };
+        if let Err(refusal) = caught_up {
+            session.close(refusal.code, &refusal.text);
+        }
+        drop(place);
+    }
+
+    /// Ends an older attempt at the same job by the same client: its connection may be dead without this side knowing,
+    /// and its staging is what the new attempt continues. What a dead client still asks for is no newer attempt, however late
+    /// it is read.
+    fn take_over(&self, pin: Pin, id: JobId, session: &Session) -> Result<(), Refusal> {
+        let mut receiving = self.attempts.receiving.lock().unwrap();
+        let Some(other) = receiving.get(&(pin, id)) else { return Ok(()) };
+        if session.arrived.get().is_some_and(|arrived| *arrived < other.arrived) {
+            return Err(Refusal::new(CloseCode::Cancelled, TAKEN_OVER));
+        }
+        let Some(older) = receiving.remove(&(pin, id)) else { return Ok(()) };
+        drop(receiving);
+        if let Some(running) = older.running.upgrade() {
+            running.job.cancel(CloseCode::Cancelled, TAKEN_OVER);
+            running.watch.abort();
+        }
+        let deadline = Instant::now() + TAKE_OVER_PATIENCE;
+        while older.presence.strong_count() > 0 && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn check_open(&self, session: &Session, open: &Open) -> Result<(JobId, Direction, TransferOptions), Refusal> {
+        let malformed = |what: &str| Refusal::new(CloseCode::Malformed, what);
+        let id = JobId::from_slice(&open.job_id).ok_or_else(|| malformed("a job id that is not 16 bytes long"))?;
+        let direction = Direction::from_number(open.direction).ok_or_else(|| malformed("an unknown direction"))?;
+        let options = open.options.as_ref().ok_or_else(|| malformed("a job without options"))?;
+        let options = options_from_wire(options)?;
+        if options.digest == DigestAlgorithm::Blake3 && session.features.load(Relaxed) & feature::BLAKE3 == 0 {
+            return Err(Refusal::new(CloseCode::Version, NO_BLAKE3));
+        }
+        if !options.fidelity.is_none() && session.features.load(Relaxed) & feature::FIDELITY == 0 {
+            return Err(Refusal::new(
+                CloseCode::Version,
+                "owners and attributes need a feature that this session lacks",
+            ));
+        }
+        if options.compression != Compression::None && session.features.load(Relaxed) & feature::LIMITS == 0 {
+            return Err(Refusal::new(CloseCode::Version, NO_COMPRESSION));
+        }
+        congestion::check(options.congestion.as_deref())?;
+        if open.paths.is_empty()
+            || open.paths.len() > OPEN_PATHS_MAX
+            || open.paths.iter().any(|path| path.len() > PATH_BYTES_MAX)
+            || (direction == Direction::ClientSends && open.paths.len() != 1)
+        {
+            return Err(malformed("too few or too many paths, or too long ones"));
+        }
+        Ok((id, direction, options))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn start_job(
+        self: &Arc<Server>,
+        session: &Arc<Session>,
+        grant: &Grant,
+        open: Open,
+        id: JobId,
+        direction: Direction,
+        options: TransferOptions,
+        opened: Opened,
+        seat: Seat,
+    ) -> Result<(Accept, Arc<Running>), Refusal> {
+        let number = open.job;
+        let memory = guest_of(session)?.memory.clone();
+        let port = Arc::new(ControlPort(session.control.clone()));
+        let progress = Progress::new();
+        let mut accept = Accept { job: number, ..Accept::default() };
+        let job = match opened {
+            Opened::Receive { sink, rename_to, observer, file_system, asked } => {
+                accept.file_system = file_system;
+                let spec = ReceiveSpec { number, id, sender: grant.pin, options, rename_to };
+                let job = ReceiveJob::new(spec, sink, port, progress.clone(), observer)
+                    .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+                if let Some(asked) = asked {
+                    job.hold_to(asked);
+                }
+                job.charge_to(memory);
+                job.start();
+                Job::Receive(job)
+            }
+            Opened::Send { source, is_single, observer } => {
+                accept.is_single = is_single;
+                let job = SendJob::new(number, options, source, port, progress.clone(), observer);
+                job.charge_to(memory);
+                Job::Send(job)
+            }
+        };
+        let running = session.add_job(number, job.clone());
+        let started = running.clone();
+        let _ = running.asked.set((direction, open.paths));
+        match &job {
+            Job::Receive(job) => self.note_attempt((grant.pin, id), session, &running, job),
+            Job::Send(job) => job.start(),
+        }
+        let unwatched = job.clone();
+        let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());
+        let watch = move || {
+            let ending = job.wait_for_end();
+            watched.remove_job(number);
+            drop(seat);
+            let streams = running.watch.clone();
+            if !matches!(ending, Ending::Finished(_)) {
+                streams.abort();
+            }
+            drop((job, running));
+            server.host.ended(&grant, id, direction, &progress, &ending);
+            // A client in order ends its streams now; whoever does not would keep lanes, and their memory, for ever.
+            streams.wait_for_end(LANE_END_PATIENCE);
+            streams.abort();
+        };
+        if let Err(e) = std::thread::Builder::new().name("job".into()).spawn(watch) {
+            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"));
+            session.remove_job(number);
+            unwatched.stop(Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
+            return Err(refusal);
+        }
+        Ok((accept, started))
+    }
+
+    /// From here on this is the newest attempt at its job.
+    fn note_attempt(&self, of: (Pin, JobId), session: &Session, running: &Arc<Running>, job: &ReceiveJob) {
+        let arrived = session.arrived.get().copied().unwrap_or_else(Instant::now);
+        let attempt = Attempt { arrived, running: Arc::downgrade(running), presence: job.presence() };
+        let mut receiving = self.attempts.receiving.lock().unwrap();
+        receiving.retain(|_, held| held.presence.strong_count() > 0);
+        receiving.insert(of, attempt);
+    }
+}
+
+fn reject(job: u32, refusal: Refusal) -> Reject {
+    Reject { job, code: refusal.code as u32, text: refusal.text }
+}

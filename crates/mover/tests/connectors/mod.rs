@@ -1,0 +1,153 @@
+//! Sessions over a connector of the test's own: pipes within this process, on several paths, one of them dead or wrong.
+
+use crate::endpoint::{OpenHost, describe};
+use crate::make_files;
+use model::{JobId, TransferOptions};
+use mover::session::{Client, ClientOptions, Connector, Path, PushSpec, Server, Tuning};
+use mover::{Ending, Memory, Progress, Report};
+use net::{Connection, DialOptions, Identity, ServerTls, accept_tls, connect_tls};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+use store::posix::PosixSource;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a path leads to.
+enum End {
+    Server(Arc<Server>, Identity),
+    Nobody,
+    /// Somebody else, who tells how many bytes came after the handshake.
+    Stranger(Identity, mpsc::Sender<usize>),
+}
+
+impl End {
+    fn connect(&self, identity: &Identity) -> Result<Connection, net::Error> {
+        let theirs = match self {
+            End::Nobody => return Err(net::Error::from_io("reach", "nobody", io::ErrorKind::HostUnreachable.into())),
+            End::Server(_, theirs) | End::Stranger(theirs, _) => theirs,
+        };
+        let (near, far) = net::pair()?;
+        let tls = ServerTls::new(theirs)?;
+        let soon = Instant::now() + PATIENCE;
+        let accept = move || accept_tls(far, &tls, soon);
+        match self {
+            End::Server(server, _) => {
+                let server = server.clone();
+                std::thread::spawn(move || server.serve(accept().unwrap(), Instant::now()));
+            }
+            End::Stranger(_, told) => {
+                let told = told.clone();
+                std::thread::spawn(move || {
+                    let mut stream = accept().unwrap().into_data();
+                    stream.set_deadline(Some(soon));
+                    told.send(stream.recv(&mut [0; 1000]).unwrap_or(0))
+                });
+            }
+            End::Nobody => unreachable!("it has no key"),
+        }
+        connect_tls(near, &DialOptions::new(identity, theirs.pin())?.tls, soon)
+    }
+}
+
+struct Pipes {
+    identity: Identity,
+    paths: Vec<Path>,
+    ends: Vec<End>,
+    used: Mutex<BTreeSet<String>>,
+}
+
+impl Connector for Pipes {
+    fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    fn connect(&self, path: &Path) -> Result<Connection, net::Error> {
+        self.used.lock().unwrap().insert(path.name.clone());
+        self.ends[self.paths.iter().position(|known| known == path).unwrap()].connect(&self.identity)
+    }
+
+    fn congestion(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A tree, an endpoint that no address leads to, and its key.
+struct Scene {
+    dir: tempfile::TempDir,
+    server: Arc<Server>,
+    key: Vec<u8>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, root) = (dir.path().join("from"), dir.path().join("root"));
+        std::fs::create_dir(&root).unwrap();
+        make_files(&from);
+        let server = Server::new(Arc::new(OpenHost { root }), Memory::default());
+        Scene { dir, server, key: Identity::generate().unwrap().pkcs8().to_vec() }
+    }
+
+    fn end(&self) -> End {
+        End::Server(self.server.clone(), Identity::from_pkcs8(&self.key).unwrap())
+    }
+
+    /// Pushes the tree over paths with these ends; returns the names of those that were used.
+    fn push(&self, ends: Vec<End>, streams: u32) -> (Report, Vec<String>) {
+        let path = |number| Path { name: format!("pipe {number}"), local: None, remote: "here".into() };
+        let paths = (0..ends.len()).map(path).collect();
+        let identity = Identity::generate().unwrap();
+        let pipes = Arc::new(Pipes { identity, paths, ends, used: Mutex::default() });
+        let client = Client::connect(ClientOptions {
+            connector: pipes.clone(),
+            credential: Vec::new(),
+            tuning: Tuning { streams: Some(streams) },
+            memory: Memory::default(),
+        });
+        let client = client.unwrap();
+        let mut source = PosixSource::new();
+        source.add_local(&[self.dir.path().join("from").as_os_str().as_encoded_bytes(), b"/"].concat()).unwrap();
+        let options = TransferOptions::default();
+        let spec = PushSpec { id: JobId([1; 16]), path: b"to".to_vec(), is_single: false, options };
+        let deadline = Instant::now() + PATIENCE;
+        let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| Instant::now() > deadline);
+        client.close();
+        let used = pipes.used.lock().unwrap().iter().cloned().collect();
+        (report, used)
+    }
+
+    #[track_caller]
+    fn arrived(&self, report: &Report) {
+        assert!(matches!(report.ending, Ending::Finished(_)), "{:?}", report.ending);
+        assert_eq!(describe(&self.dir.path().join("from")), describe(&self.dir.path().join("root/to")));
+    }
+}
+
+#[test]
+fn a_jobs_streams_are_dealt_out_to_all_paths_and_no_path_needs_an_address() {
+    let scene = Scene::new();
+    let (report, used) = scene.push(vec![scene.end(), scene.end(), scene.end()], 4);
+    scene.arrived(&report);
+    assert_eq!(used, ["pipe 0", "pipe 1", "pipe 2"]);
+}
+
+#[test]
+fn streams_of_a_dead_path_are_replaced_on_others() {
+    let scene = Scene::new();
+    let (report, used) = scene.push(vec![scene.end(), End::Nobody], 3);
+    scene.arrived(&report);
+    assert_eq!(used, ["pipe 0", "pipe 1"]);
+}
+
+#[test]
+fn a_path_to_somebody_else_carries_nothing_of_the_session() {
+    let scene = Scene::new();
+    let (told, heard) = mpsc::channel();
+    let stranger = End::Stranger(Identity::generate().unwrap(), told);
+    let (report, _) = scene.push(vec![scene.end(), stranger], 3);
+    scene.arrived(&report);
+    let bytes: Vec<usize> = heard.iter().collect();
+    assert!(!bytes.is_empty() && bytes.iter().all(|bytes| *bytes == 0), "{bytes:?}");
+}
