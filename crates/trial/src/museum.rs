@@ -120,7 +120,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("take-any-end-for-the-end", "a connection that just ends is a declared end", Test("net", "close_notify")),
     ("ignore-reserved-bits", "reserved bits of a frame are not looked at", Test("wire", "hostile_headers")),
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),
-    ("claim-success", "a run that left files out exits with 0", Test("thalweg", "a_run_with_failures")),
+    ("claim-success", "a run that left files out exits with 0", Test("transfer", "a_run_with_failures")),
     ("sweep-what-is-used", "staging in use is swept", Test("store", "a_dead_lane")),
     ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
     ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
