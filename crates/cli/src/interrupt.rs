@@ -10,6 +10,7 @@ use crate::exit::{self, Result};
 use model::Exit;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -66,8 +67,13 @@ impl Interrupt {
     }
 
     /// The flag itself, for whoever watches one.
-    pub fn flag(&self) -> &AtomicBool {
+    pub fn flag(&self) -> &Arc<AtomicBool> {
         &self.shared.is_set
+    }
+
+    /// Standard input, as far as it can be trusted while signals come.
+    pub fn stdin(&self) -> Stdin {
+        Stdin { interrupt: self.clone() }
     }
 
     /// Waits for the duration; true when the signal came meanwhile.
@@ -84,6 +90,25 @@ impl Interrupt {
     /// The code of a command that stopped because of the signal.
     pub fn exit(&self) -> Exit {
         if self.shared.signal.load(SeqCst) == SIGTERM as usize { Exit::Terminated } else { Exit::Interrupted }
+    }
+}
+
+/// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe
+/// dies of the same Ctrl-C, and what it wrote until then is not all it meant to write.
+pub struct Stdin {
+    interrupt: Interrupt,
+}
+
+/// The two programs are signalled within microseconds of each other.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(20);
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = io::stdin().lock().read(buffer)?;
+        if read == 0 && !buffer.is_empty() && self.interrupt.wait(SIGNAL_PATIENCE) {
+            return Err(io::Error::other("stopped before the end was certain"));
+        }
+        Ok(read)
     }
 }
 

@@ -1,12 +1,12 @@
 //! The flags that bound a transfer: how fast, how far, how long, how often, and how much is put on the wire; `cp` and `sync`
 //! share them.
 //!
-//! Not here: where a run stops by itself (`transfer::bounds`).
+//! Not here: where a run stops by itself (`transfer`).
 
-use crate::transfer::bounds::Bounds;
 use model::TransferOptions;
 use model::options::Compression;
 use model::pace::Timetable;
+use model::spec::Bounds;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -114,14 +114,14 @@ impl Places {
         let paths = daemon::Paths::from_env()?;
         let book = EndpointBook::new(paths.endpoints());
         let far = Far::find(location, &book, &self.ssh)?;
-        let client = far.connect(&Use {
+        let client = far.open(&Use {
             access: Access::Files,
             paths: &[Vec::new()],
             identity: &paths.identity()?,
             // No data streams: questions travel on the control stream.
             options: ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() },
             memory_bytes: mover::limits::LANE_BYTES,
-            interrupt: &self.interrupt,
+            is_stopped: &|| self.interrupt.is_set(),
         })?;
         let there = Arc::new(There { client: Some(client), far });
         known.insert(key.to_owned(), there.clone());
@@ -223,6 +223,11 @@ impl Place {
     /// This place with another path of the same side.
     pub fn at(&self, path: Vec<u8>) -> Place {
         Place { path, ..self.clone() }
+    }
+
+    /// The contents of a directory were named, and not itself.
+    pub fn names_contents(&self) -> bool {
+        self.path.ends_with(b"/") || self.path.ends_with(b"/.")
     }
 
     /// The last name of the path, if it has one.

@@ -1,13 +1,15 @@
-//! The flags that say what of a source is taken, and what counts as changed; `cp`, `sync` and `filter test` share them.
+//! The flags that say what is chosen, which all commands share that go through trees, and for `cp` and `sync` what counts as changed.
 //!
 //! Invariant: filter rules keep the order in which they were given, across flags and files.
 
 use crate::exit::{self, Result, usage};
+use crate::place::{Place, join};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
+use model::files::{FileKind, FileStatus, Found, Record};
 use model::filter::{Filter, Rule};
 use model::options::Compare;
-use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
-use model::{DigestAlgorithm, Selection, TransferOptions};
+use model::selection::{LISTED_BYTES_MAX, LISTED_MAX, Listed};
+use model::{Choice, DigestAlgorithm, Selection, TransferOptions};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -181,18 +183,21 @@ impl SelectionArgs {
         self.files_from.is_some() || self.files_from0.is_some()
     }
 
-    pub fn selection(&self) -> Result<Selection> {
-        let rules = self.rules.rules()?.into_iter().map(|given| given.rule).collect();
+    /// What is chosen of the listings that a command goes through.
+    pub fn chosen(&self) -> Result<Chosen> {
+        let choice = self.choice()?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        let ago = |span: Duration| now.saturating_sub(span.as_secs() as i64);
-        Ok(Selection {
+        Ok(Chosen { selection: choice.at(now), is_everything: choice.is_everything(), choice })
+    }
+
+    pub fn choice(&self) -> Result<Choice> {
+        let rules = self.rules.rules()?.into_iter().map(|given| given.rule).collect();
+        Ok(Choice {
             filter: filter(rules)?,
-            bounds: Bounds {
-                size_bytes_min: self.min_size.unwrap_or(0),
-                size_bytes_end: self.max_size.map_or(0, |size| size.saturating_add(1)),
-                modified_since: self.newer_than.map(ago),
-                modified_before: self.older_than.map(ago),
-            },
+            size_bytes_min: self.min_size.unwrap_or(0),
+            size_bytes_max: self.max_size,
+            newer_than: self.newer_than,
+            older_than: self.older_than,
             listed: self.listed()?,
         })
     }
@@ -212,13 +217,49 @@ impl SelectionArgs {
     }
 }
 
+/// What is chosen of listings. A path is looked at as `cp` gives it to an object at its destination: it begins with the name of what was
+/// named, unless its contents were.
+pub struct Chosen {
+    pub choice: Choice,
+    /// What it comes to at the time of the command.
+    selection: Selection,
+    pub is_everything: bool,
+}
+
+impl Chosen {
+    /// What stands before the paths of a place.
+    pub fn prefix<'a>(&self, place: &'a Place) -> &'a [u8] {
+        match self.selection.listed.is_some() || place.names_contents() {
+            true => b"",
+            false => place.name().unwrap_or_default(),
+        }
+    }
+
+    /// Whether an object of a place is taken. A directory that was named is always looked into.
+    pub fn takes(&self, prefix: &[u8], path: &[u8], status: &FileStatus) -> bool {
+        if self.is_everything || path.is_empty() && status.is_directory() {
+            return true;
+        }
+        let file = (status.kind == FileKind::File).then_some((status.size_bytes, status.modified.seconds));
+        self.selection.takes(&join(prefix, path), status.is_directory(), file)
+    }
+
+    /// The same of a record; what failed is told whatever is chosen.
+    pub fn takes_record(&self, prefix: &[u8], record: &Record) -> bool {
+        match &record.found {
+            Found::Object { status, .. } => self.takes(prefix, &record.path, status),
+            _ => true,
+        }
+    }
+}
+
 pub fn filter(rules: Vec<Rule>) -> Result<Filter> {
     Filter::new(rules).map_err(|why| usage(why, "docs/sync.md tells what a pattern can be"))
 }
 
 /// What a list to an endpoint may have.
-pub fn check_list_to_send(selection: &Selection) -> Result<()> {
-    let Some(listed) = &selection.listed else { return Ok(()) };
+pub fn check_list_to_send(choice: &Choice) -> Result<()> {
+    let Some(listed) = &choice.listed else { return Ok(()) };
     let bytes: usize = listed.paths.iter().map(Vec::len).sum();
     if listed.paths.len() > LISTED_MAX || bytes > LISTED_BYTES_MAX {
         let message = format!("a list of {} paths is too long to send to an endpoint", listed.paths.len());
@@ -316,7 +357,7 @@ mod tests {
     #[test]
     fn a_rule_without_a_sign_is_refused_with_a_hint() {
         let line = Line::try_parse_from(["x", "--filter", "*.o"]).unwrap();
-        let error = line.selection.selection().unwrap_err();
+        let error = line.selection.choice().unwrap_err();
         assert_eq!(error.message, "--filter: \"*.o\" is no filter rule");
         assert!(error.hint.unwrap().contains("- PATTERN"));
     }
@@ -330,7 +371,7 @@ mod tests {
     #[test]
     fn a_largest_size_is_within() {
         let line = Line::try_parse_from(["x", "--max-size", "10", "--min-size", "1KiB"]).unwrap();
-        let bounds = line.selection.selection().unwrap().bounds;
+        let bounds = line.selection.choice().unwrap().at(0).bounds;
         assert_eq!((bounds.size_bytes_end, bounds.size_bytes_min), (11, 1024));
     }
 }

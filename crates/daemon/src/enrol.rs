@@ -1,6 +1,5 @@
 //! Redeeming a ticket: the endpoint learns this client's key, this client writes the endpoint down.
 
-use crate::connect::{ConnectOptions, Reach};
 use crate::endpoints::{Endpoint, EndpointBook, Replace};
 use crate::error::Result;
 use crate::ticket::Ticket;
@@ -8,6 +7,7 @@ use crate::time::rfc3339;
 use mover::session::Tuning;
 use net::Identity;
 use std::time::SystemTime;
+use transfer::{ConnectOptions, Reach};
 
 /// What came of it.
 #[derive(Clone, Debug)]

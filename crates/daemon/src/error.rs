@@ -1,14 +1,13 @@
 //! The crate's error: what a person reads, what they can do, and the exit code that tells a script which class it is.
 
-use crate::host::rights;
 use model::Exit;
 use model::name::Escaped;
 use mover::session::ConnectError;
-use net::ErrorKind;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use wire::{CloseCode, Refusal};
+use transfer::Kind;
+use wire::Refusal;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -32,76 +31,17 @@ impl Error {
 
     /// A refusal that the endpoint `name` sent: of the session, or of a job.
     pub fn from_refusal(name: &str, refusal: &Refusal) -> Error {
-        let (exit, hint) = match refusal.code {
-            CloseCode::Authentication => {
-                (Exit::Authentication, Some("ask for a ticket of this endpoint and run `thalweg endpoint add`"))
-            }
-            CloseCode::Version => (
-                Exit::Version,
-                Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
-            ),
-            CloseCode::NotFound => (Exit::SourceFileNotFound, Some("paths are relative to the endpoint's root")),
-            CloseCode::Forbidden => (Exit::Refused, way_out(&refusal.text)),
-            CloseCode::NoSpace => {
-                (Exit::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
-            }
-            CloseCode::Reached => (Exit::TransferLimit, Some("the same command goes on where this one stopped")),
-            CloseCode::Cancelled => (Exit::Cancelled, Some("the same command continues where it stopped")),
-            CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
-                (Exit::Temporary, Some("try again later; the same command continues where it stopped"))
-            }
-            CloseCode::Done | CloseCode::Malformed | CloseCode::WrongState | CloseCode::Limit => (Exit::Fatal, None),
-        };
-        let error = Error::new(exit, format!("{name}: {refusal}"));
-        Error { hint: hint.map(str::to_owned), ..error }
+        transfer::Error::from_refusal(name, refusal).into()
     }
 
     /// No session with the endpoint `name` came about.
     pub fn from_connect(name: &str, error: &ConnectError) -> Error {
-        match error {
-            ConnectError::Net(error) => Error::from_net(name, error),
-            ConnectError::Refused(refusal) => Error::from_refusal(name, refusal),
-            ConnectError::Lost(why) => Error::new(Exit::Unreachable, format!("{name}: {}", Escaped(why.as_bytes())))
-                .hint("try again; if it stays so, look at the endpoint's log"),
-        }
+        transfer::Error::from_connect(name, error).into()
     }
 
     /// A failed connection to the endpoint `name`.
     pub fn from_net(name: &str, error: &net::Error) -> Error {
-        let (exit, hint) = match &error.kind {
-            ErrorKind::Refused => (Exit::Unreachable, "is `thalweg serve` running there, and is the port right?"),
-            ErrorKind::NameNotResolved => (Exit::Unreachable, "check the host name; `serve --advertise` sets it"),
-            ErrorKind::Unreachable | ErrorKind::TimedOut => {
-                (Exit::Unreachable, "check the address, the network and any firewall on the way")
-            }
-            ErrorKind::Reset => (Exit::Unreachable, "try again; if it stays so, look at the endpoint's log"),
-            ErrorKind::IdentityChanged { .. } => (
-                Exit::Authentication,
-                "something else answers at this address, or the endpoint has a new identity; if you expected that, ask \
-                 for a new ticket and run `thalweg endpoint add --replace`",
-            ),
-            ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
-                Exit::Version,
-                "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
-                 program cannot talk to",
-            ),
-            ErrorKind::HandshakeInvalid => (Exit::Authentication, "something on the way changes the connection"),
-            ErrorKind::InvalidAddress => (Exit::Usage, "addresses are HOST:PORT, with IPv6 in brackets: [::1]:7740"),
-            ErrorKind::CongestionUnavailable { .. } => (Exit::Usage, "leave --cc away, or load the kernel's module"),
-            ErrorKind::AddressInUse => (Exit::Failed, "another process listens there; choose another port"),
-            ErrorKind::IdentityExposed { .. } => (Exit::Refused, "set the file's mode to 0600 if nobody else read it"),
-            ErrorKind::IdentityInvalid => (Exit::Failed, "restore the file; moving it away makes a new identity"),
-            ErrorKind::PermissionDenied => (Exit::Failed, "ports below 1024 and foreign files need other rights"),
-            _ => (Exit::Failed, "the operating system's reason is above"),
-        };
-        let mut message = format!("{name}: {error}");
-        if let Some(cause) = &error.source {
-            let cause = cause.to_string();
-            if error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved {
-                message = format!("{message}: {}", Escaped(cause.as_bytes()));
-            }
-        }
-        Error::new(exit, message).hint(hint)
+        transfer::Error::from_net(name, error).into()
     }
 
     /// A failed operation on one of the program's own files.
@@ -121,19 +61,64 @@ impl Error {
     }
 }
 
-/// What to do about a right that is missing.
-fn way_out(text: &str) -> Option<&'static str> {
-    match text {
-        _ if text.contains(", and --") => {
-            Some("leave that option away, or ask for a ticket that allows reading as well (docs/rights.md)")
-        }
-        _ if text.contains(rights::MAY_ONLY_WRITE) => {
-            Some("its ticket is write-only: send with `cp`, or ask for one that allows reading (docs/rights.md)")
-        }
-        _ if text.contains(rights::MAY_ONLY_READ) => {
-            Some("its ticket is read-only: ask for one that allows writing (docs/rights.md)")
-        }
-        _ => None,
+impl From<transfer::Error> for Error {
+    fn from(error: transfer::Error) -> Error {
+        Error { exit: exit_of(error.kind), message: error.text, hint: error.advice }
+    }
+}
+
+/// The exit code of a kind of error. The program knows which signal stopped it, and puts that in its place.
+fn exit_of(kind: Kind) -> Exit {
+    match kind {
+        Kind::Failed => Exit::Failed,
+        Kind::Request => Exit::Usage,
+        Kind::SourceNotFound => Exit::SourceFileNotFound,
+        Kind::SourceDirectoryNotFound => Exit::SourceDirectoryNotFound,
+        Kind::Temporary => Exit::Temporary,
+        Kind::Refused => Exit::Refused,
+        Kind::Fault => Exit::Fatal,
+        Kind::TransferLimit => Exit::TransferLimit,
+        Kind::DurationLimit => Exit::DurationLimit,
+        Kind::RemovalLimit => Exit::LimitCrossed,
+        Kind::Partial => Exit::Partial,
+        Kind::Changed => Exit::Changed,
+        Kind::Integrity => Exit::Integrity,
+        Kind::Authentication => Exit::Authentication,
+        Kind::Version => Exit::Version,
+        Kind::Unreachable => Exit::Unreachable,
+        Kind::NoSpace => Exit::NoSpace,
+        Kind::Cancelled => Exit::Cancelled,
+        Kind::Stopped => Exit::Interrupted,
+    }
+}
+
+impl From<Error> for transfer::Error {
+    fn from(error: Error) -> transfer::Error {
+        transfer::Error { kind: kind_of(error.exit), subject: String::new(), text: error.message, advice: error.hint }
+    }
+}
+
+fn kind_of(exit: Exit) -> Kind {
+    match exit {
+        Exit::Done | Exit::Failed | Exit::Inconclusive | Exit::BrokenPipe => Kind::Failed,
+        Exit::Usage => Kind::Request,
+        Exit::SourceFileNotFound => Kind::SourceNotFound,
+        Exit::SourceDirectoryNotFound => Kind::SourceDirectoryNotFound,
+        Exit::Temporary => Kind::Temporary,
+        Exit::Refused => Kind::Refused,
+        Exit::Fatal => Kind::Fault,
+        Exit::TransferLimit => Kind::TransferLimit,
+        Exit::DurationLimit => Kind::DurationLimit,
+        Exit::LimitCrossed => Kind::RemovalLimit,
+        Exit::Partial => Kind::Partial,
+        Exit::Changed => Kind::Changed,
+        Exit::Integrity => Kind::Integrity,
+        Exit::Authentication => Kind::Authentication,
+        Exit::Version => Kind::Version,
+        Exit::Unreachable => Kind::Unreachable,
+        Exit::NoSpace => Kind::NoSpace,
+        Exit::Cancelled => Kind::Cancelled,
+        Exit::Interrupted | Exit::Terminated => Kind::Stopped,
     }
 }
 
@@ -153,6 +138,15 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::CloseCode;
+
+    #[test]
+    fn an_error_of_a_transfer_keeps_its_exit_code_there_and_back() {
+        for exit in [Exit::Usage, Exit::Refused, Exit::Unreachable, Exit::Temporary, Exit::LimitCrossed, Exit::Fatal] {
+            let error = Error::new(exit, "why").hint("what to do");
+            assert_eq!(Error::from(transfer::Error::from(error.clone())), error);
+        }
+    }
 
     #[test]
     fn refusals_have_the_exit_codes_that_scripts_rely_on() {
@@ -162,23 +156,5 @@ mod tests {
         assert_eq!(exit(CloseCode::NoSpace), Exit::NoSpace);
         assert_eq!(exit(CloseCode::Busy), Exit::Temporary);
         assert_eq!(exit(CloseCode::Forbidden), Exit::Refused);
-    }
-
-    #[test]
-    fn a_peers_words_cannot_control_the_terminal() {
-        let refusal = Refusal::new(CloseCode::Internal, "\u{1b}[2J\u{202e}gone");
-        for error in [
-            Error::from_refusal("lab", &refusal),
-            Error::from_connect("lab", &ConnectError::Lost(refusal.text.clone())),
-        ] {
-            assert!(!error.message.contains(['\u{1b}', '\u{202e}']), "{error:?}");
-        }
-    }
-
-    #[test]
-    fn a_dead_address_is_unreachable_and_a_wrong_one_is_the_users_mistake() {
-        let error = |address: &str| Error::from_net("lab", &net::resolve(address).unwrap_err());
-        assert_eq!(error("no-port").exit, Exit::Usage);
-        assert!(error("no-port").hint.is_some());
     }
 }

@@ -37,6 +37,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
+use store::open::{land, look};
 use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
@@ -92,25 +93,19 @@ impl EndpointHost {
         check_depth(path, &asked.below)?;
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
         let tag = (!rights.may_read).then(|| drop_box::tag_of(job));
-        let make = |names: &[Name]| {
+        let mut make = |names: &[Name]| {
             let made = match &tag {
                 Some(tag) => drop_box::make_directories(self.mounts, base.as_fd(), names, tag),
                 None => self.mounts.make_directories(base.as_fd(), names),
             };
             made.map_err(|e| refuse(path, &e))
         };
-        let (directory, rename_to) = match asked.below.split_last() {
-            Some((last, parents)) if open.is_single && !names_contents(path) => {
-                match self.mounts.resolve_directory(base.as_fd(), &asked.below) {
-                    Ok(directory) => (directory, None),
-                    Err(e) if is_no_directory(&e) || tag.is_some() && drop_box::is_in_the_way(&e) => {
-                        (make(parents)?, Some(last.clone()))
-                    }
-                    Err(e) => return Err(refuse(path, &e)),
-                }
-            }
-            _ => (make(&asked.below)?, None),
+        let opened = |names: &[Name]| match self.mounts.resolve_directory(base.as_fd(), names) {
+            Err(e) if is_no_directory(&e) || tag.is_some() && drop_box::is_in_the_way(&e) => Ok(None),
+            opened => opened.map(Some).map_err(|e| refuse(path, &e)),
         };
+        let may_be_new_name = open.is_single && !names_contents(path);
+        let (directory, rename_to) = land(&asked.below, may_be_new_name, &opened, &mut make)?;
         may_write(&directory).map_err(|e| refuse(path, &io::Error::from(e)))?;
         let directory = Arc::new(directory);
         // A root that belongs to somebody else can hold writable directories, but no staging.
@@ -133,13 +128,8 @@ impl EndpointHost {
             let directory = Arc::new(directory);
             PosixSink::new(directory.clone(), directory, None).keep_mounts(self.mounts)
         };
-        match (opened(&asked.below)?, asked.below.split_last()) {
-            (Some(directory), _) => Ok((Some(sink(directory)), None)),
-            (None, Some((last, parents))) if open.is_single && !names_contents(path) => {
-                Ok((opened(parents)?.map(sink), Some(last.clone())))
-            }
-            (None, _) => Ok((None, None)),
-        }
+        let (directory, rename_to) = look(&asked.below, open.is_single && !names_contents(path), &opened)?;
+        Ok((directory.map(sink), rename_to))
     }
 
     /// Whether whoever has these rights may do something with a path; before anything of it is looked at.

@@ -3,8 +3,8 @@
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
 //! enrolled, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
 //! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
-//! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `connect`
-//! reaches one, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`, `job_id`.
+//! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
+//! reaches them, for transfers too, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -20,9 +20,8 @@ mod private_file;
 pub mod paths;
 pub mod ticket;
 pub mod endpoints;
-mod connect;
+mod known;
 mod enrol;
-mod job_id;
 pub mod clients;
 mod census;
 pub mod limited;
@@ -41,16 +40,16 @@ mod dumps;
 pub mod sandbox;
 mod serve;
 
-pub use connect::{ConnectOptions, connect, connect_over};
 pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
 pub use error::Error;
 pub use host::{RunningJob, rights};
 pub use issue::Issue;
-pub use job_id::job_id;
+pub use known::{Known, connect};
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
 pub use serve::{Activity, Pulse, ServeOptions, Served, connections_max, own_name};
 pub use ticket::{Ticket, TicketError};
+pub use transfer::ConnectOptions;

@@ -1,8 +1,8 @@
 //! Strangers and enrolled clients that break every rule of a real endpoint, while an honest client goes on.
 
 use daemon::endpoints::Replace;
-use daemon::{ConnectOptions, EndpointBook, ServeOptions, Served, connect, enrol, job_id};
-use model::{SessionId, TransferOptions};
+use daemon::{ConnectOptions, EndpointBook, ServeOptions, Served, connect, enrol};
+use model::{Choice, SessionId, TransferOptions};
 use mover::job::options_to_wire;
 use mover::session::PushSpec;
 use mover::{Ending, Progress};
@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use store::posix::PosixSource;
 use tempfile::TempDir;
+use transfer::job_id;
 use wire::frame::{self, FrameHeader, FrameType, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature};
 use wire::limits::JOBS_MAX;
@@ -87,7 +88,7 @@ impl Place {
         let mut source = PosixSource::new();
         source.add_local(home.join("file").as_os_str().as_encoded_bytes()).unwrap();
         let options = TransferOptions::default();
-        let id = job_id(identity.pin(), &["file"], name, &options);
+        let id = job_id(identity.pin(), &["file"], name, &Choice::default(), &options);
         let spec = PushSpec { id, path: format!("{name}/").into_bytes(), is_single: true, options };
         let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
         assert!(matches!(report.ending, Ending::Finished(_)), "{name}: {}", report.ending);

@@ -1,8 +1,8 @@
 //! An endpoint and its clients over loopback TCP and TLS: enrolment, both directions, and everything that is refused.
 
 use daemon::endpoints::Replace;
-use daemon::{ConnectOptions, Endpoint, EndpointBook, ServeOptions, Served, Ticket, connect, enrol, job_id};
-use model::{Exit, Failure, Name, TransferOptions};
+use daemon::{ConnectOptions, Endpoint, EndpointBook, ServeOptions, Served, Ticket, connect, enrol};
+use model::{Choice, Exit, Failure, Name, TransferOptions};
 use mover::session::{Client, PullSpec, PushSpec};
 use mover::{Delivered, Ending, Observer, Progress, Report};
 use net::Identity;
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::posix::{PosixSink, PosixSource, beneath};
 use tempfile::TempDir;
+use transfer::job_id;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -72,7 +73,8 @@ impl Place {
         source.add_local(from.as_os_str().as_encoded_bytes()).unwrap();
         let is_single = source.is_single_object();
         let options = TransferOptions::default();
-        let id = job_id(self.identity().pin(), &[from.as_os_str().as_encoded_bytes()], to, &options);
+        let id =
+            job_id(self.identity().pin(), &[from.as_os_str().as_encoded_bytes()], to, &Choice::default(), &options);
         let spec = PushSpec { id, path: to.to_vec(), is_single, options };
         let client = self.client();
         let failures = Arc::new(Failures::default());
@@ -85,7 +87,7 @@ impl Place {
         fs::create_dir_all(to).unwrap();
         let to = Arc::new(beneath::open_directory(to).unwrap());
         let options = TransferOptions::default();
-        let id = job_id(self.identity().pin(), &[from], "pulled", &options);
+        let id = job_id(self.identity().pin(), &[from], "pulled", &Choice::default(), &options);
         let sink = Arc::new(PosixSink::new(to.clone(), to, None));
         let spec = PullSpec { id, paths: vec![from.to_vec()], options, rename_to: None, is_sequential: false };
         let client = self.client();
@@ -532,7 +534,7 @@ fn a_flag_stops_the_endpoint_and_clients_hear_of_it() {
     let mut source = PosixSource::new();
     source.add_local(place.path("client/").as_os_str().as_encoded_bytes()).unwrap();
     let options = TransferOptions::default();
-    let id = job_id(place.identity().pin(), &["x"], "y", &options);
+    let id = job_id(place.identity().pin(), &["x"], "y", &Choice::default(), &options);
     let spec = PushSpec { id, path: b"in".to_vec(), is_single: false, options };
     let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| false);
     assert!(!matches!(report.ending, Ending::Finished(_)), "{}", report.ending);
@@ -548,7 +550,7 @@ fn a_pulled_file_can_get_a_new_name() {
     let to = Arc::new(beneath::open_directory(&place.path("to")).unwrap());
     let options = TransferOptions::default();
     let spec = PullSpec {
-        id: job_id(place.identity().pin(), &["a"], "b", &options),
+        id: job_id(place.identity().pin(), &["a"], "b", &Choice::default(), &options),
         paths: vec![b"a".to_vec()],
         options,
         rename_to: Some(Name::new(b"b").unwrap()),

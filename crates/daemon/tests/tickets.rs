@@ -3,8 +3,8 @@
 use daemon::endpoints::Replace;
 use daemon::issue::SERVE_TICKET;
 use daemon::limited::{Limits, scope_of};
-use daemon::{ConnectOptions, EndpointBook, Issue, ServeOptions, Served, Ticket, connect, enrol, job_id};
-use model::{Exit, Generation, TransferOptions};
+use daemon::{ConnectOptions, EndpointBook, Issue, ServeOptions, Served, Ticket, connect, enrol};
+use model::{Choice, Exit, Generation, TransferOptions};
 use mover::session::{PullSpec, PushSpec};
 use mover::{Ending, Progress, Report};
 use net::Identity;
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::{Found, Source, SourceFile, SourceLane, SourceObject};
 use tempfile::TempDir;
+use transfer::job_id;
 
 /// The bound within which an endpoint ends what is no longer allowed, as the manual states it.
 const BOUND: Duration = Duration::from_secs(60);
@@ -63,7 +64,7 @@ impl Place {
 
     fn push(&self, client: &str, source: Arc<dyn Source>, to: &[u8], is_single: bool) -> Report {
         let options = TransferOptions { chunk_bytes: CHUNK_BYTES, ..TransferOptions::default() };
-        let id = job_id(self.identity(client).pin(), &["source"], to, &options);
+        let id = job_id(self.identity(client).pin(), &["source"], to, &Choice::default(), &options);
         let spec = PushSpec { id, path: to.to_vec(), is_single, options };
         let session = self.connect(client);
         let report = session.push(spec, source, Progress::new(), None, &|| false);
@@ -76,7 +77,7 @@ impl Place {
         fs::create_dir_all(&to).unwrap();
         let to = Arc::new(beneath::open_directory(&to).unwrap());
         let options = TransferOptions::default();
-        let id = job_id(self.identity(client).pin(), &[from], "pulled", &options);
+        let id = job_id(self.identity(client).pin(), &[from], "pulled", &Choice::default(), &options);
         let sink = Arc::new(PosixSink::new(to.clone(), to, None));
         let spec = PullSpec { id, paths: vec![from.to_vec()], options, rename_to: None, is_sequential: false };
         let session = self.connect(client);

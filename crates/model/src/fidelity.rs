@@ -27,7 +27,26 @@ pub struct Fidelity {
     pub specials: bool,
 }
 
+/// In the order of the bits.
+const NAMES: [&str; 10] =
+    ["owner", "group", "numeric-ids", "mode", "xattrs", "acls", "hard-links", "sparse", "devices", "specials"];
+
 impl Fidelity {
+    pub fn names(self) -> Vec<&'static str> {
+        NAMES.into_iter().zip(self.flags()).filter_map(|(name, is_kept)| is_kept.then_some(name)).collect()
+    }
+
+    /// # Errors
+    /// With words for the user.
+    pub fn from_names(names: &[String]) -> Result<Fidelity, String> {
+        let mut bits = 0;
+        for name in names {
+            let at = NAMES.iter().position(|known| known == name);
+            bits |= 1 << at.ok_or_else(|| format!("{name:?} is not one of {}", NAMES.join(", ")))?;
+        }
+        Ok(Fidelity::from_bits(bits).expect("every name has a bit"))
+    }
+
     /// As bits of the protocol (docs/protocol.md section 14).
     pub fn to_bits(self) -> u32 {
         self.flags().into_iter().enumerate().map(|(at, flag)| u32::from(flag) << at).sum()

@@ -1,7 +1,9 @@
 //! A location: which storage, and where in it.
 //!
-//! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | - | gen:COUNTxSIZE | null:`. As in rsync and scp a colon before the first slash names another host;
-//! `./a:b` is a local file. Whether NAME is a configured endpoint is the caller's question.
+//! `PATH | NAME:PATH | tw://ADDR:PORT/PATH | - | gen:COUNTxSIZE | null: | SCHEME://REST`. As in rsync and scp a colon before the
+//! first slash names another host, unless two slashes follow it: that is a URL, never a host. `./a:b` is a local file.
+//!
+//! Not here: whether NAME is a configured endpoint, and whether there is a store for a scheme (`store::open`).
 
 use crate::name::Escaped;
 use crate::synthetic::{self, Generated};
@@ -27,6 +29,11 @@ pub enum Location {
     Address {
         address: String,
         path: Vec<u8>,
+    },
+    /// `SCHEME://REST`, such as `s3://bucket/key`; the scheme in lower case.
+    Url {
+        scheme: String,
+        rest: Vec<u8>,
     },
 }
 
@@ -77,6 +84,9 @@ impl Location {
                 address.ok_or_else(|| LocationError::Address(text.to_string_lossy().into_owned()))?.to_owned();
             return Ok(Location::Address { address, path: rest.get(slash + 1..).unwrap_or_default().to_vec() });
         }
+        if let Some((scheme, rest)) = scheme_of(bytes) {
+            return Ok(Location::Url { scheme: scheme.to_ascii_lowercase(), rest: rest.to_vec() });
+        }
         let colon = end_of_host(bytes);
         let slash = bytes.iter().position(|&b| b == b'/').unwrap_or(bytes.len());
         match colon {
@@ -103,6 +113,19 @@ impl Location {
             Location::Generated(_) => b"gen:",
             Location::Null => b"null:",
             Location::Local(path) | Location::Named { path, .. } | Location::Address { path, .. } => path,
+            Location::Url { rest, .. } => rest,
+        }
+    }
+
+    /// What names the kind of storage; where an endpoint has it, that it does.
+    pub fn scheme(&self) -> &str {
+        match self {
+            Location::Pipe => "-",
+            Location::Generated(_) => "gen:",
+            Location::Null => "null:",
+            Location::Local(_) => "file",
+            Location::Named { .. } | Location::Address { .. } => "tw",
+            Location::Url { scheme, .. } => scheme,
         }
     }
 
@@ -111,7 +134,7 @@ impl Location {
         match self {
             Location::Generated(_) | Location::Null => true,
             Location::Named { path, .. } | Location::Address { path, .. } => synthetic::is_synthetic(path),
-            Location::Pipe | Location::Local(_) => false,
+            Location::Pipe | Location::Local(_) | Location::Url { .. } => false,
         }
     }
 
@@ -125,6 +148,15 @@ impl Location {
             _ => None,
         }
     }
+}
+
+/// The scheme of a URL as RFC 3986 has it, and what follows the two slashes.
+fn scheme_of(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let at = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(&bytes[..at]).ok()?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_plain);
+    is_scheme.then(|| (scheme, &bytes[at + 3..]))
 }
 
 /// Where the name of a host ends, if there is one. An IPv6 address stands in brackets, perhaps behind `USER@`.
@@ -147,6 +179,7 @@ impl fmt::Display for Location {
             Location::Pipe | Location::Null | Location::Local(_) => write!(f, "{path}"),
             Location::Named { name, .. } => write!(f, "{}:{path}", Escaped(name.as_bytes())),
             Location::Address { address, .. } => write!(f, "tw://{}/{path}", Escaped(address.as_bytes())),
+            Location::Url { scheme, .. } => write!(f, "{scheme}://{path}"),
         }
     }
 }
@@ -191,7 +224,20 @@ mod tests {
     fn urls_need_a_known_scheme_and_a_port() {
         let found = parse("tw://[::1]:7740/a/b");
         assert_eq!(found, Ok(Location::Address { address: "[::1]:7740".into(), path: b"a/b".to_vec() }));
-        assert_eq!(parse("s3://bucket/key"), Err(LocationError::Scheme("s3".into())));
+        let url = |scheme: &str, rest: &str| Ok(Location::Url { scheme: scheme.into(), rest: rest.into() });
+        for (text, scheme, rest) in [
+            ("s3://bucket/key", "s3", "bucket/key"),
+            ("HTTPS://host:8443/a?b", "https", "host:8443/a?b"),
+            ("gsiftp://host/a", "gsiftp", "host/a"),
+            ("sftp://me@host/a", "sftp", "me@host/a"),
+            ("dav+x://", "dav+x", ""),
+        ] {
+            assert_eq!(parse(text), url(scheme, rest), "{text}");
+            assert!(!parse(text).unwrap().is_remote());
+        }
+        assert_eq!(parse("s3://b/k").unwrap().to_string(), "s3://b/k");
+        assert_eq!(parse("./s3://b"), Ok(Location::Local(b"./s3://b".to_vec())));
+        assert_eq!(parse("me@host://a"), Err(LocationError::Scheme("me@host".into())));
         assert!(matches!(parse("tw://host/a"), Err(LocationError::Address(_))));
     }
 }

@@ -3,6 +3,7 @@
 //! Pure: the time comes in. Not here: holding a transfer to it (`mover::pace`).
 
 use crate::quantity::parse_rate;
+use std::fmt;
 
 pub const MINUTES_OF_DAY: u32 = 24 * 60;
 pub const MINUTES_OF_WEEK: u32 = 7 * MINUTES_OF_DAY;
@@ -66,6 +67,22 @@ impl Timetable {
     }
 }
 
+/// A form that `parse` reads back.
+impl fmt::Display for Timetable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = |rate: &Option<u64>| rate.map_or("off".to_owned(), |rate| format!("{rate}B"));
+        if let [(0, only)] = &self.slots[..] {
+            return f.write_str(&rate(only));
+        }
+        for (at, (minute, slot)) in self.slots.iter().enumerate() {
+            let (day, of_day) = (DAYS[(minute / MINUTES_OF_DAY) as usize], minute % MINUTES_OF_DAY);
+            let blank = if at == 0 { "" } else { " " };
+            write!(f, "{blank}{}-{:02}:{:02},{}", &day[..3], of_day / 60, of_day % 60, rate(slot))?;
+        }
+        Ok(())
+    }
+}
+
 fn day_of_week(text: &str) -> Option<u32> {
     let text = text.to_ascii_lowercase();
     let is_it = |day: &&str| text.len() >= 3 && day.starts_with(&text);
@@ -111,6 +128,14 @@ mod tests {
     fn the_lowest_rate_is_known() {
         assert_eq!(Timetable::parse("08:00,512K 12:00,10M").unwrap().rate_min(), Some(512 << 10));
         assert_eq!(Timetable::parse("off").unwrap().rate_min(), None);
+    }
+
+    #[test]
+    fn a_timetable_reads_back_from_its_text() {
+        for text in ["10M", "off", "08:00,512K 12:00,10M 23:00,off", "Sat-00:00,1M", "sun-00:00,off mon-00:00,1500B"] {
+            let table = Timetable::parse(text).unwrap();
+            assert_eq!(Timetable::parse(&table.to_string()), Ok(table.clone()), "{table}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sizes and rates as people write and read them.
+//! Sizes, rates, counts and times as people write and read them.
 //!
 //! Sizes are bytes, shown in binary units (KiB). Rates are bits per second, decimal (Gbit/s), with bytes beside them.
 
@@ -111,6 +111,36 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     Ok(Some(bytes_per_second as u64))
 }
 
+/// A count as people read it: `21,002`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `21,002 files`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+}
+
+/// `0.42 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match seconds {
+        s if s < 1.0 => format!("{s:.3} s"),
+        s if s < 10.0 => format!("{s:.2} s"),
+        s if s < 100.0 => format!("{s:.1} s"),
+        _ if whole < 3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +175,17 @@ mod tests {
         assert_eq!(ByteCount(12).to_string(), "12 B");
         assert_eq!(Rate::over(1_250_000_000, 1.0).to_string(), "10.0 Gbit/s");
         assert_eq!(Rate::over(5, 0.0).to_string(), "0 bit/s");
+    }
+
+    #[test]
+    fn counts_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 21_002, 1_234_567].map(grouped), ["0", "999", "1,000", "21,002", "1,234,567"]);
+        assert_eq!(counted(1, "file", "files"), "1 file");
+    }
+
+    #[test]
+    fn durations_have_as_many_digits_as_matter() {
+        let shown = [0.0421, 2.5, 12.34, 200.0, 7500.0].map(duration);
+        assert_eq!(shown, ["0.042 s", "2.50 s", "12.3 s", "3 min 20 s", "2 h 5 min"]);
     }
 }

@@ -7,6 +7,7 @@ use crate::entry::{Entry, Kind};
 use crate::filter::Filter;
 use crate::name::{Name, NameError, relative_path};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Paths of a list that goes to an endpoint, and their bytes.
 pub const LISTED_MAX: usize = 65_536;
@@ -24,6 +25,50 @@ impl Selection {
     /// Everything is taken.
     pub fn is_everything(&self) -> bool {
         self.filter.is_empty() && self.bounds == Bounds::default() && self.listed.is_none()
+    }
+
+    /// Whether an object of a list is taken; whoever walks the tree from its root comes to the same. A directory that is only on the
+    /// way to what is taken is not. `file`: its size and when it was modified, where it is one.
+    pub fn takes(&self, path: &[u8], is_directory: bool, file: Option<(u64, i64)>) -> bool {
+        let is_listed = self.listed.as_ref().is_none_or(|listed| listed.holds(path));
+        let is_within =
+            file.is_none_or(|(size_bytes, modified_seconds)| self.bounds.hold(size_bytes, modified_seconds));
+        is_listed && is_within && self.filter.explain(path, is_directory).is_taken
+    }
+}
+
+/// What is chosen, as it is asked for: ages count back from the moment at which the job runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Choice {
+    pub filter: Filter,
+    pub size_bytes_min: u64,
+    /// The largest size that is taken.
+    pub size_bytes_max: Option<u64>,
+    /// Modified within this time.
+    pub newer_than: Option<Duration>,
+    /// Not modified within this time.
+    pub older_than: Option<Duration>,
+    pub listed: Option<Listed>,
+}
+
+impl Choice {
+    pub fn is_everything(&self) -> bool {
+        *self == Choice::default()
+    }
+
+    /// What it selects at a moment, in seconds since 1970.
+    pub fn at(&self, now: i64) -> Selection {
+        let ago = |span: Duration| now.saturating_sub_unsigned(span.as_secs());
+        Selection {
+            filter: self.filter.clone(),
+            bounds: Bounds {
+                size_bytes_min: self.size_bytes_min,
+                size_bytes_end: self.size_bytes_max.map_or(0, |size| size.saturating_add(1)),
+                modified_since: self.newer_than.map(ago),
+                modified_before: self.older_than.map(ago),
+            },
+            listed: self.listed.clone(),
+        }
     }
 }
 
@@ -43,11 +88,14 @@ impl Bounds {
         if entry.kind != Kind::File {
             return true;
         }
-        let (size, seconds) = (entry.generation.size_bytes, entry.generation.modified.seconds);
-        size >= self.size_bytes_min
-            && (self.size_bytes_end == 0 || size < self.size_bytes_end)
-            && self.modified_since.is_none_or(|since| seconds >= since)
-            && self.modified_before.is_none_or(|before| seconds < before)
+        self.hold(entry.generation.size_bytes, entry.generation.modified.seconds)
+    }
+
+    fn hold(&self, size_bytes: u64, modified_seconds: i64) -> bool {
+        size_bytes >= self.size_bytes_min
+            && (self.size_bytes_end == 0 || size_bytes < self.size_bytes_end)
+            && self.modified_since.is_none_or(|since| modified_seconds >= since)
+            && self.modified_before.is_none_or(|before| modified_seconds < before)
     }
 }
 
@@ -82,6 +130,20 @@ impl Listed {
         }
         Ok(Listed { paths, root })
     }
+
+    /// Whether a path is listed, or lies in what is.
+    fn holds(&self, path: &[u8]) -> bool {
+        let mut at = &self.root;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            if at.is_whole {
+                return true;
+            }
+            let below = Name::new(name).ok().and_then(|name| at.below.get(&name));
+            let Some(below) = below else { return false };
+            at = below;
+        }
+        at.is_whole
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +177,27 @@ mod tests {
         assert!(!bounds.admit(&file(3, 20)));
         assert!(bounds.admit(&Entry { kind: Kind::Directory, ..file(0, 0) }));
         assert!(Bounds::default().admit(&file(0, i64::MIN)));
+    }
+
+    #[test]
+    fn an_object_of_a_list_is_taken_as_by_a_walk_from_the_root() {
+        let rules = ["- *.tmp", "- /cache/"].map(|rule| crate::filter::Rule::parse(rule).unwrap());
+        let choice = Choice {
+            filter: Filter::new(rules.to_vec()).unwrap(),
+            size_bytes_max: Some(9),
+            older_than: Some(Duration::from_secs(10)),
+            ..Choice::default()
+        };
+        let takes = |path: &str, is_directory, size| {
+            let file = (!is_directory).then_some((size, 50));
+            choice.at(100).takes(path.as_bytes(), is_directory, file)
+        };
+        assert!(takes("a", false, 9) && takes("a", true, 10) && takes("sub/cache/x", false, 0));
+        assert!(!takes("a", false, 10) && !takes("a.tmp", false, 0) && !takes("cache/deep/x", false, 0));
+        assert!(!choice.at(100).takes(b"a", false, Some((0, 95))), "too young");
+        let listed = Choice { listed: Listed::new(vec![b"a/b".to_vec()]).ok(), ..Choice::default() }.at(0);
+        let holds = |path: &str| listed.takes(path.as_bytes(), false, None);
+        assert!(holds("a/b") && holds("a/b/c") && !holds("a") && !holds("a/bc") && !holds("b"));
     }
 
     #[test]

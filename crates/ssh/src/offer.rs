@@ -26,6 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Rehearsal;
+use store::open::{land, look};
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
@@ -177,17 +178,9 @@ impl Writable {
     fn open_destination(&self, open: &Open) -> std::result::Result<(Arc<OwnedFd>, Option<Name>), Refusal> {
         let path = &open.paths[0];
         let base = self.directory.as_fd();
-        let make = |names: &[Name]| beneath::make_directories(base, names).map_err(|e| refuse(path, &e));
-        let (directory, rename_to) = match self.names.split_last() {
-            Some((last, parents)) if open.is_single && !names_contents(path) => {
-                match beneath::resolve_directory(base, &self.names) {
-                    Ok(directory) => (directory, None),
-                    Err(e) if is_no_directory(&e) => (make(parents)?, Some(last.clone())),
-                    Err(e) => return Err(refuse(path, &e)),
-                }
-            }
-            _ => (make(&self.names)?, None),
-        };
+        let mut make = |names: &[Name]| beneath::make_directories(base, names).map_err(|e| refuse(path, &e));
+        let (directory, rename_to) =
+            land(&self.names, open.is_single && !names_contents(path), &self.look(path), &mut make)?;
         may_write(&directory).map_err(|e| refuse(path, &io::Error::from(e)))?;
         Ok((Arc::new(directory), rename_to))
     }
@@ -197,16 +190,15 @@ impl Writable {
     /// The destination of a dry run, as far as it exists, and what a single object would be called there.
     fn look_at_destination(&self, open: &Open) -> std::result::Result<(Option<Arc<OwnedFd>>, Option<Name>), Refusal> {
         let path = &open.paths[0];
-        let look = |names: &[Name]| match beneath::resolve_directory(self.directory.as_fd(), names) {
-            Ok(directory) => Ok(Some(Arc::new(directory))),
+        let (there, rename_to) = look(&self.names, open.is_single && !names_contents(path), &self.look(path))?;
+        Ok((there.map(Arc::new), rename_to))
+    }
+
+    /// Opens a directory of the destination that is there.
+    fn look<'a>(&'a self, path: &'a [u8]) -> impl Fn(&[Name]) -> std::result::Result<Option<OwnedFd>, Refusal> + 'a {
+        move |names| match beneath::resolve_directory(self.directory.as_fd(), names) {
             Err(e) if is_no_directory(&e) => Ok(None),
-            Err(e) => Err(refuse(path, &e)),
-        };
-        match (look(&self.names)?, self.names.split_last()) {
-            (None, Some((last, parents))) if open.is_single && !names_contents(path) => {
-                Ok((look(parents)?, Some(last.clone())))
-            }
-            (there, _) => Ok((there, None)),
+            opened => opened.map(Some).map_err(|e| refuse(path, &e)),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
 use super::owner::is_own;
 use super::tunnel::{Tunnel, carried};
-use daemon::ConnectOptions;
+use transfer::ConnectOptions;
 use daemon::error::{Error, Result};
 use model::{Exit, Pin};
 use mover::session::{Client, Connector, Direct};
@@ -75,7 +75,7 @@ impl Reached {
                 Arc::new(Tunnel::new(self.remote.link().clone(), self.remote.name(), self.dial.clone()))
             }
         };
-        daemon::connect_over(self.remote.name(), connector, &options)
+        Ok(transfer::connect_over(self.remote.name(), connector, &options)?)
     }
 
     pub fn is_alive(&mut self) -> bool {

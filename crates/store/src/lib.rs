@@ -14,9 +14,11 @@ pub mod pipe;
 pub mod synthetic;
 mod drop_box;
 mod rehearsal;
+pub mod open;
 
 pub use drop_box::{DropBox, aside};
 pub use error::{Error, Result};
+pub use open::{OpenError, Stores};
 pub use rehearsal::Rehearsal;
 pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,

@@ -35,13 +35,15 @@ pub fn run(args: Args) -> Result<Exit> {
     for location in locations {
         let mut request = Request::plain(vec![location], Location::Pipe);
         request.ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: false };
-        let ended = transfer::run(&request, Instant::now(), &interrupt, None)?;
+        let finished = transfer::run(&request, Instant::now(), &interrupt, None)?;
         if output::nobody_reads() {
             // As `cat` ends when its reader has seen enough: that is no failure to talk about.
             return Ok(Exit::BrokenPipe);
         }
-        output::human::failures(&ended, output::human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
-        if let Some(error) = ended.error {
+        output::human::failures(&finished.ended, output::human::FAILURES_SHOWN)
+            .iter()
+            .for_each(|line| output::note(line));
+        if let Some(error) = finished.error {
             return Err(error);
         }
     }

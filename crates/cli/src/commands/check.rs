@@ -7,6 +7,7 @@ use crate::exit::{Result, error};
 use crate::output::list::{self, Lines};
 use crate::output::{self, counted, duration};
 use crate::place::{Failures, Place, Places};
+use crate::selection::{Chosen, SelectionArgs};
 use model::Exit;
 use model::files::{ALL_LEVELS, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm};
 use model::name::Escaped;
@@ -25,12 +26,13 @@ const AHEAD_MAX: usize = 4096;
 /// Compare two files or trees, wherever they are: names, sizes and digests
 ///
 /// A and B are compared with each other, whatever they are called, with or without a slash behind them. Both sides read and
-/// digest their own files at the same time. Prints a line for each path that is missing in B, extra in B, or differs. The exit
+/// digest their own files at the same time; what is not chosen is not compared. Prints a line for each path that is missing in B, extra in B, or differs. The exit
 /// code is 0 if nothing does, 1 if something does, 23 if something could not be read.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg check data lab:backup/data\n\
-\x20   thalweg check --one-way --size-only data lab:archive")]
+\x20   thalweg check --one-way --size-only data lab:archive\n\
+\x20   thalweg check --exclude '*.tmp' data lab:backup/data")]
 pub struct Args {
     /// What it should be
     #[arg(value_name = "A")]
@@ -60,6 +62,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -68,7 +72,8 @@ pub fn run(args: Args) -> Result<Exit> {
     let sides = [places.open(&args.first)?, places.open(&args.second)?];
     let digest = (!args.size_only).then_some(args.digest);
     let question = |place: &Place| Question::List { paths: place.paths(), levels: ALL_LEVELS, digest };
-    let mut comparison = Comparison::new(&args, &sides);
+    let chosen = args.selection.chosen()?;
+    let mut comparison = Comparison::new(&args, &sides, &chosen);
     let asked = std::thread::scope(|scope| {
         let (mut threads, mut streams) = (Vec::new(), Vec::new());
         for place in &sides {
@@ -111,6 +116,7 @@ struct Side {
 struct Comparison<'a> {
     args: &'a Args,
     places: &'a [Place; 2],
+    chosen: &'a Chosen,
     lines: Lines,
     failures: Failures,
     /// A list ended before its tree did.
@@ -123,10 +129,11 @@ struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    fn new(args: &'a Args, places: &'a [Place; 2]) -> Comparison<'a> {
+    fn new(args: &'a Args, places: &'a [Place; 2], chosen: &'a Chosen) -> Comparison<'a> {
         Comparison {
             args,
             places,
+            chosen,
             lines: Lines::new(),
             failures: Failures::default(),
             is_broken: Arc::default(),
@@ -168,7 +175,9 @@ impl<'a> Comparison<'a> {
         while side.next.is_none() {
             let Ok(record) = side.records.recv() else { return !self.is_broken.load(Relaxed) };
             if !self.failures.note(&self.places[which], &record) {
-                side.next = Some(record);
+                // Both sides are compared from what was named on, whatever it is called.
+                let is_taken = record.path.is_empty() || self.chosen.takes_record(b"", &record);
+                side.next = Some(record).filter(|_| is_taken);
                 continue;
             }
             if self.args.json {

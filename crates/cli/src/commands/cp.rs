@@ -13,9 +13,10 @@ use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
-use crate::transfer::{self, Ended, Request, Ssh};
+use crate::transfer::{self, Finished, Request, Ssh};
+use ::transfer::Ended;
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
-use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions};
+use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -172,7 +173,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
-        if more.command != "cp" || request.options.has_wishes() {
+        if more.command != "cp" || request.spec.has_wishes() {
             return Err(usage(
                 "between two other hosts everything is copied, and nothing chosen or removed",
                 "run the command on one of the two",
@@ -203,7 +204,7 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
 fn carry_out(
     args: &Args,
     request: &Request,
-    run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Ended>,
+    run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Finished>,
 ) -> Result<Exit> {
     let events = args.json.then(|| Arc::new(Events::default()));
     let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
@@ -212,33 +213,33 @@ fn carry_out(
         args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
     let is_created = created.is_ok();
     let run = || run(&Interrupt::watch()?, events.clone());
-    let mut ended = match created.and_then(|()| run()) {
-        Ok(ended) => ended,
-        Err(error) => Ended::before_the_start(request, error),
+    let mut finished = match created.and_then(|()| run()) {
+        Ok(finished) => finished,
+        Err(error) => Finished::before_the_start(request, error),
     };
     if let Some(file) = args.report.as_ref().filter(|_| is_created)
-        && let Err(e) = human::write_report(file, &ended)
+        && let Err(e) = human::write_report(file, &finished.ended)
     {
-        ended.add_error(report_error(file, e));
+        finished.add_error(report_error(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.
         return Ok(Exit::BrokenPipe);
     }
     if !args.json && !args.quiet {
-        tell(args, &ended);
-        meant::notes(request, &ended).iter().for_each(|line| output::note(line));
+        tell(args, &finished.ended);
+        meant::notes(request, &finished.ended).iter().for_each(|line| output::note(line));
     }
-    if let Some(error) = &ended.error {
+    if let Some(error) = &finished.error {
         output::error(error);
     }
     if let Some(events) = &events {
-        if let Some(error) = &ended.error {
+        if let Some(error) = &finished.error {
             events.error(error, None);
         }
-        events.done(&ended);
+        events.done(&finished.ended, finished.exit());
     }
-    Ok(ended.exit)
+    Ok(finished.exit())
 }
 
 /// Before any thread: they inherit it. The kernel derives the disk's priority from it too.
@@ -263,7 +264,8 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         // Nothing but content is said of such objects.
         options.fidelity = Fidelity::default();
     }
-    if options.has_wishes() && is_without_tree {
+    let choice = args.selection.choice()?;
+    if (options.has_wishes() || !choice.is_everything()) && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
             "leave them away for `-`, gen: and null:",
@@ -277,21 +279,24 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         ));
     }
     if sources.iter().any(Location::is_remote) {
-        check_list_to_send(&options.selection)?;
+        check_list_to_send(&choice)?;
     }
     if options.verify == Verify::None {
         check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
     }
     Ok(Request {
         command: more.command,
-        sources,
-        destination,
-        options,
-        streams: args.streams,
-        memory_bytes: args.memory,
-        congestion: args.cc.clone(),
-        retries: args.retries,
-        bounds: args.limits.bounds(),
+        spec: TransferSpec {
+            sources,
+            destination,
+            choice,
+            options,
+            streams: args.streams,
+            congestion: args.cc.clone(),
+            memory_bytes: Some(args.memory),
+            retries: args.retries,
+            bounds: args.limits.bounds(),
+        },
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
@@ -317,7 +322,6 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         no_clobber: args.no_clobber,
         chmod: args.chmod,
         engine: args.engine,
-        selection: Arc::new(args.selection.selection()?),
         deletion: more.deletion,
         backup: more.backup.clone(),
         fidelity: args.fidelity.fidelity(),

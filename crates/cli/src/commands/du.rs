@@ -4,15 +4,16 @@ use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::list::{self, Lines};
 use crate::place::{Failures, Places};
+use crate::selection::SelectionArgs;
 use model::Exit;
-use model::files::{ALL_LEVELS, Found, Question};
+use model::files::{ALL_LEVELS, Found, Question, Record, Tally};
 use model::quantity::ByteCount;
 use std::ffi::OsString;
 
 /// Sum up what directories hold, here or at an endpoint
 ///
 /// Sums are of the sizes of files, or with --allocated of what they take on their storage. A file with several names counts
-/// once for each. The endpoint does the summing; only the sums travel.
+/// once for each. The endpoint does the summing, and only the sums travel; of what is chosen the whole listing does.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg du -s lab:results\n\
@@ -38,6 +39,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -46,9 +49,11 @@ pub fn run(args: Args) -> Result<Exit> {
     let levels = if args.summarize { 0 } else { args.depth.unwrap_or(ALL_LEVELS) };
     let mut lines = Lines::new();
     let mut failures = Failures::default();
+    let chosen = args.selection.chosen()?;
     for place in &opened {
-        let question = Question::Usage { paths: place.paths(), levels };
-        let answer = place.ask(&question, &places.interrupt, &mut |record| {
+        let prefix = chosen.prefix(place);
+        let mut sums = Sums { levels, open: Vec::new() };
+        let mut show = |record: Record| {
             let path = place.shown(&record.path);
             failures.note(place, &record);
             if args.json {
@@ -58,9 +63,131 @@ pub fn run(args: Args) -> Result<Exit> {
             let bytes = if args.allocated { tally.allocated_bytes } else { tally.bytes };
             let shown = if args.bytes { bytes.to_string() } else { ByteCount(bytes).to_string() };
             lines.text(&format!("{shown}\t{path}"))
-        })?;
+        };
+        let answer = if chosen.is_everything {
+            place.ask(&Question::Usage { paths: place.paths(), levels }, &places.interrupt, &mut show)?
+        } else {
+            let question = Question::List { paths: place.paths(), levels: ALL_LEVELS, digest: None };
+            let answer = place.ask(&question, &places.interrupt, &mut |record| {
+                !chosen.takes_record(prefix, &record) || sums.add(record, &mut show)
+            })?;
+            sums.leave(b"", &mut show);
+            answer
+        };
         lines.flush();
         answer.finished()?;
     }
     failures.conclude(Exit::Done, "looked at")
+}
+
+/// Sums up a listing, whose order is that of a walk: what is in a directory comes right behind it.
+struct Sums {
+    levels: u32,
+    /// The directories on the way, the outermost first.
+    open: Vec<(Vec<u8>, Tally)>,
+}
+
+impl Sums {
+    /// Takes an object in, and shows the directories that end before it. False when nobody reads any more.
+    fn add(&mut self, record: Record, show: &mut dyn FnMut(Record) -> bool) -> bool {
+        let status = match &record.found {
+            Found::Object { status, .. } => status,
+            _ => {
+                self.open.iter_mut().last().into_iter().for_each(|(_, tally)| tally.failed += 1);
+                return show(record);
+            }
+        };
+        if !self.leave(&record.path, show) {
+            return false;
+        }
+        if status.is_directory() {
+            let tally = Tally { allocated_bytes: status.allocated_bytes, ..Tally::default() };
+            self.open.push((record.path, tally));
+            return true;
+        }
+        match self.open.last_mut() {
+            Some((_, tally)) => {
+                tally.count(status);
+                true
+            }
+            None => {
+                let mut tally = Tally::default();
+                tally.count(status);
+                show(Record { found: Found::Usage(tally), ..record })
+            }
+        }
+    }
+
+    /// Shows the directories that do not hold `path`; all of them when it is empty, which is in none.
+    fn leave(&mut self, path: &[u8], show: &mut dyn FnMut(Record) -> bool) -> bool {
+        let holds = |directory: &[u8]| {
+            !path.is_empty()
+                && (directory.is_empty() || path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/")))
+        };
+        while let Some((directory, tally)) = self.open.pop_if(|(directory, _)| !holds(directory)) {
+            let depth = self.open.len() as u64;
+            if let Some((_, above)) = self.open.last_mut() {
+                above.add(&tally);
+                above.directories += 1;
+            }
+            let record = Record { asked: 0, path: directory, is_last: false, found: Found::Usage(tally) };
+            if depth <= u64::from(self.levels) && !show(record) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::files::{FileKind, FileStatus};
+
+    fn object(path: &str, kind: FileKind, size_bytes: u64) -> Record {
+        let (modified, changed) = Default::default();
+        let (mode, allocated_bytes, owner, group, links, inode, device) = Default::default();
+        let status = FileStatus {
+            kind,
+            mode,
+            size_bytes,
+            allocated_bytes,
+            owner,
+            group,
+            links,
+            inode,
+            device,
+            modified,
+            changed,
+        };
+        Record { asked: 0, path: path.into(), is_last: false, found: Found::Object { status, sum: None } }
+    }
+
+    #[test]
+    fn a_listing_is_summed_up_from_the_inside_out_as_the_endpoint_does() {
+        let (directory, file) =
+            (|path| object(path, FileKind::Directory, 4096), |path, size| object(path, FileKind::File, size));
+        let listing = [
+            directory(""),
+            directory("a"),
+            directory("a/b"),
+            file("a/b/x", 20),
+            file("a/y", 10),
+            // The directory on the way to it was not taken.
+            file("q/r", 3),
+            file("z", 30),
+        ];
+        for (levels, expected) in [(ALL_LEVELS, &["a/b 1 0 20", "a 2 1 30", " 4 2 63"][..]), (0, &[" 4 2 63"])] {
+            let mut shown = Vec::new();
+            let mut show = |record: Record| {
+                let Found::Usage(tally) = record.found else { panic!("only sums are shown") };
+                let path = String::from_utf8(record.path).unwrap();
+                shown.push(format!("{path} {} {} {}", tally.files, tally.directories, tally.bytes));
+                true
+            };
+            let mut sums = Sums { levels, open: Vec::new() };
+            assert!(listing.iter().all(|record| sums.add(record.clone(), &mut show)) && sums.leave(b"", &mut show));
+            assert_eq!(shown, expected);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::list::{self, Lines, arrow};
 use crate::place::{Failures, Place, Places};
+use crate::selection::SelectionArgs;
 use model::Exit;
 use model::files::{ALL_LEVELS, FileStatus, Found, Question, Record};
 use model::name::Escaped;
@@ -44,6 +45,8 @@ pub struct Args {
     all: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -54,14 +57,16 @@ pub fn run(args: Args) -> Result<Exit> {
         (false, true) => ALL_LEVELS,
         (false, false) => 1,
     };
+    let chosen = args.selection.chosen()?;
     let mut lines = Lines::new();
     let mut failures = Failures::default();
     for place in &opened {
         let question = Question::List { paths: place.paths(), levels, digest: None };
+        let prefix = chosen.prefix(place);
         let shown = Shown { args: &args, place, with_location: opened.len() > 1 };
         let answer = place.ask(&question, &places.interrupt, &mut |record| {
             failures.note(place, &record);
-            shown.write(&mut lines, &record)
+            !chosen.takes_record(prefix, &record) || shown.write(&mut lines, &record)
         })?;
         lines.flush();
         answer.finished()?;

@@ -9,7 +9,8 @@ use crate::exit::{self, Result, error, usage};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, human, list};
 use crate::place::{Failures, PATHS_AT_ONCE, Place, Places, Side, join, without_slashes};
-use crate::transfer::{self, Request};
+use crate::selection::{Chosen, SelectionArgs, check_list_to_send};
+use crate::transfer::{self, Finished, Request};
 use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
 use model::name::Escaped;
 use model::options::Fsync;
@@ -27,7 +28,7 @@ use store::posix::change;
 /// DST is a directory if one is there, or if it ends in a slash; otherwise it is the new name of the one SRC. A slash behind SRC
 /// means nothing. Within one file system or one endpoint a move is a rename, in one step. Otherwise everything is copied as
 /// `cp` copies it, durably; then both sides digest what they have, and only what is the same leaves the source. What could not
-/// be copied, or changed meanwhile, stays where it was.
+/// be copied, or changed meanwhile, stays where it was. Where something is chosen, only that moves, and never by a rename.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "thalweg mv [OPTIONS] <SRC>... <DST>",
@@ -62,6 +63,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -69,8 +72,18 @@ pub fn run(args: Args) -> Result<Exit> {
     let places = Places::new(&args.ssh)?;
     let sources = places.open_all(sources)?;
     let destination = places.open(destination)?;
-    let mut moving =
-        Moving { args: &args, places: &places, failures: Failures::default(), moved: Tally::default(), kept: 0 };
+    let chosen = args.selection.chosen()?;
+    if args.selection.is_listed() && sources.len() > 1 {
+        return Err(usage("a list of files is of one source", "give a command for each source"));
+    }
+    let mut moving = Moving {
+        args: &args,
+        places: &places,
+        chosen: &chosen,
+        failures: Failures::default(),
+        moved: Tally::default(),
+        kept: 0,
+    };
     let ended = moving.run(&sources, &destination);
     let code = ended.as_ref().map_or_else(|e| e.exit, |exit| *exit) as i32;
     let Tally { files, directories, bytes, .. } = moving.moved;
@@ -88,6 +101,7 @@ pub fn run(args: Args) -> Result<Exit> {
 struct Moving<'a> {
     args: &'a Args,
     places: &'a Places,
+    chosen: &'a Chosen,
     failures: Failures,
     moved: Tally,
     /// Copied, and not removed.
@@ -97,7 +111,8 @@ struct Moving<'a> {
 impl Moving<'_> {
     fn run(&mut self, sources: &[Place], destination: &Place) -> Result<Exit> {
         let is_directory = self.is_directory(destination)?;
-        let is_into = is_directory || destination.path.ends_with(b"/");
+        // A list is of the contents of its source.
+        let is_into = (is_directory || destination.path.ends_with(b"/")) && !self.args.selection.is_listed();
         if sources.len() > 1 && !is_into {
             let message = format!("{} is no directory", destination.shown(b""));
             return Err(usage(message, "several sources need a directory: make it, or name it with a slash"));
@@ -115,7 +130,7 @@ impl Moving<'_> {
                 true => destination.at(join(&destination.path, &name)),
                 false => destination.clone(),
             };
-            if !self.rename(&source, &to)? {
+            if !self.chosen.is_everything || !self.rename(&source, &to)? {
                 self.transfer(&source, &to, destination, is_into)?;
             }
         }
@@ -170,11 +185,11 @@ impl Moving<'_> {
     fn rename_here(&mut self, source: &Place, to: &Place, may_replace: bool) -> Result<bool> {
         let reach = |place: &Place| match Here.reach(&place.path, How::Take) {
             Ok(target) => Ok(target),
-            Err(NotReached::Failed(e)) => Err(transfer::of_store(&e, &place.shown(b""))),
+            Err(NotReached::Failed(e)) => Err(exit::of_store(&e, &place.shown(b""))),
             Err(NotReached::Refused(refusal)) => Err(exit::Error::from_refusal("this host", &refusal)),
         };
         let (old, new) = (reach(source)?, reach(to)?);
-        let status = old.file_status().map_err(|e| transfer::of_store(&e, &source.shown(b"")))?;
+        let status = old.file_status().map_err(|e| exit::of_store(&e, &source.shown(b"")))?;
         match change::rename(&old, &new, may_replace) {
             Ok(()) => {
                 self.moved.count(&status);
@@ -205,24 +220,29 @@ impl Moving<'_> {
             let bytes = place.location(b"");
             args::location(OsStr::from_bytes(&bytes))
         };
+        if !matches!(from.side, Side::Here) {
+            check_list_to_send(&self.chosen.choice)?;
+        }
         let mut request = Request::plain(vec![location(&from)?], location(&target)?);
         request.command = "mv";
         request.ssh = self.places.ssh.clone();
         request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
-        request.options.no_clobber = self.args.no_clobber;
-        request.options.digest = self.args.digest;
-        request.options.fsync = Fsync::Batch;
-        let ended = transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
+        request.spec.choice = self.chosen.choice.clone();
+        let options = &mut request.spec.options;
+        options.no_clobber = self.args.no_clobber;
+        options.digest = self.args.digest;
+        options.fsync = Fsync::Batch;
+        let Finished { ended, error: failed } = transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
         human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
         let is_durable = ended.report.as_ref().is_some_and(|report| {
             matches!(report.ending, Ending::Finished(_)) && matches!(&report.durable[..], "batch" | "file" | "memory")
         });
         if !is_durable {
             let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; copy with cp");
-            return Err(ended.error.unwrap_or_else(not_durable));
+            return Err(failed.unwrap_or_else(not_durable));
         }
-        self.remove_delivered(source, to)?;
-        ended.error.map_or(Ok(()), Err)
+        self.remove_delivered(source, to, self.chosen.prefix(&from))?;
+        failed.map_or(Ok(()), Err)
     }
 
     fn status(&mut self, place: &Place) -> Result<Option<FileStatus>> {
@@ -240,7 +260,8 @@ impl Moving<'_> {
     }
 
     /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
-    fn remove_delivered(&mut self, source: &Place, to: &Place) -> Result<()> {
+    /// `prefix`: what rules see before the paths of the source.
+    fn remove_delivered(&mut self, source: &Place, to: &Place, prefix: &[u8]) -> Result<()> {
         let algorithm = match self.args.digest {
             model::DigestAlgorithm::Crc64Nvme => SumAlgorithm::Crc64Nvme,
             model::DigestAlgorithm::Blake3 => SumAlgorithm::Blake3,
@@ -249,7 +270,7 @@ impl Moving<'_> {
         let (mut batch, mut directories): (Vec<Seen>, Vec<Vec<u8>>) = Default::default();
         let mut outcome = Ok(());
         let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
-            if self.failures.note(source, &record) {
+            if self.failures.note(source, &record) || !self.chosen.takes_record(prefix, &record) {
                 return true;
             }
             let Found::Object { status, sum } = record.found else { return true };

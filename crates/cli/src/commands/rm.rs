@@ -3,8 +3,9 @@
 use crate::args::ssh::SshArgs;
 use crate::exit::Result;
 use crate::output::{self, counted, list};
-use crate::place::{Failures, Place, Places, in_questions};
-use model::files::{Doomed, Found, Question, Tally};
+use crate::place::{Failures, PATHS_AT_ONCE, Place, Places, in_questions};
+use crate::selection::{Chosen, SelectionArgs};
+use model::files::{ALL_LEVELS, Doomed, Found, Question, Tally};
 use model::{Exit, FailureKind};
 use serde_json::json;
 use std::ffi::OsString;
@@ -12,11 +13,13 @@ use std::ffi::OsString;
 /// Remove files, and with -r directories and what is in them, here or at an endpoint
 ///
 /// Nothing is asked. The work is done where the files are, by several threads. A link is removed, not what it points to. The
-/// root of an endpoint, and what a limited ticket holds for, stay.
+/// root of an endpoint, and what a limited ticket holds for, stay. Where something is chosen, a tree is listed first; files that are
+/// taken go unless they change meanwhile, and then directories that are empty and that no rule leaves.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg rm lab:results/run7.h5\n\
-\x20   thalweg rm -r lab:scratch/old")]
+\x20   thalweg rm -r lab:scratch/old\n\
+\x20   thalweg rm -r --older-than 30d --exclude keep/ lab:scratch/")]
 pub struct Args {
     /// What to remove: PATH, NAME:PATH or tw://ADDR:PORT/PATH
     #[arg(required = true, value_name = "LOC")]
@@ -35,6 +38,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -42,7 +47,17 @@ pub fn run(args: Args) -> Result<Exit> {
     let mut failures = Failures::default();
     let mut total = Tally::default();
     let mut removed = Ok(());
+    let chosen = args.selection.chosen()?;
     for group in by_side(places.open_all(&args.locations)?) {
+        if !chosen.is_everything {
+            let mut choosing = Choosing { args: &args, places: &places, chosen: &chosen, failures, total };
+            removed = group.iter().try_for_each(|place| choosing.remove(place));
+            (failures, total) = (choosing.failures, choosing.total);
+            if removed.is_err() {
+                break;
+            }
+            continue;
+        }
         let objects = group.iter().map(|place| Doomed { path: place.path.clone(), version: None }).collect();
         let question = Question::Remove { objects, is_recursive: args.recursive, may_be_directory: false };
         let answer = group[0].ask(&question, &places.interrupt, &mut |record| {
@@ -73,6 +88,70 @@ pub fn run(args: Args) -> Result<Exit> {
         output::note(&format!("removed {files}, {}", counted(total.directories, "directory", "directories")));
     }
     ended
+}
+
+/// Removes what is chosen of trees.
+struct Choosing<'a> {
+    args: &'a Args,
+    places: &'a Places,
+    chosen: &'a Chosen,
+    failures: Failures,
+    total: Tally,
+}
+
+impl Choosing<'_> {
+    fn remove(&mut self, place: &Place) -> Result<()> {
+        let prefix = self.chosen.prefix(place);
+        let levels = if self.args.recursive { ALL_LEVELS } else { 0 };
+        let question = Question::List { paths: place.paths(), levels, digest: None };
+        let (mut files, mut directories, mut removed) = (Vec::new(), Vec::new(), Ok(()));
+        let is_quiet_about_missing = self.args.force;
+        let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
+            let is_missing = matches!(record.found, Found::Failed { kind: FailureKind::NotFound, .. });
+            let is_fine = is_missing && is_quiet_about_missing && record.path.is_empty();
+            if is_fine || self.failures.note(place, &record) || !self.chosen.takes_record(prefix, &record) {
+                return true;
+            }
+            let Found::Object { status, .. } = record.found else { return true };
+            let path = place.below(&record.path);
+            if status.is_directory() && self.args.recursive {
+                directories.push(path);
+                return true;
+            }
+            files.push(Doomed { path, version: Some(status.version()).filter(|_| !status.is_directory()) });
+            if files.len() == PATHS_AT_ONCE {
+                removed = self.remove_files(place, std::mem::take(&mut files));
+            }
+            removed.is_ok()
+        })?;
+        answer.finished()?;
+        removed?;
+        self.remove_files(place, files)?;
+        // The innermost first; one that is not empty holds what was left.
+        directories.reverse();
+        let objects = directories.into_iter().map(|path| Doomed { path, version: None }).collect();
+        for objects in in_questions(objects, |object: &Doomed| object.path.len()) {
+            let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
+            let answer = place.ask(&question, &self.places.interrupt, &mut |_| true)?;
+            self.total.directories += answer.finished()?.directories;
+        }
+        Ok(())
+    }
+
+    fn remove_files(&mut self, place: &Place, objects: Vec<Doomed>) -> Result<()> {
+        for objects in in_questions(objects, |object| object.path.len()) {
+            let paths: Vec<Vec<u8>> = objects.iter().map(|object| object.path.clone()).collect();
+            let question = Question::Remove { objects, is_recursive: false, may_be_directory: false };
+            let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
+                // `asked` was checked against the question.
+                self.failures.note(&place.at(paths[record.asked as usize].clone()), &record);
+                true
+            })?;
+            self.total.add(&answer.tally);
+            answer.finished()?;
+        }
+        Ok(())
+    }
 }
 
 /// Neighbours of one side together, in questions of bounded length; the order stays.

@@ -9,6 +9,7 @@ mod verify;
 use crate::args::ssh::SshArgs;
 use crate::exit::{Result, usage};
 use crate::place::Places;
+use crate::selection::SelectionArgs;
 use model::Exit;
 use model::files::SumAlgorithm;
 use std::ffi::OsString;
@@ -58,6 +59,8 @@ pub struct Args {
     quiet: bool,
     #[command(flatten)]
     ssh: SshArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -69,11 +72,15 @@ enum Format {
 
 pub fn run(args: Args) -> Result<Exit> {
     let places = Places::new(&args.ssh)?;
+    let chosen = args.selection.chosen()?;
+    if args.check.is_some() && !chosen.is_everything {
+        return Err(usage("a list is verified whole", "leave out what is chosen, or give -c a list of fewer files"));
+    }
     match (&args.check, &args.locations[..]) {
         (Some(file), []) => verify::verify(&args, &places, file, places.open(".".as_ref())?),
         (Some(file), [directory]) => verify::verify(&args, &places, file, places.open(directory)?),
         (Some(_), _) => Err(usage("a list is verified in one directory", "give -c FILE and at most one directory")),
         (None, []) => Err(usage("nothing to list", "name files or directories, or -c FILE to verify a list")),
-        (None, locations) => make::make(&args, &places, locations),
+        (None, locations) => make::make(&args, &places, &chosen, locations),
     }
 }

@@ -1,7 +1,6 @@
 //! What a person reads when a copy is over: what failed, three lines of result, and on request the choices behind it.
 
 use super::{counted, duration, shown};
-use crate::transfer::{Direction, Ended};
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::name::Escaped;
@@ -13,6 +12,7 @@ use mover::{Ending, Report};
 use plan::{StreamInputs, stream_table};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use transfer::{Direction, Ended};
 
 /// Failures that are shown; the rest is counted.
 pub const FAILURES_SHOWN: usize = 20;

@@ -4,8 +4,6 @@
 //! every path has a form and reads back. Fields may be added; none changes its meaning within one `v`.
 
 use crate::exit::{self, Error};
-use crate::output::progress::Sample;
-use crate::transfer::{Direction, Ended};
 use daemon::Endpoint;
 use daemon::clients::Enrolment;
 use daemon::limited::Limited;
@@ -14,9 +12,10 @@ use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
-use model::{Change, Failure, FailureKind, JobId};
+use model::{Change, Exit, Failure, FailureKind, JobId};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use transfer::{Direction, Ended, Sample};
 
 const VERSION: u32 = 1;
 
@@ -56,8 +55,8 @@ impl Events {
         self.write("error", &Problem { message: &error.message, hint, code: error.exit as i32, retry_seconds });
     }
 
-    pub fn done(&self, ended: &Ended) {
-        self.write("done", &Done::of(ended));
+    pub fn done(&self, ended: &Ended, exit: Exit) {
+        self.write("done", &Done::of(ended, exit));
     }
 
     fn write(&self, event: &'static str, fields: &impl Serialize) {
@@ -81,7 +80,7 @@ impl Events {
 #[derive(Serialize)]
 pub struct Start<'a> {
     pub command: &'static str,
-    pub direction: Direction,
+    pub direction: &'static str,
     #[serde(serialize_with = "id")]
     pub job: JobId,
     pub sources: &'a [String],
@@ -279,7 +278,7 @@ impl Warned {
 }
 
 impl Done {
-    fn of(ended: &Ended) -> Done {
+    fn of(ended: &Ended, exit: Exit) -> Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
@@ -317,7 +316,7 @@ impl Done {
             bottleneck: Verdict::of(&ended.bottleneck),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
             warnings: report.map(|report| report.warnings.iter().map(Warned::of).collect()).unwrap_or_default(),
-            code: ended.exit as i32,
+            code: exit as i32,
         }
     }
 }

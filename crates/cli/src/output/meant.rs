@@ -1,18 +1,19 @@
 //! Notes after a copy that did what was asked, where something else was probably meant: a slash or a colon is missing.
 
 use super::shown;
-use crate::transfer::{Ended, Request};
+use crate::transfer::Request;
 use daemon::{EndpointBook, Paths};
 use model::Location;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use transfer::Ended;
 
 /// Nothing, for nearly every copy.
 pub fn notes(request: &Request, ended: &Ended) -> Vec<String> {
     let is_known =
         |name: &str| Paths::from_env().is_ok_and(|paths| EndpointBook::new(paths.endpoints()).get(name).is_ok());
-    let doubled = doubled(&request.sources, &request.destination).filter(|_| ended.directories > 0);
-    let nameless = without_colon(&request.destination, is_known).filter(|_| ended.files_ok > 0);
+    let doubled = doubled(&request.spec.sources, &request.spec.destination).filter(|_| ended.directories > 0);
+    let nameless = without_colon(&request.spec.destination, is_known).filter(|_| ended.files_ok > 0);
     doubled.into_iter().chain(nameless).collect()
 }
 

@@ -11,6 +11,7 @@ pub mod progress;
 
 use crate::exit::{self, Error};
 use model::name::Escaped;
+pub use model::quantity::{counted, duration, grouped};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -108,45 +109,9 @@ pub fn shown(path: impl AsRef<OsStr>) -> String {
     Escaped(path.as_ref().as_bytes()).to_string()
 }
 
-/// A count as people read it: `21,002`.
-pub fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 file`, `21,002 files`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(count), if count == 1 { one } else { many })
-}
-
-/// `0.42 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
-pub fn duration(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match seconds {
-        s if s < 1.0 => format!("{s:.3} s"),
-        s if s < 10.0 => format!("{s:.2} s"),
-        s if s < 100.0 => format!("{s:.1} s"),
-        _ if whole < 3600 => format!("{} min {} s", whole / 60, whole % 60),
-        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_are_grouped_by_thousands() {
-        assert_eq!([0, 999, 1000, 21_002, 1_234_567].map(grouped), ["0", "999", "1,000", "21,002", "1,234,567"]);
-        assert_eq!(counted(1, "file", "files"), "1 file");
-    }
 
     #[test]
     fn a_long_path_in_an_error_keeps_its_beginning_and_its_end() {
@@ -159,11 +124,5 @@ mod tests {
         assert!(shown.contains("[... 3886 characters ...]") && shown.len() < 250, "{shown}");
         let name = format!("read {}: why", "n".repeat(255));
         assert_eq!(readable(&name), name);
-    }
-
-    #[test]
-    fn durations_have_as_many_digits_as_matter() {
-        let shown = [0.0421, 2.5, 12.34, 200.0, 7500.0].map(duration);
-        assert_eq!(shown, ["0.042 s", "2.50 s", "12.3 s", "3 min 20 s", "2 h 5 min"]);
     }
 }

@@ -3,17 +3,17 @@
 //! The sending host does what `cp` does here, with the same flags, and says what there is to say; its lines pass through.
 //! Not here: the way between the two (the crate `ssh`).
 
-use super::far::{Far, far_path, tell};
-use super::route::{Route, book};
-use super::{Ended, Request, Way, run_on, stopped};
+use super::far::{Far, Reachable, far_path, tell};
+use super::{Finished, Request, run_to, stopped};
 use crate::args;
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
 use crate::output::{self, shown};
-use daemon::{Endpoint, Paths, job_id};
+use ::transfer::{Peers, job_id};
+use daemon::{Endpoint, Paths};
 use model::filter::Rule;
-use model::{Exit, JobId, Location};
+use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use ssh::{Access, Between, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between};
 use std::ffi::OsString;
@@ -38,13 +38,12 @@ pub struct TwoHosts {
 impl TwoHosts {
     /// The two hosts of a request, if it is one between hosts that no endpoint has the name of.
     pub fn of(request: &Request) -> Result<Option<TwoHosts>> {
-        let Request { sources, destination, .. } = request;
+        let TransferSpec { sources, destination, .. } = &request.spec;
         let are_all_remote = sources.iter().all(Location::is_remote) && destination.is_remote();
         if !are_all_remote || sources.iter().chain([destination]).any(Location::is_synthetic) {
             return Ok(None);
         }
-        let paths = Paths::from_env();
-        let book = book(paths.as_ref())?;
+        let book = Reachable::new(request.ssh.clone()).book()?;
         // An endpoint is asked for by neither: its clients are those that hold its tickets.
         let is_host = |location: &Location| matches!(location, Location::Named { name, .. } if !book.has(name));
         if !is_host(&sources[0]) || !is_host(destination) {
@@ -84,18 +83,19 @@ impl TwoHosts {
                 ));
             }
         }
-        let rules: Vec<_> = request.options.selection.filter.rules().iter().map(Rule::to_string).collect();
+        let rules: Vec<_> = request.spec.choice.filter.rules().iter().map(Rule::to_string).collect();
         flags.extend(rules.iter().map(|rule| format!("--filter={rule}")));
         flags.push(format!("--progress={}", if shows_progress { "plain" } else { "none" }));
-        let texts: Vec<_> = request.sources.iter().map(|source| source.to_string().into_bytes()).collect();
-        let job = job_id(identity.pin(), &texts, request.destination.to_string(), &request.options);
+        let TransferSpec { sources, destination, choice, options, .. } = &request.spec;
+        let texts: Vec<_> = sources.iter().map(|source| source.to_string().into_bytes()).collect();
+        let job = job_id(identity.pin(), &texts, destination.to_string(), choice, options);
         let sources: Vec<_> = self.sources.into_iter().map(PathBytes).collect();
         let terms = CopyTerms {
             sources: sources.clone(),
             rules,
-            may_delete: request.options.deletion.is_some(),
-            backup: request.options.backup.clone().map(PathBytes),
-            fidelity: request.options.fidelity.to_bits(),
+            may_delete: options.deletion.is_some(),
+            backup: options.backup.clone().map(PathBytes),
+            fidelity: options.fidelity.to_bits(),
         };
         let copy = CopyRequest {
             sources,
@@ -114,8 +114,8 @@ impl TwoHosts {
                 access: Access::Write,
                 paths: vec![self.path],
                 identity: &identity,
-                memory_bytes: request.memory_bytes,
-                congestion: request.congestion.clone(),
+                memory_bytes: request.spec.memory_bytes.unwrap_or(mover::limits::MEMORY_BYTES_MAX),
+                congestion: request.spec.congestion.clone(),
                 tell: tell(),
                 interrupted: &|| interrupt.is_set(),
             },
@@ -195,10 +195,30 @@ impl Sending {
         started: Instant,
         interrupt: &Interrupt,
         events: Option<Arc<Events>>,
-    ) -> Result<Ended> {
-        let route = Route::Push { far: Far::Endpoint(self.endpoint.clone()), path: self.path.clone() };
-        let way = Way { route, identity: Some(self.identity.clone()), job: self.job };
-        run_on(way, request, started, interrupt, events)
+    ) -> Result<Finished> {
+        let receiver = Receiver { endpoint: self.endpoint.clone(), identity: self.identity.clone(), job: self.job };
+        run_to(Arc::new(receiver), request, started, interrupt, events)
+    }
+}
+
+/// The host that this one was told to send to.
+struct Receiver {
+    endpoint: Endpoint,
+    identity: Identity,
+    job: JobId,
+}
+
+impl Peers for Receiver {
+    fn identity(&self) -> ::transfer::Result<Identity> {
+        Ok(self.identity.clone())
+    }
+
+    fn find(&self, _location: &Location) -> ::transfer::Result<Arc<dyn ::transfer::Peer>> {
+        Ok(Arc::new(self.endpoint.clone()))
+    }
+
+    fn job(&self) -> Option<JobId> {
+        Some(self.job)
     }
 }
 

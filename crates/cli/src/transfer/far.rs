@@ -3,10 +3,10 @@
 //! Invariant: a name that an endpoint has is that endpoint; only what no endpoint is called is taken for a host, and that is
 //! said.
 
-use crate::exit::{Error, Result, error, usage};
-use crate::interrupt::Interrupt;
+use crate::exit::{Result, error, usage};
 use crate::output::{self, shown};
-use daemon::{ConnectOptions, Endpoint, EndpointBook};
+use ::transfer::{Peer, Peers};
+use daemon::{ConnectOptions, Endpoint, EndpointBook, Paths};
 use model::{Exit, Location, Pin};
 use mover::session::Client;
 use mover::{CloseCode, Refusal};
@@ -46,7 +46,48 @@ pub struct Use<'a> {
     pub identity: &'a Identity,
     pub options: ConnectOptions,
     pub memory_bytes: usize,
-    pub interrupt: &'a Interrupt,
+    pub is_stopped: &'a dyn Fn() -> bool,
+}
+
+/// What names stand for, to this user: the endpoints they know, and otherwise hosts.
+pub struct Reachable {
+    paths: Result<Paths>,
+    ssh: Ssh,
+}
+
+impl Reachable {
+    pub fn new(ssh: Ssh) -> Reachable {
+        Reachable { paths: Paths::from_env(), ssh }
+    }
+
+    fn paths(&self) -> Result<&Paths> {
+        self.paths.as_ref().map_err(Clone::clone)
+    }
+
+    pub fn book(&self) -> Result<EndpointBook> {
+        Ok(EndpointBook::new(self.paths()?.endpoints()))
+    }
+}
+
+impl Peers for Reachable {
+    fn identity(&self) -> ::transfer::Result<Identity> {
+        Ok(self.paths()?.identity()?)
+    }
+
+    fn find(&self, location: &Location) -> ::transfer::Result<Arc<dyn Peer>> {
+        Ok(Arc::new(Far::find(location, &self.book()?, &self.ssh)?))
+    }
+
+    /// Without trying another host, which would be told.
+    fn is_at(&self, location: &Location, peer: &dyn Peer) -> ::transfer::Result<bool> {
+        Ok(match location {
+            Location::Named { name, .. } => *name == peer.name(),
+            Location::Address { address, .. } if peer.is_endpoint() => {
+                self.book()?.find_by_address(address)?.name == peer.name()
+            }
+            _ => false,
+        })
+    }
 }
 
 impl Far {
@@ -73,20 +114,50 @@ impl Far {
     }
 
     /// Opens a session.
-    pub fn connect(&self, wish: &Use<'_>) -> Result<Client> {
+    pub fn open(&self, wish: &Use<'_>) -> Result<Client> {
         match self {
             Far::Endpoint(endpoint) => daemon::connect(endpoint, wish.identity, &wish.options),
             Far::Ssh(host) => host.connect(wish),
         }
     }
+}
 
-    /// What a refusal from there means to the user.
-    pub fn refused(&self, refusal: &Refusal) -> Error {
-        let error = Error::from_refusal(self.name(), refusal);
+impl Peer for Far {
+    fn name(&self) -> &str {
+        Far::name(self)
+    }
+
+    fn connect(&self, wish: &::transfer::Use<'_>) -> ::transfer::Result<Client> {
+        Ok(self.open(&Use {
+            access: match wish.way {
+                ::transfer::Way::Push => Access::Write,
+                ::transfer::Way::Pull => Access::Read,
+            },
+            paths: wish.paths,
+            identity: wish.identity,
+            options: wish.options.clone(),
+            memory_bytes: wish.memory_bytes,
+            is_stopped: wish.is_stopped,
+        })?)
+    }
+
+    fn is_endpoint(&self) -> bool {
+        matches!(self, Far::Endpoint(_))
+    }
+
+    fn path(&self, path: &[u8]) -> Vec<u8> {
+        match self {
+            Far::Endpoint(_) => path.to_vec(),
+            Far::Ssh(_) => far_path(path),
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal) -> ::transfer::Error {
+        let error = ::transfer::Error::from_refusal(self.name(), refusal);
         match (self, refusal.code) {
-            (Far::Ssh(_), CloseCode::NotFound) => error.hint("relative paths begin in the home directory there"),
+            (Far::Ssh(_), CloseCode::NotFound) => error.advice("relative paths begin in the home directory there"),
             (Far::Ssh(_), CloseCode::Forbidden) => {
-                error.hint("give that user the right to it, or name a user who has it: USER@HOST:PATH")
+                error.advice("give that user the right to it, or name a user who has it: USER@HOST:PATH")
             }
             _ => error,
         }
@@ -138,7 +209,7 @@ impl SshHost {
             memory_bytes: wish.memory_bytes,
             congestion: wish.options.congestion.clone(),
             tell: tell(),
-            interrupted: &|| wish.interrupt.is_set(),
+            interrupted: wish.is_stopped,
         };
         reach(&wanted)
     }

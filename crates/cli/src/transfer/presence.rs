@@ -4,8 +4,7 @@
 //! second, the first time when the transfer has lasted a while; it goes when the transfer ends. A process that dies leaves
 //! one behind, which `top` sweeps: the file names the process and when it started. Nothing here can fail a transfer.
 
-use super::Direction;
-use crate::output::progress::{self, History, Sample};
+use crate::output::progress;
 use crate::output::{duration, json};
 use daemon::Paths;
 use daemon::trust::PrivateDirectory;
@@ -20,6 +19,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use transfer::{Direction, History, Sample};
 
 /// Shorter transfers have no file: nobody could read it in time.
 const FIRST_AFTER: Duration = Duration::from_millis(250);
@@ -92,7 +92,7 @@ impl Presence {
             started_ticks: started_ticks(pid).unwrap_or(0),
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             command: subject.command.to_owned(),
-            direction: format!("{:?}", subject.direction).to_lowercase(),
+            direction: subject.direction.name().to_owned(),
             job: subject.job.to_string(),
             sources: subject.sources.clone(),
             destination: subject.destination.clone(),

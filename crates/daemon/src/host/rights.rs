@@ -13,10 +13,9 @@ use model::options::Compare;
 use model::synthetic::{is_null, is_synthetic};
 use model::{TransferOptions, mutant};
 use mover::files::How;
+use transfer::{MAY_ONLY_READ, MAY_ONLY_WRITE};
 use wire::handshake::Direction;
 
-pub(crate) const MAY_ONLY_READ: &str = "this client may only read here";
-pub(crate) const MAY_ONLY_WRITE: &str = "this client may only write here";
 pub(crate) const IS_READ_ONLY: &str = "this endpoint is read-only";
 
 /// What a client asks for.

@@ -46,6 +46,14 @@ fn location(text: &[u8]) {
             let again = Location::parse(OsStr::new(&made.to_string()));
             assert_eq!(again.as_ref(), Ok(&location), "a generated location does not write back");
         }
+        Location::Url { scheme, rest } => {
+            assert!(!location.is_remote() && scheme.bytes().all(|b| b.is_ascii_graphic() && !b"/:@".contains(&b)));
+            assert_eq!([&text[..scheme.len()].to_ascii_lowercase(), &b"://"[..], rest].concat(), {
+                let mut lower = text.to_vec();
+                lower[..scheme.len()].make_ascii_lowercase();
+                lower
+            });
+        }
         Location::Pipe | Location::Null => assert!(!location.is_remote()),
     }
 }

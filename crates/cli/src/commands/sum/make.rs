@@ -3,13 +3,14 @@
 use super::{Args, Format};
 use crate::exit::{Result, usage};
 use crate::output::list::{self, Lines};
-use crate::place::{Failures, Place, Places, join};
+use crate::place::{Failures, Places, join};
+use crate::selection::Chosen;
 use model::files::{ALL_LEVELS, FileKind, Found, Question, SumAlgorithm};
 use model::name::Escaped;
 use model::{Exit, manifest, sum_list};
 use std::ffi::OsString;
 
-pub fn make(args: &Args, places: &Places, locations: &[OsString]) -> Result<Exit> {
+pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString]) -> Result<Exit> {
     let algorithm = args.digest.unwrap_or(SumAlgorithm::Crc64Nvme);
     let manifest_digest = match (args.format, algorithm.in_chunks()) {
         (Format::Manifest, None) => {
@@ -28,14 +29,14 @@ pub fn make(args: &Args, places: &Places, locations: &[OsString]) -> Result<Exit
     }
     let mut failures = Failures::default();
     for place in &opened {
-        let prefix = prefix(place);
+        let prefix = chosen.prefix(place);
         let question = Question::List { paths: place.paths(), levels: ALL_LEVELS, digest: Some(algorithm) };
         let answer = place.ask(&question, &places.interrupt, &mut |record| {
             if failures.note(place, &record) {
                 return !args.json || lines.json(&list::record(&place.shown(&record.path), &record));
             }
             let Found::Object { status, sum: Some(sum) } = &record.found else { return true };
-            if status.kind != FileKind::File {
+            if status.kind != FileKind::File || !chosen.takes(prefix, &record.path, status) {
                 return true;
             }
             let path = join(prefix, &record.path);
@@ -51,12 +52,4 @@ pub fn make(args: &Args, places: &Places, locations: &[OsString]) -> Result<Exit
         answer.finished()?;
     }
     failures.conclude(Exit::Done, "read and are not listed")
-}
-
-/// What paths of a location begin with: its name, unless its contents were named.
-fn prefix(place: &Place) -> &[u8] {
-    match place.path.ends_with(b"/") || place.path.ends_with(b"/.") {
-        true => b"",
-        false => place.name().unwrap_or_default(),
-    }
 }

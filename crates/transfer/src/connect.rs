@@ -1,7 +1,6 @@
 //! Reaching an endpoint: its addresses one after the other, its identity checked, every failure explained.
 
-use crate::endpoints::Endpoint;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use model::Pin;
 use mover::Memory;
 use mover::session::{Client, ClientOptions, ConnectError, Connector, Direct, Tuning};
@@ -24,28 +23,28 @@ impl ConnectOptions {
     }
 }
 
-/// Opens a session with a known endpoint. Its answer to the greeting is not waited for: a refusal shows when the first
-/// job ends (`Error::from_refusal`), or in `Client::welcome`.
-pub fn connect(endpoint: &Endpoint, identity: &Identity, options: &ConnectOptions) -> Result<Client> {
-    let reach = Reach { name: &endpoint.name, pin: endpoint.pin, credential: Vec::new(), identity, options };
-    reach.first(&endpoint.addresses, Ok).map(|(client, _)| client)
-}
-
-/// The same with an endpoint that a connector reaches; `options.congestion` is the connector's matter.
+/// Opens a session with the peer that a connector reaches, called `name`; `options.congestion` is the connector's matter.
 pub fn connect_over(name: &str, connector: Arc<dyn Connector>, options: &ConnectOptions) -> Result<Client> {
     Client::connect(options.over(connector, Vec::new())).map_err(|e| Error::from_connect(name, &e))
 }
 
 /// An endpoint to be reached at one of several addresses.
-pub(crate) struct Reach<'a> {
+pub struct Reach<'a> {
     pub name: &'a str,
     pub pin: Pin,
+    /// Enrols this side's key; empty once it is known there.
     pub credential: Vec<u8>,
     pub identity: &'a Identity,
     pub options: &'a ConnectOptions,
 }
 
 impl Reach<'_> {
+    /// Opens a session at the first address that answers. The answer to the greeting is not waited for: a refusal shows when the
+    /// first job ends (`Error::from_refusal`), or in `Client::welcome`.
+    pub fn connect(&self, addresses: &[String]) -> Result<Client> {
+        self.first(addresses, Ok).map(|(client, _)| client)
+    }
+
     /// Connects to the first address that answers and passes `check`; tells which it was.
     ///
     /// A wrong identity at one address does not end the search: private addresses of the endpoint's network may belong to
@@ -74,7 +73,8 @@ impl Reach<'_> {
                 break;
             }
         }
-        Err(failure.expect("an endpoint has at least one address").1)
+        let nowhere = || Error::new(Kind::Unreachable, self.name, format!("{} has no address", self.name));
+        Err(failure.map_or_else(nowhere, |(_, error)| error))
     }
 }
 

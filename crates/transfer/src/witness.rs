@@ -1,16 +1,12 @@
-//! What became of each object: failures are kept for the end, deliveries go to the manifest, both to the events.
+//! What became of each object: failures are kept for the end, deliveries go to the manifest, and all is told to the watcher.
 //!
 //! The manifest is written beside its final name and renamed when the run is over, however it ended: it lists what was
 //! delivered. Kept failures are bounded; all are counted.
 
-use super::Direction;
-use crate::exit::{self, Error, Result};
-use crate::output::changes::Lines;
-use crate::output::human;
-use crate::output::json::{self, Events};
-use daemon::trust::random_name;
+use crate::error::{Error, Result};
+use crate::watcher::Watcher;
 use model::manifest;
-use model::{Change, DigestAlgorithm, Failure, FailureKind, TransferOptions};
+use model::{Change, DigestAlgorithm, Failure, FailureKind};
 use mover::{Delivered, Observer};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -24,9 +20,8 @@ const KEPT_MAX: usize = 100_000;
 pub struct Witness {
     state: Mutex<State>,
     manifest: Option<Mutex<Manifest>>,
-    events: Option<Arc<Events>>,
-    /// Where changes are told, and whether files leave this host.
-    changes: Option<(Mutex<Lines>, bool)>,
+    watcher: Arc<dyn Watcher>,
+    wants_changes: bool,
 }
 
 #[derive(Default)]
@@ -49,24 +44,16 @@ pub struct Witnessed {
 }
 
 impl Witness {
-    pub fn new(manifest: Option<&Path>, digest: DigestAlgorithm, events: Option<Arc<Events>>) -> Result<Witness> {
-        let manifest = match manifest {
-            Some(path) => {
-                let manifest =
-                    Manifest::create(path, digest).map_err(|e| exit::of_written("write manifest", path, &e))?;
-                Some(Mutex::new(manifest))
-            }
-            None => None,
-        };
-        Ok(Witness { state: Mutex::default(), manifest, events, changes: None })
-    }
-
-    /// Tells every change on standard output, where that was asked for.
-    pub fn itemizing(mut self, options: &TransferOptions, direction: Direction) -> Witness {
-        if options.tells_changes {
-            self.changes = Some((Mutex::new(Lines::start()), direction == Direction::Push));
-        }
-        self
+    /// `wants_changes`: the watcher is told of each.
+    pub fn new(
+        manifest: Option<&Path>,
+        digest: DigestAlgorithm,
+        watcher: Arc<dyn Watcher>,
+        wants_changes: bool,
+    ) -> Result<Witness> {
+        let create = |path| Manifest::create(path, digest).map_err(|e| Error::from_written("write manifest", path, &e));
+        let manifest = manifest.map(create).transpose()?.map(Mutex::new);
+        Ok(Witness { state: Mutex::default(), manifest, watcher, wants_changes })
     }
 
     /// Forgets the failures of the attempt before: the next one meets them again if they still are.
@@ -86,12 +73,9 @@ impl Witness {
 
     /// Ends the manifest and hands out what was kept.
     pub fn finish(&self) -> Witnessed {
-        if let Some((lines, _)) = &self.changes {
-            lines.lock().unwrap().finish();
-        }
         let manifest_error = self.manifest.as_ref().and_then(|manifest| {
             let mut manifest = manifest.lock().unwrap();
-            manifest.finish().err().map(|e| exit::of_written("write manifest", &manifest.path, &e))
+            manifest.finish().err().map(|e| Error::from_written("write manifest", &manifest.path, &e))
         });
         let State { failures, failed, not_kept, kinds } = std::mem::take(&mut *self.state.lock().unwrap());
         Witnessed { failures, failed, not_kept, kinds, manifest_error }
@@ -112,22 +96,15 @@ impl Observer for Witness {
     }
 
     fn wants_changes(&self) -> bool {
-        self.changes.is_some()
+        self.wants_changes
     }
 
     fn changed(&self, changes: &[Change]) {
-        let Some((lines, is_sent)) = &self.changes else { return };
-        let line = |change: &Change| match &self.events {
-            Some(_) => json::change(change, *is_sent),
-            None => human::change(change, *is_sent),
-        };
-        lines.lock().unwrap().push(changes.iter().map(line).collect());
+        self.watcher.changed(changes);
     }
 
     fn failed(&self, failure: &Failure) {
-        if let Some(events) = &self.events {
-            events.file(failure);
-        }
+        self.watcher.failed(failure);
         let mut state = self.state.lock().unwrap();
         state.kinds.insert(failure.kind);
         state.failed += u64::from(failure.kind != FailureKind::Special);
@@ -155,7 +132,8 @@ impl Manifest {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         // In a directory that others may write to, a name that could be foreseen might be a link by now.
-        let staging = path.with_file_name(random_name(".thalweg-manifest-"));
+        let random = u64::from_le_bytes(net::random_bytes());
+        let staging = path.with_file_name(format!(".thalweg-manifest-{random:016x}"));
         let mut writer = BufWriter::with_capacity(256 << 10, File::create_new(&staging)?);
         let written = writer.write_all(manifest::first_line(digest).as_bytes());
         let failure = written.err();
@@ -191,14 +169,19 @@ impl Drop for Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watcher::Unwatched;
 
     fn failure(kind: FailureKind) -> Failure {
         Failure { path: b"a".to_vec(), kind, message: "why".into() }
     }
 
+    fn unwatched(manifest: Option<&Path>) -> Result<Witness> {
+        Witness::new(manifest, DigestAlgorithm::Crc64Nvme, Arc::new(Unwatched), false)
+    }
+
     #[test]
     fn special_files_are_kept_but_do_not_count_as_failed() {
-        let witness = Witness::new(None, DigestAlgorithm::Crc64Nvme, None).unwrap();
+        let witness = unwatched(None).unwrap();
         witness.failed(&failure(FailureKind::Permission));
         witness.start_attempt();
         witness.failed(&failure(FailureKind::Special));
@@ -213,15 +196,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         let digest = DigestAlgorithm::Crc64Nvme;
-        let witness = Witness::new(Some(&path), digest, None).unwrap();
+        let witness = unwatched(Some(&path)).unwrap();
         let delivered = Delivered { path: b"x/y".to_vec(), size_bytes: 3, digest: digest.of_object(b"abc") };
         witness.delivered(&[delivered]);
         assert!(!path.exists());
         assert!(witness.finish().manifest_error.is_none());
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# thalweg manifest 1 crc64nvme\n") && text.ends_with(" 3 x/y\n"), "{text}");
-        drop(Witness::new(Some(&path), digest, None).unwrap());
+        drop(unwatched(Some(&path)).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert!(Witness::new(Some(dir.path()), digest, None).is_err());
+        assert!(unwatched(Some(dir.path())).is_err());
     }
 }

@@ -1,0 +1,172 @@
+//! One run of the mover over the route.
+
+use crate::apart::check_apart;
+use crate::bounds::no_progress;
+use crate::capability::{check_receiver, check_sender};
+use crate::connect::ConnectOptions;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::means::Means;
+use crate::peer::{Peer, Use, Way};
+use crate::route::Route;
+use crate::run::stopped;
+use crate::witness::Witness;
+use model::{JobId, Location, TransferOptions, TransferSpec};
+use mover::local::{LocalSpec, copy};
+use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::{Ending, Memory, Observer, Progress, Report};
+use net::Identity;
+use std::sync::Arc;
+use std::time::Instant;
+use store::open::{OpenSink, OpenSource, Rights, Shape, SinkWish};
+
+pub struct Attempt<'a> {
+    pub spec: &'a TransferSpec,
+    pub options: &'a TransferOptions,
+    pub means: &'a Means,
+    pub route: &'a Route,
+    pub identity: Option<&'a Identity>,
+    pub job: JobId,
+    pub witness: &'a Arc<Witness>,
+    pub control: &'a Control,
+    pub started: Instant,
+}
+
+impl Attempt<'_> {
+    /// `sent_bytes` of content were sent by earlier attempts.
+    pub fn run(&self, progress: &Arc<Progress>, sent_bytes: u64) -> Result<Report> {
+        self.witness.start_attempt();
+        let mut options = self.options.clone();
+        options.payload_bytes_max = options.payload_bytes_max.map(|max| max.saturating_sub(sent_bytes));
+        options.pace = self.control.pace();
+        match self.route {
+            Route::Push { peer, path } => self.push(&**peer, path, options, progress),
+            Route::Pull { peer, paths } => self.pull(&**peer, paths, options, progress),
+            Route::Local => self.copy_here(options, progress),
+        }
+    }
+
+    /// Whether the attempt is to stop, for whatever reason.
+    fn is_over(&self) -> bool {
+        self.control.is_stopped()
+            || self.control.is_out_of_time(self.started)
+            || self.control.wants_another()
+            || self.spec.bounds.is_fail_fast && self.witness.has_failed()
+            || self.means.watcher.is_enough()
+    }
+
+    fn push(&self, peer: &dyn Peer, path: &[u8], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+        let OpenSource { source, is_single } = self.open_source()?;
+        let client = self.connect(peer, Way::Push, &[path.to_vec()])?;
+        check_receiver(&client, peer.name(), path, &options)?;
+        let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
+        let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.is_over());
+        client.close();
+        Ok(report)
+    }
+
+    fn pull(
+        &self,
+        peer: &dyn Peer,
+        paths: &[Vec<u8>],
+        mut options: TransferOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<Report> {
+        let client = self.connect(peer, Way::Pull, paths)?;
+        if peer.is_endpoint() {
+            options.congestion.clone_from(&self.spec.congestion);
+        }
+        check_sender(&client, peer.name(), paths, &options)?;
+        let shape = match paths {
+            [path] if !path.is_empty() && !path.ends_with(b"/") && !path.ends_with(b"/.") && path != b"." => {
+                Shape::SingleOrTree
+            }
+            _ => Shape::Tree,
+        };
+        let destination = self.open_sink(shape, false)?;
+        let spec = PullSpec {
+            id: self.job,
+            paths: paths.to_vec(),
+            options,
+            rename_to: destination.rename_to.clone(),
+            is_sequential: destination.is_sequential,
+        };
+        let sink = destination.sink.clone();
+        let pulled = client.pull(spec, sink, progress.clone(), self.observer(), &|| self.is_over());
+        client.close();
+        self.settle(pulled, &destination)
+    }
+
+    fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+        let OpenSource { source, is_single } = self.open_source()?;
+        check_apart(&self.spec.sources, &self.spec.destination)?;
+        let shape = if is_single { Shape::Single } else { Shape::Tree };
+        let destination = self.open_sink(shape, self.spec.sources == [Location::Pipe])?;
+        // Users and groups are the same on both sides.
+        options.fidelity.numeric_ids = !options.fidelity.is_none();
+        let spec = LocalSpec {
+            id: self.job,
+            options,
+            rename_to: destination.rename_to.clone(),
+            lanes: self.spec.streams,
+            is_sequential: destination.is_sequential,
+            memory: Memory::new(self.memory_bytes()),
+        };
+        let sink = destination.sink.clone();
+        let copied = copy(spec, source, sink, progress.clone(), self.observer(), &|| self.is_over());
+        self.settle(copied, &destination)
+    }
+
+    /// A copy that did not begin leaves no empty directory behind.
+    fn settle(&self, moved: store::Result<Report>, destination: &OpenSink) -> Result<Report> {
+        match &moved {
+            Ok(report) if matches!(report.ending, Ending::Finished(_)) => {}
+            _ => destination.abandon(),
+        }
+        moved.map_err(|e| Error::from_store(&e, &self.spec.destination.to_string()))
+    }
+
+    fn open_source(&self) -> Result<OpenSource> {
+        self.means.stores.source(&self.spec.sources, self.options).map_err(|e| Error::from_open(&e))
+    }
+
+    fn open_sink(&self, shape: Shape, is_nameless: bool) -> Result<OpenSink> {
+        let is_own = matches!(self.route, Route::Local);
+        let wish = SinkWish { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
+        self.means.stores.sink(&self.spec.destination, &wish).map_err(|e| Error::from_open(&e))
+    }
+
+    fn connect(&self, peer: &dyn Peer, way: Way, paths: &[Vec<u8>]) -> Result<Client> {
+        let options = ConnectOptions {
+            // Of streams that this host sends on, or that a host accepts for the session; an endpoint is asked with the job.
+            congestion: match (peer.is_endpoint(), way) {
+                (true, Way::Pull) => None,
+                _ => self.spec.congestion.clone(),
+            },
+            tuning: Tuning { streams: self.spec.streams },
+            memory: Memory::new(self.memory_bytes()),
+        };
+        let connected = peer.connect(&Use {
+            way,
+            paths,
+            identity: self.identity.expect("a route to a peer has an identity"),
+            options: &options,
+            memory_bytes: self.memory_bytes(),
+            is_stopped: &|| self.control.is_stopped(),
+        });
+        // What stops this process may stop what it reaches the peer by, which then gives a reason of its own.
+        let client = connected.map_err(|e| if self.control.is_stopped() { stopped(self.spec) } else { e })?;
+        if let Some(timeout) = no_progress(&self.spec.bounds, self.options) {
+            client.set_no_progress_timeout(timeout);
+        }
+        Ok(client)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.spec.memory_bytes.unwrap_or(mover::limits::MEMORY_BYTES_MAX)
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        Some(self.witness.clone())
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a run stops by itself, in order: what was verified is kept, and the same command goes on.
+//!
+//! Not here: how much may be sent (`mover`), which only a sender knows to the byte.
+
+use crate::error::{Error, Kind};
+use crate::run::Run;
+use model::TransferOptions;
+use model::pace::Timetable;
+use model::quantity::{ByteCount, duration};
+use model::spec::Bounds;
+use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
+use std::time::Duration;
+
+/// How long an attempt may stand still. At a low rate a block takes its time: that is no standstill.
+pub fn no_progress(bounds: &Bounds, options: &TransferOptions) -> Option<Duration> {
+    let slowest = options.pace.as_deref().and_then(Timetable::rate_min);
+    let blocks = slowest.map_or(Duration::ZERO, |rate| Duration::from_secs(4 * BLOCK_BYTES as u64 / rate.max(1)));
+    match bounds.no_progress {
+        Some(asked) => Some(asked.max(blocks)),
+        None => (blocks > NO_PROGRESS_TIMEOUT).then_some(blocks),
+    }
+}
+
+impl Run {
+    /// The time that was allowed is over.
+    pub(crate) fn out_of_time(&self) -> Option<Error> {
+        let max = self.control.duration_max()?;
+        (self.started.elapsed() >= max).then(|| {
+            let text = format!("stopped at --max-duration {}", duration(max.as_secs_f64()));
+            self.stopped_at(Kind::DurationLimit, text)
+        })
+    }
+
+    /// Why there is no further attempt.
+    pub(crate) fn out_of_bounds(&self) -> Option<Error> {
+        let is_spent = self.options.payload_bytes_max.is_some_and(|max| self.sums.sent_bytes >= max);
+        self.out_of_time().or_else(|| is_spent.then(|| self.sent_enough()))
+    }
+
+    /// As much was sent as was allowed.
+    pub(crate) fn sent_enough(&self) -> Error {
+        let max = ByteCount(self.options.payload_bytes_max.unwrap_or(0));
+        self.stopped_at(Kind::TransferLimit, format!("stopped at --max-transfer {max}"))
+    }
+
+    /// An object failed where none may.
+    pub(crate) fn failed_fast(&self, kind: Kind) -> Error {
+        let advice =
+            "put right what is listed, or give --keep-going to deliver the rest; what is there already is skipped";
+        Error::new(kind, "", "stopped at the first failure (--fail-fast)").advice(advice)
+    }
+
+    fn stopped_at(&self, kind: Kind, text: String) -> Error {
+        if self.spec.has_pipe() {
+            return Error::new(kind, "", text).advice(PIPE_ADVICE);
+        }
+        // It may run on another host than the one on which the command was given.
+        let text = format!("{text}; what was verified is kept");
+        Error::new(kind, "", text).advice("the same command goes on where this one stopped")
+    }
+}
+
+pub const PIPE_ADVICE: &str = "a pipe cannot be continued: nothing was published";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_low_rate_is_no_standstill() {
+        let bounds = Bounds { no_progress: Some(Duration::from_secs(10)), ..Bounds::default() };
+        let mut options = TransferOptions::default();
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(10)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
+        options.pace = Some(Arc::new(Timetable::parse("08:00,1K 12:00,off").unwrap()));
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(512)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
+    }
+}

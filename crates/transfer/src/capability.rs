@@ -1,0 +1,73 @@
+//! What an endpoint has to know before a job is given to it: one that does not know a wish would pass it over, and a dry run would
+//! write.
+//!
+//! The other way round needs no check: an endpoint never asks this side for anything.
+
+use crate::error::{Error, Kind, Result};
+use model::TransferOptions;
+use model::options::Compression;
+use model::synthetic::is_synthetic;
+use mover::session::{Client, ConnectError};
+use mover::wishes::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
+
+/// Before a push.
+pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &TransferOptions) -> Result<()> {
+    let peer = Checked { client, endpoint };
+    peer.knows_paths(&[path])?;
+    peer.knows(needs_sync_receiver(options), Client::knows_sync, SYNC, UPDATE)?;
+    peer.knows(options.compression != Compression::None, Client::knows_limits, LIMITS, UPDATE)?;
+    peer.knows(options.is_delta, Client::knows_delta, "--delta", LEAVE)?;
+    peer.knows(needs_fidelity_receiver(options), Client::knows_fidelity, FIDELITY, UPDATE)
+}
+
+/// Before a pull.
+pub fn check_sender(client: &Client, endpoint: &str, paths: &[Vec<u8>], options: &TransferOptions) -> Result<()> {
+    let peer = Checked { client, endpoint };
+    peer.knows_paths(paths)?;
+    peer.knows(needs_sync_sender(options), Client::knows_sync, SYNC, UPDATE)?;
+    peer.knows(options.is_delta, Client::knows_delta, "--delta", LEAVE)?;
+    peer.knows(needs_fidelity_sender(options), Client::knows_fidelity, FIDELITY, UPDATE)?;
+    let is_bound = options.pace.is_some() || options.payload_bytes_max.is_some();
+    peer.knows(is_bound || options.compression != Compression::None, Client::knows_limits, LIMITS, UPDATE)?;
+    peer.knows(options.congestion.is_some(), Client::knows_congestion, "--cc for what it sends", LEAVE)
+}
+
+const SYNC: &str = "filters, comparisons, dry runs or removal";
+const LIMITS: &str = "compression, or limits on what it sends";
+const FIDELITY: &str = "owners, attributes, hard links or special files";
+const UPDATE: &str = "bring the other side up to date: install this version of thalweg there";
+const LEAVE: &str = "leave it away, or bring the other side up to date: install this version there";
+
+struct Checked<'a> {
+    client: &'a Client,
+    endpoint: &'a str,
+}
+
+impl Checked<'_> {
+    fn knows(
+        &self,
+        is_needed: bool,
+        ask: impl Fn(&Client) -> Result<bool, ConnectError>,
+        what: &str,
+        advice: &str,
+    ) -> Result<()> {
+        if !is_needed || ask(self.client).map_err(|e| Error::from_connect(self.endpoint, &e))? {
+            return Ok(());
+        }
+        Err(self.lacks(Kind::Version, what, advice))
+    }
+
+    /// An endpoint that does not know these paths would take them for names of files.
+    fn knows_paths(&self, paths: &[impl AsRef<[u8]>]) -> Result<()> {
+        let is_needed = paths.iter().any(|path| is_synthetic(path.as_ref()));
+        if !is_needed || self.client.knows_synthetic().map_err(|e| Error::from_connect(self.endpoint, &e))? {
+            return Ok(());
+        }
+        Err(self.lacks(Kind::Request, "gen: and null:", "the thalweg there is older: install this version there"))
+    }
+
+    fn lacks(&self, kind: Kind, what: &str, advice: &str) -> Error {
+        let endpoint = self.endpoint;
+        Error::new(kind, endpoint, format!("endpoint {endpoint} does not know {what}")).advice(advice)
+    }
+}

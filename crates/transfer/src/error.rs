@@ -1,0 +1,328 @@
+//! Why a transfer ended, or did not begin: a kind for programs, what it is about, and for people what failed and what to do.
+//!
+//! Invariant: no text holds a secret or anything that could control a terminal.
+
+use model::name::Escaped;
+use model::{Exit, FailureKind};
+use mover::session::ConnectError;
+use mover::{CloseCode, Refusal};
+use net::ErrorKind;
+use std::ffi::OsStr;
+use std::fmt::{self, Display};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What an endpoint answers a client that lacks a right.
+pub const MAY_ONLY_READ: &str = "this client may only read here";
+pub const MAY_ONLY_WRITE: &str = "this client may only write here";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Something on this host, or of its storage, that has no kind of its own.
+    Failed,
+    /// What was asked for makes no sense.
+    Request,
+    SourceNotFound,
+    SourceDirectoryNotFound,
+    /// Worth trying again: what is verified is kept.
+    Temporary,
+    Refused,
+    /// One of the two programs is at fault.
+    Fault,
+    TransferLimit,
+    DurationLimit,
+    /// More would be removed than was allowed.
+    RemovalLimit,
+    /// Objects were left out, for several reasons or for others than those below.
+    Partial,
+    /// Objects changed or vanished while they were read.
+    Changed,
+    /// Data changed on its way to storage.
+    Integrity,
+    Authentication,
+    Version,
+    Unreachable,
+    NoSpace,
+    /// The other side ended it, or a newer attempt took over.
+    Cancelled,
+    /// `Transfer::cancel`, or the flag that stands for it.
+    Stopped,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    pub kind: Kind,
+    /// The endpoint, host, path or option that it is about; empty where it is about the transfer.
+    pub subject: String,
+    /// What failed, in one line that stands for itself.
+    pub text: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+impl Error {
+    pub fn new(kind: Kind, subject: impl Into<String>, text: impl Into<String>) -> Error {
+        Error { kind, subject: subject.into(), text: text.into(), advice: None }
+    }
+
+    pub fn advice(mut self, advice: impl Into<String>) -> Error {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// What was asked for makes no sense.
+    pub fn request(text: impl Into<String>, advice: impl Into<String>) -> Error {
+        Error::new(Kind::Request, "", text).advice(advice)
+    }
+
+    /// A refusal that the endpoint `name` sent: of the session, or of a job.
+    pub fn from_refusal(name: &str, refusal: &Refusal) -> Error {
+        let (kind, advice) = match refusal.code {
+            CloseCode::Authentication => {
+                (Kind::Authentication, Some("ask for a ticket of this endpoint and run `thalweg endpoint add`"))
+            }
+            CloseCode::Version => (
+                Kind::Version,
+                Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
+            ),
+            CloseCode::NotFound => (Kind::SourceNotFound, Some("paths are relative to the endpoint's root")),
+            CloseCode::Forbidden => (Kind::Refused, way_out(&refusal.text)),
+            CloseCode::NoSpace => {
+                (Kind::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
+            }
+            CloseCode::Reached => (Kind::TransferLimit, Some("the same command goes on where this one stopped")),
+            CloseCode::Cancelled => (Kind::Cancelled, Some("the same command continues where it stopped")),
+            CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
+                (Kind::Temporary, Some("try again later; the same command continues where it stopped"))
+            }
+            CloseCode::Done | CloseCode::Malformed | CloseCode::WrongState | CloseCode::Limit => (Kind::Fault, None),
+        };
+        let error = Error::new(kind, name, format!("{name}: {refusal}"));
+        Error { advice: advice.map(str::to_owned), ..error }
+    }
+
+    /// No session with the endpoint `name` came about.
+    pub fn from_connect(name: &str, error: &ConnectError) -> Error {
+        match error {
+            ConnectError::Net(error) => Error::from_net(name, error),
+            ConnectError::Refused(refusal) => Error::from_refusal(name, refusal),
+            ConnectError::Lost(why) => {
+                Error::new(Kind::Unreachable, name, format!("{name}: {}", Escaped(why.as_bytes())))
+                    .advice("try again; if it stays so, look at the endpoint's log")
+            }
+        }
+    }
+
+    /// A failed connection to the endpoint `name`.
+    pub fn from_net(name: &str, error: &net::Error) -> Error {
+        let (kind, advice) = match &error.kind {
+            ErrorKind::Refused => (Kind::Unreachable, "is `thalweg serve` running there, and is the port right?"),
+            ErrorKind::NameNotResolved => (Kind::Unreachable, "check the host name; `serve --advertise` sets it"),
+            ErrorKind::Unreachable | ErrorKind::TimedOut => {
+                (Kind::Unreachable, "check the address, the network and any firewall on the way")
+            }
+            ErrorKind::Reset => (Kind::Unreachable, "try again; if it stays so, look at the endpoint's log"),
+            ErrorKind::IdentityChanged { .. } => (
+                Kind::Authentication,
+                "something else answers at this address, or the endpoint has a new identity; if you expected that, ask \
+                 for a new ticket and run `thalweg endpoint add --replace`",
+            ),
+            ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
+                Kind::Version,
+                "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+                 program cannot talk to",
+            ),
+            ErrorKind::HandshakeInvalid => (Kind::Authentication, "something on the way changes the connection"),
+            ErrorKind::InvalidAddress => (Kind::Request, "addresses are HOST:PORT, with IPv6 in brackets: [::1]:7740"),
+            ErrorKind::CongestionUnavailable { .. } => (Kind::Request, "leave --cc away, or load the kernel's module"),
+            ErrorKind::AddressInUse => (Kind::Failed, "another process listens there; choose another port"),
+            ErrorKind::IdentityExposed { .. } => (Kind::Refused, "set the file's mode to 0600 if nobody else read it"),
+            ErrorKind::IdentityInvalid => (Kind::Failed, "restore the file; moving it away makes a new identity"),
+            ErrorKind::PermissionDenied => (Kind::Failed, "ports below 1024 and foreign files need other rights"),
+            _ => (Kind::Failed, "the operating system's reason is above"),
+        };
+        let mut text = format!("{name}: {error}");
+        if let Some(cause) = &error.source {
+            let cause = cause.to_string();
+            if error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved {
+                text = format!("{text}: {}", Escaped(cause.as_bytes()));
+            }
+        }
+        Error::new(kind, name, text).advice(advice)
+    }
+
+    /// An operation on a file of this host that failed.
+    pub fn from_file(operation: &str, path: impl AsRef<OsStr>, cause: &io::Error) -> Error {
+        use io::ErrorKind::*;
+        let (kind, advice) = match cause.kind() {
+            NotFound => (Kind::SourceNotFound, "check the path"),
+            PermissionDenied => (Kind::Failed, "give this user the right to it, or run as a user who has it"),
+            StorageFull | QuotaExceeded => (Kind::NoSpace, "make room there first"),
+            ReadOnlyFilesystem => (Kind::Failed, "name a place on a writable file system"),
+            IsADirectory => (Kind::Request, "name a file"),
+            NotADirectory => (Kind::Request, "a file stands where a directory is needed: check the path"),
+            InvalidFilename => (Kind::Request, "a name has at most 255 bytes, and a path 4,095: choose a shorter one"),
+            AlreadyExists => (Kind::Failed, "choose another name, or remove what is there"),
+            _ => (Kind::Failed, "the operating system's reason is above"),
+        };
+        let path = Escaped(path.as_ref().as_bytes()).to_string();
+        let text = format!("{operation} {path}: {}", plain(cause));
+        Error::new(kind, path, text).advice(advice)
+    }
+
+    /// A file that is written beside what was asked for, such as a report, could not be: no file of the source, and no place at the
+    /// destination, is missing.
+    pub fn from_written(operation: &str, path: impl AsRef<OsStr>, cause: &io::Error) -> Error {
+        use io::ErrorKind::*;
+        let failed = Error::from_file(operation, path, cause);
+        match cause.kind() {
+            NotFound => {
+                Error { kind: Kind::Failed, ..failed }.advice("make its directory first, or name a file elsewhere")
+            }
+            StorageFull | QuotaExceeded => {
+                Error { kind: Kind::Failed, ..failed }.advice("make room there, or name a file elsewhere")
+            }
+            _ => failed,
+        }
+    }
+
+    /// An error of storage, on what the user calls `subject`.
+    pub fn from_store(e: &store::Error, subject: &str) -> Error {
+        use FailureKind as Failure;
+        let (kind, advice) = match e.kind {
+            Failure::NotFound => (Kind::SourceNotFound, "check the path"),
+            Failure::Permission => (Kind::Failed, "give this user the right to it, or run as a user who has it"),
+            Failure::NoSpace => {
+                (Kind::NoSpace, "make room at the destination; the same command continues where it stopped")
+            }
+            Failure::ReadOnly => (Kind::Failed, "name a place on a writable file system"),
+            Failure::InTheWay => (Kind::Request, "something of another kind stands there: check the path"),
+            Failure::NameRefused => (Kind::Request, "check the path"),
+            _ => (Kind::Failed, "the operating system's reason is above"),
+        };
+        let text = match e.subject.is_empty() {
+            true => format!("{} {subject}: {}", e.operation, plain(&e.source)),
+            false => e.to_string(),
+        };
+        Error::new(kind, subject, text).advice(advice)
+    }
+
+    /// A location that could not be opened.
+    pub fn from_open(e: &store::OpenError) -> Error {
+        use store::OpenError;
+        match e {
+            OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string())
+                .advice("a location is a path, NAME:PATH, USER@HOST:PATH or tw://ADDR:PORT/PATH"),
+            OpenError::Nameless => crate::route::no_name(),
+            OpenError::Name { path, .. } => shown(path, e).advice("check the path"),
+            OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),
+            OpenError::Source { path, error } => {
+                let mut failed = Error::from_store(error, &Escaped(path).to_string());
+                let is_missing = matches!(error.kind, FailureKind::NotFound | FailureKind::InTheWay);
+                if is_missing && path.ends_with(b"/") {
+                    failed.kind = Kind::SourceDirectoryNotFound;
+                }
+                failed
+            }
+            OpenError::Destination { operation, path, error } => {
+                let mut failed = Error::from_file(operation, OsStr::from_bytes(path), error);
+                if *operation == "make directory" && failed.kind == Kind::SourceNotFound {
+                    // A missing source has a kind of its own; this is the destination.
+                    failed.kind = Kind::Failed;
+                }
+                failed
+            }
+        }
+    }
+
+    /// What the failures of a run that ended in order come to; nothing where there are none.
+    pub fn kind_of_failures(kinds: impl IntoIterator<Item = FailureKind>) -> Option<Kind> {
+        match Exit::from_failures(kinds) {
+            Exit::Done => None,
+            Exit::Integrity => Some(Kind::Integrity),
+            Exit::NoSpace => Some(Kind::NoSpace),
+            Exit::Changed => Some(Kind::Changed),
+            _ => Some(Kind::Partial),
+        }
+    }
+}
+
+fn shown(path: &[u8], e: &store::OpenError) -> Error {
+    Error::new(Kind::Request, Escaped(path).to_string(), e.to_string())
+}
+
+/// What to do about a right that is missing.
+fn way_out(text: &str) -> Option<&'static str> {
+    match text {
+        _ if text.contains(", and --") => {
+            Some("leave that option away, or ask for a ticket that allows reading as well (docs/rights.md)")
+        }
+        _ if text.contains(MAY_ONLY_WRITE) => {
+            Some("its ticket is write-only: send with `cp`, or ask for one that allows reading (docs/rights.md)")
+        }
+        _ if text.contains(MAY_ONLY_READ) => {
+            Some("its ticket is read-only: ask for one that allows writing (docs/rights.md)")
+        }
+        _ => None,
+    }
+}
+
+/// The operating system's words without the number that people cannot use.
+pub fn plain(cause: &impl Display) -> String {
+    let text = cause.to_string();
+    let end = text.rfind(" (os error").unwrap_or(text.len());
+    Escaped(&text.as_bytes()[..end]).to_string()
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_words_cannot_control_the_terminal() {
+        let refusal = Refusal::new(CloseCode::Internal, "\u{1b}[2J\u{202e}gone");
+        for error in [
+            Error::from_refusal("lab", &refusal),
+            Error::from_connect("lab", &ConnectError::Lost(refusal.text.clone())),
+        ] {
+            assert!(!error.text.contains(['\u{1b}', '\u{202e}']), "{error:?}");
+            assert_eq!(error.subject, "lab");
+        }
+    }
+
+    #[test]
+    fn a_dead_address_is_unreachable_and_a_wrong_one_is_the_users_mistake() {
+        let error = Error::from_net("lab", &net::resolve("no-port").unwrap_err());
+        assert_eq!(error.kind, Kind::Request);
+        assert!(error.advice.is_some());
+    }
+
+    #[test]
+    fn a_written_file_without_its_directory_is_no_missing_source() {
+        for errno in [2, 28, 122] {
+            let error = Error::from_written("write report", "no/dir/r", &io::Error::from_raw_os_error(errno));
+            assert_eq!(error.kind, Kind::Failed);
+            assert!(error.advice.is_some_and(|advice| advice.contains("name a file elsewhere")), "{}", error.text);
+        }
+        let error = Error::from_written("write report", "d", &io::Error::from_raw_os_error(21));
+        assert_eq!(error.kind, Kind::Request);
+    }
+
+    #[test]
+    fn an_error_on_a_file_shows_the_path_without_what_could_harm_a_terminal() {
+        let error = Error::from_file("open", "a\u{1b}[2Jb", &io::Error::from_raw_os_error(13));
+        assert_eq!(error.text, "open a\\x1b[2Jb: Permission denied");
+        assert_eq!((error.kind, &error.subject[..]), (Kind::Failed, "a\\x1b[2Jb"));
+        assert!(error.advice.is_some());
+    }
+}

@@ -1,0 +1,45 @@
+//! A transfer from request to end, for programs: what `thalweg cp` does, without a terminal.
+//!
+//! ```text
+//! TransferSpec (model) + Means ─► Transfer::start ─► observe, steer, cancel ─► wait ─► Ended
+//! ```
+//! `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens what is on this host, `capability`
+//! refuses what the other side would pass over, `attempt` runs the mover once, `run` tries again and sums up, `witness` keeps what
+//! failed and what was delivered, `sample` says how it goes. docs/embedding.md shows it in use.
+//!
+//! Invariants:
+//! - Nothing here prints, reads the environment or the command line, or asks for a home directory: all that comes in by `Means`.
+//! - The same request has the same job id, and finds what an earlier run of it verified.
+//!
+//! Not here: endpoints' names and tickets (`daemon`), ssh, the queue of a service.
+
+mod error;
+mod route;
+mod peer;
+mod connect;
+mod job_id;
+mod means;
+mod watcher;
+mod capability;
+mod apart;
+mod attempt;
+mod witness;
+mod sample;
+mod control;
+mod bounds;
+mod run;
+mod ended;
+mod handle;
+
+pub use connect::{ConnectOptions, Reach, connect_over};
+pub use control::{Observed, Phase, Steering};
+pub use ended::Ended;
+pub use error::{Error, Kind, MAY_ONLY_READ, MAY_ONLY_WRITE, Result, plain};
+pub use handle::Transfer;
+pub use job_id::job_id;
+pub use means::Means;
+pub use model::TransferSpec;
+pub use peer::{NoPeers, Peer, Peers, Use, Way};
+pub use route::Direction;
+pub use sample::{History, Sample};
+pub use watcher::{Unwatched, Watcher};

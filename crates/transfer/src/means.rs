@@ -1,0 +1,40 @@
+//! What a transfer is carried out with, and which its value does not hold: stores, peers, and who looks on.
+
+use crate::peer::{NoPeers, Peers};
+use crate::watcher::{Unwatched, Watcher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use store::Stores;
+
+pub struct Means {
+    pub stores: Stores,
+    pub peers: Arc<dyn Peers>,
+    pub watcher: Arc<dyn Watcher>,
+    /// Set when the transfer is to stop in order. A signal's handler may hold it too.
+    pub stop: Arc<AtomicBool>,
+    /// Lists what was delivered, in this file of this host.
+    pub manifest: Option<PathBuf>,
+    /// From when on durations count.
+    pub started: Instant,
+}
+
+impl Means {
+    /// With this host's own stores, unwatched.
+    pub fn new(peers: impl Peers + 'static) -> Means {
+        Means {
+            stores: Stores::default(),
+            peers: Arc::new(peers),
+            watcher: Arc::new(Unwatched),
+            stop: Arc::default(),
+            manifest: None,
+            started: Instant::now(),
+        }
+    }
+
+    /// For transfers within this host.
+    pub fn local() -> Means {
+        Means::new(NoPeers)
+    }
+}

@@ -1,0 +1,276 @@
+//! A transfer from its first attempt to its end: tries again when the connection is lost, and says what came of it.
+//!
+//! Invariant: a job that is tried again has the same id, and options that differ in its rate at most, so that nothing verified is
+//! sent twice.
+
+use crate::attempt::Attempt;
+use crate::bounds::PIPE_ADVICE;
+use crate::control::Control;
+use crate::ended::{Ended, nothing_moved};
+use crate::error::{Error, Kind, Result};
+use crate::means::Means;
+use crate::route::Route;
+use crate::sample::bottleneck;
+use crate::witness::Witness;
+use model::quantity::counted;
+use model::{JobId, TransferOptions, TransferSpec};
+use mover::receiver::Removal;
+use mover::{CloseCode, Ending, Progress, Report};
+use net::Identity;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The pause before the first retry; it doubles up to `PAUSE_MAX`.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+pub struct Run {
+    pub spec: TransferSpec,
+    /// As the transfer started: what is chosen is settled.
+    pub options: TransferOptions,
+    pub means: Means,
+    pub route: Route,
+    pub identity: Option<Identity>,
+    pub job: JobId,
+    pub witness: Arc<Witness>,
+    pub control: Arc<Control>,
+    pub sums: Sums,
+    pub started: Instant,
+}
+
+/// What earlier attempts of this run have done.
+#[derive(Default)]
+pub struct Sums {
+    attempts: u32,
+    files: u64,
+    bytes: u64,
+    /// Of every attempt, those that failed included.
+    pub sent_bytes: u64,
+    wire_bytes: u64,
+    /// Of the first attempt: from a run before this one.
+    resumed_bytes: Option<u64>,
+    /// Of the attempt before.
+    resumed_bytes_last: Option<u64>,
+    first_byte_seconds: Option<f64>,
+}
+
+/// What is to be done after an attempt.
+enum Verdict {
+    Done,
+    /// Another attempt at once: this one was broken off for it.
+    Another,
+    Failed(Error),
+}
+
+impl Run {
+    /// Runs to the end.
+    pub fn run(mut self) -> Ended {
+        let (report, failed) = self.until_the_end();
+        self.conclude(report, failed)
+    }
+
+    /// Tries until the job ends, or trying again is pointless. Returns the last report, and why there is no more.
+    fn until_the_end(&mut self) -> (Option<Report>, Option<Error>) {
+        let mut last: Option<Report> = None;
+        let mut failures = 0;
+        loop {
+            let (attempted, has_moved) = self.once();
+            failures = if has_moved { 0 } else { failures };
+            let verdict = match attempted {
+                Ok(report) => {
+                    let verdict = self.judge(&report);
+                    if let Some(earlier) = last.replace(report) {
+                        self.sums.add(&earlier);
+                    }
+                    verdict
+                }
+                Err(e) => Verdict::Failed(e),
+            };
+            let error = match verdict {
+                Verdict::Done => return (last, None),
+                Verdict::Another => continue,
+                Verdict::Failed(error) => error,
+            };
+            // An endpoint that was never reached is more likely named wrongly than just down.
+            let may_retry = error.kind == Kind::Temporary || (error.kind == Kind::Unreachable && last.is_some());
+            let is_last = failures >= self.control.retries() || self.spec.has_pipe();
+            if !may_retry || is_last || self.control.is_stopped() {
+                return (last, Some(error));
+            }
+            failures += 1;
+            let pause = pause(failures);
+            self.means.watcher.will_retry(&error, failures, pause);
+            if self.control.pause(pause, self.started) {
+                return (last, Some(error));
+            }
+            if let Some(error) = self.out_of_bounds() {
+                return (last, Some(error));
+            }
+        }
+    }
+
+    /// Runs one attempt; tells also whether there was progress: a file was delivered, or this attempt found more kept of
+    /// large files than the one before.
+    fn once(&mut self) -> (Result<Report>, bool) {
+        self.sums.attempts += 1;
+        let progress = Progress::new();
+        self.control.begin_attempt(self.sums.attempts, &progress, self.route.direction());
+        let before_seconds = self.started.elapsed().as_secs_f64();
+        self.means.watcher.attempt_started(self.sums.attempts, &progress);
+        let attempt = Attempt {
+            spec: &self.spec,
+            options: &self.options,
+            means: &self.means,
+            route: &self.route,
+            identity: self.identity.as_ref(),
+            job: self.job,
+            witness: &self.witness,
+            control: &self.control,
+            started: self.started,
+        };
+        let attempted = attempt.run(&progress, self.sums.sent_bytes);
+        self.means.watcher.attempt_ended();
+        let snapshot = progress.snapshot();
+        if let Some(first) = snapshot.first_payload {
+            self.sums.first_byte_seconds.get_or_insert(before_seconds + first.as_secs_f64());
+        }
+        let counts = snapshot.counts;
+        self.sums.sent_bytes += counts.bytes_sent;
+        self.sums.wire_bytes += counts.bytes_wire;
+        let resumed_before = self.sums.resumed_bytes_last.replace(counts.bytes_resumed);
+        (attempted, counts.files_done > 0 || resumed_before.is_some_and(|before| counts.bytes_resumed > before))
+    }
+
+    /// Whether the attempt was the last one needed.
+    fn judge(&self, report: &Report) -> Verdict {
+        let is_complete = matches!(report.ending, Ending::Finished(_)) && report.snapshot.counts.files_failed == 0;
+        if self.control.is_stopped() && !is_complete {
+            return Verdict::Failed(stopped(&self.spec));
+        }
+        let (by_peer, refusal) = match &report.ending {
+            Ending::Finished(_) => return Verdict::Done,
+            Ending::Lost(_) => {
+                let error = Error::new(Kind::Temporary, "", report.ending.to_string());
+                return Verdict::Failed(error.advice("the same command continues where this one stopped"));
+            }
+            Ending::Cancelled { by_peer, refusal } => (*by_peer, refusal),
+        };
+        let is_own = !by_peer && refusal.code == CloseCode::Cancelled;
+        let has_failed = self.spec.bounds.is_fail_fast && self.witness.has_failed();
+        Verdict::Failed(match () {
+            () if refusal.code == CloseCode::Reached => self.sent_enough(),
+            () if is_own && has_failed => {
+                self.failed_fast(Error::kind_of_failures(self.witness.kinds()).unwrap_or(Kind::Partial))
+            }
+            () if is_own && self.out_of_time().is_some() => {
+                return self.out_of_time().map_or(Verdict::Done, Verdict::Failed);
+            }
+            () if is_own && self.control.wants_another() => return Verdict::Another,
+            () if by_peer => self.route.refused(refusal),
+            () => self.route.given_up(refusal),
+        })
+    }
+
+    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        let witnessed = self.witness.finish();
+        let direction = self.route.direction();
+        let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
+        let left_out = || summed_up(Error::kind_of_failures(witnessed.kinds.iter().copied())?, witnessed.failed);
+        let error = failed.or_else(left_out).or_else(|| too_many(report.as_ref()?));
+        let here_before = counts.files_skipped.min(self.sums.files);
+        let mut ended = Ended {
+            options: self.options.clone(),
+            files_ok: counts.files_done + here_before,
+            files_skipped: counts.files_skipped - here_before,
+            files_failed: witnessed.failed.max(counts.files_failed),
+            removed: report.as_ref().map_or(0, |report| report.removed),
+            directories: counts.directories,
+            bytes: counts.bytes_done + counts.bytes_skipped.min(self.sums.bytes),
+            resumed_bytes: self.sums.resumed_bytes.unwrap_or(counts.bytes_resumed),
+            sent_bytes: self.sums.sent_bytes,
+            wire_bytes: Some(self.sums.wire_bytes).filter(|bytes| *bytes > 0),
+            seconds: self.started.elapsed().as_secs_f64(),
+            first_byte_seconds: self.sums.first_byte_seconds,
+            bottleneck: report
+                .as_ref()
+                .map_or_else(nothing_moved, |report| bottleneck(None, &report.snapshot, direction)),
+            attempts: self.sums.attempts,
+            failures: witnessed.failures,
+            failures_not_kept: witnessed.not_kept,
+            error,
+            report,
+            ..Ended::before_the_start(&self.spec, direction)
+        };
+        witnessed.manifest_error.into_iter().for_each(|error| ended.add_error(error));
+        ended
+    }
+}
+
+impl Sums {
+    fn add(&mut self, report: &Report) {
+        let counts = &report.snapshot.counts;
+        self.files += counts.files_done;
+        self.bytes += counts.bytes_done;
+        self.resumed_bytes.get_or_insert(counts.bytes_resumed);
+    }
+}
+
+/// The one error of a run that ended in order and left files out.
+fn summed_up(kind: Kind, failed: u64) -> Option<Error> {
+    let files = counted(failed, "file was", "files were");
+    let advice = match kind {
+        _ if model::mutant::is_on("claim-success") => return None,
+        Kind::Changed => "they changed or vanished while they were read; give the same command again when they rest",
+        Kind::NoSpace => "make room at the destination; the same command continues where this one stopped",
+        Kind::Integrity => "memory, a disk or a driver changes data: find out which before trusting this host",
+        _ => "put right what is listed and give the same command again; what is there already is skipped",
+    };
+    Some(Error::new(kind, "", format!("{files} not delivered")).advice(advice))
+}
+
+/// Nothing was removed, because more would have gone than was allowed.
+fn too_many(report: &Report) -> Option<Error> {
+    let max = report.options.deletion.and_then(|deletion| deletion.removals_max).unwrap_or(0);
+    (report.removal == Removal::TooMany).then(|| {
+        let would = counted(report.extraneous, "object", "objects");
+        let text = format!("{would} would be removed, more than --max-delete {max}: nothing was removed");
+        let advice = "look at them with --dry-run; a larger --max-delete lets them go";
+        Error::new(Kind::RemovalLimit, "--max-delete", text).advice(advice)
+    })
+}
+
+/// 1, 2, 4 ... seconds, each up to a quarter longer or shorter, so that many clients do not come back at once.
+fn pause(failures: u32) -> Duration {
+    let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
+    let [random] = net::random_bytes::<1>();
+    pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+/// It was asked to stop, and can go on later.
+pub fn stopped(spec: &TransferSpec) -> Error {
+    match spec.has_pipe() {
+        true => Error::new(Kind::Stopped, "", "stopped").advice(PIPE_ADVICE),
+        false => Error::new(Kind::Stopped, "", "stopped; what was verified is kept")
+            .advice("the same request goes on where this one stopped"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_a_quarter_up_to_a_bound() {
+        for (failures, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (40, 60.0)] {
+            let ratio = pause(failures).as_secs_f64() / seconds;
+            assert!((0.75..1.25).contains(&ratio), "{failures}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_run_with_failures_is_summed_up_in_one_error() {
+        let error = summed_up(Kind::Partial, 2).unwrap();
+        assert_eq!((error.kind, &error.text[..]), (Kind::Partial, "2 files were not delivered"));
+        assert_eq!(summed_up(Kind::Changed, 1).unwrap().text, "1 file was not delivered");
+    }
+}
