@@ -8,14 +8,14 @@ mod content;
 mod ways;
 
 use crate::job::{Ending, Observer, Port};
-use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
+use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
 use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::work::{Batch, Work};
-use crate::sender::{ChunkReader, SendJob, digest_small, read_small};
+use crate::sender::{SendJob, digest_small, read_small};
 use model::progress::Stage;
 use model::{Extent, JobId, Name, Pin, TransferOptions};
 use std::ops::Range;
@@ -98,7 +98,7 @@ pub fn copy(
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
     sender.charge_to(spec.memory.clone());
     receiver.charge_to(spec.memory.clone());
-    receiver.look_by(ways.footing(&sender, &*sink));
+    receiver.look_by(ways.footing(&sender, receiver.facts.shares_on));
     sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
@@ -153,7 +153,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         sender,
         number,
         source: sender.source_lane(),
-        reader: ChunkReader::new(sender.options.engine, sender.progress.clone(), memory.clone()),
+        block: vec![0; BLOCK_BYTES].into(),
         writer,
         clock,
         ways,
@@ -172,7 +172,7 @@ struct Lane<'a> {
     sender: &'a Arc<SendJob>,
     number: u32,
     source: Box<dyn SourceLane>,
-    reader: ChunkReader,
+    block: Box<[u8]>,
     writer: LocalLane<'a>,
     clock: LaneClock,
     ways: &'a Ways,

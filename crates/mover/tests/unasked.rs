@@ -5,7 +5,6 @@ use model::{Entry, Generation, JobId, Kind, Name, ObjectId, Pin, Selection, Tran
 use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, PullSpec, Server, Tuning};
 use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity, Listener, ServerTls};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,10 +83,6 @@ impl SourceFile for LiarFile {
 
     fn generation(&self) -> store::Result<Generation> {
         Ok(self.0)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

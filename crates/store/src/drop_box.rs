@@ -12,11 +12,11 @@
 
 use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{BlockWriter, Engines, Error, Result};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
-use model::{Entry, FailureKind, Kind, Name, ObjectId};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use model::{Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Objects of one name that one job may put aside.
@@ -86,8 +86,12 @@ impl Sink for DropBox {
         self.inner.facts()
     }
 
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.inner.descriptor()
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        self.inner.probe(engines, is_durable);
+    }
+
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        self.inner.writer(engines)
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -232,8 +236,12 @@ impl SinkLane for DropLane {
         self.lane.skip(count)
     }
 
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
-        self.lane.descriptor(expected_bytes)
+    fn share_from(&mut self, source: &dyn SourceFile) -> bool {
+        self.lane.share_from(source)
+    }
+
+    fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        self.lane.copy_from(source, extent)
     }
 
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {
@@ -261,8 +269,20 @@ impl StagedFile for DropFile {
         self.file.write_at(offset, bytes)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.file.descriptor()
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        self.file.share_from(source)
+    }
+
+    fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        self.file.copy_from(source, extent)
+    }
+
+    fn clear(&self, extent: Extent) -> Result<()> {
+        self.file.clear(extent)
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        self.file.native()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

@@ -9,6 +9,7 @@
 mod error;
 mod sink;
 mod source;
+mod engines;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -16,10 +17,12 @@ mod drop_box;
 mod rehearsal;
 
 pub use drop_box::{DropBox, aside};
+pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};
 pub use error::{Error, Result};
+pub use posix::heap::give_back as give_back_memory;
 pub use rehearsal::Rehearsal;
 pub use sink::{
-    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,
-    There,
+    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkFacts, SinkLane,
+    Staged, StagedFile, There,
 };
-pub use source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{DirectoryKey, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};

@@ -8,7 +8,6 @@ use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceO
 use crate::{Error, Result};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::io::{Read, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// What a pipe's object is called until its destination names it.
@@ -126,10 +125,6 @@ impl SourceFile for PipeFile {
     fn generation(&self) -> Result<Generation> {
         Ok(Generation::default())
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// A writer as a sink of one object.
@@ -160,11 +155,9 @@ impl Sink for PipeSink {
             free_bytes: u64::MAX,
             free_inodes: None,
             is_sequential: true,
+            leaves_holes: false,
+            shares_on: None,
         })
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        None
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -242,10 +235,6 @@ impl SinkLane for PipeSinkLane {
         Ok(())
     }
 
-    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {
         self.output.write_at(0, &self.held)?;
         self.output.publish(entry, PublishRule::NoReplace, false)?;
@@ -271,10 +260,6 @@ impl StagedFile for PipeOutput {
         state.0.write_all(bytes).map_err(|e| Error::new("write pipe", b"", e))?;
         state.1 += bytes.len() as u64;
         Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {

@@ -9,7 +9,6 @@ use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::{Entry, FailureKind, Name, ObjectId};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 pub struct Rehearsal {
@@ -39,12 +38,10 @@ impl Sink for Rehearsal {
                 free_bytes: u64::MAX,
                 free_inodes: None,
                 is_sequential: false,
+                leaves_holes: false,
+                shares_on: None,
             }),
         }
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.there.as_ref()?.descriptor()
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -171,10 +168,6 @@ impl SinkLane for NoLane {
 
     fn write(&mut self, _: &[u8]) -> Result<()> {
         refused()
-    }
-
-    fn descriptor(&mut self, _: u64) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
     }
 
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {

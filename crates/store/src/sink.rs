@@ -1,11 +1,14 @@
 //! Writing storage: stage out of sight, then publish.
 
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{BlockWriter, Engines, Error, Result};
 use model::fidelity::Warning;
-use model::{Entry, Failure, FailureKind, Name, ObjectId, Timestamp};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use model::{Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
+use std::any::Any;
 use std::sync::Arc;
+
+/// Names of staging directories start so; the user id follows. No sink takes such a name, and scans skip them.
+pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
 
 /// What stands at an entry's final name.
 #[derive(Debug)]
@@ -108,6 +111,10 @@ pub struct SinkFacts {
     pub free_inodes: Option<u64>,
     /// Chunks must arrive in order, on one stream (pipes).
     pub is_sequential: bool,
+    /// What is not written of a file reads as zeros: `SinkLane::skip` and `StagedFile::clear` work.
+    pub leaves_holes: bool,
+    /// The device whose files may share their blocks with what is staged; asking for one of them tells for sure.
+    pub shares_on: Option<u64>,
 }
 
 /// Where a small object lies complete in staging, not yet visible. Means something only to the sink that made it.
@@ -121,8 +128,16 @@ pub struct Staged {
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
 
-    /// The destination directory, for probing its file system; `None` where there is none.
-    fn descriptor(&self) -> Option<Arc<OwnedFd>>;
+    /// Large objects are wanted: the sink may find out beside the transfer how to write them best.
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        let _ = (engines, is_durable);
+    }
+
+    /// A lane's writer of blocks, where that is better than `StagedFile::write_at`. May be asked again before each chunk.
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        let _ = engines;
+        None
+    }
 
     /// Goes one directory down, making it if it is missing: what the job's entries go below from then on. Only before
     /// anything else.
@@ -258,8 +273,19 @@ pub trait SinkLane: Send {
         Err(Error::of_kind(FailureKind::WriteError, "write file", b"", why))
     }
 
-    /// The descriptor of the object under way, for storage engines; `expected_bytes` may be reserved for it.
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>>;
+    /// Has the object under way, still empty, share all content of `source` instead of holding a copy. False where that cannot
+    /// be. What came so is to be skipped.
+    fn share_from(&mut self, source: &dyn SourceFile) -> bool {
+        let _ = source;
+        false
+    }
+
+    /// Has the storage copy `extent` of `source`, without a way through this process, to where the object under way has come to.
+    /// Returns how much of it, from its start, to be skipped: the caller writes the rest.
+    fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let _ = (source, extent);
+        0
+    }
 
     /// Sets metadata and completes the object in staging.
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged>;
@@ -275,7 +301,28 @@ pub trait SinkLane: Send {
 pub trait StagedFile: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// As `SinkLane::share_from`.
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        let _ = source;
+        false
+    }
+
+    /// As `SinkLane::copy_from`, to the same place.
+    fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let _ = (source, extent);
+        0
+    }
+
+    /// Sees to it that an extent reads as zeros.
+    fn clear(&self, extent: Extent) -> Result<()> {
+        let why = "this kind of destination takes every byte";
+        Err(Error::at("write file", extent.start, std::io::Error::other(why)))
+    }
+
+    /// As `SourceFile::native`.
+    fn native(&self) -> Option<&dyn Any> {
+        None
+    }
 
     /// Reads what was staged; less than asked for where nothing was written yet.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;

@@ -9,7 +9,6 @@ use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceO
 use crate::{Error, Result};
 use model::synthetic::Generated;
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What the sink calls its file system.
@@ -172,10 +171,6 @@ impl SourceFile for GeneratedFile {
     fn generation(&self) -> Result<Generation> {
         Ok(self.generation)
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// Copies the file's content from `offset` on; returns how much there was.
@@ -210,11 +205,9 @@ impl Sink for NullSink {
             free_bytes: i64::MAX as u64,
             free_inodes: Some(FILES_MAX),
             is_sequential: false,
+            leaves_holes: false,
+            shares_on: None,
         })
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        None
     }
 
     fn enter(&self, _: &Name) -> Result<()> {
@@ -285,10 +278,6 @@ impl SinkLane for NullLane {
         Ok(())
     }
 
-    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {
         Ok(NOTHING_STAGED)
     }
@@ -305,10 +294,6 @@ struct NullFile;
 impl StagedFile for NullFile {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {

@@ -23,8 +23,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::posix::facts::STAGING_PREFIX;
-use store::{Decision, Durability, PublishRule, SinkFacts};
+use store::{Decision, Durability, PublishRule, STAGING_PREFIX, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{DigestRecord, ExtentRecord, Names, runs_of};
 use wire::{CloseCode, Message};
@@ -542,7 +541,7 @@ impl Decide<'_> {
     fn probe_if_large(&mut self, size: u64) {
         if !self.is_probed && size >= super::write::PROBED_FILE_BYTES {
             self.is_probed = true;
-            super::write::start_probe(self.job);
+            self.job.sink.probe(&self.job.engines(), self.job.durability != Durability::None);
         }
     }
 

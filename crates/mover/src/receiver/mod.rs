@@ -32,7 +32,6 @@ mod zeros;
 pub use asked::Asked;
 pub use prune::Removal;
 pub use receive::run_lane;
-pub use write::WriteEngine;
 pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -51,7 +50,7 @@ use prune::Census;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Durability, Footing, Sink};
+use store::{Durability, Engines, Footing, Sink, SinkFacts};
 use table::{Listed, Table};
 use tell::Words;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
@@ -84,7 +83,9 @@ pub struct ReceiveJob {
     asked: OnceLock<Mutex<Asked>>,
     decider: Decider,
     committer: Committer,
-    pub write_engine: WriteEngine,
+    pub(crate) facts: SinkFacts,
+    /// The engine that large objects were written with, if it was not the plain one.
+    engine_used: OnceLock<&'static str>,
     /// How often an object, or the chunk of it that starts there, was asked for again: the chunks of a large object do not
     /// use up one another's tries.
     tries: Mutex<HashMap<(u64, u64), u32>>,
@@ -164,7 +165,8 @@ impl ReceiveJob {
             asked: OnceLock::new(),
             decider: Decider::new(&facts, spec.rename_to),
             committer: Committer::default(),
-            write_engine: WriteEngine::default(),
+            facts,
+            engine_used: OnceLock::new(),
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
@@ -189,6 +191,11 @@ impl ReceiveJob {
     /// Tells where files that are described can be looked at. Before `start`.
     pub(crate) fn look_by(&self, footing: FootingOf) {
         let _ = self.footing.set(footing);
+    }
+
+    /// What engines of the sink need of this job.
+    fn engines(&self) -> Engines {
+        crate::engines::of(self.options.engine, self.memory(), &self.progress)
     }
 
     fn footing(&self, entry: &Entry) -> Option<Footing> {

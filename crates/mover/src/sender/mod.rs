@@ -1,6 +1,6 @@
 //! The sending half of a job: one listing, one book of what is to be sent, lanes that work it off.
 //!
-//! `scan` describes, `split` decides what goes next, `read` and `send` are a lane's two hands.
+//! `scan` describes, `split` decides what goes next, `send` is a lane.
 //!
 //! Invariants:
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
@@ -12,12 +12,10 @@ pub mod split;
 mod states;
 pub mod work;
 mod large;
-mod read;
 mod send;
 mod digests;
 mod kept;
 
-pub(crate) use read::ChunkReader;
 pub use send::{LaneEnd, run_lane};
 pub(crate) use send::{digest_small, judge_read, read_small};
 
@@ -144,7 +142,9 @@ impl SendJob {
 
     /// One lane's handle on the source.
     pub(crate) fn source_lane(&self) -> Box<dyn store::SourceLane> {
-        self.source.lane()
+        let mut lane = self.source.lane();
+        lane.serve(crate::engines::of(self.options.engine, self.memory(), &self.progress));
+        lane
     }
 
     /// Starts the listing on a thread of its own.

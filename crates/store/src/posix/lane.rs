@@ -7,14 +7,14 @@
 use super::sink::{Lane, Shared, times_of, write_all, write_all_at};
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
-use super::{facts, spelling};
+use super::{blocks, facts, spelling, within};
 use crate::sink::{PublishRule, SinkLane, Staged};
-use crate::{Error, Result};
-use model::{Entry, FailureKind, ObjectId, mutant};
+use crate::{Error, Result, SourceFile};
+use model::{Entry, Extent, FailureKind, ObjectId, mutant};
 use os::fs::{fchmod, fsync, ftruncate, futimens, linkat, openat, unlinkat};
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, seek};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 pub(super) struct PosixSinkLane {
@@ -190,10 +190,14 @@ impl SinkLane for PosixSinkLane {
         })
     }
 
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
-        let open = self.file.as_ref()?;
-        ftruncate(&open.file, expected_bytes).ok()?;
-        Some(open.file.as_fd())
+    fn share_from(&mut self, source: &dyn SourceFile) -> bool {
+        let files = blocks::source_file(source).zip(self.file.as_ref());
+        files.is_some_and(|(from, to)| within::share(from, to.file.as_fd()))
+    }
+
+    fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let files = blocks::source_file(source).zip(self.file.as_ref());
+        files.map_or(Ok(0), |(from, to)| within::copy_range(from, to.file.as_fd(), extent)).unwrap_or(0)
     }
 
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {

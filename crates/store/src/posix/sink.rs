@@ -9,6 +9,7 @@
 
 use super::backup::Backup;
 use super::beneath::Mounts;
+use super::blocks::WriteVerdict;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
@@ -18,11 +19,9 @@ use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
 use super::wait::once;
 use super::{facts, host, list};
-use crate::sink::{
-    Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
-};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId, Timestamp};
@@ -70,6 +69,7 @@ pub(super) struct Shared {
     pub keeper: Keeper,
     next_scratch: AtomicU64,
     spellings: Spellings,
+    verdict: WriteVerdict,
 }
 
 pub(super) struct Lane {
@@ -99,6 +99,7 @@ impl PosixSink {
             keeper: Keeper::default(),
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
             spellings: Spellings::default(),
+            verdict: WriteVerdict::default(),
         };
         PosixSink { shared: Arc::new(shared) }
     }
@@ -117,6 +118,13 @@ impl PosixSink {
             shared.keeper = Keeper::new(wish, is_own);
         }
         self
+    }
+
+    /// Opens a small object that lies complete in staging, where it has a name.
+    pub fn open_staged(&self, staged: Staged, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        openat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), flags, Mode::empty())
     }
 
     fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
@@ -289,8 +297,15 @@ impl Sink for PosixSink {
         facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
     }
 
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.shared.tree.open(ObjectId::ROOT.0).ok()
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        if let Ok(directory) = self.shared.tree.open(ObjectId::ROOT.0) {
+            self.shared.verdict.find(directory, engines, is_durable);
+        }
+    }
+
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        // A queue writes what it is given: it leaves no holes.
+        if self.shared.keeper.wish.sparse { None } else { self.shared.verdict.writer(engines) }
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -478,11 +493,7 @@ impl Sink for PosixSink {
     }
 
     fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let name = FileNumber::new(staged.number);
-        let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty())
-            .map_err(|e| self.error("read back", entry, e))?;
+        let file = self.open_staged(staged, OFlags::RDONLY).map_err(|e| self.error("read back", entry, e))?;
         read_back(file.as_fd(), check).map_err(|e| self.error("read back", entry, e))
     }
 

@@ -8,7 +8,7 @@ use mover::session::{Grant, Host, HostFacts, Opened, Server};
 use mover::{Ending, Memory, Progress};
 use net::{Identity, Listener, ServerTls, accept_tls};
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -157,10 +157,6 @@ impl SourceFile for LyingFile {
 
     fn generation(&self) -> store::Result<Generation> {
         Ok(self.0)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
