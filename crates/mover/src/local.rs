@@ -21,7 +21,7 @@ use model::{Extent, JobId, Name, Pin, TransferOptions};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use store::{Sink, Source, SourceLane};
+use store::{Order, Sink, Source, SourceLane};
 use ways::Ways;
 use wire::data::PackRow;
 use wire::limits::{PACK_BYTES_MAX, PACK_FILES_MAX};
@@ -80,7 +80,7 @@ pub fn copy(
     interrupt: &dyn Fn() -> bool,
 ) -> store::Result<Report> {
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
-    let is_sequential = spec.is_sequential || source.is_sequential();
+    let source_order = source.facts().order;
     let options = spec.options.clone();
     let receive = ReceiveSpec {
         number: 0,
@@ -102,7 +102,8 @@ pub fn copy(
     sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
-    let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
+    let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;
+    let lanes = if is_in_order { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
     let memory = spec.memory;
     let threads: Vec<_> = (0..lanes)
         .map(|number| {

@@ -10,9 +10,9 @@
 //! Two senders of one name at the same moment may both find it free; then one file fails and is delivered by the next
 //! attempt. Not here: who may do what (see `daemon`).
 
-use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::SourceFile;
-use crate::{BlockWriter, Engines, Error, Result};
+use crate::{Abilities, BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
 use model::{Entry, Extent, FailureKind, Kind, Name, ObjectId};
@@ -83,7 +83,10 @@ fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Resu
 
 impl Sink for DropBox {
     fn facts(&self) -> Result<SinkFacts> {
-        self.inner.facts()
+        let facts = self.inner.facts()?;
+        let own =
+            Abilities { compare: false, prune: false, amend: false, touch: false, hard_links: false, ..facts.can };
+        Ok(SinkFacts { can: own, ..facts })
     }
 
     fn probe(&self, engines: &Engines, is_durable: bool) {
@@ -140,6 +143,11 @@ impl Sink for DropBox {
 
     fn make_hard_link(&self, _: &Entry, _: &Entry, _: LinkRule) -> Result<Linked> {
         unseen()
+    }
+
+    /// It keeps the attributes that it has, and its sender is not told which.
+    fn amend(&self, _: &Entry) -> Result<u32> {
+        Ok(0)
     }
 
     fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
@@ -382,7 +390,7 @@ mod tests {
             (before.permissions(), before.modified().unwrap()),
             (after.permissions(), after.modified().unwrap())
         );
-        assert!(one.open_published(&file).is_err() && one.amend(&file).unwrap() == 0);
+        assert!(one.open_published(&file).is_err() && one.touch(&file).is_err() && one.amend(&file).unwrap() == 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
 
 mod error;
+mod facts;
 mod sink;
 mod source;
 mod engines;
@@ -19,10 +20,11 @@ mod rehearsal;
 pub use drop_box::{DropBox, aside};
 pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};
 pub use error::{Error, Result};
+pub use facts::{Abilities, Order, PartRule, SinkFacts, SourceFacts};
 pub use posix::heap::give_back as give_back_memory;
 pub use rehearsal::Rehearsal;
 pub use sink::{
-    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkFacts, SinkLane,
-    Staged, StagedFile, There,
+    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
+    StagedFile, There,
 };
 pub use source::{DirectoryKey, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};

@@ -3,9 +3,9 @@
 //! A pipe has no size until it ends and cannot be read or written again: such a job is not resumable, and a chunk
 //! leaves the sink only after it was verified. Not here: directories, links, metadata; a pipe has none.
 
-use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
-use crate::{Error, Result};
+use crate::{Abilities, Error, Order, Result, SinkFacts, SourceFacts};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
@@ -59,6 +59,10 @@ impl PipeSource {
 }
 
 impl Source for PipeSource {
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { order: Order::All }
+    }
+
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
         let name = Name::new(PIPE_NAME).expect("a constant name");
         let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -80,10 +84,6 @@ impl Source for PipeSource {
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
         Err(Error::of_kind(FailureKind::Changed, "read pipe again", self.path(object), "a pipe is read once"))
-    }
-
-    fn is_sequential(&self) -> bool {
-        true
     }
 }
 
@@ -154,9 +154,11 @@ impl Sink for PipeSink {
             is_memory_backed: true,
             free_bytes: u64::MAX,
             free_inodes: None,
-            is_sequential: true,
-            leaves_holes: false,
+            order: Order::All,
+            part_rule: None,
             shares_on: None,
+            // Nothing stands there before.
+            can: Abilities { compare: true, amend: true, touch: true, ..Abilities::NONE },
         })
     }
 

@@ -1,7 +1,7 @@
 //! Writing storage: stage out of sight, then publish.
 
 use crate::source::SourceFile;
-use crate::{BlockWriter, Engines, Error, Result};
+use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::{Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
 use std::any::Any;
@@ -99,24 +99,6 @@ pub enum Durability {
     Group,
 }
 
-/// What a sink is and can do.
-#[derive(Clone, Debug)]
-pub struct SinkFacts {
-    /// The file system's name as far as it is known: "ext4", "tmpfs", "nfs".
-    pub file_system: &'static str,
-    pub is_memory_backed: bool,
-    /// Room for unprivileged writers.
-    pub free_bytes: u64,
-    /// `None` where the file system does not count them.
-    pub free_inodes: Option<u64>,
-    /// Chunks must arrive in order, on one stream (pipes).
-    pub is_sequential: bool,
-    /// What is not written of a file reads as zeros: `SinkLane::skip` and `StagedFile::clear` work.
-    pub leaves_holes: bool,
-    /// The device whose files may share their blocks with what is staged; asking for one of them tells for sure.
-    pub shares_on: Option<u64>,
-}
-
 /// Where a small object lies complete in staging, not yet visible. Means something only to the sink that made it.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged {
@@ -165,13 +147,14 @@ pub trait Sink: Send + Sync {
 
     /// Gives what stands at an entry's final name, which has its content, its time.
     fn touch(&self, entry: &Entry) -> Result<()> {
-        let _ = entry;
-        Ok(())
+        let why = "this kind of destination cannot change a time";
+        Err(Error::of_kind(FailureKind::Other, "set time", entry.name.as_bytes(), why))
     }
 
     /// Removes what the source does not have.
     fn prune(&self, prune: &mut Prune<'_>) {
-        let _ = prune;
+        let message = "remove: this kind of destination cannot find what its source does not have".to_owned();
+        (prune.failed)(Failure { path: Vec::new(), kind: FailureKind::Other, message });
     }
 
     /// Makes a symbolic link in one step. False when an equal one was there.
@@ -194,14 +177,14 @@ pub trait Sink: Send + Sync {
     /// Gives a file that stands at an entry's final name, with its content, what its source has beside that. Returns what
     /// changed, as bits of `model::change::cause`.
     fn amend(&self, entry: &Entry) -> Result<u32> {
-        let _ = entry;
-        Ok(0)
+        let why = "this kind of destination changes nothing of what stands there";
+        Err(Error::of_kind(FailureKind::Other, "set attributes", entry.name.as_bytes(), why))
     }
 
     /// What `amend` would change, and `finish_directory`.
     fn differences(&self, entry: &Entry) -> Result<u32> {
-        let _ = entry;
-        Ok(0)
+        let why = "this kind of destination does not tell what differs beside content";
+        Err(Error::of_kind(FailureKind::Other, "look at", entry.name.as_bytes(), why))
     }
 
     /// Learns what a user or group of the source is called there.
@@ -315,8 +298,9 @@ pub trait StagedFile: Send + Sync {
 
     /// Sees to it that an extent reads as zeros.
     fn clear(&self, extent: Extent) -> Result<()> {
+        let _ = extent;
         let why = "this kind of destination takes every byte";
-        Err(Error::at("write file", extent.start, std::io::Error::other(why)))
+        Err(Error::of_kind(FailureKind::WriteError, "write file", b"", why))
     }
 
     /// As `SourceFile::native`.

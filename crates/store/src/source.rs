@@ -1,6 +1,6 @@
 //! Reading storage.
 
-use crate::{Engines, Result};
+use crate::{Engines, Result, SourceFacts};
 use model::fidelity::Warning;
 use model::{Entry, Extent, Failure, Generation};
 use std::any::Any;
@@ -53,6 +53,10 @@ pub enum Found {
 }
 
 pub trait Source: Send + Sync {
+    fn facts(&self) -> SourceFacts {
+        SourceFacts::default()
+    }
+
     /// Lists everything, parents before children, with ids counting from 1. Stops when `emit` returns false.
     ///
     /// # Errors
@@ -83,11 +87,6 @@ pub trait Source: Send + Sync {
     /// What could not be read of objects beside their content since the last call.
     fn take_warnings(&self) -> Vec<Warning> {
         Vec::new()
-    }
-
-    /// Objects must be read once, in order, by one lane (pipes).
-    fn is_sequential(&self) -> bool {
-        false
     }
 }
 

@@ -4,9 +4,9 @@
 //! repeats one block of `BLOCK_BYTES`, each from a place of its own, so that content costs one copy and no computation.
 //! Not here: content that does not repeat (data sets of the benchmarks); saying in reports that an end was synthetic.
 
-use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
-use crate::{Error, Result};
+use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::synthetic::Generated;
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
 use std::sync::Arc;
@@ -204,9 +204,10 @@ impl Sink for NullSink {
             is_memory_backed: true,
             free_bytes: i64::MAX as u64,
             free_inodes: Some(FILES_MAX),
-            is_sequential: false,
-            leaves_holes: false,
+            order: Order::Any,
+            part_rule: None,
             shares_on: None,
+            can: Abilities { reread: false, holes: false, ..Abilities::ALL },
         })
     }
 
@@ -220,6 +221,22 @@ impl Sink for NullSink {
 
     fn make_symlink(&self, _: &Entry, _: PublishRule) -> Result<bool> {
         Ok(true)
+    }
+
+    fn make_node(&self, _: &Entry, _: PublishRule) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn make_hard_link(&self, _: &Entry, _: &Entry, _: LinkRule) -> Result<Linked> {
+        Ok(Linked::Made { has_replaced: false })
+    }
+
+    /// Nothing stands there that could be removed.
+    fn prune(&self, _: &mut Prune<'_>) {}
+
+    /// Directories alone are there to be looked at: they are as they were described.
+    fn differences(&self, _: &Entry) -> Result<u32> {
+        Ok(0)
     }
 
     fn decide(&self, _: &Entry) -> Result<Decision> {

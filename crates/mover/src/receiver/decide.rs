@@ -8,6 +8,7 @@ use super::commit::Item;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::links::HardLinks;
+use super::needs;
 use super::policy::{self, Step};
 use super::table::{Expected, Listed};
 use super::write::Large;
@@ -247,6 +248,7 @@ impl Decide<'_> {
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             if let Decision::Replace { .. } = found
+                && self.job.facts.can.touch
                 && self.job.sink.touch(&entry).is_ok()
             {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
@@ -435,7 +437,7 @@ impl Decide<'_> {
         let causes = match is_fresh {
             true => cause::NEW,
             // What cannot be looked at is told when it cannot be set.
-            false if job.options.tells_changes => job.sink.differences(entry).unwrap_or(0),
+            false if job.options.tells_changes && job.facts.can.amend => job.sink.differences(entry).unwrap_or(0),
             false => 0,
         };
         if causes != 0 {
@@ -504,6 +506,7 @@ impl Decide<'_> {
             return Ok(Decided::Settled);
         }
         if is_open_ended || size > job.options.chunk_bytes {
+            needs::check_parts(&job.options, &job.facts, size)?;
             let large = Large::new(job, entry, rule, is_open_ended)?;
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
             self.probe_if_large(size.saturating_sub(large.spared_bytes));

@@ -13,6 +13,7 @@ mod asked;
 mod charge;
 mod table;
 mod tell;
+mod needs;
 mod policy;
 mod decide;
 mod delta;
@@ -129,7 +130,7 @@ pub struct ReceiveSpec {
 
 impl ReceiveJob {
     /// # Errors
-    /// When the destination cannot be looked at.
+    /// When the destination cannot be looked at, or cannot do what the options ask for.
     pub fn new(
         spec: ReceiveSpec,
         sink: Arc<dyn Sink>,
@@ -138,6 +139,7 @@ impl ReceiveJob {
         observer: Option<Arc<dyn Observer>>,
     ) -> store::Result<Arc<ReceiveJob>> {
         let facts = sink.facts()?;
+        needs::check(&spec.options, &facts)?;
         let durability = match spec.options.fsync {
             _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
             Fsync::Never => Durability::None,

@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{Source, SourceFile, SourceObject};
+use store::{Order, Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
 use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
@@ -158,7 +158,7 @@ impl SendJob {
     }
 
     pub fn is_sequential(&self) -> bool {
-        self.source.is_sequential()
+        self.source.facts().order != Order::Any
     }
 
     /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.
@@ -536,7 +536,7 @@ impl SendJob {
     pub(crate) fn standing(&self) -> Standing {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
-            || if self.source.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
+            || if self.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
         Standing { mark: self.progress.mark(), is_owed }
     }
 

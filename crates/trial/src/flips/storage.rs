@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use store::posix::PosixSink;
-use store::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use store::{Abilities, Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 
 /// The header of a journal and as many records as an attempt writes before it is cut.
 pub const APPENDS_MAX: u64 = 5;
@@ -148,7 +148,9 @@ fn copy(bed: &Bed, stage: Stage, verify: Verify, seed: u64) -> Result<(u64, bool
 
 impl Sink for FlipSink {
     fn facts(&self) -> store::Result<SinkFacts> {
-        self.inner.facts()
+        // Of the abilities beside the ordinary only what it passes on.
+        let can = Abilities { reread: true, ..Abilities::NONE };
+        Ok(SinkFacts { can, shares_on: None, ..self.inner.facts()? })
     }
 
     fn enter(&self, name: &Name) -> store::Result<()> {

@@ -65,7 +65,7 @@ impl Writer<'_> {
     /// Whether what the open chunk is written to has a place of its own for each byte, so that some can be left out.
     pub fn has_places(&self) -> bool {
         let is_stored = matches!(&self.open, Some(OpenChunk { target: Target::Small(..) | Target::Large(..), .. }));
-        is_stored && self.job.facts.leaves_holes
+        is_stored && self.job.facts.can.holes
     }
 
     fn pass(&mut self, bytes: u64) {
