@@ -240,7 +240,7 @@ impl SinkLane for PipeSinkLane {
     fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {
         self.output.write_at(0, &self.held)?;
         self.output.publish(entry, PublishRule::NoReplace, false)?;
-        Ok(Staged { number: 0, lane: 0, rule: PublishRule::NoReplace })
+        Ok(Staged::new(0, 0, PublishRule::NoReplace))
     }
 
     fn abandon(&mut self) {

@@ -99,12 +99,31 @@ pub enum Durability {
     Group,
 }
 
-/// Where a small object lies complete in staging, not yet visible. Means something only to the sink that made it.
-#[derive(Clone, Copy, Debug)]
+/// Where a small object lies complete in staging, not yet visible. What it says means something only to the sink that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Staged {
-    pub(crate) number: u64,
-    pub(crate) lane: u64,
-    pub(crate) rule: PublishRule,
+    lane: u64,
+    number: u64,
+    rule: PublishRule,
+}
+
+impl Staged {
+    /// The object that a lane of the sink staged under a number; `rule` is what it was created with.
+    pub const fn new(lane: u64, number: u64, rule: PublishRule) -> Staged {
+        Staged { lane, number, rule }
+    }
+
+    pub fn lane(&self) -> u64 {
+        self.lane
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn rule(&self) -> PublishRule {
+        self.rule
+    }
 }
 
 pub trait Sink: Send + Sync {

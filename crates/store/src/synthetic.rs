@@ -191,7 +191,7 @@ fn fill(block: &[u8], generation: &Generation, offset: u64, buffer: &mut [u8]) -
 /// Accepts everything and keeps nothing.
 pub struct NullSink;
 
-const NOTHING_STAGED: Staged = Staged { number: 0, lane: 0, rule: PublishRule::NoReplace };
+const NOTHING_STAGED: Staged = Staged::new(0, 0, PublishRule::NoReplace);
 
 fn nothing_kept(subject: &[u8]) -> Error {
     Error::of_kind(FailureKind::ReadError, "read back", subject, "null: keeps nothing that could be read back")

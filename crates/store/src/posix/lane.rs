@@ -222,7 +222,7 @@ impl SinkLane for PosixSinkLane {
         if number == UNNAMED {
             self.unnamed = open.map(|open| open.file);
         }
-        Ok(Staged { number, lane: self.place().lane_number, rule })
+        Ok(Staged::new(self.place().lane_number, number, rule))
     }
 
     fn abandon(&mut self) {
@@ -249,10 +249,10 @@ impl SinkLane for PosixSinkLane {
             };
         }
         let place = self.current.as_mut().expect("published by the lane that staged it");
-        debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane);
-        let name = FileNumber::new(staged.number);
+        debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane());
+        let name = FileNumber::new(staged.number());
         let from = place.lane.directory.directory.as_fd();
-        let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule);
+        let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule());
         if published.is_err() {
             let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
         } else if !place.is_memory_backed && !mutant::is_on("forget-changed-directory") {

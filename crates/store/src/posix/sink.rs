@@ -122,9 +122,9 @@ impl PosixSink {
 
     /// Opens a small object that lies complete in staging, where it has a name.
     pub fn open_staged(&self, staged: Staged, access: OFlags) -> rustix::io::Result<OwnedFd> {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        openat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), flags, Mode::empty())
+        openat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), flags, Mode::empty())
     }
 
     fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
@@ -237,10 +237,10 @@ impl Shared {
             return Ok(synced);
         }
         for staged in group {
-            let lane = &lanes[staged.lane as usize];
+            let lane = &lanes[staged.lane() as usize];
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let name = FileNumber::new(staged.number);
+                let name = FileNumber::new(staged.number());
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
                 file.and_then(|file| once(|| fsync(&file)))
                     .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
@@ -475,11 +475,11 @@ impl Sink for PosixSink {
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
         let directory = self.shared.open_directory(entry)?;
-        let name = FileNumber::new(staged.number);
+        let name = FileNumber::new(staged.number());
         let from = lane.directory.directory.as_fd();
-        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule);
+        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule());
         match published {
             Ok(()) => self.shared.changed(entry.parent),
             Err(_) => self.discard(staged),
@@ -488,8 +488,8 @@ impl Sink for PosixSink {
     }
 
     fn discard(&self, staged: Staged) {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
-        let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), AtFlags::empty());
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
+        let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), AtFlags::empty());
     }
 
     fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
