@@ -200,6 +200,7 @@ impl Lane<'_> {
 
     fn copy_files(&mut self, batch: &Batch, mut range: Range<usize>) -> Result<(), Refusal> {
         let algorithm = self.sender.options.digest;
+        self.source.ahead(&batch.objects[range.clone()]);
         while !range.is_empty() {
             let mut rows = Vec::with_capacity(range.len().min(PACK_FILES_MAX));
             let mut digests = Vec::with_capacity(rows.capacity());

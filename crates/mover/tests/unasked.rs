@@ -42,7 +42,7 @@ impl Source for Liar {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> store::Result<()> {
         for entry in &self.0 {
             let directory = DirectoryKey(entry.parent.0);
-            if !emit(Found::Object(SourceObject { entry: entry.clone(), directory, is_open_ended: false })) {
+            if !emit(Found::Object(SourceObject { entry: entry.clone(), directory, end: store::End::Known })) {
                 break;
             }
         }

@@ -27,4 +27,4 @@ pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
     StagedFile, There,
 };
-pub use source::{DirectoryKey, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};

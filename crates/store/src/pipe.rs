@@ -4,7 +4,7 @@
 //! leaves the sink only after it was verified. Not here: directories, links, metadata; a pipe has none.
 
 use crate::sink::{Decision, PublishRule, Sink, SinkLane, Staged, StagedFile};
-use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Abilities, Error, Order, Result, SinkFacts, SourceFacts};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::io::{Read, Write};
@@ -70,7 +70,7 @@ impl Source for PipeSource {
         let generation = Generation { modified, ..Generation::default() };
         let (id, parent, kind) = (ObjectId(1), ObjectId::ROOT, Kind::File);
         let entry = Entry { id, parent, name, kind, mode: 0o666, generation, attributes: None };
-        emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), is_open_ended: true }));
+        emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), end: End::ReadOnce }));
         Ok(())
     }
 

@@ -16,8 +16,25 @@ pub struct SourceObject {
     pub entry: Entry,
     /// The directory the entry lies in, at the source.
     pub directory: DirectoryKey,
-    /// The size is not known until the end is read (pipes); `entry.generation.size_bytes` is 0.
-    pub is_open_ended: bool,
+    pub end: End,
+}
+
+impl SourceObject {
+    /// The size is not known before the end was read.
+    pub fn is_open_ended(&self) -> bool {
+        self.end != End::Known
+    }
+}
+
+/// What is known of an object's end when it is listed. Where that is nothing, `entry.generation.size_bytes` is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is as long as its entry says.
+    Known,
+    /// Where reading comes to it, once (pipes).
+    ReadOnce,
+    /// Not yet there: the object is being written, and what there is of it can be read again.
+    Growing,
 }
 
 /// What a file takes on its storage, and whether that is less than it is long.
@@ -96,6 +113,11 @@ pub trait SourceLane: Send {
     fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)>;
 
     fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>>;
+
+    /// Small objects that are read whole next, in this order: a hint for sources where each costs a round trip.
+    fn ahead(&mut self, next: &[SourceObject]) {
+        let _ = next;
+    }
 
     /// The job that the lane serves, for engines that it may use. Before anything is read.
     fn serve(&mut self, engines: Engines) {

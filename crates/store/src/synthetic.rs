@@ -5,7 +5,7 @@
 //! Not here: content that does not repeat (data sets of the benchmarks); saying in reports that an end was synthetic.
 
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
-use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::synthetic::Generated;
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
@@ -60,7 +60,7 @@ fn block() -> Arc<[u8]> {
 }
 
 fn object(entry: Entry) -> SourceObject {
-    SourceObject { entry, directory: DirectoryKey(0), is_open_ended: false }
+    SourceObject { entry, directory: DirectoryKey(0), end: End::Known }
 }
 
 fn name(text: String) -> Name {

@@ -30,7 +30,7 @@ impl Lane<'_> {
                 return Ok(());
             }
         };
-        if object.is_open_ended {
+        if object.is_open_ended() {
             return self.copy_open_ended(object, extent, &*file);
         }
         self.clock.enter(Stage::Publish);

@@ -121,7 +121,7 @@ impl Kept {
     /// Makes another name of a file whose first was described.
     fn is_other_name(&mut self, attributes: &mut Attributes, object: &mut SourceObject, source: &dyn Source) -> bool {
         let names = std::mem::take(&mut attributes.links);
-        if names < 2 || object.entry.kind != Kind::File || object.is_open_ended {
+        if names < 2 || object.entry.kind != Kind::File || object.is_open_ended() {
             return false;
         }
         let key = (object.entry.generation.device, object.entry.generation.inode);
@@ -178,7 +178,7 @@ mod tests {
             generation: Generation { inode, ..Generation::default() },
             attributes: Some(Arc::new(attributes)),
         };
-        SourceObject { entry, directory: DirectoryKey(0), is_open_ended: false }
+        SourceObject { entry, directory: DirectoryKey(0), end: store::End::Known }
     }
 
     #[test]

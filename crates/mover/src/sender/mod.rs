@@ -283,7 +283,7 @@ impl SendJob {
         let id = object.entry.id.0;
         let size = object.entry.size_bytes();
         let chunks: Vec<Digest> = book.digests.remove(&id).unwrap_or_default().into_values().collect();
-        if !object.is_open_ended && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
+        if !object.is_open_ended() && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
             return Some(self.options.digest.combine(&chunks, self.options.chunk_bytes, size));
         }
         self.options.digest.digest_from_bytes(told.get(&id)?)

@@ -6,12 +6,12 @@ use super::work::Batch;
 use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, DESCRIBE_PATIENCE, FIRST_BATCH_ENTRIES};
 use crate::memory::Permit;
 use crate::progress::count;
-use model::{Failure, Kind};
+use model::{Failure, FailureKind, Kind};
 use os::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::{Found, SourceObject};
+use store::{End, Found, SourceObject};
 use wire::listing::record_of;
 use wire::message::{Entries, ListEnd};
 use wire::{CloseCode, Message};
@@ -89,6 +89,11 @@ impl Scan<'_> {
                     self.flush_failures();
                 }
             }
+            Found::Object(object) if object.end == End::Growing => {
+                let (path, kind) = (self.job.source.path(&object), FailureKind::Changed);
+                let message = "read file: it is still being written".to_owned();
+                return self.take(Found::Failed(Failure { path, kind, message }));
+            }
             Found::Object(mut object) => {
                 self.bytes += self.kept.take(&mut object, &*self.job.source);
                 let link_bytes = if let Kind::Symlink(link) = &object.entry.kind { link.len() } else { 0 };
@@ -128,7 +133,7 @@ impl Scan<'_> {
             self.content_bytes += size;
         }
         self.entries += objects.len() as u64;
-        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended)).collect();
+        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended())).collect();
         let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
         for names in self.kept.names(self.job.number, &objects, &*self.job.source) {
             self.job.port.send(Message::Names(names));

@@ -149,6 +149,7 @@ impl<'a, S: Stream> Lane<'a, S> {
         self.digests.clear();
         let mut at = HEADER_BYTES + table_bytes;
         self.clock.enter(Stage::Read);
+        self.source.ahead(objects);
         for object in objects {
             let size = object.entry.size_bytes() as usize;
             let place = &mut self.pack[at..at + size];
@@ -179,7 +180,7 @@ impl<'a, S: Stream> Lane<'a, S> {
                 return Ok(());
             }
         };
-        if object.is_open_ended {
+        if object.is_open_ended() {
             return self.send_open_ended(object, extent, &*file);
         }
         let header = ChunkHeader { object: object.entry.id, extent };

@@ -10,7 +10,7 @@ use super::list::{self, Pending, Visitor, Walk};
 use super::owners::{self, Sort};
 use super::tree::Tree;
 use super::within;
-use crate::source::{DirectoryKey, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
+use crate::source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Engines, Error, Result};
 use model::fidelity::{Warning, Warnings};
 use model::{Entry, Extent, Fidelity, Generation, Kind, Name, ObjectId, Selection};
@@ -174,7 +174,7 @@ impl Source for PosixSource {
                         self.tree.insert(id.0, *key, name.clone(), false);
                         walk.pending.push(Pending { key: DirectoryKey(id.0), id });
                     }
-                    if !chooser.found(Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })) {
+                    if !chooser.found(Found::Object(SourceObject { entry, directory: at.key, end: End::Known })) {
                         return Ok(());
                     }
                 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
 use store::posix::target::Target;
-use store::{DirectoryKey, Error, Found, Source, SourceFile, SourceLane, SourceObject};
+use store::{DirectoryKey, End, Error, Found, Source, SourceFile, SourceLane, SourceObject};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -161,5 +161,6 @@ impl SourceFile for LyingFile {
 }
 
 pub fn object(entry: Entry, is_open_ended: bool) -> SourceObject {
-    SourceObject { directory: DirectoryKey(entry.parent.0), entry, is_open_ended }
+    let end = if is_open_ended { End::ReadOnce } else { End::Known };
+    SourceObject { directory: DirectoryKey(entry.parent.0), entry, end }
 }
