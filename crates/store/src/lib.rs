@@ -25,6 +25,6 @@ pub use posix::heap::give_back as give_back_memory;
 pub use rehearsal::Rehearsal;
 pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
-    StagedFile, There,
+    StagedFile, There, ToPublish,
 };
 pub use source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};

@@ -126,6 +126,13 @@ impl Staged {
     }
 }
 
+/// A small object that is to get its final name.
+#[derive(Clone, Copy, Debug)]
+pub struct ToPublish<'a> {
+    pub entry: &'a Entry,
+    pub staged: Staged,
+}
+
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
 
@@ -218,6 +225,11 @@ pub trait Sink: Send + Sync {
 
     fn decide(&self, entry: &Entry) -> Result<Decision>;
 
+    /// As `decide` of each entry of a group, in its order, for sinks that can ask about many at once.
+    fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
+        found.extend(group.map(|entry| self.decide(entry)));
+    }
+
     /// One lane's own staging handle. `is_published_at_once` says that each object is published by the lane right after
     /// it is sealed, and by no one else: the sink may then stage it without a name.
     fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>>;
@@ -242,6 +254,16 @@ pub trait Sink: Send + Sync {
 
     /// Renames a staged object to its final name, from any thread.
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()>;
+
+    /// As `publish` of each object of a group, for sinks that can have many under way. `published` hears of each once, by its
+    /// place in the group; when it says false, no more are begun.
+    fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
+        for (place, one) in group.iter().enumerate() {
+            if !published(place, self.publish(one.entry, one.staged)) {
+                return;
+            }
+        }
+    }
 
     /// Removes a staged object that will not be published.
     fn discard(&self, staged: Staged);

@@ -13,6 +13,7 @@ mod asked;
 mod charge;
 mod table;
 mod tell;
+mod naming;
 mod needs;
 mod policy;
 mod decide;
