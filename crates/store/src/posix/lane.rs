@@ -4,7 +4,8 @@
 //! its final one: one directory operation instead of two, and no rename lock shared by all lanes (9 % less CPU per file
 //! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
 
-use super::sink::{Lane, Shared, times_of, write_all, write_all_at};
+use super::content::{write_all, write_all_at};
+use super::sink::{Lane, Shared, times_of};
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
 use super::{blocks, facts, spelling, within};

@@ -6,7 +6,8 @@
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
-use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
+use super::content::{read_back, write_all, write_all_at};
+use super::sink::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
 use super::wait::once;
 use super::{blocks, within};
