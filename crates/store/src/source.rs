@@ -22,18 +22,19 @@ pub struct SourceObject {
 impl SourceObject {
     /// The size is not known before the end was read.
     pub fn is_open_ended(&self) -> bool {
-        self.end != End::Known
+        self.end == End::ReadOnce
     }
 }
 
-/// What is known of an object's end when it is listed. Where that is nothing, `entry.generation.size_bytes` is 0.
+/// What is known of an object's end when it is listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// It is as long as its entry says.
     Known,
-    /// Where reading comes to it, once (pipes).
+    /// Where reading comes to it, once (pipes): `entry.generation.size_bytes` is 0.
     ReadOnce,
-    /// Not yet there: the object is being written, and what there is of it can be read again.
+    /// The object is being written, and what there is of it can be read again. It is copied as it was listed, and reported as
+    /// changed where it grew meanwhile.
     Growing,
 }
 

@@ -6,12 +6,12 @@ use super::work::Batch;
 use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, DESCRIBE_PATIENCE, FIRST_BATCH_ENTRIES};
 use crate::memory::Permit;
 use crate::progress::count;
-use model::{Failure, FailureKind, Kind};
+use model::{Failure, Kind};
 use os::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::{End, Found, SourceObject};
+use store::{Found, SourceObject};
 use wire::listing::record_of;
 use wire::message::{Entries, ListEnd};
 use wire::{CloseCode, Message};
@@ -88,11 +88,6 @@ impl Scan<'_> {
                 if self.failures.len() >= FAILURES_TOLD {
                     self.flush_failures();
                 }
-            }
-            Found::Object(object) if object.end == End::Growing => {
-                let (path, kind) = (self.job.source.path(&object), FailureKind::Changed);
-                let message = "read file: it is still being written".to_owned();
-                return self.take(Found::Failed(Failure { path, kind, message }));
             }
             Found::Object(mut object) => {
                 self.bytes += self.kept.take(&mut object, &*self.job.source);
