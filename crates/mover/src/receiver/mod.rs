@@ -1,8 +1,8 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `asked` holds a sender to what was asked of it, `decide` answers the listing, `receive` is a lane, `verify` judges what arrived,
-//! `write` holds large objects, `charge` accounts for what is described, `commit` publishes, `links` gives files their other names,
-//! `resume` keeps what an interrupted attempt verified.
+//! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing, `naming` what
+//! it names. `receive` is a lane, `verify` judges what arrived, `write` holds large objects, `charge` accounts for what is described,
+//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
