@@ -215,7 +215,7 @@ fn sent(source: Arc<dyn Source>, door: &Door, options: TransferOptions) -> Resul
 
 /// Small files in directories, one that travels alone, and one of several chunks.
 fn files() -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let content = |seed: usize, length: usize| (0..length).map(|at| (at * seed >> 5) as u8).collect::<Vec<u8>>();
+    let content = |seed: usize, length: usize| (0..length).map(|at| ((at * seed) >> 5) as u8).collect::<Vec<u8>>();
     let small = (0..500).map(|n| (format!("d{}/f{n}", n % 3).into_bytes(), content(n, n * 7)));
     let large = [("alone", 700_000), ("large", (9 << 20) + 77)];
     small.chain(large.map(|(name, length)| (name.into(), content(31, length)))).collect()
@@ -264,7 +264,7 @@ fn a_job_that_needs_what_the_store_cannot_do_is_refused_before_anything_is_done(
         (TransferOptions { fidelity: hard_links, ..TransferOptions::default() }, "--hard-links"),
     ] {
         let door = Door(Arc::default());
-        let refused = sent(source(dir.path(), &files), &door, options).err().expect(named);
+        let refused = sent(source(dir.path(), &files), &door, options).expect_err(named);
         assert!(refused.to_string().contains(named), "{refused}");
         assert!(door.0.objects.lock().unwrap().is_empty() && door.0.directories.lock().unwrap().is_empty());
     }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn content() -> Vec<u8> {
-        (0..BYTES as u64).map(|at| (at * at >> 7) as u8).collect()
+        (0..BYTES as u64).map(|at| ((at * at) >> 7) as u8).collect()
     }
 
     fn file_of(directory: &std::path::Path) -> (Box<dyn SourceLane>, SourceObject) {
