@@ -11,7 +11,7 @@ use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlg
 use model::{FailureKind, Generation, Name};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -395,10 +395,6 @@ impl SourceFile for SummedFile {
     fn generation(&self) -> store::Result<Generation> {
         let status = rustix::fs::fstat(&self.file).map_err(|e| Error::new("read file status", b"", e))?;
         Ok(store::posix::generation_of(&status))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
     }
 }
 
