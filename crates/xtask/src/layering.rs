@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("audit", &["model", "net"]),
     (CLI, &["model", "audit", "plan", "mover", "daemon", "lab", "bench", "net", "store"]),
     ("needs", &[]),
+    ("conformance", &["model", "store"]),
     ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
     ("xtask", &[]),
 ];

@@ -1,0 +1,5 @@
+//! Questions about files.
+
+use crate::check::Check;
+
+pub const CHECKS: &[Check] = &[];
