@@ -15,7 +15,7 @@ pub const MODIFIED: Timestamp = Timestamp { seconds: 1_234_567_890, nanoseconds:
 pub const STEM: &str = "suite0stem";
 
 /// More than any file of the suite has.
-const CONTENT_BYTES_MAX: usize = 16 << 20;
+const CONTENT_BYTES_MAX: usize = 64 << 20;
 
 /// An object as a listing shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]

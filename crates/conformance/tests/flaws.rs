@@ -7,7 +7,7 @@ use std::collections::HashSet;
 /// The rules under which the check of a flaw applies.
 fn rules(flaw: Flaw) -> Rules {
     let order = if flaw == Flaw::TakesGaps { Order::Parts(1 << 12) } else { Order::Any };
-    Rules { order, is_conditional: flaw == Flaw::IgnoresTheDecision }
+    Rules { order, is_conditional: flaw == Flaw::IgnoresTheDecision, ..Rules::default() }
 }
 
 #[test]

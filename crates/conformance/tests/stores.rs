@@ -134,7 +134,7 @@ fn posix_conforms_where_runs_of_zeros_are_holes() {
 fn memory_conforms_by_each_of_its_rules() {
     for order in [Order::Any, Order::Parts(1 << 12)] {
         for is_conditional in [false, true] {
-            let report = run(&MemoryStand::new(Rules { order, is_conditional }, None));
+            let report = run(&MemoryStand::new(Rules { order, is_conditional, ..Rules::default() }, None));
             report.assert_conforms();
             assert_eq!(report.not_applicable().contains(&"replace-only-what-was-decided-on"), !is_conditional);
         }

@@ -44,6 +44,8 @@ pub struct Rules {
     pub order: Order,
     /// An object replaces another only if that is the version that its sink decided on.
     pub is_conditional: bool,
+    /// It says that it outlives a power loss, so that jobs wait for groups as they do with a disk.
+    pub is_synced: bool,
 }
 
 /// A tree in memory. Clones are the same tree.
@@ -160,6 +162,11 @@ impl Memory {
         let state = self.0.state();
         let staged = state.staged.keys().map(|number| format!("staged object {number}"));
         staged.chain(state.uploads.keys().map(|stem| format!("upload {stem}"))).collect()
+    }
+
+    /// Whether an attempt works on a large object.
+    pub fn is_held(&self) -> bool {
+        self.0.state().uploads.values().any(|upload| upload.is_held)
     }
 
     /// Lets calls of this kind fail: after so many that work, so many times.

@@ -186,7 +186,7 @@ impl Sink for MemorySink {
     fn facts(&self) -> Result<SinkFacts> {
         Ok(SinkFacts {
             file_system: "memory",
-            is_memory_backed: true,
+            is_memory_backed: !self.job.shared.rules.is_synced,
             free_bytes: u64::MAX,
             free_inodes: None,
             is_sequential: self.job.shared.rules.order != Order::Any,
