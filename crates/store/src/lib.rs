@@ -2,13 +2,14 @@
 //!
 //! A source yields entries with a generation and reads them by extent. A sink stages what arrives where no one looks,
 //! and makes it visible under its final name in one step, never before it is complete. A sink says what it can do
-//! (`SinkFacts`). One folder per kind of storage; `posix` is a directory tree below one descriptor.
+//! (`SinkFacts`). A `Shelf` answers what is asked about files beside copying them. One folder per kind of storage; `posix` is a directory tree below one descriptor.
 //!
 //! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
 
 mod error;
 mod sink;
 mod source;
+mod shelf;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -17,7 +18,9 @@ mod rehearsal;
 
 pub use drop_box::{DropBox, aside};
 pub use error::{Error, Result};
+pub use posix::here::here;
 pub use rehearsal::Rehearsal;
+pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,
     There,

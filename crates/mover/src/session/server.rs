@@ -23,8 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
-use store::posix::target::Target;
-use store::{Sink, Source};
+use store::{Shelf, Sink, Source};
 use wire::frame::{FrameHeader, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature, negotiate};
 use wire::limits::{HELLO_BODY_BYTES_MAX, JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX, STREAMS_MAX};
@@ -96,7 +95,7 @@ pub trait Host: Send + Sync {
 
     /// Finds what a path leads to, for a question about files. Asked for every path, so that rights that have ended end
     /// the answer.
-    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         let _ = (grant, path, how);
         Err(NotReached::Refused(Refusal::new(CloseCode::Forbidden, "questions about files are not answered here")))
     }

@@ -2,7 +2,8 @@
 //!
 //! `list` and `source` read, `staging` with `sweep` and `host`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
 //! roots. `attributes` reads and `keep` applies what is said of objects beside content, `nodes` makes what has none, `owners`
-//! knows users and groups, `sparse` leaves holes. `target`, `walk` and `change` serve what is asked of files beside copying them.
+//! knows users and groups, `sparse` leaves holes. `target`, with `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside
+//! copying them; `here` is how a user's own path leads to one.
 
 pub mod beneath;
 mod tree;
@@ -27,6 +28,7 @@ mod look;
 pub mod within;
 mod spelling;
 pub mod target;
+pub mod here;
 mod trail;
 pub mod walk;
 pub mod survey;
