@@ -3,10 +3,10 @@
 use crate::Ability;
 use crate::check::Fault;
 use crate::job::{self, Seen};
-use model::Name;
+use model::{FailureKind, Name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Sink, Source};
+use store::{Error, How, Shelf, Sink, Source};
 
 /// A kind of store, of which each check gets a place of its own.
 pub trait Stand: Sync {
@@ -46,6 +46,17 @@ pub trait Place: Send + Sync {
     fn content(&self, path: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let source = self.source().ok_or_else(|| Fault::new("the place has no source, and no content of its own"))?;
         Ok(job::listing(&*source)?.remove(path).and_then(Seen::into_content))
+    }
+
+    /// What a path from the root of the place leads to; the empty one leads to the root itself.
+    fn shelf(&self, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
+        let _ = how;
+        Err(Error::of_kind(
+            FailureKind::Other,
+            "open",
+            path,
+            "the place has no shelf, though its stand does not lack one",
+        ))
     }
 
     /// Puts a file at the top of the place, as a program that knows nothing of the store. It replaces what is there.

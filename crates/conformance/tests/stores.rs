@@ -7,13 +7,16 @@ use model::{Fidelity, Kind, Name};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Cursor;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use store::pipe::{PipeSink, PipeSource};
+use store::posix::beneath::Mounts;
+use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{GeneratedSource, NullSink};
-use store::{Found, Sink, Source};
+use store::{Error, Found, How, Shelf, Sink, Source};
 
 /// What both ends of a POSIX file system keep beside content, so that every check applies.
 const WISH: Fidelity = Fidelity {
@@ -79,6 +82,18 @@ impl Place for PosixPlace {
         source.keep(self.wish);
         source.add_local(format!("{}/", self.root().display()).as_bytes()).unwrap();
         Some(Arc::new(source))
+    }
+
+    /// As an endpoint reaches what is below its root.
+    fn shelf(&self, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
+        let names = model::name::relative_path(path).unwrap();
+        let root = beneath::open_directory(&self.root()).unwrap();
+        let failed = |e| Error::new("open", b"", e);
+        if how == (How::Make { with_parents: true }) {
+            beneath::make_directories(root.as_fd(), &names[..names.len() - 1]).map_err(failed)?;
+        }
+        let target = Target::beneath(root.as_fd(), &names, path.ends_with(b"/"), Mounts::Kept);
+        Ok(Box::new(target.map_err(failed)?))
     }
 
     fn put(&self, name: &Name, content: &[u8]) {

@@ -13,6 +13,7 @@ mod source;
 mod sink;
 mod lane;
 mod large;
+mod shelf;
 mod stand;
 
 pub use fault::{Call, Flaw};

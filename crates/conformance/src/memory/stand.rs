@@ -4,7 +4,7 @@ use super::{Flaw, Memory, Order, Rules};
 use crate::{Ability, Place, Stand};
 use model::Name;
 use std::sync::Arc;
-use store::{Sink, Source};
+use store::{How, Result, Shelf, Sink, Source};
 
 /// A store in memory by some rules, and with one flaw or none.
 #[derive(Default)]
@@ -49,6 +49,10 @@ impl Place for Memory {
 
     fn source(&self) -> Option<Arc<dyn Source>> {
         Some(Memory::source(self))
+    }
+
+    fn shelf(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>> {
+        Memory::shelf(self, path, how)
     }
 
     fn put(&self, name: &Name, content: &[u8]) {

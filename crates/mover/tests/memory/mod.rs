@@ -1,5 +1,7 @@
 //! Whole transfers to and from a store that is no file system: through an endpoint and within a process, with faults between.
 
+mod questions;
+
 use super::endpoint::{self, OpenHost, client, content, serve};
 use conformance::Seen;
 use conformance::memory::{Call, Memory, Order, Rules};
