@@ -40,10 +40,9 @@ use std::time::Instant;
 use store::open::{land, look};
 use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
-use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
-use store::{DropBox, Rehearsal, Sink};
+use store::{DropBox, Rehearsal, Shelf, Sink};
 use wire::handshake::Direction;
 use wire::limits::LEVELS_MADE_MAX;
 use wire::message::Open;
@@ -254,7 +253,7 @@ impl Host for EndpointHost {
         }
     }
 
-    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         self.reach_file(grant, path, how)
     }
 

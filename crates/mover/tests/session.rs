@@ -1,6 +1,7 @@
 //! Whole transfers through a real endpoint over loopback, both directions.
 
 mod endpoint;
+mod memory;
 mod reviews;
 mod connectors;
 mod opening;

@@ -25,12 +25,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::Rehearsal;
 use store::open::{land, look};
 use store::posix::facts::{STAGING_PREFIX, file_system};
-use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{NULL_FILE_SYSTEM, NullSink};
+use store::{Rehearsal, Shelf};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -337,7 +336,7 @@ impl Host for OfferHost {
         }
     }
 
-    fn reach(&self, _grant: &Grant, path: &[u8], how: How) -> std::result::Result<Target, NotReached> {
+    fn reach(&self, _grant: &Grant, path: &[u8], how: How) -> std::result::Result<Box<dyn Shelf>, NotReached> {
         if !matches!(self.offer, Offer::Files) {
             return Err(NotReached::Refused(forbidden(path, "this session was not opened for that")));
         }

@@ -12,7 +12,6 @@ use super::link::{Accept, Link};
 use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
 use super::owner::is_own;
 use super::tunnel::{Tunnel, carried};
-use transfer::ConnectOptions;
 use daemon::error::{Error, Result};
 use model::{Exit, Pin};
 use mover::session::{Client, Connector, Direct};
@@ -22,6 +21,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use transfer::ConnectOptions;
 
 /// For one address to answer, and to show its key. Twice the round trip to the other side of the earth and back, several
 /// times; a firewall that drops what it does not like costs as much.

@@ -2,7 +2,7 @@
 //!
 //! A source yields entries with a generation and reads them by extent. A sink stages what arrives where no one looks,
 //! and makes it visible under its final name in one step, never before it is complete. A sink says what it can do
-//! (`SinkFacts`). One folder per kind of storage; `posix` is a directory tree below one descriptor.
+//! (`SinkFacts`). A `Shelf` answers what is asked about files beside copying them. One folder per kind of storage; `posix` is a directory tree below one descriptor.
 //!
 //! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
 
@@ -11,6 +11,7 @@ mod facts;
 mod sink;
 mod source;
 mod engines;
+mod shelf;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -24,7 +25,9 @@ pub use error::{Error, Result};
 pub use facts::{Abilities, Order, PartRule, SinkFacts, SourceFacts};
 pub use open::{OpenError, Stores};
 pub use posix::heap::give_back as give_back_memory;
+pub use posix::here::here;
 pub use rehearsal::Rehearsal;
+pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
     StagedFile, There, ToPublish,

@@ -9,10 +9,10 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use store::Slots;
 use store::posix::beneath::{self, Mounts};
 use store::posix::survey::survey;
 use store::posix::target::Target;
-use store::posix::walk::Slots;
 use store::posix::{PosixSink, PosixSource, change};
 use store::{Found, Sink, Source};
 

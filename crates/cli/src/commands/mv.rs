@@ -21,7 +21,6 @@ use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
-use store::posix::change;
 
 /// Move or rename files and directories, here, at an endpoint, or from one to the other
 ///
@@ -189,8 +188,8 @@ impl Moving<'_> {
             Err(NotReached::Refused(refusal)) => Err(exit::Error::from_refusal("this host", &refusal)),
         };
         let (old, new) = (reach(source)?, reach(to)?);
-        let status = old.file_status().map_err(|e| exit::of_store(&e, &source.shown(b"")))?;
-        match change::rename(&old, &new, may_replace) {
+        let status = old.look().map_err(|e| exit::of_store(&e, &source.shown(b"")))?;
+        match old.rename(&*new, may_replace) {
             Ok(()) => {
                 self.moved.count(&status);
                 Ok(true)

@@ -16,12 +16,13 @@ use mover::files::{How, NotReached};
 use mover::session::Grant;
 use serde_json::{Map, json};
 use std::os::fd::AsFd;
+use store::Shelf;
 use store::posix::target::Target;
 use tracing::{debug, info};
 use wire::Refusal;
 
 impl EndpointHost {
-    pub(super) fn reach_file(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+    pub(super) fn reach_file(&self, grant: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         let rights = self.clients.rights(grant.pin).map_err(NotReached::Refused)?;
         let asked = self.check_file(&rights, path, how).map_err(NotReached::Refused)?;
         let failed = |e| NotReached::Failed(store::Error::new("open", b"", e));
@@ -32,6 +33,7 @@ impl EndpointHost {
             How::Take => asked.target(root, false),
             How::Make { with_parents } => asked.new_target(root, with_parents),
         }
+        .map(|target| Box::new(target) as Box<dyn Shelf>)
         .map_err(failed)
     }
 

@@ -2,39 +2,20 @@
 //!
 //! Invariants:
 //! - What fails on one path is a record; only what the asking side may not do, or asks wrongly, ends the answer.
-//! - Records come in the order of the question's paths, and below each in the order of `store::posix::walk`.
-//! - Nothing is held but what `walk`, `change` and `digest` bound: an answer of any length takes the same memory.
+//! - Records come in the order of the question's paths, and below each in the order of `store::Shelf`.
+//! - Nothing is held but what a `Shelf` and `digest` bound: an answer of any length takes the same memory.
 
 use super::digest::{Opener, Reading, digest_all};
 use super::list;
+use model::FailureKind;
 use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlgorithm, Tally};
-use model::{FailureKind, Generation, Name};
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::posix::beneath::Mounts;
-use store::posix::change::{self, Stopped};
-use store::posix::target::Target;
-use store::posix::walk::{OpenDirectory, Slots, Visit, walk};
-use store::{Error, SourceFile};
+use store::{Error, How, Shelf, Slots, SourceFile, Stopped, Visit};
 use wire::Refusal;
 
 /// Directories that one answer keeps open: those of the walk, and those of files that wait to be read.
 pub(super) const DIRECTORIES_OPEN_MAX: usize = 128;
-
-/// What a path is to be reached for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// A path that ends in a slash can only mean a directory, and a link there is followed.
-    Look,
-    /// The name itself is to go, or to come in place of another.
-    Take,
-    /// A directory is to be made under this name; `with_parents` has made what was missing above it.
-    Make { with_parents: bool },
-}
 
 /// Why a path was not reached.
 #[derive(Debug)]
@@ -53,7 +34,16 @@ impl From<Error> for NotReached {
 
 /// Finds what paths lead to, as far as whoever asks may go.
 pub trait Reach: Sync {
-    fn reach(&self, path: &[u8], how: How) -> Result<Target, NotReached>;
+    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached>;
+}
+
+/// Paths of this host, as the user of this process named them: nothing is out of reach but what the system forbids.
+pub struct Here;
+
+impl Reach for Here {
+    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
+        store::here(path, how).map_err(NotReached::Failed)
+    }
 }
 
 /// Takes a record; false ends the answer.
@@ -94,7 +84,7 @@ fn reached(
     how: How,
     tally: &mut Tally,
     emit: Emit<'_>,
-) -> Result<Result<Target, bool>, Refusal> {
+) -> Result<Result<Box<dyn Shelf>, bool>, Refusal> {
     match reach.reach(path, how) {
         Ok(target) => Ok(Ok(target)),
         Err(NotReached::Refused(refusal)) => Err(refusal),
@@ -125,7 +115,7 @@ fn usage(
         let mut goes_on = true;
         let record =
             |path: &[u8], tally| Record { asked, path: path.to_vec(), is_last: false, found: Found::Usage(tally) };
-        walk(&target, model::files::ALL_LEVELS, &slots, &mut |visit| {
+        target.walk(model::files::ALL_LEVELS, &slots, &mut |visit| {
             goes_on = !is_stopped()
                 && match visit {
                     Visit::Object { status, .. } if status.is_directory() => {
@@ -168,7 +158,7 @@ fn make(paths: &[Vec<u8>], with_parents: bool, reach: &dyn Reach, emit: Emit<'_>
             Err(true) => continue,
             Err(false) => break,
         };
-        match change::make(&target, with_parents) {
+        match target.make(with_parents) {
             Ok(is_new) => tally.directories += u64::from(is_new),
             Err(error) => {
                 tally.failed += 1;
@@ -212,8 +202,8 @@ impl Removal {
                 }
             };
             match self.is_recursive && object.version.is_none() {
-                true => tally.add(&change::remove_tree(&target, is_stopped, &mut failed)),
-                false => match change::remove_one(&target, object.version.as_ref(), self.may_be_directory) {
+                true => tally.add(&target.remove_tree(is_stopped, &mut failed)),
+                false => match target.remove(object.version.as_ref(), self.may_be_directory) {
                     Ok(removed) => tally.add(&removed),
                     Err(error) => {
                         tally.failed += 1;
@@ -230,7 +220,7 @@ fn rename(from: &[u8], to: &[u8], may_replace: bool, reach: &dyn Reach, emit: Em
     let mut tally = Tally::default();
     let Ok(old) = reached(reach, 0, from, How::Take, &mut tally, emit)? else { return Ok(tally) };
     let Ok(new) = reached(reach, 1, to, How::Take, &mut tally, emit)? else { return Ok(tally) };
-    match old.file_status().and_then(|status| change::rename(&old, &new, may_replace).map(|()| status)) {
+    match old.look().and_then(|status| old.rename(&*new, may_replace).map(|()| status)) {
         Ok(status) => tally.count(&status),
         Err(error) => {
             tally.failed += 1;
@@ -286,7 +276,7 @@ struct Item {
     is_last: bool,
     what: What,
     /// Where a file is opened; let go of when it was.
-    place: Mutex<Option<(Arc<OpenDirectory>, Name, Mounts)>>,
+    opener: Mutex<Option<store::Opener>>,
 }
 
 enum What {
@@ -298,7 +288,7 @@ impl Summing<'_> {
     fn list_one(&self, asked: u32, path: &[u8], emit: &mut dyn FnMut(Item) -> bool) -> bool {
         let failed = |path: &[u8], error: &Error| {
             let what = What::Failed(error.kind, error.message());
-            Item { asked, path: path.to_vec(), is_last: false, what, place: Mutex::default() }
+            Item { asked, path: path.to_vec(), is_last: false, what, opener: Mutex::default() }
         };
         let target = match self.reach.reach(path, How::Look) {
             Ok(target) => target,
@@ -309,14 +299,13 @@ impl Summing<'_> {
             }
         };
         let mut goes_on = true;
-        walk(&target, self.levels, &self.slots, &mut |visit| {
+        target.walk(self.levels, &self.slots, &mut |visit| {
             goes_on = !(self.is_stopped)()
                 && match visit {
-                    Visit::Object { path, status, directory, name, is_last } => {
-                        let name = name.filter(|_| status.kind == FileKind::File);
-                        let place = Mutex::new(name.map(|name| (directory.clone(), name.clone(), target.mounts)));
+                    Visit::Object { path, status, is_last, opener } => {
+                        let opener = Mutex::new((status.kind == FileKind::File).then(opener));
                         let what = What::Object(status);
-                        emit(Item { asked, path: path.to_vec(), is_last, what, place })
+                        emit(Item { asked, path: path.to_vec(), is_last, what, opener })
                     }
                     Visit::Left { .. } => true,
                     Visit::Failed { path, error } => emit(failed(path, &error)),
@@ -351,13 +340,9 @@ impl Reading for Summing<'_> {
 
     fn opener(&self) -> Opener<'_, Item> {
         Box::new(|item| {
-            let place = item.place.lock().unwrap().take();
-            let gone = || Error::of_kind(FailureKind::Other, "open file", b"", "it has no name");
-            let (directory, name, mounts) = place.ok_or_else(gone)?;
-            let opened = mounts.open_file(directory.as_fd(), &name);
-            let file = File::from(opened.map_err(|e| Error::new("open file", b"", e))?);
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-            Ok(Arc::new(SummedFile { file }))
+            let opener = item.opener.lock().unwrap().take();
+            let gone = || Error::of_kind(FailureKind::Other, "open file", b"", "it was opened before");
+            opener.ok_or_else(gone)?()
         })
     }
 
@@ -374,33 +359,8 @@ impl Reading for Summing<'_> {
     }
 }
 
-struct SummedFile {
-    file: File,
-}
-
-impl SourceFile for SummedFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::at("read file", offset + filled as u64, e)),
-            }
-        }
-        Ok(filled)
-    }
-
-    fn generation(&self) -> store::Result<Generation> {
-        let status = rustix::fs::fstat(&self.file).map_err(|e| Error::new("read file status", b"", e))?;
-        Ok(store::posix::generation_of(&status))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Here;
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -1,10 +1,8 @@
 //! Lists what lies below paths.
 
-use super::answer::{DIRECTORIES_OPEN_MAX, Emit, How, NotReached, Reach, failure};
+use super::answer::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
 use model::files::{Found, Record, Tally};
-use store::posix::change::Stopped;
-use store::posix::survey::{Surveyed, survey};
-use store::posix::walk::Slots;
+use store::{How, Slots, Stopped, Surveyed};
 use wire::Refusal;
 
 pub fn list(
@@ -29,7 +27,7 @@ pub fn list(
             }
         };
         let mut goes_on = true;
-        survey(&target, levels, &slots, &mut |Surveyed { path, is_last, found }| {
+        target.list(levels, &slots, &mut |Surveyed { path, is_last, found }| {
             if is_stopped() {
                 goes_on = false;
                 return false;

@@ -9,7 +9,6 @@ mod list;
 mod sum;
 pub mod digest;
 mod answer;
-mod here;
 
-pub use answer::{How, NotReached, Reach, answer};
-pub use here::Here;
+pub use answer::{Here, NotReached, Reach, answer};
+pub use store::How;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use store::posix::target::Target;
+use store::Shelf;
 use wire::files::{answered_of, question_of, record_bytes, record_of};
 use wire::handshake::feature;
 use wire::limits::{ASKS_MAX, BATCHES_AHEAD, RECORD_BATCH_BYTES, RECORDS_MAX};
@@ -203,7 +203,7 @@ struct HostReach<'a> {
 }
 
 impl Reach for HostReach<'_> {
-    fn reach(&self, path: &[u8], how: How) -> Result<Target, NotReached> {
+    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         self.host.reach(self.grant, path, how)
     }
 }

@@ -9,8 +9,7 @@ use crate::receiver::Asked;
 use model::files::{Question, Tally};
 use model::{JobId, Name, Pin, TransferOptions};
 use std::sync::Arc;
-use store::posix::target::Target;
-use store::{Sink, Source};
+use store::{Shelf, Sink, Source};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -77,7 +76,7 @@ pub trait Host: Send + Sync {
 
     /// Finds what a path leads to, for a question about files. Asked for every path, so that rights that have ended end
     /// the answer.
-    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+    fn reach(&self, grant: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         let _ = (grant, path, how);
         Err(NotReached::Refused(Refusal::new(CloseCode::Forbidden, "questions about files are not answered here")))
     }

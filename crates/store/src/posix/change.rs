@@ -10,6 +10,7 @@
 use super::beneath::Mounts;
 use super::target::{Target, status_of};
 use super::walk::{Names, PATH_BYTES_MAX};
+use crate::shelf::{EachFailure, Stopped};
 use crate::{Error, Result};
 use model::files::{Tally, Version};
 use model::{FailureKind, Name};
@@ -29,10 +30,6 @@ const BATCHES_MAX: usize = 32;
 const THREADS_MAX: usize = 4;
 /// Failures kept until they are told; more are counted.
 const FAILURES_MAX: usize = 1024;
-
-/// Takes the path of what could not be removed, relative to the target, and why.
-pub type EachFailure<'a> = &'a mut dyn FnMut(&[u8], Error);
-pub type Stopped<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Makes a directory; true when it was not there.
 pub fn make(target: &Target, may_be_there: bool) -> Result<bool> {

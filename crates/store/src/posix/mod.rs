@@ -2,8 +2,9 @@
 //!
 //! `list` and `source` read, `staging` with `sweep` and `host`, `large`, `lane` and `sink` write, `blocks` chooses the engines for
 //! both, `beneath` and `tree` keep both below their roots. `attributes` reads and `keep` applies what is said of objects beside
-//! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, `walk` and `change`
-//! serve what is asked of files beside copying them.
+//! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, with
+//! `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside copying them; `here` is how a user's own path leads
+//! to one.
 
 pub mod beneath;
 mod tree;
@@ -30,6 +31,7 @@ mod blocks;
 mod content;
 mod spelling;
 pub mod target;
+pub mod here;
 mod trail;
 pub mod walk;
 pub mod survey;

@@ -12,8 +12,9 @@
 use super::beneath::Mounts;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, Trail};
-use super::walk::{Names, OpenDirectory, PATH_BYTES_MAX, Slots, TOO_DEEP, TOO_MANY_NAMES, processors};
-use crate::{Error, Result};
+use super::walk::{Names, OpenDirectory, PATH_BYTES_MAX, TOO_DEEP, TOO_MANY_NAMES, processors};
+use crate::Error;
+use crate::shelf::{Slots, Surveyed};
 use model::files::FileStatus;
 use model::{FailureKind, Name};
 use rustix::fs::{AtFlags, FileType, statat};
@@ -33,13 +34,6 @@ const BATCHES_MAX: usize = 16;
 const BATCH_AGE_MAX: Duration = Duration::from_millis(20);
 /// Two hide the latency of one another also where there is one processor.
 const LOOKERS: std::ops::RangeInclusive<usize> = 2..=8;
-
-/// An object, or why it or what is in it is not known. The path is relative to the target, empty for itself.
-pub struct Surveyed {
-    pub path: Vec<u8>,
-    pub is_last: bool,
-    pub found: Result<FileStatus>,
-}
 
 /// Lists a target down to `levels` below it; `visit` returns false to stop.
 pub fn survey(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
@@ -143,7 +137,7 @@ impl<'a> Reader<'a> {
 
     fn run(mut self, target: &Target) {
         match target.open().and_then(|fd| fd.try_clone()) {
-            Ok(fd) => self.read(self.slots.take(fd), None, Vec::new()),
+            Ok(fd) => self.read(OpenDirectory::new(fd, self.slots), None, Vec::new()),
             Err(e) => self.failed(Vec::new(), Error::new("open directory", b"", e)),
         }
         while !self.frames.is_empty() && !self.out.is_over.load(Relaxed) {
@@ -196,7 +190,7 @@ impl<'a> Reader<'a> {
             return;
         }
         match self.mounts.open_child(above.as_fd(), &name) {
-            Ok(fd) => self.read(self.slots.take(fd), Some(name), path),
+            Ok(fd) => self.read(OpenDirectory::new(fd, self.slots), Some(name), path),
             Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                 // Gone, or something else by now, as whoever looks at it finds.
                 Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -304,8 +298,9 @@ fn look_at(directory: &OpenDirectory, names: &Names, index: usize, above: &[u8])
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk::{Visit, walk};
+    use super::super::walk::walk;
     use super::*;
+    use crate::shelf::Visit;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;

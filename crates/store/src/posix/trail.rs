@@ -4,7 +4,8 @@
 //! without following a link.
 
 use super::beneath::Mounts;
-use super::walk::{OpenDirectory, Slots};
+use super::walk::OpenDirectory;
+use crate::shelf::Slots;
 use model::Name;
 use std::io;
 use std::os::fd::AsFd;
@@ -55,7 +56,7 @@ impl Trail {
         let mut at = self.steps[nearest].open.clone().expect("found above");
         for step in &self.steps[nearest + 1..] {
             let name = step.name.as_ref().expect("only the target has none");
-            at = self.slots.take(self.mounts.open_child(at.as_fd(), name)?);
+            at = OpenDirectory::new(self.mounts.open_child(at.as_fd(), name)?, &self.slots);
         }
         self.steps[innermost].open = Some(at.clone());
         Ok(at)

@@ -10,18 +10,21 @@
 
 use super::beneath::Mounts;
 use super::facts;
+use super::source::PosixFile;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, Trail};
 use crate::Error;
+use crate::shelf::{Opener, SLOTS_OF_A_WALK, Slot, Slots, Visit};
 use model::files::FileStatus;
 use model::{FailureKind, Name};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 const LIST_BUFFER_BYTES: usize = 64 << 10;
 /// Names of one directory: about two million of ordinary length.
@@ -35,38 +38,18 @@ const LOOK_AT_ONCE: usize = 4096;
 const LOOK_SHARE_MIN: usize = 256;
 const LOOK_THREADS_MAX: usize = 4;
 
-/// Directories that may be open at once, by the walk and by whoever reads what it found.
-pub struct Slots {
-    free: Mutex<usize>,
-    changed: Condvar,
-}
+const _: () = assert!(SLOTS_OF_A_WALK > 2 * OPEN_MAX);
 
 /// An open directory; its slot is free again when it is closed.
 pub struct OpenDirectory {
     fd: OwnedFd,
-    slots: Arc<Slots>,
+    _slot: Slot,
 }
 
-impl Slots {
-    pub fn new(count: usize) -> Arc<Slots> {
-        assert!(count > 2 * OPEN_MAX + 1, "a walk or a survey takes so many for itself");
-        Arc::new(Slots { free: Mutex::new(count), changed: Condvar::new() })
-    }
-
-    pub(super) fn take(self: &Arc<Slots>, fd: OwnedFd) -> Arc<OpenDirectory> {
-        let mut free = self.free.lock().unwrap();
-        while *free == 0 {
-            free = self.changed.wait(free).unwrap();
-        }
-        *free -= 1;
-        Arc::new(OpenDirectory { fd, slots: self.clone() })
-    }
-}
-
-impl Drop for OpenDirectory {
-    fn drop(&mut self) {
-        *self.slots.free.lock().unwrap() += 1;
-        self.slots.changed.notify_one();
+impl OpenDirectory {
+    /// Waits for a slot.
+    pub(super) fn new(fd: OwnedFd, slots: &Arc<Slots>) -> Arc<OpenDirectory> {
+        Arc::new(OpenDirectory { fd, _slot: slots.take() })
     }
 }
 
@@ -76,24 +59,16 @@ impl AsFd for OpenDirectory {
     }
 }
 
-/// What the walk comes upon. Paths are relative to the target, empty for itself.
-pub enum Visit<'a> {
-    /// `directory` and `name` open it again, for a file to be read; the target itself may have no name.
-    Object {
-        path: &'a [u8],
-        status: FileStatus,
-        directory: &'a Arc<OpenDirectory>,
-        name: Option<&'a Name>,
-        is_last: bool,
-    },
-    /// Everything below a directory was visited.
-    Left {
-        path: &'a [u8],
-    },
-    Failed {
-        path: &'a [u8],
-        error: Error,
-    },
+/// The means to open a file by its name in a directory that stays open until then.
+fn opener(directory: &Arc<OpenDirectory>, name: Option<&Name>, mounts: Mounts) -> Opener {
+    let (directory, name) = (directory.clone(), name.cloned());
+    Box::new(move || {
+        let gone = || Error::of_kind(FailureKind::Other, "open file", b"", "it has no name");
+        let opened = mounts.open_file(directory.as_fd(), &name.ok_or_else(gone)?);
+        let file = File::from(opened.map_err(|e| Error::new("open file", b"", e))?);
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        Ok(Arc::new(PosixFile { file }))
+    })
 }
 
 /// Goes through a target down to `levels` below it; `visit` returns false to stop.
@@ -133,20 +108,19 @@ impl Walk<'_> {
             Err(error) => return self.failed(error),
         };
         let opened = match target.directory.try_clone() {
-            Ok(fd) => self.slots.take(fd),
+            Ok(fd) => OpenDirectory::new(fd, self.slots),
             Err(e) => return self.failed(Error::new("open directory", b"", e)),
         };
         let is_directory = status.is_directory();
-        let name = target.name.as_ref();
-        if !(self.visit)(Visit::Object { path: b"", status, directory: &opened, name, is_last: true }) || !is_directory
-        {
+        let opener = &|| opener(&opened, target.name.as_ref(), target.mounts);
+        if !(self.visit)(Visit::Object { path: b"", status, is_last: true, opener }) || !is_directory {
             return;
         }
         drop(opened);
         if self.levels > 0 {
             match target.open().and_then(|fd| fd.try_clone()) {
                 Ok(fd) => {
-                    if !self.enter(self.slots.take(fd), None) {
+                    if !self.enter(OpenDirectory::new(fd, self.slots), None) {
                         return;
                     }
                 }
@@ -261,7 +235,8 @@ impl Walk<'_> {
             self.path.truncate(before);
             return goes_on;
         }
-        if !(self.visit)(Visit::Object { path, status, directory: open, name: Some(name), is_last }) {
+        let opener = &|| opener(open, Some(name), self.mounts);
+        if !(self.visit)(Visit::Object { path, status, is_last, opener }) {
             return false;
         }
         if !is_directory {
@@ -275,7 +250,7 @@ impl Walk<'_> {
         }
         match self.mounts.open_child(open.as_fd(), name) {
             Ok(fd) => {
-                let opened = self.slots.take(fd);
+                let opened = OpenDirectory::new(fd, self.slots);
                 self.enter(opened, Some(name.clone()))
             }
             Err(e) => {

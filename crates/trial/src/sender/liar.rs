@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
 use store::posix::target::Target;
-use store::{DirectoryKey, End, Error, Found, Source, SourceFile, SourceLane, SourceObject};
+use store::{DirectoryKey, End, Error, Found, Shelf, Source, SourceFile, SourceLane, SourceObject};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -97,11 +97,12 @@ impl Host for LiarHost {
         Ok(Opened::Send { source, is_single: true, observer: None })
     }
 
-    fn reach(&self, _: &Grant, path: &[u8], how: How) -> Result<Target, NotReached> {
+    fn reach(&self, _: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
         let failed = |e| NotReached::Failed(Error::new("open", b"", e));
         let names = model::name::relative_path(path).unwrap_or_default();
         let follows = how == How::Look && path.ends_with(b"/");
-        Target::beneath(self.root.as_fd(), &names, follows, Mounts::Kept).map_err(failed)
+        let target = Target::beneath(self.root.as_fd(), &names, follows, Mounts::Kept).map_err(failed)?;
+        Ok(Box::new(target))
     }
 
     fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}
