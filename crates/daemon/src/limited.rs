@@ -24,6 +24,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// What stands for the ticket that `serve` writes, which has no limits.
+pub const SERVE_TICKET: &str = "serve";
 const ID_BYTES: usize = 5;
 const FILE_BYTES_MAX: u64 = 16 << 10;
 const USE_LINE_BYTES: u64 = 65;

@@ -7,7 +7,7 @@ use crate::exit::{self, Error};
 use crate::output::progress::Sample;
 use crate::transfer::{Direction, Ended};
 use daemon::Endpoint;
-use daemon::clients::Enrolment;
+use daemon::Enrolment;
 use daemon::limited::Limited;
 use model::change::Subject;
 use model::fidelity::Warning;
