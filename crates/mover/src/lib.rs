@@ -33,5 +33,5 @@ pub mod report;
 pub use job::{Delivered, Ending, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
-pub use report::Report;
+pub use report::{Removal, Report};
 pub use wire::{CloseCode, Refusal};

@@ -30,16 +30,14 @@ mod resume;
 mod zeros;
 
 pub use asked::Asked;
-pub use prune::Removal;
 pub use receive::run_lane;
 pub use write::WriteEngine;
 pub(crate) use writer::{LocalLane, PackedFile};
 
-use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
+use crate::job::{Delivered, End, Ending, Observer, Port, bounded_path, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
 use crate::memory::{Memory, Permit};
 use crate::progress::{Progress, count};
-use crate::sender::bounded_path;
 use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
