@@ -4,14 +4,15 @@
 //! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
 //! as the listing grows.
 
+use super::ReceiveJob;
 use super::commit::Item;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
+use super::large::Large;
 use super::links::HardLinks;
 use super::policy::{self, Step};
+use super::settle::Outcome;
 use super::table::{Expected, Listed};
-use super::write::Large;
-use super::{Outcome, ReceiveJob};
 use crate::limits::TOP_NAMES_MAX;
 use crate::memory::Permit;
 use crate::progress::count;
@@ -540,9 +541,9 @@ impl Decide<'_> {
     }
 
     fn probe_if_large(&mut self, size: u64) {
-        if !self.is_probed && size >= super::write::PROBED_FILE_BYTES {
+        if !self.is_probed && size >= super::engine_choice::PROBED_FILE_BYTES {
             self.is_probed = true;
-            super::write::start_probe(self.job);
+            super::engine_choice::start_probe(self.job);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
 
 use super::ReceiveJob;
-use super::writer::{PackedFile, Writer};
+use super::lane::{PackedFile, Writer};
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
