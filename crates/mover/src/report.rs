@@ -64,14 +64,6 @@ impl Report {
             failures: Vec::new(),
         }
     }
-
-    pub fn sender_times(&self) -> &LaneTimes {
-        if self.is_sender { &self.snapshot.here } else { &self.snapshot.there }
-    }
-
-    pub fn receiver_times(&self) -> &LaneTimes {
-        if self.is_sender { &self.snapshot.there } else { &self.snapshot.here }
-    }
 }
 
 /// How a removal ended; the numbers are part of the protocol.
