@@ -23,7 +23,7 @@ use crate::limited::{Limited, LimitedBook, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
 use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
-use crate::{paths, time};
+use crate::{time, trust};
 use model::{Exit, Pin, mutant};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl ClientBook {
     /// Opens the book in a state directory, and makes the credential on first use.
     pub fn open(state_dir: &Path) -> Result<ClientBook> {
         let directory = state_dir.join("clients");
-        paths::make_private_directory(&directory)?;
+        trust::make_private_directory(&directory)?;
         let credential_path = state_dir.join("credential");
         let revoked = RevokedBook::new(state_dir);
         let mut own = credential(&credential_path)?;
