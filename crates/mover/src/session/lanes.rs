@@ -3,8 +3,9 @@
 //! Not here: how many are right (`plan`), and what a lane does (`sender`, `receiver`).
 
 use super::client::{Shared, connect};
+use super::running::{Job, Running, watch_stream};
 use super::sample::sample;
-use super::{Job, Running, congestion, join_proof, watch_stream};
+use super::{congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::STREAM_TIMEOUT;
 use crate::receiver;

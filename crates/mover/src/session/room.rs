@@ -7,9 +7,10 @@
 //! - Nobody ends what belongs to another client unless the endpoint as a whole is full, and never what moves.
 //! - A refusal says whose share is used up.
 
+use super::Session;
 use super::host::Grant;
+use super::running::Running;
 use super::server::Server;
-use super::{Running, Session};
 use crate::limits::{ASK_BYTES, DELTA_BYTES, IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION, JOB_BYTES, PLACE_PATIENCE};
 use crate::limits::{IDLE_LANE_INTERVAL, SESSION_BYTES};
 use crate::memory::{Memory, Permit, Relief};
