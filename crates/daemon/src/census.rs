@@ -5,7 +5,7 @@
 //!
 //! Not here: who is enrolled (`clients`), the uses that the maker of a ticket allowed (`limited`).
 
-use crate::clients::{CLIENTS_MAX, Enrolment};
+use crate::enrolment::{CLIENTS_MAX, Enrolment};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

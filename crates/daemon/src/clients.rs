@@ -16,15 +16,15 @@
 //! - The credential outlives restarts and is in no `Debug` output.
 
 use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
+use crate::enrolment::{CLIENTS_MAX, Enrolment, FILE_BYTES_MAX, parse, visit};
 use crate::error::{Error, Result, shown};
-use crate::issue::SERVE_TICKET;
-use crate::limited::{Limited, LimitedBook, id_of_credential, is_id};
+use crate::host::rights::Rights;
+use crate::limited::{Limited, LimitedBook, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
 use crate::revoked::RevokedBook;
 use crate::struck::StruckBook;
-use crate::{paths, time};
-use model::{Exit, Name, Pin, mutant};
-use serde::{Deserialize, Serialize};
+use crate::{time, trust};
+use model::{Exit, Pin, mutant};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -34,43 +34,12 @@ use wire::{CloseCode, Refusal};
 use zeroize::Zeroizing;
 
 pub const CREDENTIAL_BYTES: usize = 32;
-const FILE_BYTES_MAX: u64 = 4096;
-pub(crate) const CLIENTS_MAX: usize = 100_000;
 const NOT_ENROLLED: &str =
     "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
 const STRUCK: &str = "this client was struck off here; only a ticket that was made after that lets it in again";
 
 const REVOKED: &str = "the ticket by which this client was let in was revoked; what is verified is kept";
-/// Begins the first line of a client's file. To the release before it is a comment, and that takes no key it does not know.
-const BY_CREDENTIAL: &str = "# by the credential ";
-
 type Refused<T> = std::result::Result<T, Refusal>;
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Enrolment {
-    pub pin: String,
-    /// For logs: where it came from when it enrolled. A person may give it another name.
-    pub name: String,
-    /// RFC 3339.
-    pub enrolled: String,
-    pub may_write: bool,
-    /// The limited ticket that it was enrolled with, and lives by.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<String>,
-    /// The id of the credential without limits that it was enrolled with; `None` also where an older release wrote the file.
-    #[serde(skip)]
-    pub credential: Option<String>,
-}
-
-/// What a client may at this moment.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rights {
-    pub may_read: bool,
-    pub may_write: bool,
-    /// Names below the root that what it asks for must begin with.
-    pub scope: Vec<Name>,
-}
 
 /// What a credential opens.
 enum Admission {
@@ -104,7 +73,7 @@ impl ClientBook {
     /// Opens the book in a state directory, and makes the credential on first use.
     pub fn open(state_dir: &Path) -> Result<ClientBook> {
         let directory = state_dir.join("clients");
-        paths::make_private_directory(&directory)?;
+        trust::make_private_directory(&directory)?;
         let credential_path = state_dir.join("credential");
         let revoked = RevokedBook::new(state_dir);
         let mut own = credential(&credential_path)?;
@@ -379,59 +348,6 @@ impl ClientBook {
     }
 }
 
-impl Enrolment {
-    fn to_text(&self) -> String {
-        let by = self.credential.as_ref().map_or_else(String::new, |id| format!("{BY_CREDENTIAL}{id}\n"));
-        by + &toml::to_string(self).expect("texts and a truth value have a TOML form")
-    }
-}
-
-/// The clients written down in a state directory, in order of their pins; a file that cannot be read is an error.
-pub fn list(state_dir: &Path) -> Result<Vec<Enrolment>> {
-    let mut clients = Vec::new();
-    visit(&state_dir.join("clients"), &mut |client| {
-        clients.push(client?);
-        Ok(())
-    })?;
-    clients.sort_by(|a, b| a.pin.cmp(&b.pin));
-    Ok(clients)
-}
-
-/// Shows each client of the directory, until `see` has seen enough.
-fn visit(directory: &Path, see: &mut dyn FnMut(Result<Enrolment>) -> Result<()>) -> Result<()> {
-    let listing = match std::fs::read_dir(directory) {
-        Ok(listing) => listing,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::of_file("list", directory, e)),
-    };
-    for entry in listing.take(CLIENTS_MAX) {
-        let path = entry.map_err(|e| Error::of_file("list", directory, e))?.path();
-        let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
-        // What is being written has another name, and what was struck off meanwhile is no client.
-        let Some(pin) = pin else { continue };
-        match private_file::read(&path, FILE_BYTES_MAX, false) {
-            Ok(Some(bytes)) => see(parse(&path, &bytes, pin))?,
-            Ok(None) => {}
-            Err(e) => see(Err(e))?,
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn is_enrolled(state_dir: &Path, pin: Pin) -> bool {
-    state_dir.join("clients").join(format!("{pin}.toml")).exists()
-}
-
-/// Strikes a client off. False when it is not there.
-pub fn strike(state_dir: &Path, pin: &str) -> Result<bool> {
-    let path = state_dir.join("clients").join(format!("{pin}.toml"));
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Error::of_file("remove", &path, e)),
-    }
-}
-
 fn check_time(ticket: &Limited) -> Refused<()> {
     match ticket.expires_text() {
         Some(expires) if ticket.is_expired(SystemTime::now()) => {
@@ -457,44 +373,6 @@ fn unusable(e: &Error) -> Refusal {
 
 fn unreadable() -> Refusal {
     Refusal::new(CloseCode::Internal, "the endpoint cannot read what it knows of this client; see its log")
-}
-
-fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
-    let wrong = |what: &str| Error::new(Exit::Failed, format!("{}: {}", shown(path), what.trim_end()));
-    let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
-    let mut known: Enrolment = toml::from_str(text).map_err(|e| wrong(e.message()))?;
-    known.credential = text.lines().next().and_then(|line| line.strip_prefix(BY_CREDENTIAL)).map(str::to_owned);
-    if known.credential.as_deref().is_some_and(|id| !is_id(id)) {
-        return Err(wrong("no id of a credential"));
-    }
-    if known.pin != pin.to_string() {
-        return Err(wrong("the pin in the file is not that of the file"));
-    }
-    Ok(known)
-}
-
-/// Strikes a client off if its file is what is meant, at the moment that it is taken away: it may have come to live by another
-/// ticket since it was listed.
-pub(crate) fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
-    let path = state_dir.join("clients").join(format!("{pin}.toml"));
-    let aside = path.with_file_name(format!(".{pin}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
-    let failed = |e| Error::of_file("remove", &path, e);
-    match std::fs::rename(&path, &aside) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        renamed => renamed.map_err(failed)?,
-    }
-    let bytes = private_file::read(&aside, FILE_BYTES_MAX, false)?.unwrap_or_default();
-    let client = Pin::from_hex(pin).and_then(|pin| parse(&path, &bytes, pin).ok());
-    let is_struck = client.as_ref().map_or(Ok(true), is_meant)?;
-    if !is_struck {
-        // Unless it was written anew meanwhile.
-        match std::fs::hard_link(&aside, &path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
-            _ => {}
-        }
-    }
-    std::fs::remove_file(&aside).map_err(failed)?;
-    Ok(is_struck)
 }
 
 /// What is not there need not be removed.
@@ -533,6 +411,7 @@ mod races;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enrolment::{list, strike};
     use crate::limited::{Limits, scope_of};
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result, shown};
 use crate::private_file::{self, Existing};
-use crate::{paths, ticket};
+use crate::{ticket, trust};
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -67,7 +67,7 @@ impl EndpointBook {
 
     pub fn add(&self, endpoint: &Endpoint, replace: Replace) -> Result<()> {
         self.may_add(&endpoint.name, endpoint.pin, replace)?;
-        paths::make_private_directory(&self.directory)?;
+        trust::make_private_directory(&self.directory)?;
         let path = self.path(&endpoint.name);
         private_file::write(&path, endpoint.to_text().as_bytes(), Existing::Replace)
             .map_err(|e| Error::of_file("write", &path, e))

@@ -5,8 +5,10 @@
 //!
 //! Not here: what tickets allow (`limited`), who is let in (`clients`).
 
-use crate::clients::{self, CREDENTIAL_BYTES, Enrolment};
+use crate::clients::CREDENTIAL_BYTES;
+use crate::enrolment::{self, Enrolment};
 use crate::error::{Error, Result, shown};
+pub use crate::limited::SERVE_TICKET;
 use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
@@ -19,8 +21,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What stands for the ticket that `serve` writes, which has no limits.
-pub const SERVE_TICKET: &str = "serve";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Writes a ticket's text form to a file that only this user can read. An older ticket is replaced, and nothing else: a
@@ -123,7 +123,7 @@ impl Issue {
     }
 
     pub fn clients(&self) -> Result<Vec<Enrolment>> {
-        clients::list(&self.state_dir)
+        enrolment::list(&self.state_dir)
     }
 
     /// Revokes a ticket and strikes off the clients enrolled with it, or one client by its pin, which no ticket of now
@@ -147,7 +147,7 @@ impl Issue {
         let mut struck = 0;
         for client in self.clients()? {
             if is_meant(&client)? {
-                struck += usize::from(clients::strike_if(&self.state_dir, &client.pin, &is_meant)?);
+                struck += usize::from(enrolment::strike_if(&self.state_dir, &client.pin, &is_meant)?);
             }
         }
         if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
@@ -155,14 +155,14 @@ impl Issue {
 
     /// The mark comes first: a running endpoint never sees a client that is unknown and not kept out.
     fn strike(&self, pin: Pin) -> Result<bool> {
-        if !clients::is_enrolled(&self.state_dir, pin) {
+        if !enrolment::is_enrolled(&self.state_dir, pin) {
             return Ok(false);
         }
         let mut tickets = self.book.ids()?;
         let credential = private_file::read(&self.credential_path(), CREDENTIAL_BYTES as u64, true)?;
         tickets.extend(credential.map(|credential| id_of_credential(&credential)));
         StruckBook::new(&self.state_dir).mark(pin, &tickets)?;
-        clients::strike(&self.state_dir, &pin.to_string())
+        enrolment::strike(&self.state_dir, &pin.to_string())
     }
 
     fn credential_path(&self) -> PathBuf {

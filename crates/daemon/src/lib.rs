@@ -1,7 +1,7 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
+//! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
 //! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
 //! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
 //! reaches them, for transfers too, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`.
@@ -22,6 +22,7 @@ pub mod ticket;
 pub mod endpoints;
 mod known;
 mod enrol;
+mod enrolment;
 pub mod clients;
 mod census;
 pub mod limited;
@@ -43,6 +44,7 @@ mod serve;
 pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};
+pub use enrolment::Enrolment;
 pub use error::Error;
 pub use host::{RunningJob, rights};
 pub use issue::Issue;

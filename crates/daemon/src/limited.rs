@@ -13,7 +13,7 @@
 
 use crate::error::{Error, Result, shown};
 use crate::private_file::{self, Existing};
-use crate::{paths, time};
+use crate::{time, trust};
 use data_encoding::HEXLOWER;
 use model::name::{self, Name};
 use model::{Exit, Pin};
@@ -24,6 +24,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// What stands for the ticket that `serve` writes, which has no limits.
+pub const SERVE_TICKET: &str = "serve";
 const ID_BYTES: usize = 5;
 const FILE_BYTES_MAX: u64 = 16 << 10;
 const USE_LINE_BYTES: u64 = 65;
@@ -80,7 +82,7 @@ impl LimitedBook {
 
     /// Writes a new ticket down; returns it with its credential, which is kept nowhere.
     pub fn create(&self, limits: Limits) -> Result<(Limited, [u8; 32])> {
-        paths::make_private_directory(&self.directory)?;
+        trust::make_private_directory(&self.directory)?;
         let credential: [u8; 32] = net::random_bytes();
         let created = time::rfc3339(SystemTime::now());
         let credential_sha256 = net::sha256(&credential);

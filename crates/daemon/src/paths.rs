@@ -4,12 +4,12 @@
 //! environment happens in `from_env` only.
 
 use crate::dumps;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 use crate::trust;
 use model::{Exit, mutant};
 use net::Identity;
 use std::ffi::OsString;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ impl Paths {
 
 /// The identity kept in a state directory.
 pub(crate) fn identity(state: &Path) -> Result<Identity> {
-    make_private_directory(state)?;
+    trust::make_private_directory(state)?;
     dumps::forbid();
     let key = state.join("identity.key");
     if let Ok(found) = std::fs::symlink_metadata(&key)
@@ -101,18 +101,6 @@ pub(crate) fn identity(state: &Path) -> Result<Identity> {
         trust::check_file("the identity", &key, &found)?;
     }
     Identity::load_or_create(&key).map_err(|e| Error::from_net("identity", &e))
-}
-
-/// Makes a directory, and those above it that are missing, with mode 0700. One that exists is taken if nobody else owns
-/// it, may write to it, or may put another in its place.
-pub fn make_private_directory(path: &Path) -> Result<()> {
-    trust::check_way("the directory", path)?;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|e| Error::of_file("make directory", path, e))?;
-    if !path.is_dir() {
-        return Err(Error::new(Exit::Failed, format!("{} is not a directory", shown(path))));
-    }
-    trust::check_directory("the directory", path)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //! Not here: limited tickets, whose own file is the mark (`limited`), and clients struck off one by one (`struck`).
 
 use crate::error::{Error, Result};
-use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::trust;
 use std::path::{Path, PathBuf};
 
 const UNNAMED: &str = "unnamed";
@@ -24,7 +24,7 @@ impl RevokedBook {
 
     /// Notes that this credential, named by its id, lets nobody in from here on.
     pub fn mark(&self, id: &str) -> Result<()> {
-        paths::make_private_directory(&self.directory)?;
+        trust::make_private_directory(&self.directory)?;
         for name in [id, UNNAMED] {
             let path = self.directory.join(name);
             private_file::write(&path, b"", Existing::Replace).map_err(|e| Error::of_file("write", &path, e))?;

@@ -122,7 +122,7 @@ impl Served {
     pub fn start(options: ServeOptions) -> Result<Served> {
         let log_path = options.transfer_log.clone().unwrap_or_else(|| options.state_dir.join("transfers.jsonl"));
         check_apart(&options, &log_path)?;
-        paths::make_private_directory(&options.state_dir)?;
+        trust::make_private_directory(&options.state_dir)?;
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;

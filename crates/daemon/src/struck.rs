@@ -6,8 +6,8 @@
 //! Not here: striking off (`issue`), what an id is (`limited`).
 
 use crate::error::{Error, Result};
-use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::trust;
 use model::Pin;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ impl StruckBook {
 
     /// Notes that these tickets, which are all there are, enrol the client no more.
     pub fn mark(&self, pin: Pin, tickets: &[String]) -> Result<()> {
-        paths::make_private_directory(&self.directory)?;
+        trust::make_private_directory(&self.directory)?;
         let path = self.path(pin);
         let lines: String = tickets.iter().map(|id| format!("{id}\n")).collect();
         private_file::write(&path, lines.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))

@@ -25,6 +25,7 @@ pub use chain::{Chained, verify};
 
 use crate::error::{Error, Result, shown};
 use crate::time;
+use chain::{FILES_KEPT, numbered};
 use fruitless::{Failures, Fruitless};
 use model::name::Escaped;
 use model::{Exit, Pin, mutant};
@@ -39,8 +40,6 @@ use tracing::{info, warn};
 
 /// The file becomes `NAME.1` when it has grown to this, `NAME.1` becomes `NAME.2`, and so on.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Older files that are kept: 1 GiB in all.
-const FILES_KEPT: u32 = 15;
 const LINE_BYTES_MAX: usize = 8 << 10;
 /// Bytes of one text in a line. Escaping for JSON at most doubles them, and a line has at most two long ones.
 const TEXT_BYTES_MAX: usize = 1800;
@@ -187,15 +186,6 @@ impl TransferLog {
         info!(prev = state.prev, "the transfer log goes on in a new file");
         Ok(())
     }
-}
-
-/// An older file of the log; 0 is the newest.
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    let mut name = path.to_owned().into_os_string();
-    if number > 0 {
-        name.push(format!(".{number}"));
-    }
-    name.into()
 }
 
 fn lose(state: &mut State, error: &io::Error) {

@@ -19,7 +19,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -165,6 +165,18 @@ pub fn open_given(what: &str, path: &Path) -> Result<io::Result<File>> {
     Ok(opened)
 }
 
+/// Makes a directory, and those above it that are missing, with mode 0700. One that exists is taken if nobody else owns
+/// it, may write to it, or may put another in its place.
+pub fn make_private_directory(path: &Path) -> Result<()> {
+    check_way("the directory", path)?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| Error::of_file("make directory", path, e))?;
+    if !path.is_dir() {
+        return Err(Error::new(Exit::Failed, format!("{} is not a directory", shown(path))));
+    }
+    check_directory("the directory", path)
+}
+
 /// A directory of this user's alone, for small files that come and go.
 pub struct PrivateDirectory {
     fd: OwnedFd,
@@ -173,7 +185,7 @@ pub struct PrivateDirectory {
 impl PrivateDirectory {
     /// Makes it where it is missing, and refuses one that others could reach into.
     pub fn make(path: &Path) -> Result<PrivateDirectory> {
-        crate::paths::make_private_directory(path)?;
+        make_private_directory(path)?;
         let opened = PrivateDirectory::open(path)?;
         opened.ok_or_else(|| Error::of_file("open directory", path, ErrorKind::NotFound.into()))
     }

@@ -7,9 +7,9 @@
 
 use crate::name::Escaped;
 use crate::synthetic::{self, Generated};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
@@ -140,13 +140,6 @@ impl Location {
 
     pub fn is_remote(&self) -> bool {
         matches!(self, Location::Named { .. } | Location::Address { .. })
-    }
-
-    pub fn local_path(&self) -> Option<OsString> {
-        match self {
-            Location::Local(path) => Some(OsString::from_vec(path.clone())),
-            _ => None,
-        }
     }
 }
 

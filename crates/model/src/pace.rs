@@ -6,9 +6,6 @@ use crate::quantity::parse_rate;
 use std::fmt;
 
 pub const MINUTES_OF_DAY: u32 = 24 * 60;
-pub const MINUTES_OF_WEEK: u32 = 7 * MINUTES_OF_DAY;
-/// The lowest rate, bytes a second: below it a job would seem to stand still.
-pub const RATE_MIN: u64 = 1 << 10;
 /// A timetable of more would be a mistake.
 const SLOTS_MAX: usize = 256;
 

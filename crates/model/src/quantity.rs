@@ -2,9 +2,10 @@
 //!
 //! Sizes are bytes, shown in binary units (KiB). Rates are bits per second, decimal (Gbit/s), with bytes beside them.
 
-use crate::pace::RATE_MIN;
 use std::fmt;
 
+/// The lowest rate, bytes a second: below it a job would seem to stand still.
+pub const RATE_MIN: u64 = 1 << 10;
 const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;

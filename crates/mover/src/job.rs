@@ -8,6 +8,7 @@ use os::time::Instant;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::limits::PATH_BYTES_MAX;
 use wire::message::Finished;
 use wire::{CloseCode, Message, Refusal};
 
@@ -222,6 +223,11 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
     };
     wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
     Ok(taken)
+}
+
+/// A path as a peer names it, as far as it is kept.
+pub(crate) fn bounded_path(path: &[u8]) -> Vec<u8> {
+    path[..path.len().min(PATH_BYTES_MAX)].to_vec()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //! source ─► store::Source ─► sender::{scan ─► split ─► read ─► send} ════════════════════════╗
 //!                                                                     wire frames, net streams ║
-//! destination ◄─ store::Sink ◄─ receiver::{commit ◄─ write ◄─ verify ◄─ decide, receive} ◄════╝
+//! destination ◄─ store::Sink ◄─ receiver::{commit ◄─ lane ◄─ verify ◄─ decide, receive} ◄═════╝
 //! ```
 //! A lane is one thread with one data stream and a few recycled blocks; it does everything for a block while the block
 //! is in its cache. Decisions travel on the control stream (`session`), in batches; no lane waits for one file.
@@ -34,5 +34,5 @@ pub mod report;
 pub use job::{Delivered, Ending, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
-pub use report::Report;
+pub use report::{Removal, Report};
 pub use wire::{CloseCode, Refusal};

@@ -67,8 +67,6 @@ pub const RUNS_LOOKED_AT: usize = 64;
 /// How often an object is sent again after a digest mismatch or a failed sync, or described again after its source
 /// changed.
 pub const TRIES_MAX: u32 = 3;
-/// Failures kept with their paths; the rest is counted.
-pub const FAILURES_KEPT_MAX: usize = 100_000;
 /// Files of one job whose chunks are compared, or that wait for the chunks that differ: each has its old and its new file
 /// and a journal open.
 pub const DELTAS_OPEN_MAX: usize = 64;

@@ -2,7 +2,6 @@
 
 use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
-use crate::receiver::Removal;
 use model::fidelity::Warning;
 use model::progress::{LaneTimes, STAGES, Stage, StreamFacts};
 use model::{Failure, TransferOptions};
@@ -65,13 +64,27 @@ impl Report {
             failures: Vec::new(),
         }
     }
+}
 
-    pub fn sender_times(&self) -> &LaneTimes {
-        if self.is_sender { &self.snapshot.here } else { &self.snapshot.there }
-    }
+/// How a removal ended; the numbers are part of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Removal {
+    #[default]
+    NotAsked = 0,
+    Done = 1,
+    ListingNotWhole = 2,
+    TooMany = 3,
+}
 
-    pub fn receiver_times(&self) -> &LaneTimes {
-        if self.is_sender { &self.snapshot.there } else { &self.snapshot.here }
+impl Removal {
+    pub fn from_number(number: u32) -> Removal {
+        match number {
+            1 => Removal::Done,
+            2 => Removal::ListingNotWhole,
+            3 => Removal::TooMany,
+            _ => Removal::NotAsked,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a lane needs of its data stream.
+//! What a lane needs of its data stream, and how a lane on it ends.
 //!
 //! The product's is `net::DataStream`: TCP under TLS. Trials give lanes streams that lose, delay and damage what is sent.
 
@@ -38,6 +38,17 @@ pub trait Stream: Send {
     fn paced_ns(&self) -> u64 {
         0
     }
+}
+
+/// How a lane ended.
+#[derive(Debug)]
+pub enum LaneEnd {
+    /// The job needs it no more.
+    Done,
+    /// No memory permit was to be had: fewer lanes have to do.
+    NoMemory,
+    /// Its stream failed; what it had in flight is wanted again.
+    Failed(io::Error),
 }
 
 /// The concatenation of slices, taken off piece by piece.

@@ -27,7 +27,7 @@
 //! Not here: the words (`verdict`), and judging while a lane is stuck (that is a diagnosis, not a rate).
 
 use crate::side::{Role, SATURATED, Side};
-use crate::verdict::{self, Words};
+use crate::verdict::{self, Amounts, Words};
 use model::progress::{Bottleneck, LaneTimes, Stage, StreamFacts};
 
 /// What is known of a transfer, or of a part of it.
@@ -40,14 +40,6 @@ pub struct Observed<'a> {
     /// receiver's the stages at the destination.
     pub is_local: bool,
     pub amounts: Amounts,
-}
-
-/// What was delivered meanwhile; zeros when that is not known.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Amounts {
-    pub files: u64,
-    pub bytes: u64,
-    pub seconds: f64,
 }
 
 /// Less lane time than this says nothing: one scheduling delay or one slow create would decide.

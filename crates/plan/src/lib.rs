@@ -19,10 +19,10 @@ mod verdict;
 mod time_left;
 
 pub use adapt::{Adaptation, StreamSample};
-pub use bottleneck::{Amounts, Observed, bottleneck};
+pub use bottleneck::{Observed, bottleneck};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;
-pub use verdict::VERDICTS;
+pub use verdict::{Amounts, VERDICTS};
 
 #[cfg(test)]
 mod bottleneck_tests;

@@ -2,11 +2,18 @@
 //!
 //! Not here: deciding what the limit was (`bottleneck`).
 
-use crate::bottleneck::Amounts;
 use crate::side::{Role, SATURATED, Side};
 use crate::streams::milliseconds;
 use model::progress::{Bottleneck, Stage, StreamFacts};
 use model::quantity::{ByteCount, Rate};
+
+/// What was delivered meanwhile; zeros when that is not known.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Amounts {
+    pub files: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+}
 
 /// Stages of a verdict that are no stage of a lane.
 pub const VERDICTS: [&str; 6] = ["network", "buffers", "cpu", "cpu-sender", "cpu-receiver", "none"];

@@ -14,7 +14,7 @@ use crate::sample::bottleneck;
 use crate::witness::Witness;
 use model::quantity::counted;
 use model::{JobId, TransferOptions, TransferSpec};
-use mover::receiver::Removal;
+use mover::Removal;
 use mover::{CloseCode, Ending, Progress, Report};
 use net::Identity;
 use std::sync::Arc;

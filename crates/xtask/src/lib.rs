@@ -12,6 +12,7 @@ pub mod deb;
 pub mod deb_trial;
 pub mod static_binary;
 pub mod layering;
+pub mod circles;
 pub mod words;
 pub mod sizes;
 pub mod documents;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::workspace::{Violation, Workspace};
-use crate::{documents, faults, layering, sizes, words};
+use crate::{circles, documents, faults, layering, sizes, words};
 
 /// A rule's name, and the function that finds its violations.
 type Rule = (&'static str, fn(&Workspace) -> Vec<Violation>);
@@ -16,6 +16,7 @@ pub const RULES: &[Rule] = &[
     ("product mention absences", layering::product_mention_absences),
     ("printing", layering::printing),
     ("unsafe code", layering::unsafe_code),
+    ("circles of files", circles::files),
     ("words in code", words::code),
     ("words in text", words::text),
     ("machine paths", words::machine_paths),

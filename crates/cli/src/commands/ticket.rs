@@ -3,7 +3,7 @@
 use crate::args::time_span;
 use crate::exit::{self, Result};
 use crate::output;
-use daemon::clients::Enrolment;
+use daemon::Enrolment;
 use daemon::issue::{Issued, SERVE_TICKET, write_ticket};
 use daemon::limited::{Limits, scope_of};
 use daemon::{Issue, Paths};

@@ -5,7 +5,7 @@
 
 use crate::exit::{self, Error};
 use daemon::Endpoint;
-use daemon::clients::Enrolment;
+use daemon::Enrolment;
 use daemon::limited::Limited;
 use model::change::Subject;
 use model::fidelity::Warning;

@@ -1,6 +1,7 @@
 //! Enrolments in flight while their credential ends: at each step, in each way, with and without a crash of the endpoint.
 
 use super::*;
+use crate::enrolment::{BY_CREDENTIAL, strike_if};
 use crate::issue::Issue;
 use crate::limited::Limits;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,10 +5,9 @@
 //! - What a ticket is limited to is its client's root: it is neither removed nor renamed.
 //! - Staging of transfers is not reached.
 
-use super::rights::Deed;
+use super::rights::{Deed, Rights};
 use super::scope::Asked;
 use super::{EndpointHost, check_depth, forbidden, names_contents};
-use crate::clients::Rights;
 use crate::transfer_log::{path_text, plain_text};
 use model::files::{Access, Question, Tally};
 use model::synthetic;

@@ -8,15 +8,23 @@
 //!
 //! Not here: which paths a ticket reaches (`scope`), how a destination keeps to the second invariant (`store::DropBox`).
 
-use crate::clients::Rights;
 use model::options::Compare;
 use model::synthetic::{is_null, is_synthetic};
-use model::{TransferOptions, mutant};
+use model::{Name, TransferOptions, mutant};
 use mover::files::How;
 use transfer::{MAY_ONLY_READ, MAY_ONLY_WRITE};
 use wire::handshake::Direction;
 
 pub(crate) const IS_READ_ONLY: &str = "this endpoint is read-only";
+
+/// What a client may at this moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rights {
+    pub may_read: bool,
+    pub may_write: bool,
+    /// Names below the root that what it asks for must begin with.
+    pub scope: Vec<Name>,
+}
 
 /// What a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

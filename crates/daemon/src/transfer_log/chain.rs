@@ -7,7 +7,6 @@
 //!
 //! Lines without a digest are those of older releases, and torn ones; the line after them covers them all the same.
 
-use super::numbered;
 use crate::error::{Error, Result, shown};
 use data_encoding::HEXLOWER;
 use model::Exit;
@@ -15,8 +14,10 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+/// Older files that are kept: 1 GiB in all.
+pub const FILES_KEPT: u32 = 15;
 pub const KEY: &str = "prev";
 /// Before the first line of all.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -63,7 +64,7 @@ pub struct Chained {
 /// # Errors
 /// Names the first line that does not follow the one before it.
 pub fn verify(path: &Path) -> Result<Chained> {
-    let oldest = (0..).take_while(|number| *number == 0 || number <= &super::FILES_KEPT);
+    let oldest = (0..).take_while(|number| *number == 0 || number <= &FILES_KEPT);
     let numbers: Vec<u32> = oldest.filter(|number| numbered(path, *number).exists()).collect();
     if numbers.is_empty() {
         return Err(Error::of_file("read", path, ErrorKind::NotFound.into()));
@@ -101,6 +102,15 @@ impl Chained {
         self.head = digest(line);
         Ok(())
     }
+}
+
+/// An older file of the log; 0 is the newest.
+pub fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    name.into()
 }
 
 #[cfg(test)]

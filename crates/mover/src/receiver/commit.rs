@@ -7,9 +7,10 @@
 //! - Nothing is renamed to its final name before its content is durable, and nothing is settled before its name is.
 //! - A failed sync names no file: the whole group is dropped and sent again, never synced a second time (F072).
 
+use super::ReceiveJob;
+use super::large::{Large, kind_of};
+use super::settle::{Outcome, Published};
 use super::table::Listed;
-use super::write::{Large, kind_of};
-use super::{Outcome, Published, ReceiveJob};
 use crate::job::End;
 use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
 use crate::progress::CommitClock;

@@ -4,16 +4,17 @@
 //! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
 //! as the listing grows.
 
+use super::ReceiveJob;
 use super::commit::Item;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
+use super::large::Large;
 use super::links::HardLinks;
 use super::naming::bad_path;
 use super::needs;
 use super::policy::{self, Step};
+use super::settle::Outcome;
 use super::table::{Expected, Listed};
-use super::write::Large;
-use super::{Outcome, ReceiveJob};
 use crate::memory::Permit;
 use crate::progress::count;
 use model::change::cause;
@@ -517,7 +518,7 @@ impl Decide<'_> {
     }
 
     fn probe_if_large(&mut self, size: u64) {
-        if !self.is_probed && size >= super::write::PROBED_FILE_BYTES {
+        if !self.is_probed && size >= super::large::PROBED_FILE_BYTES {
             self.is_probed = true;
             self.job.sink.probe(&self.job.engines(), self.job.durability != Durability::None);
         }

@@ -12,7 +12,7 @@
 //! Not here: content that moved to another place in its file; all of what is behind it travels.
 
 use super::ReceiveJob;
-use super::write::Large;
+use super::large::Large;
 use crate::digest::{chunk_at, of_chunk};
 use crate::progress::count;
 use model::{Digest, Entry, mutant};

@@ -1,8 +1,9 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing, `naming` what
-//! it names. `receive` is a lane, `verify` judges what arrived, `write` holds large objects, `charge` accounts for what is described,
-//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
+//! it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
+//! holds large objects, `commit` publishes, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
+//! for what is described, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -23,44 +24,41 @@ mod prune;
 mod links;
 mod finish;
 mod receive;
-mod writer;
+mod lane;
 mod verify;
-mod write;
+mod large;
 mod commit;
+mod settle;
+mod retry;
 mod resume;
 #[cfg(test)]
 mod zeros;
 
 pub use asked::Asked;
-pub use prune::Removal;
+pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
-pub(crate) use writer::{LocalLane, PackedFile};
 
-use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
-use crate::limits::{DELTAS_OPEN_MAX, GRANT_STEP, IN_FLIGHT_BYTES, INITIAL_ENTRIES, TRIES_MAX};
+use crate::job::{End, Ending, Observer, Port, bounded_path, cancelled};
+use crate::limits::{DELTAS_OPEN_MAX, INITIAL_ENTRIES};
 use crate::memory::{Memory, Permit};
-use crate::progress::{Progress, count};
-use crate::sender::bounded_path;
+use crate::progress::Progress;
 use crate::stall::Standing;
 use commit::Committer;
 use decide::{Decider, Event};
 use model::fidelity::Warning;
 use model::options::{Fsync, is_congestion_name};
-use model::{Change, Digest, Entry, Failure, FailureKind, JobId, Name, Pin, TransferOptions};
+use model::{Change, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
-use table::{Listed, Table};
-use tell::Words;
+use table::Table;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
-use wire::limits::{CHANGES_TOLD, ENTRIES_OPEN_MAX, OWNERS_MAX};
+use wire::limits::{CHANGES_TOLD, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
-use wire::message::{
-    Cancel, ChangeRecord, Changes, Credit, ExtentRecord, FailureRecord, Finished, Names, Resend, runs_of,
-};
+use wire::message::{Cancel, ChangeRecord, Changes, Finished, Names};
 use wire::{CloseCode, Message, Refusal, bounded};
 
 /// Looks at the source of an entry.
@@ -369,46 +367,6 @@ impl ReceiveJob {
         self.committer.wake();
     }
 
-    /// The sender gave up an object: it is void here, and counted.
-    fn source_failed(&self, record: FailureRecord) {
-        match record.object {
-            0 => count(&self.progress.counters.files_listed, 1),
-            // It arrived whole before the source failed.
-            id if self.table.lock().unwrap().is_publishing(id) => return,
-            id => self.void(id),
-        }
-        let kind = FailureKind::from_number(record.kind);
-        if let Some(census) = self.census.as_ref().filter(|_| record.object == 0) {
-            match kind {
-                FailureKind::Special => census.note_path(&bounded_path(&record.path)),
-                // Two sources have it: the first of them is described.
-                FailureKind::Duplicate => {}
-                _ => census.note_gap(),
-            }
-        }
-        self.count_failure(kind);
-        if let Some(observer) = &self.observer {
-            let message = model::name::Escaped(bounded(&record.text).as_bytes()).to_string();
-            observer.failed(&Failure { path: bounded_path(&record.path), kind, message });
-        }
-    }
-
-    fn count_failure(&self, kind: FailureKind) {
-        let counters = &self.progress.counters;
-        let counter = if kind == FailureKind::Special { &counters.files_skipped } else { &counters.files_failed };
-        count(counter, 1);
-    }
-
-    /// Forgets an object that will not come (under this id). One that is settled already was counted then.
-    fn void(&self, id: u64) {
-        let Some(slot) = self.table.lock().unwrap().void(id) else { return };
-        if let Some(large) = slot.large {
-            large.discard();
-        }
-        // Only what was open: a sender must not raise its own credit by giving up what it never described.
-        self.count_settled(1);
-    }
-
     /// Tells of changes: the observer that asked for it, or the sender's.
     fn tell_changes(&self, changes: Vec<Change>) {
         if changes.is_empty() || !self.options.tells_changes {
@@ -429,137 +387,6 @@ impl ReceiveJob {
         }
     }
 
-    /// Settles objects, tells the sender, the counters and the observer.
-    fn settle(&self, outcome: Outcome) {
-        if outcome.is_empty() {
-            return;
-        }
-        let counters = &self.progress.counters;
-        let settled = [outcome.published.len(), outcome.links.len(), outcome.skipped.len(), outcome.failed.len()];
-        let total = settled.iter().sum::<usize>() as u64;
-        count(&counters.files_done, outcome.links.len() as u64);
-        let mut words = Words::default();
-        let mut delivered = Vec::new();
-        let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
-        let mut table = self.table.lock().unwrap();
-        for published in &outcome.published {
-            let entry = &published.listed.expected(published.index).entry;
-            table.settle(entry.id.0);
-            count(&counters.files_done, 1);
-            count(&counters.bytes_done, published.size_bytes);
-            words.published.push((entry.id.0, published.is_chunked.then(|| published.digest.to_bytes())));
-        }
-        for (id, size_bytes) in &outcome.skipped {
-            table.settle(*id);
-            count(&counters.files_skipped, 1);
-            count(&counters.bytes_skipped, *size_bytes);
-        }
-        drop(table);
-        if wants_delivered {
-            delivered.extend(outcome.published.iter().map(|p| Delivered {
-                path: self.sink.path(&p.listed.expected(p.index).entry),
-                size_bytes: p.size_bytes,
-                digest: p.digest,
-            }));
-        }
-        words.published.extend(outcome.links.into_iter().map(|id| (id, None)));
-        words.skipped = outcome.skipped.iter().map(|(id, _)| *id).collect();
-        for (id, failure) in outcome.failed {
-            self.count_failure(failure.kind);
-            if let Some(observer) = &self.observer {
-                observer.failed(&failure);
-            }
-            words.failed.push(tell::record_of(id, &failure));
-        }
-        // The observer hears first: once the sender knows, the job may end before this call returns.
-        if let Some(observer) = &self.observer
-            && !delivered.is_empty()
-        {
-            observer.delivered(&delivered);
-        }
-        words.messages(self.number).for_each(|settled| self.port.send(Message::Settled(settled)));
-        self.count_settled(total);
-    }
-
-    /// A destination without room ends the job, because every other object would fail too.
-    fn no_space(&self, entry: &Entry, message: &str) {
-        let path = model::name::Escaped(&self.sink.path(entry)).to_string();
-        self.cancel(CloseCode::NoSpace, &format!("no space at the destination ({path}: {message})"));
-    }
-
-    /// Fails one object.
-    fn fail(&self, listed: &Arc<Listed>, index: usize, kind: FailureKind, message: String) {
-        let entry = &listed.expected(index).entry;
-        if kind == FailureKind::NoSpace {
-            return self.no_space(entry, &message);
-        }
-        // Two lanes may have failed it with two chunks: it is told once.
-        let Some(slot) = self.table.lock().unwrap().settle(entry.id.0) else { return };
-        if let Some(large) = slot.large {
-            large.discard();
-        }
-        let failure = Failure { path: self.sink.path(entry), kind, message };
-        self.settle(Outcome { failed: vec![(entry.id.0, failure)], ..Outcome::default() });
-    }
-
-    /// Asks for objects and chunks again after a mismatch or a failed sync; gives an object up after a few tries.
-    fn ask_again(
-        &self,
-        listed: &Arc<Listed>,
-        index: usize,
-        extent: Option<ExtentRecord>,
-        why: &str,
-        kind: FailureKind,
-    ) {
-        let id = listed.expected(index).entry.id.0;
-        let tries = {
-            let mut tries = self.tries.lock().unwrap();
-            let tries = tries.entry((id, extent.map_or(0, |extent| extent.start))).or_default();
-            *tries += 1;
-            *tries
-        };
-        if tries >= TRIES_MAX {
-            return self.fail(listed, index, kind, format!("{why}, {tries} times"));
-        }
-        let mut message = Resend { job: self.number, why: bounded(why).to_owned(), ..Resend::default() };
-        match extent {
-            Some(extent) => message.extents.push(extent),
-            None => {
-                self.table.lock().unwrap().expect_again(id);
-                message.runs = runs_of(vec![id]);
-            }
-        }
-        self.port.send(Message::Resend(message));
-    }
-
-    /// A stream ended in the middle of an object. That is no fault of the object's: however often streams break, it does not
-    /// fail by it. How often they may is decided where they are replaced.
-    fn broke_off(&self, id: u64) {
-        self.table.lock().unwrap().expect_again(id);
-        let why = "the stream broke off".to_owned();
-        self.port.send(Message::Resend(Resend { job: self.number, runs: runs_of(vec![id]), why, ..Resend::default() }));
-    }
-
-    fn count_settled(&self, entries: u64) {
-        if self.options.is_delta {
-            self.decider.wake();
-        }
-        let settled = self.settled.fetch_add(entries, Relaxed) + entries;
-        let last = self.granted_at.load(Relaxed);
-        if settled - last.min(settled) >= GRANT_STEP
-            && self.granted_at.compare_exchange(last, settled, Relaxed, Relaxed).is_ok()
-        {
-            self.grant(settled);
-        }
-    }
-
-    fn grant(&self, settled: u64) {
-        let entries = settled + ENTRIES_OPEN_MAX;
-        self.listing.lock().unwrap().grant(entries);
-        let credit = Credit { job: self.number, entries, in_flight_bytes: IN_FLIGHT_BYTES };
-        self.port.send(Message::Credit(credit));
-    }
-
     /// Where this side's time went, for the sender.
     pub fn tell_times(&self) {
         let facts = Default::default();
@@ -570,31 +397,5 @@ impl ReceiveJob {
 impl Drop for ReceiveJob {
     fn drop(&mut self) {
         self.sink.close();
-    }
-}
-
-/// Objects that came to their end together.
-#[derive(Default)]
-struct Outcome {
-    published: Vec<Published>,
-    /// Symbolic links that were made: they have no content and no digest.
-    links: Vec<u64>,
-    /// Ids and sizes.
-    skipped: Vec<(u64, u64)>,
-    failed: Vec<(u64, Failure)>,
-}
-
-struct Published {
-    listed: Arc<Listed>,
-    index: usize,
-    digest: Digest,
-    size_bytes: u64,
-    /// It came in several chunks: the sender may not know the digest of the whole.
-    is_chunked: bool,
-}
-
-impl Outcome {
-    fn is_empty(&self) -> bool {
-        self.published.is_empty() && self.links.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
     }
 }

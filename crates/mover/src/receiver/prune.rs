@@ -8,6 +8,7 @@
 //! Memory: eight bytes for each object of the job. Two names whose keyed hashes are the same only spare one more object.
 
 use super::ReceiveJob;
+use crate::report::Removal;
 use model::change::{Subject, cause};
 use model::filter::Filter;
 use model::{Change, Failure, Name, ObjectId};
@@ -36,28 +37,6 @@ struct Known {
     directories: HashMap<u64, u64>,
     /// Something could not be listed, or there was too much to remember.
     has_gaps: bool,
-}
-
-/// How a removal ended; the numbers are part of the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u32)]
-pub enum Removal {
-    #[default]
-    NotAsked = 0,
-    Done = 1,
-    ListingNotWhole = 2,
-    TooMany = 3,
-}
-
-impl Removal {
-    pub fn from_number(number: u32) -> Removal {
-        match number {
-            1 => Removal::Done,
-            2 => Removal::ListingNotWhole,
-            3 => Removal::TooMany,
-            _ => Removal::NotAsked,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Default)]

@@ -3,13 +3,12 @@
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
 
 use super::ReceiveJob;
-use super::writer::{PackedFile, Writer};
+use super::lane::{PackedFile, Writer};
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
-use crate::sender::LaneEnd;
-use crate::stream::Stream;
+use crate::stream::{LaneEnd, Stream};
 use model::ChunkHasher;
 use model::mutant;
 use model::options::Compression;

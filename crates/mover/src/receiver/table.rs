@@ -2,7 +2,7 @@
 //!
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
-use super::write::Large;
+use super::large::Large;
 use crate::memory::Permit;
 use model::{Entry, Name, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,7 @@ use wire::bounded;
 use wire::limits::{EXTENTS_TOLD, SETTLED_TOLD};
 use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Run, Settled, Want, failures_that_fit, runs_of};
 
-use crate::sender::bounded_path;
+use crate::job::bounded_path;
 
 /// A failure of an object that the sender knows by its id, or by its path only.
 pub fn record_of(object: u64, failure: &Failure) -> FailureRecord {

@@ -16,11 +16,12 @@ mod send;
 mod digests;
 mod kept;
 
-pub use send::{LaneEnd, run_lane};
+pub use crate::stream::LaneEnd;
+pub use send::run_lane;
 pub(crate) use send::{digest_small, judge_read, read_small};
 
 use crate::compression::Choice;
-use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
+use crate::job::{Delivered, End, Ending, Observer, Port, bounded_path, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
 use crate::pace::Pace;
@@ -29,8 +30,8 @@ use crate::stall::Standing;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
-use model::pace::RATE_MIN;
 use model::progress::LaneTimes;
+use model::quantity::RATE_MIN;
 use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use split::{Ids, Split};
@@ -40,7 +41,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Order, Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
-use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX, PATH_BYTES_MAX};
+use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
@@ -548,11 +549,6 @@ impl SendJob {
     pub fn is_listing_complete(&self) -> bool {
         self.progress.is_listing_complete.load(Relaxed)
     }
-}
-
-/// A path as a peer names it, as far as it is kept.
-pub(crate) fn bounded_path(path: &[u8]) -> Vec<u8> {
-    path[..path.len().min(PATH_BYTES_MAX)].to_vec()
 }
 
 /// What is kept of the receiver's last word: its failures are counted by now.

@@ -10,7 +10,7 @@ use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};
 use crate::pace::Paced;
 use crate::progress::LaneClock;
-use crate::stream::Stream;
+use crate::stream::{LaneEnd, Stream};
 use model::options::Compression;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind};
@@ -25,17 +25,6 @@ use wire::data::{
 };
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
-
-/// How a lane ended.
-#[derive(Debug)]
-pub enum LaneEnd {
-    /// The job needs it no more.
-    Done,
-    /// No memory permit was to be had: fewer lanes have to do.
-    NoMemory,
-    /// Its stream failed; what it had in flight is wanted again.
-    Failed(io::Error),
-}
 
 /// Runs one lane on the calling thread until the job is over or the stream fails.
 pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Memory) -> LaneEnd {

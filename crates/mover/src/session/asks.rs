@@ -44,7 +44,7 @@ pub struct Asked {
     changed: Condvar,
     /// Since when a part waits to be taken.
     waits_since: Mutex<Option<Instant>>,
-    pub(super) seat: Seat,
+    seat: Seat,
 }
 
 impl Asks {
@@ -96,6 +96,12 @@ impl Asked {
     pub fn refuse(&self, refusal: Refusal) {
         let _ = self.refused.set(refusal);
         self.stop();
+    }
+
+    /// The same, and its place is free at once.
+    pub fn give_up(&self, refusal: Refusal) {
+        self.seat.give_up();
+        self.refuse(refusal);
     }
 
     fn is_stopped(&self) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Not here: the two judgements (`watch`, `crate::stall`); replacing lanes, which is the client's (`client`).
 
-use super::{Running, Session};
+use super::Session;
+use super::running::Running;
 use crate::limits::LANE_BYTES;
 use std::time::{Duration, Instant};
 use wire::CloseCode;

@@ -3,12 +3,14 @@
 //! The first data streams are dialled together with the control stream and the listing is described without waiting
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
+use super::Session;
 use super::connector::Connector;
+use super::control::{ControlOutcome, ControlPort, control_options, run_control};
 use super::error::ConnectError;
 use super::lanes::Lanes;
 use super::pacing::Pacing;
 use super::question::Answers;
-use super::{ControlOutcome, ControlPort, Job, Running, Session, control_options, run_control};
+use super::running::{Job, Running};
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::memory::Memory;

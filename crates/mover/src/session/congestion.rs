@@ -2,7 +2,7 @@
 //!
 //! Invariant: a client chooses among what every process of the endpoint's host may select; what is told is what the kernel says.
 
-use super::{Job, Running};
+use super::running::{Job, Running};
 use crate::sender::SendJob;
 use net::DataStream;
 use wire::{CloseCode, Refusal};

@@ -3,12 +3,14 @@
 //! Not here: how many are right (`plan`), and what a lane does (`sender`, `receiver`).
 
 use super::client::{Shared, connect};
+use super::running::{Job, Running, watch_stream};
 use super::sample::sample;
-use super::{Job, Running, congestion, join_proof, watch_stream};
+use super::{congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::STREAM_TIMEOUT;
 use crate::receiver;
-use crate::sender::{self, LaneEnd};
+use crate::sender;
+use crate::stream::LaneEnd;
 use plan::{Adaptation, StreamChoice};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,8 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
-//! `connector` reaches the peer; `client` opens sessions and runs jobs over its `lanes`; `server` answers them through a
-//! `host` that says what may be read and written, and has jobs opened (`opening`).
+//! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
+//! runs jobs over its `lanes`; `server` answers them through a `host` that says what may be read and written, and has jobs
+//! opened (`opening`).
 //! `question` asks about files beside copying them, `asks` answers. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
@@ -12,6 +13,8 @@
 
 mod error;
 mod connector;
+mod running;
+mod control;
 mod client;
 mod lanes;
 mod pacing;
@@ -34,157 +37,24 @@ pub use host::{Grant, Host, HostFacts, Opened};
 pub use question::AskError;
 pub use server::Server;
 
-use crate::job::{Ending, Port};
-use crate::limits::{CONTROL_TIMEOUT, NO_PROGRESS_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
-use crate::progress::Progress;
-use crate::receiver::ReceiveJob;
-use crate::sender::SendJob;
-use crate::stall::{Stall, Standing};
+use crate::job::Ending;
+use crate::limits::NO_PROGRESS_TIMEOUT;
 use asks::Asks;
-use model::options::Compression;
 use model::{Pin, SessionId};
-use net::{Aborter, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+use net::{Aborter, ControlSender, SendError};
 use opening::Openings;
 use room::Guest;
+use running::{Job, Running};
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use watch::StreamWatch;
-use wire::handshake::{Direction, feature};
-use wire::message::{self, Close, Ping, Pong};
-use wire::{CloseCode, FrameReader, FrameType, Message, Refusal, bounded};
+use wire::handshake::feature;
+use wire::message::{self, Close};
+use wire::{CloseCode, Message, Refusal, bounded};
 
 /// The program and its version, as the other side's log shows it.
 pub const AGENT: &str = concat!("thalweg/", env!("CARGO_PKG_VERSION"));
-
-pub(crate) fn control_options() -> ControlOptions {
-    ControlOptions { idle_timeout: CONTROL_TIMEOUT, tick: TIMES_INTERVAL, ..ControlOptions::default() }
-}
-
-/// One half of a job, whichever it is.
-#[derive(Clone)]
-pub(crate) enum Job {
-    Send(Arc<SendJob>),
-    Receive(Arc<ReceiveJob>),
-}
-
-impl Job {
-    pub fn progress(&self) -> &Arc<Progress> {
-        match self {
-            Job::Send(job) => &job.progress,
-            Job::Receive(job) => &job.progress,
-        }
-    }
-
-    fn handle(&self, message: Message) -> Result<(), Refusal> {
-        match self {
-            Job::Send(job) => job.handle(message),
-            Job::Receive(job) => job.handle(message),
-        }
-    }
-
-    pub fn stop(&self, ending: Ending) {
-        match self {
-            Job::Send(job) => job.stop(ending),
-            Job::Receive(job) => job.stop(ending),
-        }
-    }
-
-    pub fn cancel(&self, code: CloseCode, text: &str) {
-        match self {
-            Job::Send(job) => job.cancel(code, text),
-            Job::Receive(job) => job.cancel(code, text),
-        }
-    }
-
-    fn is_ended(&self) -> bool {
-        match self {
-            Job::Send(job) => job.end.is_set(),
-            Job::Receive(job) => job.end.is_set(),
-        }
-    }
-
-    pub fn wait_for_end(&self) -> Ending {
-        let end = match self {
-            Job::Send(job) => &job.end,
-            Job::Receive(job) => &job.end,
-        };
-        loop {
-            if let Some(ending) = end.wait(Duration::from_secs(3600)) {
-                return ending;
-            }
-        }
-    }
-
-    fn standing(&self) -> Standing {
-        match self {
-            Job::Send(job) => job.standing(),
-            Job::Receive(job) => job.standing(),
-        }
-    }
-
-    fn waits_for_memory(&self) -> bool {
-        self.progress().lanes.wait_for_memory()
-    }
-
-    /// Holds the job to the features that both sides have.
-    fn restrict(&self, features: u64) {
-        let has = |bit: u64| features & bit != 0;
-        match self {
-            Job::Send(job) if job.is_sequential() && !has(feature::OPEN_ENDED) => {
-                job.cancel(CloseCode::Version, "the other side takes no file whose end is not known (a pipe)");
-            }
-            Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
-            _ => {}
-        }
-        if let Job::Receive(job) = self
-            && !has(feature::DELTA)
-        {
-            job.forbid_chunk_digests();
-        }
-        let options = match self {
-            Job::Send(job) => &job.options,
-            Job::Receive(job) => &job.options,
-        };
-        if options.digest == model::DigestAlgorithm::Blake3 && !has(feature::BLAKE3) {
-            self.cancel(CloseCode::Version, NO_BLAKE3);
-        }
-        if options.compression != Compression::None && !has(feature::LIMITS) {
-            self.cancel(CloseCode::Version, NO_COMPRESSION);
-        }
-    }
-}
-
-pub(crate) const NO_BLAKE3: &str =
-    "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
-
-pub(crate) const NO_COMPRESSION: &str = "the session has no compression: leave -z away, or bring both sides up to date";
-
-pub(crate) struct Running {
-    pub job: Job,
-    pub watch: Arc<StreamWatch>,
-    lanes: AtomicU32,
-    /// Touched once a second by the control loop.
-    stall: Mutex<Stall>,
-    /// How far the job had come when it last moved.
-    moved: Mutex<(u64, Instant)>,
-    /// What was asked for, at an endpoint: rights are looked at again while the job runs.
-    asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
-}
-
-impl Running {
-    /// A number for a lane that no other lane of the job has had.
-    pub fn next_lane(&self) -> u32 {
-        self.lanes.fetch_add(1, Relaxed)
-    }
-
-    /// For how long the job has not moved, owed or not, as far as the control loop has seen.
-    fn idle_for(&self) -> Duration {
-        self.moved.lock().unwrap().1.elapsed()
-    }
-}
 
 pub(crate) struct Session {
     pub id: SessionId,
@@ -342,9 +212,6 @@ impl Session {
     }
 }
 
-/// What may wait on a control stream before those who can wait do: far from what a peer may leave unread.
-const QUEUED_BYTES: usize = 1 << 20;
-
 /// Says what needs no answer, without waiting. A peer that does not read for 8 MiB of messages is as good as gone.
 fn say_last(control: &ControlSender, message: impl Into<Message>) {
     if let Err(SendError::Full) = control.try_send(message::encode(message)) {
@@ -352,166 +219,7 @@ fn say_last(control: &ControlSender, message: impl Into<Message>) {
     }
 }
 
-/// Sends a job's messages over the control stream.
-pub(crate) struct ControlPort(pub ControlSender);
-
-impl Port for ControlPort {
-    fn send(&self, message: Message) {
-        if matches!(message, Message::Cancel(_)) {
-            return say_last(&self.0, message);
-        }
-        // Full is said to the loop's thread only; a closed stream ends the jobs anyway.
-        if let Err(SendError::Full) = self.0.send(message::encode(message)) {
-            self.0.abort();
-        }
-    }
-
-    fn make_room(&self) {
-        while self.0.queued_bytes() > QUEUED_BYTES {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-    }
-}
-
-/// What a control loop leaves behind.
-pub(crate) enum ControlOutcome {
-    /// The peer said why it closes.
-    Closed(Refusal),
-    /// This side refused what the peer said.
-    Refused(Refusal),
-    Lost(String),
-}
-
-/// Runs the control stream on the calling thread. Messages that are not of a job go to `other`.
-pub(crate) fn run_control(
-    session: &Arc<Session>,
-    stream: ControlStream,
-    mut reader: FrameReader,
-    other: &mut dyn FnMut(Message) -> Result<(), Refusal>,
-) -> ControlOutcome {
-    let mut outcome = None;
-    let mut last_ping = Instant::now();
-    let end = stream.run(|event| match event {
-        ControlEvent::Tick => {
-            tick(session, &mut last_ping);
-            ControlFlow::Continue(())
-        }
-        ControlEvent::Received(bytes) => {
-            let mut closed = None;
-            let taken = reader.push(bytes, &mut |frame_type, body| {
-                if frame_type != FrameType::Message {
-                    return Err(Refusal::new(CloseCode::WrongState, "a frame that a control stream does not carry"));
-                }
-                match message::decode(body)? {
-                    Some(Message::Close(close)) => {
-                        closed = Some(Refusal::new(CloseCode::from_number(close.code), &close.text));
-                        Ok(())
-                    }
-                    Some(message) => dispatch(session, message, body, other),
-                    None => Ok(()),
-                }
-            });
-            match (taken, closed) {
-                (Err(refusal), _) => {
-                    session.close(refusal.code, &refusal.text);
-                    outcome.get_or_insert(ControlOutcome::Refused(refusal));
-                    ControlFlow::Continue(())
-                }
-                (Ok(()), Some(refusal)) => {
-                    outcome.get_or_insert(ControlOutcome::Closed(refusal));
-                    session.control.close_after_flush();
-                    ControlFlow::Continue(())
-                }
-                (Ok(()), None) => ControlFlow::Continue(()),
-            }
-        }
-    });
-    outcome.unwrap_or_else(|| ControlOutcome::Lost(why_lost(end)))
-}
-
-fn why_lost(end: ControlEnd) -> String {
-    match end {
-        ControlEnd::PeerClosed | ControlEnd::Closed => "closed".into(),
-        ControlEnd::Stopped | ControlEnd::Aborted => "broken off here".into(),
-        ControlEnd::Truncated => "the other side went away".into(),
-        ControlEnd::TimedOut => format!("nothing was heard for {} s", CONTROL_TIMEOUT.as_secs()),
-        ControlEnd::Io(e) => e.to_string(),
-    }
-}
-
-fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
-    if last_ping.elapsed() >= PING_INTERVAL {
-        *last_ping = Instant::now();
-        let _ = session.control.send(message::encode(Ping { number: 0 }));
-    }
-    let heard_ms = session.heard_ms();
-    for running in session.running() {
-        if running.job.is_ended() {
-            continue;
-        }
-        care::look_after(session, &running, heard_ms);
-        match &running.job {
-            Job::Send(job) => {
-                *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
-                job.tell_times();
-            }
-            Job::Receive(job) => job.tell_times(),
-        }
-    }
-}
-
-fn dispatch(
-    session: &Arc<Session>,
-    message: Message,
-    body: &[u8],
-    other: &mut dyn FnMut(Message) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    let number = match &message {
-        Message::Ping(ping) => {
-            let _ = session.control.send(message::encode(Pong { number: ping.number }));
-            return Ok(());
-        }
-        Message::Pong(_) => return Ok(()),
-        Message::Hello(_) | Message::Welcome(_) | Message::Close(_) | Message::Open(_) => return other(message),
-        Message::Accept(_) | Message::Reject(_) => return other(message),
-        Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
-        Message::Proceed(_) | Message::Stop(_) => return other(message),
-        Message::Entries(m) => m.job,
-        Message::SourceFailures(m) => m.job,
-        Message::ListEnd(m) => m.job,
-        Message::Want(m) => m.job,
-        Message::Settled(m) => m.job,
-        Message::Held(m) => m.job,
-        Message::Resend(m) => m.job,
-        Message::Credit(m) => m.job,
-        Message::Finish(m) => m.job,
-        Message::Finished(m) => m.job,
-        Message::Cancel(m) => m.job,
-        Message::Times(m) => m.job,
-        Message::AskDigests(m) => m.job,
-        Message::Digests(m) => m.job,
-        Message::Changes(m) => m.job,
-        Message::Names(m) => m.job,
-        Message::Warnings(m) => m.job,
-        Message::Pace(m) => m.job,
-    };
-    if session.openings.keep(session, number, body) {
-        return Ok(());
-    }
-    let running = session.jobs.lock().unwrap().get(&number).cloned();
-    // What is said of a job that is over, or that was refused, crossed its end on the way.
-    match running {
-        Some(running) => running.job.handle(message),
-        None => Ok(()),
-    }
-}
-
 /// The proof with which a data stream joins.
 pub(crate) fn join_proof(exporter: &[u8; 32], join: &wire::handshake::Join, stream_exporter: &[u8; 32]) -> [u8; 32] {
     net::hmac_sha256(exporter, &[&join.authenticated(), stream_exporter])
-}
-
-/// Lets a job's lane be broken off and its kernel counters be read.
-pub(crate) fn watch_stream(running: &Running, aborter: Aborter) {
-    running.watch.add(aborter);
 }

@@ -7,10 +7,12 @@
 //! - A job whose session has ended by the time it is open ends at once.
 //! - Of two attempts at one job by one client the newer one goes on, whichever is opened first.
 
+use super::control::ControlPort;
 use super::host::{Grant, Opened};
 use super::room::Seat;
+use super::running::{Job, NO_BLAKE3, NO_COMPRESSION, Running};
 use super::server::{Server, guest_of};
-use super::{ControlPort, Job, NO_BLAKE3, NO_COMPRESSION, Running, Session, congestion};
+use super::{Session, congestion};
 use crate::job::{Ending, options_from_wire};
 use crate::limits::LANE_END_PATIENCE;
 use crate::memory::Permit;

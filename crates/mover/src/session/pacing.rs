@@ -3,7 +3,8 @@
 //!
 //! Not here: keeping to it (`crate::pace`, `sender::allowance`).
 
-use super::{Job, Running, Session};
+use super::Session;
+use super::running::{Job, Running};
 use crate::pace::rate_now;
 use model::TransferOptions;
 use wire::message::{self, Pace};

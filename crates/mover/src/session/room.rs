@@ -7,10 +7,10 @@
 //! - Nobody ends what belongs to another client unless the endpoint as a whole is full, and never what moves.
 //! - A refusal says whose share is used up.
 
-use super::asks::Asked;
+use super::Session;
 use super::host::Grant;
+use super::running::Running;
 use super::server::Server;
-use super::{Running, Session};
 use crate::limits::{ASK_BYTES, DELTA_BYTES, IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION, JOB_BYTES, PLACE_PATIENCE};
 use crate::limits::{IDLE_LANE_INTERVAL, SESSION_BYTES};
 use crate::memory::{Memory, Permit, Relief};
@@ -191,7 +191,7 @@ impl Server {
         let asked = self.in_share_of(holder, level).into_iter().flat_map(|session| session.asks.all());
         let idle = asked.filter_map(|asked| Some((asked.waits_for()?, asked))).filter(|(idle, _)| *idle >= IDLE_ASK);
         let Some((_, asked)) = idle.max_by_key(|(idle, _)| *idle) else { return false };
-        asked.give_up();
+        asked.give_up(Refusal::new(CloseCode::Busy, GAVE_PLACE));
         true
     }
 
@@ -214,13 +214,6 @@ impl Server {
 impl Running {
     fn has_memory(&self) -> bool {
         self.job.progress().lanes.running.load(Relaxed) > 0
-    }
-}
-
-impl Asked {
-    fn give_up(&self) {
-        self.seat.give_up();
-        self.refuse(Refusal::new(CloseCode::Busy, GAVE_PLACE));
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Not here: the decision (`plan::adapt`).
 
-use super::{Job, Running, Session};
+use super::Session;
+use super::running::{Job, Running};
 use plan::StreamSample;
 
 /// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells

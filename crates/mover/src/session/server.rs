@@ -2,12 +2,12 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
+use super::control::{ControlOutcome, control_options, run_control};
 use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};
-use super::{
-    ControlOutcome, Job, Running, Session, congestion, control_options, join_proof, run_control, watch_stream,
-};
+use super::running::{Job, Running, watch_stream};
+use super::{Session, congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::{JOIN_TIMEOUT, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;

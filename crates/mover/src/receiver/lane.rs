@@ -7,11 +7,12 @@
 
 mod within;
 
+use super::ReceiveJob;
 use super::commit::{self, Item};
+use super::large::{Claimed, Large, Turn, kind_of};
+use super::settle::{Outcome, Published};
 use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
-use super::write::{Claimed, Large, Turn, kind_of};
-use super::{Outcome, Published, ReceiveJob};
 use crate::progress::LaneClock;
 use crate::stream::Breaker;
 use model::mutant;

@@ -1,0 +1,51 @@
+//! What is asked for again: content that was not what its digest says, staging that was lost, streams that broke off.
+//!
+//! Invariant: an object fails after `TRIES_MAX` tries that were its own fault; a broken stream is not one.
+
+use super::ReceiveJob;
+use super::table::Listed;
+use crate::limits::TRIES_MAX;
+use model::FailureKind;
+use std::sync::Arc;
+use wire::message::{ExtentRecord, Resend, runs_of};
+use wire::{Message, bounded};
+
+impl ReceiveJob {
+    /// Asks for objects and chunks again after a mismatch or a failed sync; gives an object up after a few tries.
+    pub(super) fn ask_again(
+        &self,
+        listed: &Arc<Listed>,
+        index: usize,
+        extent: Option<ExtentRecord>,
+        why: &str,
+        kind: FailureKind,
+    ) {
+        let id = listed.expected(index).entry.id.0;
+        let tries = {
+            let mut tries = self.tries.lock().unwrap();
+            let tries = tries.entry((id, extent.map_or(0, |extent| extent.start))).or_default();
+            *tries += 1;
+            *tries
+        };
+        if tries >= TRIES_MAX {
+            return self.fail(listed, index, kind, format!("{why}, {tries} times"));
+        }
+        let mut message = Resend { job: self.number, why: bounded(why).to_owned(), ..Resend::default() };
+        match extent {
+            Some(extent) => message.extents.push(extent),
+            None => {
+                self.table.lock().unwrap().expect_again(id);
+                message.runs = runs_of(vec![id]);
+            }
+        }
+        self.port.send(Message::Resend(message));
+    }
+
+    /// A stream ended in the middle of an object. That is no fault of the object's: however often streams break, it does not
+    /// fail by it. How often they may is decided where they are replaced.
+    pub(super) fn broke_off(&self, id: u64) {
+        self.table.lock().unwrap().expect_again(id);
+        let why = "the stream broke off".to_owned();
+        self.port.send(Message::Resend(Resend { job: self.number, runs: runs_of(vec![id]), why, ..Resend::default() }));
+    }
+}

@@ -1,0 +1,145 @@
+//! A job in its session: whichever half it is, and what the session keeps of it beside.
+//!
+//! Not here: who looks after it (`care`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
+
+use super::watch::StreamWatch;
+use crate::job::Ending;
+use crate::progress::Progress;
+use crate::receiver::ReceiveJob;
+use crate::sender::SendJob;
+use crate::stall::{Stall, Standing};
+use model::options::Compression;
+use net::Aborter;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use wire::handshake::{Direction, feature};
+use wire::{CloseCode, Message, Refusal};
+
+/// One half of a job, whichever it is.
+#[derive(Clone)]
+pub(crate) enum Job {
+    Send(Arc<SendJob>),
+    Receive(Arc<ReceiveJob>),
+}
+
+impl Job {
+    pub fn progress(&self) -> &Arc<Progress> {
+        match self {
+            Job::Send(job) => &job.progress,
+            Job::Receive(job) => &job.progress,
+        }
+    }
+
+    pub(super) fn handle(&self, message: Message) -> Result<(), Refusal> {
+        match self {
+            Job::Send(job) => job.handle(message),
+            Job::Receive(job) => job.handle(message),
+        }
+    }
+
+    pub fn stop(&self, ending: Ending) {
+        match self {
+            Job::Send(job) => job.stop(ending),
+            Job::Receive(job) => job.stop(ending),
+        }
+    }
+
+    pub fn cancel(&self, code: CloseCode, text: &str) {
+        match self {
+            Job::Send(job) => job.cancel(code, text),
+            Job::Receive(job) => job.cancel(code, text),
+        }
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        match self {
+            Job::Send(job) => job.end.is_set(),
+            Job::Receive(job) => job.end.is_set(),
+        }
+    }
+
+    pub fn wait_for_end(&self) -> Ending {
+        let end = match self {
+            Job::Send(job) => &job.end,
+            Job::Receive(job) => &job.end,
+        };
+        loop {
+            if let Some(ending) = end.wait(Duration::from_secs(3600)) {
+                return ending;
+            }
+        }
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        match self {
+            Job::Send(job) => job.standing(),
+            Job::Receive(job) => job.standing(),
+        }
+    }
+
+    pub(super) fn waits_for_memory(&self) -> bool {
+        self.progress().lanes.wait_for_memory()
+    }
+
+    /// Holds the job to the features that both sides have.
+    pub(super) fn restrict(&self, features: u64) {
+        let has = |bit: u64| features & bit != 0;
+        match self {
+            Job::Send(job) if job.is_sequential() && !has(feature::OPEN_ENDED) => {
+                job.cancel(CloseCode::Version, "the other side takes no file whose end is not known (a pipe)");
+            }
+            Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
+            _ => {}
+        }
+        if let Job::Receive(job) = self
+            && !has(feature::DELTA)
+        {
+            job.forbid_chunk_digests();
+        }
+        let options = match self {
+            Job::Send(job) => &job.options,
+            Job::Receive(job) => &job.options,
+        };
+        if options.digest == model::DigestAlgorithm::Blake3 && !has(feature::BLAKE3) {
+            self.cancel(CloseCode::Version, NO_BLAKE3);
+        }
+        if options.compression != Compression::None && !has(feature::LIMITS) {
+            self.cancel(CloseCode::Version, NO_COMPRESSION);
+        }
+    }
+}
+
+pub(crate) const NO_BLAKE3: &str =
+    "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
+
+pub(crate) const NO_COMPRESSION: &str = "the session has no compression: leave -z away, or bring both sides up to date";
+
+pub(crate) struct Running {
+    pub job: Job,
+    pub watch: Arc<StreamWatch>,
+    pub(super) lanes: AtomicU32,
+    /// Touched once a second by the control loop.
+    pub(super) stall: Mutex<Stall>,
+    /// How far the job had come when it last moved.
+    pub(super) moved: Mutex<(u64, Instant)>,
+    /// What was asked for, at an endpoint: rights are looked at again while the job runs.
+    pub(super) asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
+}
+
+impl Running {
+    /// A number for a lane that no other lane of the job has had.
+    pub fn next_lane(&self) -> u32 {
+        self.lanes.fetch_add(1, Relaxed)
+    }
+
+    /// For how long the job has not moved, owed or not, as far as the control loop has seen.
+    pub(super) fn idle_for(&self) -> Duration {
+        self.moved.lock().unwrap().1.elapsed()
+    }
+}
+
+/// Lets a job's lane be broken off and its kernel counters be read.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter) {
+    running.watch.add(aborter);
+}
