@@ -188,7 +188,7 @@ mod tests {
             older_than: Some(Duration::from_secs(10)),
             ..Choice::default()
         };
-        let takes = |path: &str, is_directory, size| {
+        let takes = |path: &str, is_directory: bool, size| {
             let file = (!is_directory).then_some((size, 50));
             choice.at(100).takes(path.as_bytes(), is_directory, file)
         };

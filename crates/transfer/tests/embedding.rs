@@ -96,6 +96,14 @@ fn the_examples_send_fetch_and_copy() {
 }
 
 #[test]
+fn an_example_without_its_two_arguments_says_so() {
+    // Whatever the arguments of this test program are, they name no transfer.
+    for main in [push::main, pull::main, local_copy::main] {
+        assert!(main().is_err());
+    }
+}
+
+#[test]
 fn errors_say_what_they_are_about_and_what_to_do() {
     let place = Place::new();
     let start =

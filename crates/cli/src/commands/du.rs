@@ -193,7 +193,9 @@ mod tests {
             file("z", 30),
         ];
         let is_taken = |path: &[u8]| !path.starts_with(b"left") && path != b"way";
-        for (levels, expected) in [(ALL_LEVELS, &["a/b 1 0 20", "a 2 1 30", "way 1 0 3", " 4 3 63"][..]), (0, &[" 4 3 63"])] {
+        for (levels, expected) in
+            [(ALL_LEVELS, &["a/b 1 0 20", "a 2 1 30", "way 1 0 3", " 4 3 63"][..]), (0, &[" 4 3 63"])]
+        {
             let mut shown = Vec::new();
             let mut show = |record: Record| {
                 let Found::Usage(tally) = record.found else { panic!("only sums are shown") };

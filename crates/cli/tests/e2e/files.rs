@@ -301,17 +301,20 @@ fn the_same_rules_choose_for_every_command_on_both_sides() {
     run(&["cp", "--quiet", "lab:t", "copy/"]).succeeded();
     let differences = bed.run(&["check", "--quiet", "lab:t", "copy/t"]);
     let told = String::from_utf8(differences.stdout).unwrap();
-    assert_eq!((differences.code, told.as_str()), (Some(1), "missing: d.tmp\nmissing: keep/b.tmp\nmissing: only/c.tmp\n"));
+    assert_eq!(
+        (differences.code, told.as_str()),
+        (Some(1), "missing: d.tmp\nmissing: keep/b.tmp\nmissing: only/c.tmp\n")
+    );
     run(&["check", "lab:t", "copy/t"]).succeeded();
     run(&["check", "--one-way", "root/t/", "copy/t"]).succeeded();
     assert_eq!(bed.run(&["check", "--quiet", "--max-size", "10", "lab:t", "copy/t"]).code, Some(1));
     bed.run(&["check", "--min-size", "12", "lab:t", "copy/t"]).succeeded();
     for place in ["lab:t", "root/t"] {
         let sums = text(run(&["sum", place]));
-        assert_eq!(sums.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>(), [
-            "t/e.h5",
-            "t/keep/a.h5"
-        ]);
+        assert_eq!(
+            sums.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>(),
+            ["t/e.h5", "t/keep/a.h5"]
+        );
         assert_eq!(text(run(&["ls", "-R", place])), "e.h5\nkeep/\nkeep/a.h5\nonly/\n");
         assert_eq!(text(run(&["du", "-s", "--bytes", place])), format!("18\t{place}\n"));
         let deep = text(bed.run(&["du", "--bytes", "--include", "*.tmp", place]));
