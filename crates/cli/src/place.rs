@@ -19,6 +19,7 @@ use ssh::Access;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
+use store::Stores;
 
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
@@ -92,6 +93,8 @@ impl Places {
         if location.is_synthetic() || *location == Location::Pipe {
             return Err(usage(format!("{location} has no files"), "name a path, or NAME:PATH at an endpoint"));
         }
+        let stores = Stores::default();
+        stores.check([location].into_iter()).map_err(|e| transfer::Error::from_open(&e))?;
         let path = location.path().to_vec();
         if path.len() > PATH_BYTES_MAX {
             return Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"));

@@ -106,12 +106,16 @@ pub fn copy(
     let lanes = if is_in_order { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
     let memory = spec.memory;
     let threads: Vec<_> = (0..lanes)
-        .map(|number| {
+        .filter_map(|number| {
             let (sender, receiver, memory, ways) = (sender.clone(), receiver.clone(), memory.clone(), ways.clone());
             let run = move || run_lane(&sender, &receiver, number, &memory, &ways);
-            std::thread::Builder::new().name(format!("lane-{number}")).spawn(run).expect("the system gives a thread")
+            std::thread::Builder::new().name(format!("lane-{number}")).spawn(run).ok()
         })
         .collect();
+    let lanes = threads.len() as u32;
+    if lanes == 0 {
+        sender.cancel(CloseCode::Internal, "this host has no thread to spare");
+    }
     let ending = loop {
         sender.pace.set(rate_now(options.pace.as_deref()));
         if let Some(ending) = sender.end.wait(Duration::from_millis(50)) {

@@ -292,15 +292,18 @@ fn make_directories(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     Ok(made)
 }
 
+/// Opens a directory below one that the caller holds; nothing where none is there.
+pub type OpenBelow<'a, E> = dyn Fn(&[Name]) -> Result<Option<OwnedFd>, E> + 'a;
+
 /// Decides where objects go, of a destination that `names` lead to from a directory which the caller holds: the directory, and
 /// what a single object is called there.
 ///
-/// `may_be_new_name`: the source is one object, and the destination does not say that it is a directory. `open` opens a directory that
-/// is there, and says `None` where none is; `make` also makes what is missing of it.
+/// `may_be_new_name`: the source is one object, and the destination does not say that it is a directory. `make`
+/// opens a directory too, and makes what is missing of it.
 pub fn land<E>(
     names: &[Name],
     may_be_new_name: bool,
-    open: &dyn Fn(&[Name]) -> Result<Option<OwnedFd>, E>,
+    open: &OpenBelow<'_, E>,
     make: &mut dyn FnMut(&[Name]) -> Result<OwnedFd, E>,
 ) -> Result<(OwnedFd, Option<Name>), E> {
     match names.split_last().filter(|_| may_be_new_name) {
@@ -316,7 +319,7 @@ pub fn land<E>(
 pub fn look<E>(
     names: &[Name],
     may_be_new_name: bool,
-    open: &dyn Fn(&[Name]) -> Result<Option<OwnedFd>, E>,
+    open: &OpenBelow<'_, E>,
 ) -> Result<(Option<OwnedFd>, Option<Name>), E> {
     match (open(names)?, names.split_last().filter(|_| may_be_new_name)) {
         (None, Some((last, parents))) => Ok((open(parents)?, Some(last.clone()))),

@@ -13,8 +13,7 @@ pub fn local_copy(written: &str, rate: &str) -> Result<Ended, Box<dyn Error>> {
     ended.error.clone().map_or(Ok(ended), |error| Err(error.into()))
 }
 
-#[allow(dead_code, reason = "a test calls `local_copy` itself")]
-fn main() -> Result<(), Box<dyn Error>> {
+pub fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let [written, rate] = &words[..] else { return Err("local_copy JSON RATE".into()) };
     let ended = local_copy(written, rate)?;

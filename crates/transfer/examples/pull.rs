@@ -16,8 +16,7 @@ pub fn pull(known: Known, from: &str, to: &str, look: impl Fn(Observed)) -> Resu
     ended.error.clone().map_or(Ok(ended), |error| Err(error.into()))
 }
 
-#[allow(dead_code, reason = "a test calls `pull` itself")]
-fn main() -> Result<(), Box<dyn Error>> {
+pub fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let [from, to] = &words[..] else { return Err("pull NAME:PATH DST".into()) };
     let ended = pull(Known::of(&Paths::from_env()?)?, from, to, |seen| {

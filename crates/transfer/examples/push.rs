@@ -14,8 +14,7 @@ pub fn push(known: Known, source: &str, destination: &str) -> Result<Ended, Box<
     }
 }
 
-#[allow(dead_code, reason = "a test calls `push` itself")]
-fn main() -> Result<(), Box<dyn Error>> {
+pub fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let [source, destination] = &words[..] else { return Err("push SRC NAME:PATH".into()) };
     let ended = push(Known::of(&Paths::from_env()?)?, source, destination)?;

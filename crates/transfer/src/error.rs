@@ -213,8 +213,9 @@ impl Error {
     pub fn from_open(e: &store::OpenError) -> Error {
         use store::OpenError;
         match e {
-            OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string())
-                .advice("a location is a path, NAME:PATH, USER@HOST:PATH or tw://ADDR:PORT/PATH"),
+            OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string()).advice(
+                "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
+            ),
             OpenError::Nameless => crate::route::no_name(),
             OpenError::Name { path, .. } => shown(path, e).advice("check the path"),
             OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),

@@ -96,6 +96,14 @@ fn the_examples_send_fetch_and_copy() {
 }
 
 #[test]
+fn an_example_without_its_two_arguments_says_so() {
+    // Whatever the arguments of this test program are, they name no transfer.
+    for main in [push::main, pull::main, local_copy::main] {
+        assert!(main().is_err());
+    }
+}
+
+#[test]
 fn errors_say_what_they_are_about_and_what_to_do() {
     let place = Place::new();
     let start =
@@ -188,17 +196,26 @@ fn a_cancelled_transfer_keeps_what_is_verified_and_the_same_request_goes_on() {
 }
 
 #[test]
-fn a_rehearsal_is_another_job_than_what_it_rehearses() {
+fn a_rehearsal_does_not_end_the_transfer_that_it_rehearses() {
     let place = Place::new();
-    fs::write(place.path("data/a"), b"one").unwrap();
-    let spec = place.spec(&place.text("data/"), "lab:in/");
+    fs::write(place.path("data/a"), vec![1; 8 << 20]).unwrap();
+    let mut spec = place.spec(&place.text("data/"), "lab:in/");
     let mut rehearsal = spec.clone();
     rehearsal.options.is_dry_run = true;
-    let rehearsal = Transfer::start(rehearsal, Means::new(place.known())).unwrap();
+    spec.options.pace = Some(Arc::new(Timetable::parse("1M").unwrap()));
     let real = Transfer::start(spec, Means::new(place.known())).unwrap();
+    while real.observe().sample.is_none_or(|sample| sample.counts.bytes_sent == 0) {
+        assert!(!real.wait_timeout(Duration::from_millis(20)), "it ended at once");
+    }
+    let rehearsal = Transfer::start(rehearsal, Means::new(place.known())).unwrap();
     assert_ne!(rehearsal.job(), real.job());
-    assert_eq!((rehearsal.wait().error, real.wait().error), (None, None));
-    assert_eq!(fs::read(place.path("root/in/a")).unwrap(), b"one");
+    let rehearsed = rehearsal.wait();
+    assert_eq!((rehearsed.error, rehearsed.files_ok), (None, 1));
+    assert_eq!(real.observe().phase, Phase::Running, "it was ended by its rehearsal");
+    real.steer(Steering::Pace(None)).unwrap();
+    let ended = real.wait();
+    assert_eq!((ended.error, ended.attempts), (None, 2));
+    assert_eq!(fs::read(place.path("root/in/a")).unwrap(), vec![1; 8 << 20]);
 }
 
 #[test]

@@ -69,7 +69,8 @@ pub fn run(args: Args) -> Result<Exit> {
         } else {
             let question = Question::List { paths: place.paths(), levels: ALL_LEVELS, digest: None };
             let answer = place.ask(&question, &places.interrupt, &mut |record| {
-                !chosen.takes_record(prefix, &record) || sums.add(record, &mut show)
+                let is_taken = chosen.takes_record(prefix, &record);
+                sums.add(record, is_taken, &mut show)
             })?;
             sums.leave(b"", &mut show);
             answer
@@ -84,16 +85,23 @@ pub fn run(args: Args) -> Result<Exit> {
 struct Sums {
     levels: u32,
     /// The directories on the way, the outermost first.
-    open: Vec<(Vec<u8>, Tally)>,
+    open: Vec<Open>,
+}
+
+struct Open {
+    path: Vec<u8>,
+    /// Otherwise it counts only with what is in it.
+    is_taken: bool,
+    tally: Tally,
 }
 
 impl Sums {
     /// Takes an object in, and shows the directories that end before it. False when nobody reads any more.
-    fn add(&mut self, record: Record, show: &mut dyn FnMut(Record) -> bool) -> bool {
+    fn add(&mut self, record: Record, is_taken: bool, show: &mut dyn FnMut(Record) -> bool) -> bool {
         let status = match &record.found {
             Found::Object { status, .. } => status,
             _ => {
-                self.open.iter_mut().last().into_iter().for_each(|(_, tally)| tally.failed += 1);
+                self.open.iter_mut().last().into_iter().for_each(|open| open.tally.failed += 1);
                 return show(record);
             }
         };
@@ -102,12 +110,13 @@ impl Sums {
         }
         if status.is_directory() {
             let tally = Tally { allocated_bytes: status.allocated_bytes, ..Tally::default() };
-            self.open.push((record.path, tally));
+            self.open.push(Open { path: record.path, is_taken, tally });
             return true;
         }
         match self.open.last_mut() {
-            Some((_, tally)) => {
-                tally.count(status);
+            _ if !is_taken => true,
+            Some(open) => {
+                open.tally.count(status);
                 true
             }
             None => {
@@ -124,11 +133,14 @@ impl Sums {
             !path.is_empty()
                 && (directory.is_empty() || path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/")))
         };
-        while let Some((directory, tally)) = self.open.pop_if(|(directory, _)| !holds(directory)) {
+        while let Some(Open { path: directory, is_taken, tally }) = self.open.pop_if(|open| !holds(&open.path)) {
+            if !is_taken && tally.files + tally.directories + tally.failed == 0 {
+                continue;
+            }
             let depth = self.open.len() as u64;
-            if let Some((_, above)) = self.open.last_mut() {
-                above.add(&tally);
-                above.directories += 1;
+            if let Some(above) = self.open.last_mut() {
+                above.tally.add(&tally);
+                above.tally.directories += 1;
             }
             let record = Record { asked: 0, path: directory, is_last: false, found: Found::Usage(tally) };
             if depth <= u64::from(self.levels) && !show(record) {
@@ -173,11 +185,17 @@ mod tests {
             directory("a/b"),
             file("a/b/x", 20),
             file("a/y", 10),
-            // The directory on the way to it was not taken.
-            file("q/r", 3),
+            directory("left"),
+            directory("left/empty"),
+            file("left/x", 500),
+            directory("way"),
+            file("way/r", 3),
             file("z", 30),
         ];
-        for (levels, expected) in [(ALL_LEVELS, &["a/b 1 0 20", "a 2 1 30", " 4 2 63"][..]), (0, &[" 4 2 63"])] {
+        let is_taken = |path: &[u8]| !path.starts_with(b"left") && path != b"way";
+        for (levels, expected) in
+            [(ALL_LEVELS, &["a/b 1 0 20", "a 2 1 30", "way 1 0 3", " 4 3 63"][..]), (0, &[" 4 3 63"])]
+        {
             let mut shown = Vec::new();
             let mut show = |record: Record| {
                 let Found::Usage(tally) = record.found else { panic!("only sums are shown") };
@@ -186,7 +204,8 @@ mod tests {
                 true
             };
             let mut sums = Sums { levels, open: Vec::new() };
-            assert!(listing.iter().all(|record| sums.add(record.clone(), &mut show)) && sums.leave(b"", &mut show));
+            let mut add = |record: &Record| sums.add(record.clone(), is_taken(&record.path), &mut show);
+            assert!(listing.iter().all(&mut add) && sums.leave(b"", &mut show));
             assert_eq!(shown, expected);
         }
     }

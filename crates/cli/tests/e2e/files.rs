@@ -291,6 +291,66 @@ fn lists_are_those_of_coreutils_both_ways() {
 }
 
 #[test]
+fn the_same_rules_choose_for_every_command_on_both_sides() {
+    let (bed, _server) = Bed::with_endpoint();
+    for (path, bytes) in [("keep/a.h5", 5), ("keep/b.tmp", 7), ("only/c.tmp", 9), ("d.tmp", 11), ("e.h5", 13)] {
+        bed.write(&format!("root/t/{path}"), &noise(bytes, 1));
+    }
+    let rules = ["--exclude", "*.tmp"];
+    let run = |words: &[&str]| bed.run(&[words, &rules].concat());
+    run(&["cp", "--quiet", "lab:t", "copy/"]).succeeded();
+    let differences = bed.run(&["check", "--quiet", "lab:t", "copy/t"]);
+    let told = String::from_utf8(differences.stdout).unwrap();
+    assert_eq!(
+        (differences.code, told.as_str()),
+        (Some(1), "missing: d.tmp\nmissing: keep/b.tmp\nmissing: only/c.tmp\n")
+    );
+    run(&["check", "lab:t", "copy/t"]).succeeded();
+    run(&["check", "--one-way", "root/t/", "copy/t"]).succeeded();
+    assert_eq!(bed.run(&["check", "--quiet", "--max-size", "10", "lab:t", "copy/t"]).code, Some(1));
+    bed.run(&["check", "--min-size", "12", "lab:t", "copy/t"]).succeeded();
+    for place in ["lab:t", "root/t"] {
+        let sums = text(run(&["sum", place]));
+        assert_eq!(
+            sums.lines().skip(1).map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>(),
+            ["t/e.h5", "t/keep/a.h5"]
+        );
+        assert_eq!(text(run(&["ls", "-R", place])), "e.h5\nkeep/\nkeep/a.h5\nonly/\n");
+        assert_eq!(text(run(&["du", "-s", "--bytes", place])), format!("18\t{place}\n"));
+        let deep = text(bed.run(&["du", "--bytes", "--include", "*.tmp", place]));
+        assert_eq!(deep, format!("7\t{place}/keep\n9\t{place}/only\n27\t{place}\n"));
+    }
+    assert_eq!(bed.run(&["sum", "-c", "x", "--exclude", "a", "copy"]).code, Some(2));
+}
+
+#[test]
+fn only_what_is_chosen_is_removed_and_moved() {
+    let (bed, _server) = Bed::with_endpoint();
+    let make = |below: &str| {
+        for path in ["keep/a.h5", "keep/b.tmp", "only/c.tmp", "d.tmp"] {
+            bed.write(&format!("{below}/{path}"), b"12345");
+        }
+    };
+    let exists = |path: &str| bed.path(path).exists();
+    for (at, below) in [("lab:t", "root/t"), ("t", "t")] {
+        make(below);
+        bed.run(&["rm", "-r", "--include", "*.tmp", at]).succeeded();
+        assert!(exists(&format!("{below}/keep/a.h5")) && exists(&format!("{below}/only")));
+        assert!(!exists(&format!("{below}/keep/b.tmp")) && !exists(&format!("{below}/d.tmp")));
+        bed.run(&["rm", "-r", "--exclude", "keep/", at]).succeeded();
+        assert!(exists(&format!("{below}/keep/a.h5")) && !exists(&format!("{below}/only")));
+        bed.run(&["rm", "-r", "--older-than", "1d", at]).succeeded();
+        assert!(exists(&format!("{below}/keep/a.h5")));
+    }
+    make("m");
+    bed.run(&["mv", "--exclude", "*.tmp", "m", "lab:moved/"]).succeeded();
+    assert!(exists("root/moved/m/keep/a.h5") && !exists("m/keep/a.h5") && exists("m/keep/b.tmp") && exists("m/d.tmp"));
+    bed.write("list", b"only\n");
+    bed.run(&["mv", "--files-from", "list", "m", "elsewhere"]).succeeded();
+    assert!(exists("elsewhere/only/c.tmp") && !exists("m/only") && exists("m/d.tmp"));
+}
+
+#[test]
 fn within_one_side_a_move_is_a_rename() {
     let (bed, _server) = Bed::with_endpoint();
     for at in ["lab:", "root/"] {

@@ -257,7 +257,7 @@ fn wrong_values_are_usage_errors() {
     refused(
         &bed.run(&["cp", "a", "s3://bucket/key"]),
         2,
-        "error: s3:// locations are not supported; use a path, NAME:PATH or tw://ADDR:PORT/PATH\n\
+        "error: this build has no store for s3://\n\
          hint: a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
     );
     for args in [

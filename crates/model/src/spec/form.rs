@@ -23,7 +23,7 @@ use std::time::Duration;
 
 macro_rules! form {
     ($($key:ident: $type:ty),+ $(,)?) => {
-        #[derive(Clone, Serialize, Deserialize)]
+        #[derive(Clone, Default, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
         pub struct Form {
             version: u32,
@@ -79,65 +79,17 @@ impl From<TransferSpec> for Form {
             spec;
         let Choice { filter, size_bytes_min, size_bytes_max, newer_than, older_than, listed } = choice;
         let Bounds { duration_max, no_progress, is_fail_fast } = bounds;
-        let TransferOptions {
-            fsync,
-            verify,
-            digest,
-            chunk_bytes,
-            no_clobber,
-            chmod,
-            engine,
-            // Made of the choice when the transfer starts.
-            selection: _,
-            compare,
-            keeps_newer,
-            only_existing,
-            is_dry_run,
-            tells_changes,
-            deletion,
-            backup,
-            is_delta,
-            fidelity,
-            compression,
-            pace,
-            payload_bytes_max,
-            // Made of the transfer's own when it starts.
-            congestion: _,
-        } = options;
-        let default = TransferOptions::default();
         let rules: Vec<_> = filter.rules().iter().map(Rule::to_string).collect();
-        let kept = fidelity.names();
         Form {
             version: VERSION,
             sources: sources.iter().map(Location::to_string).collect(),
             destination: destination.to_string(),
-            fsync: unless(fsync, default.fsync),
-            verify: unless(verify, default.verify),
-            digest: unless(digest, default.digest),
-            chunk_size: (chunk_bytes != default.chunk_bytes).then_some(chunk_bytes),
-            no_clobber: no_clobber.then_some(true),
-            chmod: chmod.map(|(files, directories)| [files, directories].map(|bits| format!("{bits:o}"))),
-            engine: unless(engine, default.engine),
             filter: (!rules.is_empty()).then_some(rules),
             files: listed.map(|listed| listed.paths.iter().map(|path| Escaped(path).to_string()).collect()),
             min_size: (size_bytes_min > 0).then_some(size_bytes_min),
             max_size: size_bytes_max,
             newer_than: newer_than.map(|span| span.as_secs_f64()),
             older_than: older_than.map(|span| span.as_secs_f64()),
-            compare: unless(compare, default.compare),
-            update: keeps_newer.then_some(true),
-            existing: only_existing.then_some(true),
-            dry_run: is_dry_run.then_some(true),
-            itemize: tells_changes.then_some(true),
-            delete: deletion.map(|_| true),
-            delete_at_root: deletion.and_then(|deletion| deletion.is_at_root.then_some(true)),
-            max_delete: deletion.and_then(|deletion| deletion.removals_max),
-            backup_dir: backup.map(|path| Escaped(&path).to_string()),
-            delta: is_delta.then_some(true),
-            keep: (!kept.is_empty()).then(|| kept.into_iter().map(str::to_owned).collect()),
-            compress: unless(compression, default.compression),
-            bwlimit: pace.map(|pace| pace.to_string()),
-            max_transfer: payload_bytes_max,
             streams,
             cc: congestion,
             memory: memory_bytes,
@@ -145,7 +97,63 @@ impl From<TransferSpec> for Form {
             max_duration: duration_max.map(|span| span.as_secs_f64()),
             timeout: no_progress.map(|span| span.as_secs_f64()),
             fail_fast: is_fail_fast.then_some(true),
+            ..of_options(options)
         }
+    }
+}
+
+/// The keys of the options alone.
+fn of_options(options: TransferOptions) -> Form {
+    let TransferOptions {
+        fsync,
+        verify,
+        digest,
+        chunk_bytes,
+        no_clobber,
+        chmod,
+        engine,
+        // Made of the choice when the transfer starts.
+        selection: _,
+        compare,
+        keeps_newer,
+        only_existing,
+        is_dry_run,
+        tells_changes,
+        deletion,
+        backup,
+        is_delta,
+        fidelity,
+        compression,
+        pace,
+        payload_bytes_max,
+        // Made of the transfer's own when it starts.
+        congestion: _,
+    } = options;
+    let default = TransferOptions::default();
+    let kept = fidelity.names();
+    Form {
+        fsync: unless(fsync, default.fsync),
+        verify: unless(verify, default.verify),
+        digest: unless(digest, default.digest),
+        chunk_size: (chunk_bytes != default.chunk_bytes).then_some(chunk_bytes),
+        no_clobber: no_clobber.then_some(true),
+        chmod: chmod.map(|(files, directories)| [files, directories].map(|bits| format!("{bits:o}"))),
+        engine: unless(engine, default.engine),
+        compare: unless(compare, default.compare),
+        update: keeps_newer.then_some(true),
+        existing: only_existing.then_some(true),
+        dry_run: is_dry_run.then_some(true),
+        itemize: tells_changes.then_some(true),
+        delete: deletion.map(|_| true),
+        delete_at_root: deletion.and_then(|deletion| deletion.is_at_root.then_some(true)),
+        max_delete: deletion.and_then(|deletion| deletion.removals_max),
+        backup_dir: backup.map(|path| Escaped(&path).to_string()),
+        delta: is_delta.then_some(true),
+        keep: (!kept.is_empty()).then(|| kept.into_iter().map(str::to_owned).collect()),
+        compress: unless(compression, default.compression),
+        bwlimit: pace.map(|pace| pace.to_string()),
+        max_transfer: payload_bytes_max,
+        ..Form::default()
     }
 }
 

@@ -137,7 +137,7 @@ impl Client {
         shared.session.watch_control(aborter);
         let for_thread = shared.clone();
         let run = move || for_thread.run(stream);
-        let control = std::thread::Builder::new().name("control".into()).spawn(run).expect("the system gives a thread");
+        let control = std::thread::Builder::new().name("control".into()).spawn(run).map_err(lost)?;
         let mut held = shared.early.lock().unwrap();
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
