@@ -267,7 +267,7 @@ fn in_groups(place: &dyn Place) -> Result<(), Fault> {
     let directories: Vec<_> =
         (0..LANES).map(|lane| job.directory(ObjectId::ROOT, name(&format!("d{lane}")))).collect::<Result<_, _>>()?;
     std::thread::scope(|scope| {
-        let run = |lane: usize| {
+        let run = |lane: usize| -> Result<(), Fault> {
             let mut own = job.lane()?;
             for group in 0..FILES / 50 {
                 let mut staged = Vec::new();
@@ -286,8 +286,7 @@ fn in_groups(place: &dyn Place) -> Result<(), Fault> {
         };
         let threads: Vec<_> = (0..LANES).map(|lane| scope.spawn(move || run(lane))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a lane returns"))
-    })
-    .map_err(|fault: Fault| fault)?;
+    })?;
     job.sink.sync_names()?;
     let found = published(place)?;
     for lane in 0..LANES {

@@ -107,7 +107,7 @@ impl MemoryShelf {
     fn steps(&self, number: u64, path: &[u8]) -> Vec<Step> {
         let state = self.shared.state();
         let mut names = state.tree.names(number);
-        if self.has(Flaw::ShelvesUnsorted) {
+        if self.has(Flaw::ListsUnsorted) {
             names.reverse();
         }
         let last = names.len().saturating_sub(1);
@@ -145,7 +145,7 @@ impl Shelf for MemoryShelf {
         let state = self.shared.state();
         let number = self.number(&state.tree)?;
         let mut found = status(number, state.tree.object(number).expect("a name leads to an object"));
-        if self.has(Flaw::ShelvesInTheDark) {
+        if self.has(Flaw::LooksWithoutTimes) {
             found.modified = Timestamp::default();
         }
         if self.has(Flaw::LooksBehindLinks) && matches!(found.kind, FileKind::Symlink(_)) {
@@ -165,7 +165,7 @@ impl Shelf for MemoryShelf {
                 }
                 Visit::Left { .. } => true,
             };
-            goes_on || self.has(Flaw::GoesOnShelving)
+            goes_on || self.has(Flaw::GoesOnAnswering)
         });
     }
 
