@@ -51,7 +51,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(clap::Args, Debug)]
 pub struct Globals {
-    /// Read this configuration file, instead of the user's and the system's
+    /// Read this configuration file instead of the user's and the system's
     #[arg(long, value_name = "FILE", global = true, help_heading = "Configuration", env = "THALWEG_CONFIG")]
     pub config: Option<PathBuf>,
     /// Use the settings of [profiles.NAME] in the configuration file

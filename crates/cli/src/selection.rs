@@ -155,16 +155,16 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 pub struct SelectionArgs {
     #[command(flatten)]
     pub rules: RuleArgs,
-    /// Only these paths below SRC, one a line, and all in those that are directories; `-` is standard input
+    /// Only these paths below SRC, one per line, and everything in those that are directories; `-` is standard input
     #[arg(long, value_name = "FILE", env = "THALWEG_FILES_FROM")]
     files_from: Option<PathBuf>,
-    /// As --files-from, each path ended by a NUL byte
+    /// As --files-from, each path terminated by a NUL byte
     #[arg(long, value_name = "FILE", conflicts_with = "files_from", env = "THALWEG_FILES_FROM0")]
     files_from0: Option<PathBuf>,
-    /// Leave files smaller than this
+    /// Exclude files smaller than this
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MIN_SIZE")]
     min_size: Option<u64>,
-    /// Leave files larger than this
+    /// Exclude files larger than this
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MAX_SIZE")]
     max_size: Option<u64>,
     /// Only files modified within this time: 12h, 7d
@@ -238,10 +238,10 @@ fn paths_of(content: &[u8], end: u8) -> Vec<Vec<u8>> {
 #[derive(clap::Args, Debug, Default, Clone)]
 #[command(next_help_heading = "Decisions")]
 pub struct DecisionArgs {
-    /// What counts as changed: nothing that is there, another size, another size or time, or other content
+    /// What counts as changed: nothing that exists, a different size, a different size or time, or different content
     #[arg(long, value_name = "exists|size|mtime|checksum", env = "THALWEG_COMPARE")]
     compare: Option<Compare>,
-    /// --compare checksum: both sides digest files of the same size, and only digests travel
+    /// --compare checksum: both sides digest files of the same size, and only digests are sent
     #[arg(short, long, conflicts_with = "compare", env = "THALWEG_CHECKSUM")]
     checksum: bool,
     /// --compare size
@@ -250,11 +250,12 @@ pub struct DecisionArgs {
     /// Skip files that are newer at the destination
     #[arg(short, long, env = "THALWEG_UPDATE")]
     update: bool,
-    /// Make nothing that is not there; only bring up to date what is
+    /// Create nothing new; only update what exists
     #[arg(long, env = "THALWEG_EXISTING")]
     existing: bool,
-    /// Of large files that replace others, send only the chunks that changed in place: both sides read theirs, which pays where
-    /// the link is slower than the disks. Chunks are of 1 MiB unless --chunk-size says otherwise, compared by BLAKE3
+    /// For large files that replace others, send only the chunks that changed in place: both sides read their file,
+    /// which pays where the link is slower than the disks. Chunks are 1 MiB unless --chunk-size says otherwise,
+    /// compared by BLAKE3
     #[arg(long, env = "THALWEG_DELTA")]
     pub delta: bool,
     /// List and compare, print what would be done, and change nothing

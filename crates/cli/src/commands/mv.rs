@@ -24,10 +24,10 @@ use store::posix::change;
 
 /// Move or rename files and directories, here, at an endpoint, or from one to the other
 ///
-/// DST is a directory if one is there, or if it ends in a slash; otherwise it is the new name of the one SRC. A slash behind SRC
-/// means nothing. Within one file system or one endpoint a move is a rename, in one step. Otherwise everything is copied as
-/// `cp` copies it, durably; then both sides digest what they have, and only what is the same leaves the source. What could not
-/// be copied, or changed meanwhile, stays where it was.
+/// DST is a directory if one exists, or if it ends in a slash; otherwise it is the new name of the single SRC. A slash
+/// after SRC has no meaning. Within one file system or one endpoint a move is a rename, in one step. Otherwise
+/// everything is copied durably, as with `cp`; then both sides digest what they have, and only files that are the same
+/// are removed from the source. Files that could not be copied, or changed meanwhile, stay where they were.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "thalweg mv [OPTIONS] <SRC>... <DST>",
@@ -36,10 +36,10 @@ use store::posix::change;
 \x20   thalweg mv finished/ lab:archive/"
 )]
 pub struct Args {
-    /// What to move, and last where to
+    /// What to move, and finally the destination
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Never replace a file that is there
+    /// Never replace an existing file
     #[arg(long, env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// The digest that is compared before anything is removed
