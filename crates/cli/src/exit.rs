@@ -59,7 +59,7 @@ pub fn of_file(operation: &str, path: impl AsRef<OsStr>, cause: &std::io::Error)
         IsADirectory => (Exit::Usage, "name a file"),
         NotADirectory => (Exit::Usage, "a file stands where a directory is needed: check the path"),
         InvalidFilename => (Exit::Usage, "a name has at most 255 bytes, and a path 4,095: choose a shorter one"),
-        AlreadyExists => (Exit::Failed, "choose another name, or remove what is there"),
+        AlreadyExists => (Exit::Failed, "choose another name, or remove the existing file"),
         _ => (Exit::Failed, "the operating system's reason is above"),
     };
     let path = Escaped(path.as_ref().as_bytes()).to_string();
@@ -72,7 +72,7 @@ pub fn hint_for(exit: Exit) -> &'static str {
         Exit::Refused => "its configuration or its file system does not allow this; ask whoever runs the endpoint",
         Exit::Fatal => "this is a mistake in one of the two programs: report it with the output of THALWEG_LOG=debug",
         Exit::Temporary => "the same command continues where this one stopped",
-        Exit::Usage => "`thalweg --help` lists what can be asked",
+        Exit::Usage => "`thalweg --help` lists the commands",
         _ => "THALWEG_LOG=debug shows more",
     }
 }

@@ -19,22 +19,17 @@ use std::time::{Duration, SystemTime};
 type Flag = (&'static str, &'static str, &'static str, &'static str);
 
 const FLAGS: [Flag; 6] = [
-    (
-        "filter",
-        "RULE",
-        "THALWEG_FILTER",
-        "A rule: `+ PATTERN` takes, `- PATTERN` leaves; the first that matches decides",
-    ),
-    ("include", "PATTERN", "THALWEG_INCLUDE", "Take what matches; if no rule excludes anything, leave all the rest"),
-    ("exclude", "PATTERN", "THALWEG_EXCLUDE", "Leave what matches, such as *.tmp, /build/ or cache/**"),
+    ("filter", "RULE", "THALWEG_FILTER", "A rule: `+ PATTERN` includes, `- PATTERN` excludes; the first match decides"),
+    ("include", "PATTERN", "THALWEG_INCLUDE", "Include what matches; if no rule excludes anything, exclude the rest"),
+    ("exclude", "PATTERN", "THALWEG_EXCLUDE", "Exclude what matches, such as *.tmp, /build/ or cache/**"),
     (
         "filter-from",
         "FILE",
         "THALWEG_FILTER_FROM",
-        "Rules from a file, one a line; lines that begin with # or ; are comments",
+        "Rules from a file, one per line; lines that begin with # or ; are comments",
     ),
-    ("include-from", "FILE", "THALWEG_INCLUDE_FROM", "Patterns to take from a file, one a line"),
-    ("exclude-from", "FILE", "THALWEG_EXCLUDE_FROM", "Patterns to leave from a file, one a line"),
+    ("include-from", "FILE", "THALWEG_INCLUDE_FROM", "Patterns to include, from a file, one per line"),
+    ("exclude-from", "FILE", "THALWEG_EXCLUDE_FROM", "Patterns to exclude, from a file, one per line"),
 ];
 
 /// Files of rules and lists are read up to this length.
@@ -105,7 +100,7 @@ impl RuleArgs {
 }
 
 fn not_text(place: &str) -> exit::Error {
-    usage(format!("{place}: a pattern is UTF-8 text"), "write ? for each byte that is none")
+    usage(format!("{place}: a pattern is UTF-8 text"), "write ? for each byte that is not")
 }
 
 fn rule(kind: &str, text: &str, place: &str) -> Result<Rule> {
@@ -114,8 +109,8 @@ fn rule(kind: &str, text: &str, place: &str) -> Result<Rule> {
         ("include", None) => Ok(Rule::take(text)),
         ("exclude", None) => Ok(Rule::leave(text)),
         _ => Err(usage(
-            format!("{place}: {text:?} is no filter rule"),
-            "a rule is `+ PATTERN` to take or `- PATTERN` to leave; quote it for the shell",
+            format!("{place}: {text:?} is not a filter rule"),
+            "a rule is `+ PATTERN` to include or `- PATTERN` to exclude; quote it for the shell",
         )),
     }
 }
@@ -205,7 +200,7 @@ impl SelectionArgs {
         };
         let listed = Listed::new(paths).map_err(|(path, _)| {
             let path = model::name::Escaped(&path).to_string();
-            let message = format!("{}: {path} is no path below the source", crate::output::shown(file));
+            let message = format!("{}: {path} is not a path below the source", crate::output::shown(file));
             usage(message, "paths of a list are relative to SRC, without a leading slash and without ..")
         })?;
         Ok(Some(listed))
@@ -213,7 +208,7 @@ impl SelectionArgs {
 }
 
 pub fn filter(rules: Vec<Rule>) -> Result<Filter> {
-    Filter::new(rules).map_err(|why| usage(why, "docs/sync.md tells what a pattern can be"))
+    Filter::new(rules).map_err(|why| usage(why, "docs/sync.md describes patterns"))
 }
 
 /// What a list to an endpoint may have.
@@ -318,7 +313,7 @@ mod tests {
     fn a_rule_without_a_sign_is_refused_with_a_hint() {
         let line = Line::try_parse_from(["x", "--filter", "*.o"]).unwrap();
         let error = line.selection.selection().unwrap_err();
-        assert_eq!(error.message, "--filter: \"*.o\" is no filter rule");
+        assert_eq!(error.message, "--filter: \"*.o\" is not a filter rule");
         assert!(error.hint.unwrap().contains("- PATTERN"));
     }
 

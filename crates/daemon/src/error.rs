@@ -36,10 +36,9 @@ impl Error {
             CloseCode::Authentication => {
                 (Exit::Authentication, Some("ask for a ticket of this endpoint and run `thalweg endpoint add`"))
             }
-            CloseCode::Version => (
-                Exit::Version,
-                Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
-            ),
+            CloseCode::Version => {
+                (Exit::Version, Some("bring the other side up to date, or this one if its versions are lower"))
+            }
             CloseCode::NotFound => (Exit::SourceFileNotFound, Some("paths are relative to the endpoint's root")),
             CloseCode::Forbidden => (Exit::Refused, way_out(&refusal.text)),
             CloseCode::NoSpace => {
@@ -62,7 +61,7 @@ impl Error {
             ConnectError::Net(error) => Error::from_net(name, error),
             ConnectError::Refused(refusal) => Error::from_refusal(name, refusal),
             ConnectError::Lost(why) => Error::new(Exit::Unreachable, format!("{name}: {}", Escaped(why.as_bytes())))
-                .hint("try again; if it stays so, look at the endpoint's log"),
+                .hint("try again; if this persists, look at the endpoint's log"),
         }
     }
 
@@ -72,9 +71,9 @@ impl Error {
             ErrorKind::Refused => (Exit::Unreachable, "is `thalweg serve` running there, and is the port right?"),
             ErrorKind::NameNotResolved => (Exit::Unreachable, "check the host name; `serve --advertise` sets it"),
             ErrorKind::Unreachable | ErrorKind::TimedOut => {
-                (Exit::Unreachable, "check the address, the network and any firewall on the way")
+                (Exit::Unreachable, "check the address, the network and any firewall on the path")
             }
-            ErrorKind::Reset => (Exit::Unreachable, "try again; if it stays so, look at the endpoint's log"),
+            ErrorKind::Reset => (Exit::Unreachable, "try again; if this persists, look at the endpoint's log"),
             ErrorKind::IdentityChanged { .. } => (
                 Exit::Authentication,
                 "something else answers at this address, or the endpoint has a new identity; if you expected that, ask \
@@ -82,16 +81,16 @@ impl Error {
             ),
             ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
                 Exit::Version,
-                "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+                "check the address and the port: the service there is not a Thalweg endpoint, or has a version that this \
                  program cannot talk to",
             ),
-            ErrorKind::HandshakeInvalid => (Exit::Authentication, "something on the way changes the connection"),
+            ErrorKind::HandshakeInvalid => (Exit::Authentication, "something on the path modifies the connection"),
             ErrorKind::InvalidAddress => (Exit::Usage, "addresses are HOST:PORT, with IPv6 in brackets: [::1]:7740"),
-            ErrorKind::CongestionUnavailable { .. } => (Exit::Usage, "leave --cc away, or load the kernel's module"),
+            ErrorKind::CongestionUnavailable { .. } => (Exit::Usage, "omit --cc, or load the kernel's module"),
             ErrorKind::AddressInUse => (Exit::Failed, "another process listens there; choose another port"),
             ErrorKind::IdentityExposed { .. } => (Exit::Refused, "set the file's mode to 0600 if nobody else read it"),
-            ErrorKind::IdentityInvalid => (Exit::Failed, "restore the file; moving it away makes a new identity"),
-            ErrorKind::PermissionDenied => (Exit::Failed, "ports below 1024 and foreign files need other rights"),
+            ErrorKind::IdentityInvalid => (Exit::Failed, "restore the file; if it is removed, a new identity is made"),
+            ErrorKind::PermissionDenied => (Exit::Failed, "ports below 1024 and other users' files need more rights"),
             _ => (Exit::Failed, "the operating system's reason is above"),
         };
         let mut message = format!("{name}: {error}");
@@ -110,7 +109,7 @@ impl Error {
             io::ErrorKind::PermissionDenied => Some("this user must own the directory and be able to write to it"),
             io::ErrorKind::ReadOnlyFilesystem => Some("name a directory on a writable file system"),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some space first"),
-            io::ErrorKind::NotFound => Some("check the path; directories must be there already"),
+            io::ErrorKind::NotFound => Some("check the path; directories must already exist"),
             io::ErrorKind::NotADirectory => Some("a file stands where a directory is needed: check the path"),
             _ => None,
         };
@@ -125,7 +124,7 @@ impl Error {
 fn way_out(text: &str) -> Option<&'static str> {
     match text {
         _ if text.contains(", and --") => {
-            Some("leave that option away, or ask for a ticket that allows reading as well (docs/rights.md)")
+            Some("omit that option, or ask for a ticket that also allows reading (docs/rights.md)")
         }
         _ if text.contains(rights::MAY_ONLY_WRITE) => {
             Some("its ticket is write-only: send with `cp`, or ask for one that allows reading (docs/rights.md)")

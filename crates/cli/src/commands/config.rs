@@ -120,9 +120,7 @@ fn show(args: &Show, choice: &Choice) -> Result<Exit> {
         }
     }
     if count == 0 && !args.json {
-        output::note(
-            "nothing is set; `thalweg config path` names the files, docs/configuration.md says what goes there",
-        );
+        output::note("nothing is set; `thalweg config path` lists the files, docs/configuration.md describes them");
     }
     Ok(Exit::Done)
 }

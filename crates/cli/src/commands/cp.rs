@@ -163,7 +163,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let mut sources = sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
     if args.is_listed() {
         let [source] = &mut sources[..] else {
-            return Err(usage("a list of files is of one source", "give a command for each source"));
+            return Err(usage("a list of files applies to one source", "give a command for each source"));
         };
         source.name_contents();
     }
@@ -174,7 +174,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     if let Some(hosts) = TwoHosts::of(&request)? {
         if more.command != "cp" || request.options.has_wishes() {
             return Err(usage(
-                "between two other hosts everything is copied, and nothing chosen or removed",
+                "a copy between two other hosts takes everything and removes nothing",
                 "run the command on one of the two",
             ));
         }
@@ -246,14 +246,14 @@ fn give_way(nice: i32) -> Result<()> {
     let before = rustix::process::getpriority_process(None).unwrap_or(0);
     // Whoever started us with less keeps it so: nobody but root could go back up.
     let set = rustix::process::setpriority_process(None, nice.max(before));
-    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
+    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "omit --nice"))
 }
 
 fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Location) -> Result<Request> {
     if args.json && destination == Location::Pipe {
         return Err(usage(
-            "--json and `-` both want standard output",
-            "name a file as the destination, or leave --json away",
+            "--json and `-` both need standard output",
+            "name a file as the destination, or omit --json",
         ));
     }
     let mut options = options(args, more)?;
@@ -266,14 +266,14 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     if options.has_wishes() && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
-            "leave them away for `-`, gen: and null:",
+            "omit them for `-`, gen: and null:",
         ));
     }
     let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
     if args.memory < lane_bytes {
         return Err(usage(
             format!("one stream with compression takes {} of memory", model::quantity::ByteCount(lane_bytes as u64)),
-            "raise --memory, or leave -z away",
+            "raise --memory, or omit -z",
         ));
     }
     if sources.iter().any(Location::is_remote) {
@@ -300,11 +300,11 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
 
 fn check_unverified(is_remote: bool, has_manifest: bool) -> Result<()> {
     let why = match (is_remote, has_manifest) {
-        (true, _) => "--verify none is for copies within this host: between hosts everything is verified",
+        (true, _) => "--verify none is only for copies within this host: between hosts everything is verified",
         (_, true) => "a manifest lists digests, and --verify none makes none",
         _ => return Ok(()),
     };
-    Err(usage(why, "leave --verify none away"))
+    Err(usage(why, "omit --verify none"))
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {

@@ -74,7 +74,7 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
         None => Host::this(&kernel),
     };
     if args.apply && !host.is_root() {
-        return Err(usage("only root can change what the kernel does", "without --apply it shows what root would do"));
+        return Err(usage("only root can change what the kernel does", "without --apply it only shows the changes"));
     }
     // A profile of the configuration's has had its effect; the name of a set is left for us.
     let profile = profile.and_then(profile::find);
@@ -160,11 +160,10 @@ fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
     }
     if !args.json {
         let text = match done.len() {
-            0 => "# nothing was changed: nothing that is safe is left to do here".to_owned(),
-            n => format!(
-                "# {} until the next start; to undo:",
-                output::counted(n as u64, "change holds", "changes hold")
-            ),
+            0 => "# nothing was changed: there is nothing safe left to change here".to_owned(),
+            n => {
+                format!("# {} until the next boot; to undo:", output::counted(n as u64, "change holds", "changes hold"))
+            }
         };
         output::line(&text);
     }
@@ -179,7 +178,8 @@ fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
     if failed.is_empty() {
         return Ok(done.len());
     }
-    let hint = "the kernel may lack what was asked for; everything else was changed and is listed with how to undo it";
+    let hint =
+        "the kernel may lack this setting; everything else was changed and is listed with the command that undoes it";
     Err(error(Exit::Failed, format!("not changed: {}", failed.join("; ")), hint))
 }
 
@@ -215,7 +215,7 @@ fn lines(finding: &Finding) -> Vec<String> {
         lines.push(format!("         {}", finding.cost));
     }
     if let Some(mend) = &finding.mend {
-        let shared = if mend.is_shared { "; it holds for the whole machine" } else { "" };
+        let shared = if mend.is_shared { "; it affects the whole machine" } else { "" };
         lines.push(format!("         mend: {}   [{}{shared}]", mend.command, mend.here));
     }
     lines

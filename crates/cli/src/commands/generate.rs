@@ -164,9 +164,9 @@ fn show_events(outcome: &Outcome, is_dry_run: bool) {
 pub fn of_bench(e: &bench::error::Error) -> Error {
     use bench::error::Kind;
     let (exit, hint) = match e.kind {
-        Kind::Usage => (Exit::Usage, "`thalweg gen --help` and `thalweg bench --help` show what is understood"),
+        Kind::Usage => (Exit::Usage, "see `thalweg gen --help` and `thalweg bench --help`"),
         Kind::NoSpace => (Exit::NoSpace, "choose a smaller set, or a directory with more room"),
-        Kind::Missing => (Exit::Failed, "install the program, or leave it out"),
+        Kind::Missing => (Exit::Failed, "install the program, or omit it"),
         Kind::Denied => (Exit::Failed, "run it as root, or as a user who may do this"),
         Kind::Cancelled => (Exit::Interrupted, "start it again when you like"),
         Kind::Unreachable => (Exit::Unreachable, "check the address, and that something listens there"),

@@ -47,7 +47,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     if !(1..=ROWS_MAX).contains(&args.lines) {
-        return Err(usage(format!("--lines {}: from 1 to 10,000", args.lines), "--since asks for less time"));
+        return Err(usage(format!("--lines {}: from 1 to 10,000", args.lines), "--since shortens the time"));
     }
     let past = Past::open(&Paths::from_env()?.with_state(args.state_dir.clone()).state)?;
     match &args.id {
@@ -71,10 +71,10 @@ fn list(args: &Args, past: &Past) -> Result<()> {
     }
     if has_more {
         let shown = counted(jobs.len() as u64, "job is", "jobs are");
-        output::note(&format!("the latest {shown} shown; --lines N shows more"));
+        output::note(&format!("only the latest {shown} shown; --lines N shows more"));
     }
     if jobs.is_empty() && !args.json {
-        output::note("no job is known of that time");
+        output::note("no job is known from that time");
     }
     Ok(())
 }

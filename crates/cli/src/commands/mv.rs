@@ -99,11 +99,11 @@ impl Moving<'_> {
         let is_directory = self.is_directory(destination)?;
         let is_into = is_directory || destination.path.ends_with(b"/");
         if sources.len() > 1 && !is_into {
-            let message = format!("{} is no directory", destination.shown(b""));
-            return Err(usage(message, "several sources need a directory: make it, or name it with a slash"));
+            let message = format!("{} is not a directory", destination.shown(b""));
+            return Err(usage(message, "several sources need a directory: create it, or end its name with a slash"));
         }
         if let Some(source) = sources.iter().find(|source| source.name().is_none()) {
-            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name what is in it"));
+            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name its contents"));
         }
         if is_into && !is_directory {
             self.make(destination)?;
@@ -218,7 +218,7 @@ impl Moving<'_> {
             matches!(report.ending, Ending::Finished(_)) && matches!(&report.durable[..], "batch" | "file" | "memory")
         });
         if !is_durable {
-            let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; copy with cp");
+            let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(ended.error.unwrap_or_else(not_durable));
         }
         self.remove_delivered(source, to)?;
@@ -298,7 +298,7 @@ impl Moving<'_> {
                 self.kept += 1;
                 self.failures.add(FailureKind::Other, false);
                 let path = source.shown(&seen.path);
-                output::note(&format!("kept: {path}: the destination does not have the same"));
+                output::note(&format!("kept: {path}: the destination does not have the same content"));
                 continue;
             }
             self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };

@@ -53,8 +53,8 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     if args.removal.delete && args.copy.is_listed() {
         return Err(usage(
-            "--delete and --files-from do not go together",
-            "what a list does not name cannot be told from what is gone: leave one of them away",
+            "--delete and --files-from cannot be combined",
+            "a file missing from the list looks like a deleted one: omit one of the two flags",
         ));
     }
     let is_at_root = names_contents(&args::location(source)?);

@@ -118,15 +118,15 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Revoke(revoke) => {
             let struck = revoke.state.issue()?.revoke(&revoke.what)?;
             let clients = output::counted(struck as u64, "client", "clients");
-            output::note(&format!("revoked {}: {clients} struck off", output::shown(&revoke.what)));
+            output::note(&format!("revoked {}: {clients} removed", output::shown(&revoke.what)));
             if Pin::from_hex(&revoke.what).is_some() {
                 output::note(
-                    "tickets made before now enrol this identity no more; whoever has one of them can enrol another \
+                    "tickets made before now no longer enrol this identity; whoever has one of them can enrol another \
                      identity with it, until it is revoked too",
                 );
             }
             if revoke.what == SERVE_TICKET {
-                output::note("`thalweg serve` makes another ticket when it starts next");
+                output::note("`thalweg serve` makes another ticket at its next start");
             }
             Ok(Exit::Done)
         }

@@ -94,7 +94,7 @@ fn a_comparison_that_could_not_have_seen_a_loss_of_the_tolerance_says_so_and_has
 fn missing_and_damaged_bundles_are_refused_with_file_and_line() {
     let bed = Bed::new();
     bundle(&bed, "before", [2.0, 4.0]);
-    let hint = "hint: name a directory that `thalweg bench` wrote with --out, undamaged";
+    let hint = "hint: name an undamaged directory written by `thalweg bench` with --out";
     let ran = diff(&bed, &[]);
     let said = format!("error: read after: this is no bundle: it holds no `samples.csv`\n{hint}");
     assert_eq!((ran.code, ran.error()), (Some(2), said));

@@ -121,7 +121,7 @@ impl ChunkReader {
         self.is_judged = true;
         let shape = Shape::of(kind);
         let Some(permit) = self.memory.acquire(shape.block_bytes * shape.depth, Duration::ZERO) else {
-            return self.progress.note(format!("reads without {kind}: its blocks found no memory (--memory)"));
+            return self.progress.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
         };
         if let Ok(queue) = engine::reader(kind, shape) {
             let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));

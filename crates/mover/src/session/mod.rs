@@ -128,7 +128,7 @@ impl Job {
         let has = |bit: u64| features & bit != 0;
         match self {
             Job::Send(job) if job.is_sequential() && !has(feature::OPEN_ENDED) => {
-                job.cancel(CloseCode::Version, "the other side takes no file whose end is not known (a pipe)");
+                job.cancel(CloseCode::Version, "the other side does not accept a file of unknown length (a pipe)");
             }
             Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
             _ => {}
@@ -154,7 +154,7 @@ impl Job {
 pub(crate) const NO_BLAKE3: &str =
     "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
 
-pub(crate) const NO_COMPRESSION: &str = "the session has no compression: leave -z away, or bring both sides up to date";
+pub(crate) const NO_COMPRESSION: &str = "the session has no compression: omit -z, or bring both sides up to date";
 
 pub(crate) struct Running {
     pub job: Job,
@@ -422,7 +422,7 @@ pub(crate) fn run_control(
 fn why_lost(end: ControlEnd) -> String {
     match end {
         ControlEnd::PeerClosed | ControlEnd::Closed => "closed".into(),
-        ControlEnd::Stopped | ControlEnd::Aborted => "broken off here".into(),
+        ControlEnd::Stopped | ControlEnd::Aborted => "ended on this side".into(),
         ControlEnd::Truncated => "the other side went away".into(),
         ControlEnd::TimedOut => format!("nothing was heard for {} s", CONTROL_TIMEOUT.as_secs()),
         ControlEnd::Io(e) => e.to_string(),

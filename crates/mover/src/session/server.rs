@@ -427,7 +427,7 @@ impl Server {
             streams.abort();
         };
         if let Err(e) = std::thread::Builder::new().name("job".into()).spawn(watch) {
-            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"));
+            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint could not start a thread: {e}"));
             session.remove_job(number);
             unwatched.stop(Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
             return Err(refusal);

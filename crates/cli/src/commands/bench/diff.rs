@@ -39,7 +39,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     if !(0.0..100.0).contains(&args.tolerance) {
-        return Err(usage(format!("--tolerance {} is no loss in percent", args.tolerance), "give a number such as 5"));
+        return Err(usage(
+            format!("--tolerance {} is not a loss in percent", args.tolerance),
+            "give a number such as 5",
+        ));
     }
     let (before, tolerance) = (read(&args.before)?, args.tolerance / 100.0);
     let found = match &args.after {
@@ -88,13 +91,13 @@ fn lines(found: &Diff) -> Vec<String> {
     for pair in found.pairs.iter().filter(|pair| pair.is_ours && pair.class != Class::Reference) {
         let runs = pair.runs_before.min(pair.runs_after);
         let text = match pair.gbit_per_second.power {
-            None => format!("n={runs} tells nothing: 3 runs are the least"),
+            None => format!("n={runs} says nothing: at least 3 runs are needed"),
             Some(power) if power.detectable <= found.tolerance => {
                 format!("n={runs} detects a loss of {}", percent(power.detectable))
             }
             Some(power) => {
                 let (detectable, needed) = (percent(power.detectable), power.runs_needed);
-                format!("n={runs} detects a loss of {detectable}; for {asked} it takes {needed} runs of each")
+                format!("n={runs} detects a loss of {detectable}; for {asked}, {needed} runs of each are needed")
             }
         };
         lines.push(format!("{}: {text}", name(pair)));

@@ -226,13 +226,13 @@ fn of_net(e: &bench::error::Error) -> Error {
     let (exit, hint) = match e.kind {
         Kind::Unreachable => (
             Exit::Unreachable,
-            "start the other end on that host: `thalweg bench net --serve [::]:7741`, and let its firewall pass the port",
+            "start the other end on that host: `thalweg bench net --serve [::]:7741`, and open the port in its firewall",
         ),
         Kind::Incompatible => {
             (Exit::Version, "run the same version of `thalweg bench net` on both hosts, and check the port")
         }
         Kind::Refused => (Exit::Refused, "ask for less, or wait until its other clients are done"),
-        Kind::Usage => (Exit::Usage, "`thalweg bench net --help` shows what is understood"),
+        Kind::Usage => (Exit::Usage, "see `thalweg bench net --help`"),
         Kind::Cancelled => (Exit::Interrupted, "start it again when you like"),
         Kind::Failed => (Exit::Failed, "the reason is above; the other end may say more"),
         _ => return crate::commands::generate::of_bench(e),

@@ -36,7 +36,7 @@ pub fn read(dir: &Path) -> Result<bench::compare::Report, Error> {
         let message = model::name::Escaped(e.chain().as_bytes()).to_string();
         match e.kind {
             bench::error::Kind::Usage => {
-                error(Exit::Usage, message, "name a directory that `thalweg bench` wrote with --out, undamaged")
+                error(Exit::Usage, message, "name an undamaged directory written by `thalweg bench` with --out")
             }
             _ => error(Exit::Failed, message, "check the path and the rights to it"),
         }

@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     let items = items(&args.ids)?;
     let Some(out) = args.out else {
-        return Err(usage("figures need a place", "give `--out DIR`; every sample is written there at once"));
+        return Err(usage("figures need a directory", "give `--out DIR`; every sample is written there at once"));
     };
     let rate = args.rate.as_deref().map(parse_rate).transpose();
     let rate = rate.map_err(|e| usage(e.to_string(), "write a rate such as 1Gbit"))?;
@@ -86,7 +86,7 @@ pub fn run(args: Args) -> Result<Exit> {
     show(&outcome);
     if outcome.is_cancelled {
         let message = format!("stopped; what was measured is kept in {}", shown(&options.out));
-        return Err(error(interrupt.exit(), message, "the same command goes on from there"));
+        return Err(error(interrupt.exit(), message, "the same command resumes from there"));
     }
     note(&format!("the index is {}", shown(options.out.join("README.md"))));
     Ok(if outcome.holds() { Exit::Done } else { Exit::Failed })

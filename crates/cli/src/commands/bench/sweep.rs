@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     if args.out.is_none() {
         let hint = "give `--out DIR`; every sample is written there at once";
-        return Err(crate::exit::usage("a sweep needs a place for its samples", hint));
+        return Err(crate::exit::usage("a sweep needs a directory for its samples", hint));
     }
     plan.cut.iter().for_each(|cut| note(&format!("cut to fit the budget: {cut}")));
     // Before any thread is started.
@@ -132,7 +132,7 @@ fn finish(swept: &Outcome, options: &sweep::Options, interrupt: &Interrupt) -> R
     let Outcome { settled, planned, .. } = swept;
     if swept.is_cancelled {
         let message = format!("stopped after {settled} of {planned} runs, which are kept in {}", shown(&options.out));
-        return Err(error(interrupt.exit(), message, "the same command goes on from there"));
+        return Err(error(interrupt.exit(), message, "the same command resumes from there"));
     }
     line(sweep::tables(&swept.report, &Figures::of(swept.samples())).trim_end());
     let state = if swept.is_complete { "all" } else { "not all" };

@@ -90,7 +90,7 @@ pub fn up(args: &Up) -> Result<Exit> {
         }
         Err(_) => Err(error(
             Exit::Failed,
-            "the process that was to hold the laboratory ended before it stood",
+            "the process that holds the laboratory ended before setup was complete",
             "`thalweg lab down --all` removes what may be left; then try again",
         )),
     }

@@ -72,7 +72,7 @@ fn of_lab(error: lab::Error) -> Error {
         match error.kind {
             Kind::Denied => "run it as root",
             Kind::Missing => "install what is named",
-            Kind::Refused => "docs/lab.md lists what can be asked",
+            Kind::Refused => "docs/lab.md lists what is possible",
             Kind::Failed => "`thalweg lab down --all` removes what may be left; then try again",
         }
         .into()
