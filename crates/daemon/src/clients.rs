@@ -496,7 +496,7 @@ pub(crate) fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolmen
     Ok(is_struck)
 }
 
-/// What is not there need not be removed.
+/// A missing file need not be removed.
 fn only_missing(e: io::Error) -> io::Result<()> {
     if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
