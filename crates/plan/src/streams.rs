@@ -283,7 +283,7 @@ mod tests {
         assert_eq!((asked.streams, &asked.reason[..]), (3, "3 streams asked for; the automatic choice would be 64"));
         let too_many = chosen(|i| (i.asked, i.streams_max) = (Some(900), 64));
         assert_eq!(too_many.streams, 64);
-        assert!(too_many.reason.contains("of 900 asked for"), "{}", too_many.reason);
+        assert!(too_many.reason.contains("the most allowed here, of 900"), "{}", too_many.reason);
     }
 
     #[test]
