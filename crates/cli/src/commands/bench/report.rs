@@ -6,10 +6,11 @@ use bench::report;
 use model::Exit;
 use std::path::{Path, PathBuf};
 
-/// Write the tables, plots and pages of a bundle again from its raw samples
+/// Regenerate the tables, plots and pages of a bundle from its raw samples
 ///
-/// DIR holds `samples.csv`, and `summary.json` with what was measured where, as `thalweg bench compare --out` left them,
-/// also in an earlier version. Everything else in it is replaced; plots that others added are kept and shown.
+/// DIR contains `samples.csv`, and `summary.json` with what was measured where, as written by
+/// `thalweg bench compare --out`, even of an earlier version. Everything else in it is replaced; added plots are kept
+/// and shown.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg bench report results/today && xdg-open results/today/report.html")]
