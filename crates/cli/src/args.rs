@@ -51,7 +51,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(clap::Args, Debug)]
 pub struct Globals {
-    /// Read this configuration file, instead of the user's and the system's
+    /// Read this configuration file instead of the user's and the system's
     #[arg(long, value_name = "FILE", global = true, help_heading = "Configuration", env = "THALWEG_CONFIG")]
     pub config: Option<PathBuf>,
     /// Use the settings of [profiles.NAME] in the configuration file
@@ -195,7 +195,7 @@ pub fn given_flags(left_out: &[&str]) -> Result<Vec<String>> {
             _ => {
                 for value in matches.get_raw(id).into_iter().flatten() {
                     let value = value.to_str().ok_or_else(|| {
-                        usage(format!("the value of --{long} is not text"), "the other host could not be told of it")
+                        usage(format!("the value of --{long} is not text"), "it cannot be passed to the other host")
                     })?;
                     flags.push(format!("--{long}={value}"));
                 }
@@ -248,7 +248,7 @@ pub fn sources_and_destination(locations: &[OsString]) -> Result<(&[OsString], &
             let named = locations.first().map(output::shown).unwrap_or_default();
             Err(usage(
                 format!("only {named} is named: a source and a destination are needed"),
-                "name where to as well; `.` is the directory you are in",
+                "name the destination too; `.` is the current directory",
             ))
         }
     }

@@ -54,7 +54,7 @@ pub fn hint_for(exit: Exit) -> &'static str {
         Exit::Refused => "its configuration or its file system does not allow this; ask whoever runs the endpoint",
         Exit::Fatal => "this is a mistake in one of the two programs: report it with the output of THALWEG_LOG=debug",
         Exit::Temporary => "the same command continues where this one stopped",
-        Exit::Usage => "`thalweg --help` lists what can be asked",
+        Exit::Usage => "`thalweg --help` lists the commands",
         _ => "THALWEG_LOG=debug shows more",
     }
 }

@@ -12,28 +12,28 @@ pub struct FidelityArgs {
     /// Keep all permission bits, whatever the umask [default: the source's, less the umask]
     #[arg(short, long, env = "THALWEG_PERMS")]
     perms: bool,
-    /// Keep the owner, by name where both sides know it; takes root, or an endpoint with --super
+    /// Keep the owner, by name where both sides know it; needs root, or an endpoint with --super
     #[arg(short, long, env = "THALWEG_OWNER")]
     owner: bool,
-    /// Keep the group; ordinary users can do so for groups that they are in
+    /// Keep the group; ordinary users can do so for groups they are in
     #[arg(short, long, env = "THALWEG_GROUP")]
     group: bool,
-    /// Owners and groups by their numbers, whatever they are called
+    /// Keep owners and groups by number, whatever their names
     #[arg(long, env = "THALWEG_NUMERIC_IDS")]
     numeric_ids: bool,
-    /// Keep POSIX access control lists; with them the permission bits
+    /// Keep POSIX access control lists; implies --perms
     #[arg(short = 'A', long, env = "THALWEG_ACLS")]
     acls: bool,
-    /// Keep extended attributes: those of users, and as root all others
+    /// Keep extended attributes: user.* ones, and as root all others
     #[arg(short = 'X', long, env = "THALWEG_XATTRS")]
     xattrs: bool,
-    /// Keep hard links: several names of one file arrive as names of one file
+    /// Keep hard links: several names of one file remain names of one file
     #[arg(short = 'H', long, env = "THALWEG_HARD_LINKS")]
     hard_links: bool,
-    /// Leave holes where files are zero
+    /// Make holes of runs of zeros
     #[arg(short = 'S', long, env = "THALWEG_SPARSE")]
     sparse: bool,
-    /// Copy devices; takes root, or an endpoint with --super
+    /// Copy devices; needs root, or an endpoint with --super
     #[arg(long, env = "THALWEG_DEVICES")]
     devices: bool,
     /// Copy FIFOs and sockets
@@ -42,13 +42,13 @@ pub struct FidelityArgs {
     /// As --devices --specials
     #[arg(short = 'D', long, env = "THALWEG_SPECIAL_FILES")]
     special_files: bool,
-    /// Not the permission bits, with -a
+    /// With -a, do not keep permission bits
     #[arg(long, env = "THALWEG_NO_PERMS")]
     no_perms: bool,
-    /// Not the owner, with -a
+    /// With -a, do not keep the owner
     #[arg(long, env = "THALWEG_NO_OWNER")]
     no_owner: bool,
-    /// Not the group, with -a
+    /// With -a, do not keep the group
     #[arg(long, env = "THALWEG_NO_GROUP")]
     no_group: bool,
     /// Accepted for habit: times are always kept

@@ -14,8 +14,8 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Make what is sent smaller on its way: as strong as pays, or by one method; content that does not compress is sent as it
-    /// is [default without a value: auto]
+    /// Compress on the wire: as strongly as pays, or with one method; incompressible content is sent as it is [default
+    /// without a value: auto]
     #[arg(
         short = 'z',
         long,
@@ -26,23 +26,23 @@ pub struct LimitArgs {
         env = "THALWEG_COMPRESS"
     )]
     compress: Option<Compression>,
-    /// Send at this rate at most, all streams together: 500Mbit, 10M (MiB a second; a bare number is KiB), or a timetable such
+    /// Limit the rate of all streams together: 500Mbit, 10M (MiB per second; a bare number is KiB), or a timetable such
     /// as "08:00,512K 12:00,10M Sat-00:00,off" by this host's clock
     #[arg(long, value_name = "RATE|TIMETABLE", value_parser = Timetable::parse, env = "THALWEG_BWLIMIT")]
     bwlimit: Option<Timetable>,
-    /// Stop in order before more than this much content was sent (exit code 8); the same command goes on
+    /// Stop cleanly before sending more than this much content (exit code 8); the same command resumes
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MAX_TRANSFER")]
     max_transfer: Option<u64>,
-    /// Stop in order after this time, such as 90s or 8h (exit code 10); the same command goes on
+    /// Stop cleanly after this time, such as 90s or 8h (exit code 10); the same command resumes
     #[arg(long, value_name = "TIME", value_parser = time, env = "THALWEG_MAX_DURATION")]
     max_duration: Option<Duration>,
-    /// Give an attempt up in which nothing moved for so long although the other side answers [default: 15m]
+    /// Give up an attempt if nothing has moved for this long although the other side answers [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = time, env = "THALWEG_TIMEOUT")]
     timeout: Option<Duration>,
     /// Stop at the first file that cannot be delivered
     #[arg(long, overrides_with = "keep_going", env = "THALWEG_FAIL_FAST")]
     fail_fast: bool,
-    /// Deliver all that can be delivered and list what failed: what happens without --fail-fast
+    /// Deliver everything possible and list what failed: the default without --fail-fast
     #[arg(long, overrides_with = "fail_fast", env = "THALWEG_KEEP_GOING")]
     keep_going: bool,
 }

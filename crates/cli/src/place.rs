@@ -148,7 +148,7 @@ impl Side {
         interrupt: &Interrupt,
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Answer> {
-        let stopped = || error(interrupt.exit(), "stopped", "what was done until then stays done");
+        let stopped = || error(interrupt.exit(), "stopped", "what was done so far stays done");
         let is_interrupted = || interrupt.is_set();
         match self {
             Side::Here => {
@@ -304,7 +304,7 @@ impl Failures {
             () if only(FailureKind::NotFound) && self.is_named_path => (Exit::SourceFileNotFound, "check the path"),
             () if only(FailureKind::NoSpace) => (Exit::NoSpace, "make room there first"),
             () if only(FailureKind::NameRefused) => (Exit::Usage, "name something that is below it"),
-            () => (Exit::Partial, "put right what is listed above and give the command again"),
+            () => (Exit::Partial, "fix the problems listed above and give the command again"),
         };
         let paths = output::counted(self.count, "path", "paths");
         Err(error(exit, format!("{paths} could not be {what}"), hint))

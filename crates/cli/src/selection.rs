@@ -21,22 +21,17 @@ use std::time::{Duration, SystemTime};
 type Flag = (&'static str, &'static str, &'static str, &'static str);
 
 const FLAGS: [Flag; 6] = [
-    (
-        "filter",
-        "RULE",
-        "THALWEG_FILTER",
-        "A rule: `+ PATTERN` takes, `- PATTERN` leaves; the first that matches decides",
-    ),
-    ("include", "PATTERN", "THALWEG_INCLUDE", "Take what matches; if no rule excludes anything, leave all the rest"),
-    ("exclude", "PATTERN", "THALWEG_EXCLUDE", "Leave what matches, such as *.tmp, /build/ or cache/**"),
+    ("filter", "RULE", "THALWEG_FILTER", "A rule: `+ PATTERN` includes, `- PATTERN` excludes; the first match decides"),
+    ("include", "PATTERN", "THALWEG_INCLUDE", "Include what matches; if no rule excludes anything, exclude the rest"),
+    ("exclude", "PATTERN", "THALWEG_EXCLUDE", "Exclude what matches, such as *.tmp, /build/ or cache/**"),
     (
         "filter-from",
         "FILE",
         "THALWEG_FILTER_FROM",
-        "Rules from a file, one a line; lines that begin with # or ; are comments",
+        "Rules from a file, one per line; lines that begin with # or ; are comments",
     ),
-    ("include-from", "FILE", "THALWEG_INCLUDE_FROM", "Patterns to take from a file, one a line"),
-    ("exclude-from", "FILE", "THALWEG_EXCLUDE_FROM", "Patterns to leave from a file, one a line"),
+    ("include-from", "FILE", "THALWEG_INCLUDE_FROM", "Patterns to include, from a file, one per line"),
+    ("exclude-from", "FILE", "THALWEG_EXCLUDE_FROM", "Patterns to exclude, from a file, one per line"),
 ];
 
 /// Files of rules and lists are read up to this length.
@@ -107,7 +102,7 @@ impl RuleArgs {
 }
 
 fn not_text(place: &str) -> exit::Error {
-    usage(format!("{place}: a pattern is UTF-8 text"), "write ? for each byte that is none")
+    usage(format!("{place}: a pattern is UTF-8 text"), "write ? for each byte that is not")
 }
 
 fn rule(kind: &str, text: &str, place: &str) -> Result<Rule> {
@@ -116,8 +111,8 @@ fn rule(kind: &str, text: &str, place: &str) -> Result<Rule> {
         ("include", None) => Ok(Rule::take(text)),
         ("exclude", None) => Ok(Rule::leave(text)),
         _ => Err(usage(
-            format!("{place}: {text:?} is no filter rule"),
-            "a rule is `+ PATTERN` to take or `- PATTERN` to leave; quote it for the shell",
+            format!("{place}: {text:?} is not a filter rule"),
+            "a rule is `+ PATTERN` to include or `- PATTERN` to exclude; quote it for the shell",
         )),
     }
 }
@@ -157,16 +152,16 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 pub struct SelectionArgs {
     #[command(flatten)]
     pub rules: RuleArgs,
-    /// Only these paths below SRC, one a line, and all in those that are directories; `-` is standard input
+    /// Only these paths below SRC, one per line, and everything in those that are directories; `-` is standard input
     #[arg(long, value_name = "FILE", env = "THALWEG_FILES_FROM")]
     files_from: Option<PathBuf>,
-    /// As --files-from, each path ended by a NUL byte
+    /// As --files-from, each path terminated by a NUL byte
     #[arg(long, value_name = "FILE", conflicts_with = "files_from", env = "THALWEG_FILES_FROM0")]
     files_from0: Option<PathBuf>,
-    /// Leave files smaller than this
+    /// Exclude files smaller than this
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MIN_SIZE")]
     min_size: Option<u64>,
-    /// Leave files larger than this
+    /// Exclude files larger than this
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MAX_SIZE")]
     max_size: Option<u64>,
     /// Only files modified within this time: 12h, 7d
@@ -210,7 +205,7 @@ impl SelectionArgs {
         };
         let listed = Listed::new(paths).map_err(|(path, _)| {
             let path = model::name::Escaped(&path).to_string();
-            let message = format!("{}: {path} is no path below the source", crate::output::shown(file));
+            let message = format!("{}: {path} is not a path below the source", crate::output::shown(file));
             usage(message, "paths of a list are relative to SRC, without a leading slash and without ..")
         })?;
         Ok(Some(listed))
@@ -254,7 +249,7 @@ impl Chosen {
 }
 
 pub fn filter(rules: Vec<Rule>) -> Result<Filter> {
-    Filter::new(rules).map_err(|why| usage(why, "docs/sync.md tells what a pattern can be"))
+    Filter::new(rules).map_err(|why| usage(why, "docs/sync.md describes patterns"))
 }
 
 /// What a list to an endpoint may have.
@@ -279,10 +274,10 @@ fn paths_of(content: &[u8], end: u8) -> Vec<Vec<u8>> {
 #[derive(clap::Args, Debug, Default, Clone)]
 #[command(next_help_heading = "Decisions")]
 pub struct DecisionArgs {
-    /// What counts as changed: nothing that is there, another size, another size or time, or other content
+    /// What counts as changed: nothing that exists, a different size, a different size or time, or different content
     #[arg(long, value_name = "exists|size|mtime|checksum", env = "THALWEG_COMPARE")]
     compare: Option<Compare>,
-    /// --compare checksum: both sides digest files of the same size, and only digests travel
+    /// --compare checksum: both sides digest files of the same size, and only digests are sent
     #[arg(short, long, conflicts_with = "compare", env = "THALWEG_CHECKSUM")]
     checksum: bool,
     /// --compare size
@@ -291,11 +286,12 @@ pub struct DecisionArgs {
     /// Skip files that are newer at the destination
     #[arg(short, long, env = "THALWEG_UPDATE")]
     update: bool,
-    /// Make nothing that is not there; only bring up to date what is
+    /// Create nothing new; only update what exists
     #[arg(long, env = "THALWEG_EXISTING")]
     existing: bool,
-    /// Of large files that replace others, send only the chunks that changed in place: both sides read theirs, which pays where
-    /// the link is slower than the disks. Chunks are of 1 MiB unless --chunk-size says otherwise, compared by BLAKE3
+    /// For large files that replace others, send only the chunks that changed in place: both sides read their file,
+    /// which pays where the link is slower than the disks. Chunks are 1 MiB unless --chunk-size says otherwise,
+    /// compared by BLAKE3
     #[arg(long, env = "THALWEG_DELTA")]
     pub delta: bool,
     /// List and compare, print what would be done, and change nothing
@@ -358,7 +354,7 @@ mod tests {
     fn a_rule_without_a_sign_is_refused_with_a_hint() {
         let line = Line::try_parse_from(["x", "--filter", "*.o"]).unwrap();
         let error = line.selection.choice().unwrap_err();
-        assert_eq!(error.message, "--filter: \"*.o\" is no filter rule");
+        assert_eq!(error.message, "--filter: \"*.o\" is not a filter rule");
         assert!(error.hint.unwrap().contains("- PATTERN"));
     }
 

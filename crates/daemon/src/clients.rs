@@ -34,11 +34,10 @@ use wire::{CloseCode, Refusal};
 use zeroize::Zeroizing;
 
 pub const CREDENTIAL_BYTES: usize = 32;
-const NOT_ENROLLED: &str =
-    "this client is not enrolled here, and it brought no ticket of this endpoint that is still valid";
-const STRUCK: &str = "this client was struck off here; only a ticket that was made after that lets it in again";
+const NOT_ENROLLED: &str = "this client is not enrolled here, and has no valid ticket of this endpoint";
+const STRUCK: &str = "this client was revoked here; only a ticket made after that lets it in again";
 
-const REVOKED: &str = "the ticket by which this client was let in was revoked; what is verified is kept";
+const REVOKED: &str = "the ticket with which this client enrolled was revoked; what is verified is kept";
 type Refused<T> = std::result::Result<T, Refusal>;
 
 /// What a credential opens.
@@ -137,7 +136,7 @@ impl ClientBook {
     /// What a client may now: asked for every job, and again while it runs.
     pub fn rights(&self, pin: Pin) -> Refused<Rights> {
         let enrolment = self.find(pin)?.ok_or_else(|| {
-            let text = "this client is not enrolled here any more; what is verified is kept";
+            let text = "this client is no longer enrolled here; what is verified is kept";
             Refusal::new(CloseCode::Authentication, text)
         })?;
         self.rights_of(pin, &enrolment)
@@ -162,7 +161,7 @@ impl ClientBook {
     /// A ticket that holds now.
     fn ticket(&self, id: &str) -> Refused<Limited> {
         let ticket = self.tickets.get(id).map_err(|e| unusable(&e))?.ok_or_else(|| {
-            let text = format!("ticket {id}, by which this client was let in, was revoked; what is verified is kept");
+            let text = format!("ticket {id}, with which this client enrolled, was revoked; what is verified is kept");
             Refusal::new(CloseCode::Authentication, &text)
         })?;
         check_time(&ticket)?;
@@ -375,7 +374,7 @@ fn unreadable() -> Refusal {
     Refusal::new(CloseCode::Internal, "the endpoint cannot read what it knows of this client; see its log")
 }
 
-/// What is not there need not be removed.
+/// A missing file need not be removed.
 fn only_missing(e: io::Error) -> io::Result<()> {
     if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
@@ -388,7 +387,7 @@ fn credential(path: &Path) -> Result<Zeroizing<[u8; CREDENTIAL_BYTES]>> {
         };
         let whole = <[u8; CREDENTIAL_BYTES]>::try_from(&bytes[..]).map_err(|_| {
             Error::new(Exit::Failed, format!("{} is not a whole credential", shown(path)))
-                .hint("move it away: a new one is made, tickets handed out before enrol nobody any more")
+                .hint("move it elsewhere: a new one is made, and tickets made before no longer enrol clients")
         })?;
         Ok(Some(whole.into()))
     };
@@ -481,7 +480,7 @@ mod tests {
         assert!(book.authorise(pin, b"", || unreachable!()).is_err());
         book.remove(pin);
         let refused = book.authorise(pin, &credential, || "n".into()).unwrap_err();
-        assert!(refused.text.contains("struck off") && !book.knows(pin), "{refused}");
+        assert!(refused.text.contains("revoked here") && !book.knows(pin), "{refused}");
         book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap();
     }
 

@@ -50,7 +50,7 @@ impl Error {
             io::ErrorKind::PermissionDenied => Some("this user must own the directory and be able to write to it"),
             io::ErrorKind::ReadOnlyFilesystem => Some("name a directory on a writable file system"),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some space first"),
-            io::ErrorKind::NotFound => Some("check the path; directories must be there already"),
+            io::ErrorKind::NotFound => Some("check the path; directories must already exist"),
             io::ErrorKind::NotADirectory => Some("a file stands where a directory is needed: check the path"),
             _ => None,
         };

@@ -57,9 +57,9 @@ pub struct Pass {
 /// Why a connection gets no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Full {
-    #[error("the endpoint has as many connections as it takes")]
+    #[error("the endpoint has as many connections as it allows")]
     Connections,
-    #[error("this peer, or the ticket it came by, has as many connections as it may have")]
+    #[error("this peer, or its ticket, has as many connections as it is allowed")]
     Peer,
     #[error("the endpoint shuts down")]
     Closed,

@@ -123,7 +123,7 @@ impl History {
             let dropped = self.dropped.fetch_add(1, Relaxed) + 1;
             // 1, 2, 4, ... : a stalled disk is not worth a line for each event.
             if dropped.is_power_of_two() {
-                warn!(dropped, "the ledger does not keep up; some of the history is missing");
+                warn!(dropped, "the ledger cannot keep up; some of the history is missing");
             }
         }
     }

@@ -86,7 +86,7 @@ impl EndpointHost {
 
     fn open_destination(&self, rights: &Rights, job: JobId, open: &Open) -> Result<Destination, Refusal> {
         let [path] = &open.paths[..] else {
-            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
+            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name exactly one destination"));
         };
         let asked = self.locate(rights, path)?;
         check_depth(path, &asked.below)?;
@@ -115,7 +115,7 @@ impl EndpointHost {
     /// The destination of a dry run, as far as it exists, and what a single object would be called there.
     fn look_at_destination(&self, rights: &Rights, open: &Open) -> Result<(Option<PosixSink>, Option<Name>), Refusal> {
         let [path] = &open.paths[..] else {
-            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name one destination"));
+            return Err(Refusal::new(CloseCode::Malformed, "a job that does not name exactly one destination"));
         };
         let asked = self.locate(rights, path)?;
         let opened = |names: &[Name]| match asked.look_beneath(self.root.as_fd(), names) {

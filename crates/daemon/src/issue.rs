@@ -27,9 +27,9 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// link, a FIFO or a device there would be lost, and what reads from it would wait for ever.
 pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
     let why = match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_file() => (!is_ticket_or_empty(path)?).then_some("a file that is no ticket stands there"),
+        Ok(found) if found.is_file() => (!is_ticket_or_empty(path)?).then_some("there is a file that is not a ticket"),
         Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        Ok(_) => Some("what stands there is a link or a special file, which a ticket would replace"),
+        Ok(_) => Some("there is a link or a special file, which a ticket would replace"),
         Err(_) => None,
     };
     if let Some(why) = why {
@@ -103,7 +103,7 @@ impl Issue {
             return Err(Error::new(Exit::Usage, "a ticket must allow reading or writing"));
         }
         if limits.uses_max.is_some_and(|uses| !(1..=USES_MAX).contains(&uses)) {
-            let hint = "leave --uses away for 1,024 clients at one time";
+            let hint = "omit --uses for 1,024 clients at one time";
             return Err(Error::new(Exit::Usage, format!("a ticket has 1 to {USES_MAX} uses")).hint(hint));
         }
         let Announcement { name, addresses } = Announcement::read(&self.state_dir)?;
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(issue.revoke(&pin.to_string().to_uppercase()).unwrap(), 1);
         for credential in [&older.credential, &unused.credential, &book.credential()] {
             let refused = enrol(&credential[..]).unwrap_err();
-            assert!(refused.text.contains("only a ticket that was made after that"), "{refused}");
+            assert!(refused.text.contains("only a ticket made after that"), "{refused}");
         }
         let (later, ticket) = issue.create(limits()).unwrap();
         assert_eq!(enrol(&ticket.credential[..]).unwrap().0.ticket, Some(later.id.clone()));

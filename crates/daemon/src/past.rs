@@ -26,7 +26,9 @@ impl Past {
                 Exit::Failed,
                 format!("there is no history in {}: no endpoint has run with this state directory", shown(state)),
             )
-            .hint("--state-dir names the one that `thalweg serve` runs with; a service has its own user, see docs/operating.md")),
+            .hint(
+                "name the one of `thalweg serve` with --state-dir; a service has its own user, see docs/operating.md",
+            )),
             Err(e) => Err(failed(&e)),
         }
     }
@@ -45,8 +47,8 @@ impl Past {
     pub fn find(&self, id: &str) -> Result<Vec<Job>> {
         let is_prefix = (PREFIX_DIGITS_MIN..=32).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_hexdigit());
         if !is_prefix {
-            return Err(Error::new(Exit::Usage, format!("{} is no id of a job", Escaped(id.as_bytes())))
-                .hint("an id has 32 hexadecimal digits, and its first 4 are enough; `thalweg log` lists them"));
+            return Err(Error::new(Exit::Usage, format!("{} is not a job id", Escaped(id.as_bytes())))
+                .hint("an id has 32 hexadecimal digits, of which the first 4 suffice; `thalweg log` lists them"));
         }
         let id = id.to_ascii_lowercase();
         let jobs = self.reader.jobs(&JobFilter::default()).map_err(|e| failed(&e))?;
@@ -54,7 +56,7 @@ impl Past {
         let first: Option<JobId> = found.first().map(|job| job.key.id);
         match first {
             None => Err(Error::new(Exit::Failed, format!("no job in the history begins with {id}"))
-                .hint("jobs are forgotten 90 days after their last change; `thalweg log` lists those that are known")),
+                .hint("jobs are deleted 90 days after their last change; `thalweg log` lists those that are known")),
             Some(first) if found.iter().any(|job| job.key.id != first) => {
                 Err(Error::new(Exit::Usage, format!("the ids of several jobs begin with {id}"))
                     .hint("give more digits"))

@@ -46,8 +46,11 @@ impl Paths {
             let named = set(variable).filter(|path| path.is_absolute());
             let found = named.or_else(|| home.as_ref().map(|home| home.join(below_home)));
             found.map(|base| base.join("thalweg")).ok_or_else(|| {
-                Error::new(Exit::Failed, format!("neither {variable} nor HOME says where to keep files"))
-                    .hint("set HOME")
+                Error::new(
+                    Exit::Failed,
+                    format!("neither {variable} nor HOME is set, so there is no place to keep files"),
+                )
+                .hint("set HOME")
             })
         };
         let state = match set("THALWEG_STATE_DIR") {

@@ -66,7 +66,7 @@ pub fn read(path: &Path, bytes_max: u64, is_secret: bool) -> Result<Option<Vec<u
         return Err(Error::new(Exit::Refused, message).hint("set its mode to 0600 if nobody else touched it"));
     }
     if !metadata.is_file() || metadata.len() > bytes_max {
-        return Err(Error::new(Exit::Failed, format!("{} is not a file that this program wrote", shown(path))));
+        return Err(Error::new(Exit::Failed, format!("{} was not written by this program", shown(path))));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes).map_err(failed)?;

@@ -232,7 +232,7 @@ impl Served {
     pub fn shut_down(mut self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         if let Err(e) = self.stop_accepting() {
-            warn!(error = %e, "accepting had ended");
+            warn!(error = %e, "accepting connections had ended");
         }
         self.server.shut_down();
         let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
@@ -317,7 +317,7 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
     }
     for (what, path) in files {
         if path.starts_with(&root) {
-            let message = format!("{what} {} would lie in the root, where clients reach it", shown(&path));
+            let message = format!("{what} {} would be inside the root, where clients can reach it", shown(&path));
             return Err(Error::new(Exit::Refused, message).hint("name a file outside the root"));
         }
     }
@@ -328,10 +328,10 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
 fn warn_of_others(root: &Path) {
     let checked = std::fs::metadata(root).is_ok_and(|found| found.mode() & 0o002 == 0);
     if !checked {
-        warn!(root = %shown(root), "every user of this host may write to the root: `chmod o-w` it unless that is meant");
+        warn!(root = %shown(root), "every user of this host may write to the root: `chmod o-w` it unless that is intended");
     }
     if let Err(e) = trust::check_way("the root", root) {
-        warn!("{}; who owns it decides what clients see", e.message);
+        warn!("{}; its owner decides what clients see", e.message);
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Ticket {
 pub enum TicketError {
     #[error("this is not a ticket: tickets begin with `twt1:`")]
     NotATicket,
-    #[error("the ticket is damaged or not complete")]
+    #[error("the ticket is damaged or incomplete")]
     Damaged,
     #[error("the ticket has format {0}; this program knows format {VERSION} only")]
     NewerVersion(u32),
@@ -46,7 +46,7 @@ impl TicketError {
         match self {
             TicketError::NotATicket => "`thalweg serve --ticket-file FILE` writes one when it is ready",
             TicketError::Damaged => "copy the whole line again, from `twt1:` to its end",
-            TicketError::NewerVersion(_) => "update this program, or take a ticket from an endpoint of this version",
+            TicketError::NewerVersion(_) => "update this program, or get a ticket from an endpoint of this version",
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn check_way(what: &str, path: &Path) -> Result<()> {
             Err(_) => return Ok(()),
         };
         if !is_trusted(found.uid()) {
-            let what = if left.is_empty() { what.to_owned() } else { format!("on the way to {what}, the directory") };
+            let what = if left.is_empty() { what.to_owned() } else { format!("above {what}, the directory") };
             return Err(foreign(&what, &next, found.uid()));
         }
         if found.is_symlink() {
@@ -110,7 +110,7 @@ pub fn check_way(what: &str, path: &Path) -> Result<()> {
         // The group of a home is often the user's own, so only the file itself is held to more.
         let is_open = found.mode() & 0o002 != 0 && found.mode() & STICKY == 0;
         if found.is_dir() && is_open && !left.is_empty() && !mutant::is_on("trust-foreign-files") {
-            return Err(open_to_others(&format!("on the way to {what}, the directory"), &next, found.mode()));
+            return Err(open_to_others(&format!("above {what}, the directory"), &next, found.mode()));
         }
         at = next;
     }
@@ -313,7 +313,7 @@ mod tests {
         assert!(way("open/deep/f").is_ok() && way("absent/f").is_ok());
         set_mode(&open, 0o777);
         let refused = way("open/deep/f").unwrap_err();
-        assert!(refused.message.contains("on the way to the file") && refused.message.contains("0777"), "{refused}");
+        assert!(refused.message.contains("above the file") && refused.message.contains("0777"), "{refused}");
         // A link that leads there is judged by where it leads, `..` in it included.
         symlink("../open/deep", dir.path().join("closed/in")).unwrap();
         assert!(way("closed/in/f").is_err());

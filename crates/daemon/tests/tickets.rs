@@ -344,11 +344,11 @@ fn a_client_that_is_struck_off_while_it_copies_is_stopped() {
         }
         gate.open();
         let (text, exit) = refused(&pushing.join().unwrap());
-        assert!(text.contains("not enrolled here any more") && exit == Exit::Authentication, "{text}");
+        assert!(text.contains("no longer enrolled here") && exit == Exit::Authentication, "{text}");
     });
     // The tickets of that time let it in no more; one that is made later does.
     let error = place.enrol("client", &own).unwrap_err();
-    assert!(error.exit == Exit::Authentication && error.message.contains("struck off"), "{error}");
+    assert!(error.exit == Exit::Authentication && error.message.contains("revoked here"), "{error}");
     let (_, later) = place.issue().create(limits()).unwrap();
     place.enrol("client", &later).unwrap();
     finished(&place.push("client", file(&large), b"in/large", true));

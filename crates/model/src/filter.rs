@@ -166,7 +166,7 @@ fn globs_of(pattern: &str) -> Result<Vec<(Glob, bool)>, &'static str> {
         return Err("longer than 4096 bytes");
     }
     if pattern.contains('\0') {
-        return Err("holds a NUL byte");
+        return Err("contains a NUL byte");
     }
     let is_tied = pattern.starts_with('/');
     let below = pattern.strip_prefix('/').unwrap_or(pattern);

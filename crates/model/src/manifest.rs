@@ -48,17 +48,17 @@ pub struct ManifestError {
 pub enum ManifestErrorKind {
     #[error("this is not a manifest (its first line must be `# thalweg manifest 1 crc64nvme` or `... blake3`)")]
     NotAManifest,
-    #[error("a manifest of a version or digest that this program does not know")]
+    #[error("a manifest with a version or digest that this program does not know")]
     Unknown,
     #[error("the line is too long")]
     TooLong,
     #[error("not of the form `DIGEST SIZE PATH`")]
     Malformed,
-    #[error("the digest is not one of this manifest's kind")]
+    #[error("the digest is not of this manifest's kind")]
     Digest,
     #[error("the size is not a number")]
     Size,
-    #[error("the path is empty, or holds an escape or a byte that cannot stand there")]
+    #[error("the path is empty, or contains an escape or a byte that is not allowed")]
     Path,
 }
 

@@ -19,7 +19,7 @@ pub enum NameError {
     Empty,
     #[error("the name is longer than 255 bytes")]
     TooLong,
-    #[error("the name holds a slash or a NUL byte")]
+    #[error("the name contains a slash or a NUL byte")]
     Separator,
     #[error("the name is `.` or `..`")]
     Dots,

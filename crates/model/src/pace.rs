@@ -29,7 +29,7 @@ impl Timetable {
         }
         let mut slots: Vec<(u32, Option<u64>)> = Vec::new();
         for entry in text.split_whitespace() {
-            let wrong = || format!("{entry:?} is no entry of a timetable, such as 08:00,512K or Sat-12:30,off");
+            let wrong = || format!("{entry:?} is not an entry of a timetable, such as 08:00,512K or Sat-12:30,off");
             let (time, rate) = entry.split_once(',').ok_or_else(wrong)?;
             let rate = parse_rate(rate)?;
             let (day, time) = match time.split_once('-') {

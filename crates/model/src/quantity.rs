@@ -88,7 +88,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// KiB a second, as rsync and rclone take it. `off` and 0 are no limit.
 pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     const BIT_UNITS: [(&str, f64); 5] = [("tbit", 1e12), ("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
-    let wrong = || format!("{text:?} is no rate such as 500Mbit, 10MiB or off");
+    let wrong = || format!("{text:?} is not a rate such as 500Mbit, 10MiB or off");
     let plain = text.to_ascii_lowercase();
     if matches!(&plain[..], "off" | "unlimited" | "0") {
         return Ok(None);

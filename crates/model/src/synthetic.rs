@@ -53,10 +53,10 @@ fn parse(text: &[u8]) -> Result<Generated, String> {
         return Err("the count must be from 1 to 1,000,000,000".into());
     }
     if file_bytes > FILE_BYTES_MAX {
-        return Err("a file may have 1 PiB at most".into());
+        return Err("a file may have at most 1 PiB".into());
     }
     if files.checked_mul(file_bytes).is_none_or(|bytes| bytes > BYTES_MAX) {
-        return Err("all files together may have 1 EiB at most".into());
+        return Err("all files together may have at most 1 EiB".into());
     }
     Ok(Generated { files, file_bytes })
 }

@@ -133,10 +133,10 @@ impl Memory {
         let held = format!("{} of memory ({what})", ByteCount(full.held));
         let text = match &self.holder {
             Some(holder) => {
-                let advice = if full.is_alone { "copy it in parts, or raise" } else { "try again later, or raise" };
+                let advice = if full.is_alone { "copy in parts, or raise" } else { "try again later, or raise" };
                 format!("{}; {advice} --memory of `serve`", full.text(holder, &held))
             }
-            None => format!("this process holds {held}, as much as it may: copy it in parts, or raise --memory"),
+            None => format!("this process holds {held}, as much as it is allowed: copy in parts, or raise --memory"),
         };
         Refusal::new(code, &text)
     }
@@ -232,7 +232,7 @@ impl LanePermit {
                 return None;
             }
             if progress.lanes.running.load(Relaxed) > 0 && Instant::now() >= deadline {
-                progress.note("a stream was given up: no memory was left for it (--memory)".into());
+                progress.note("a stream was dropped: no memory was left for it (--memory)".into());
                 return None;
             }
             clock.enter(Stage::Memory);

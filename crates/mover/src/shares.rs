@@ -63,12 +63,12 @@ impl Full {
     /// Whose share is used up, as a refusal says it; `held` is such as "12 sessions".
     pub fn text(&self, holder: &Holder, held: &str) -> String {
         match self.level {
-            Level::Endpoint => format!("this endpoint holds {held}, as much as it may"),
+            Level::Endpoint => format!("this endpoint holds {held}, as much as it is allowed"),
             Level::Client => {
                 let ticket = &holder.client;
-                format!("the clients of ticket {ticket} together have {held} here, as much as they may")
+                format!("the clients of ticket {ticket} together have {held} here, as much as they are allowed")
             }
-            Level::Key => format!("{holder} has {held} here, as much as it may"),
+            Level::Key => format!("{holder} has {held} here, as much as it is allowed"),
         }
     }
 }
@@ -266,7 +266,10 @@ mod tests {
         assert_eq!(greedy(&mut shares, &one), 10);
         let full = shares.take(Some(&one), 1, false).unwrap_err();
         assert_eq!(full, Full { level: Level::Key, held: 10, is_alone: true });
-        assert_eq!(full.text(&one, "10 sessions"), "client 'n' (ticket a) has 10 sessions here, as much as it may");
+        assert_eq!(
+            full.text(&one, "10 sessions"),
+            "client 'n' (ticket a) has 10 sessions here, as much as it is allowed"
+        );
         (2..40).for_each(|key| _ = greedy(&mut shares, &holder("a", key)));
         let full = shares.take(Some(&holder("a", 99)), 1, false).unwrap_err();
         assert_eq!((full.level, full.is_alone), (Level::Client, false));

@@ -501,7 +501,7 @@ fn an_endpoint_without_the_feature_is_not_asked_about_files() {
     let refused = client.ask(&question, &|| false, &mut |_| true).unwrap_err();
     let AskError::Refused(refusal) = refused else { panic!("{refused}") };
     assert_eq!(refusal.code, CloseCode::Version);
-    assert!(refusal.text.contains("older"), "{refusal}");
+    assert!(refusal.text.contains("too old"), "{refusal}");
 }
 
 #[test]

@@ -204,8 +204,7 @@ impl Adaptation {
         if self.story.is_empty() && self.trial.is_none() {
             return None;
         }
-        let pending =
-            self.trial.as_ref().map(|trial| format!("{}: too short for a judgement", trial.told(self.streams)));
+        let pending = self.trial.as_ref().map(|trial| format!("{}: too short to tell", trial.told(self.streams)));
         let story: Vec<_> = self.story.iter().cloned().chain(pending).collect();
         Some(format!("streams were added while running: {}", story.join("; ")))
     }
@@ -223,7 +222,7 @@ impl Adaptation {
             } else {
                 self.failed += 1;
                 self.failed_rate = rate.max(trial.from_rate);
-                self.story.push(format!("{told}, {} after: that brought nothing", shown(rate)));
+                self.story.push(format!("{told}, {} after: no gain", shown(rate)));
             }
         }
         let why = self.why(measurement, sample, rate)?;

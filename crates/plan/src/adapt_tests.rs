@@ -160,7 +160,7 @@ fn a_policed_rate_without_a_queue_costs_one_trial() {
     let policed = Path { queue: 0.0, ..path() };
     let run = transfer(&policed, 4, 600);
     assert_eq!(run.streams(), 8, "{:?}", run.changes);
-    assert!(run.note.unwrap().ends_with("that brought nothing"));
+    assert!(run.note.unwrap().ends_with("no gain"));
 }
 
 #[test]

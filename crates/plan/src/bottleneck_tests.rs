@@ -148,7 +148,7 @@ fn each_of_eight_injected_bottlenecks_is_named() {
                 facts: facts(40, 0, 0, 0),
                 stage: "memory",
                 share_percent: 82.0,
-                says: "the sender's lanes waited 82 % of the time for the right to hold more",
+                says: "the sender's lanes waited 82 % of the time for more memory",
             },
         ],
         false,

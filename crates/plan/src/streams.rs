@@ -99,11 +99,10 @@ pub fn streams(inputs: &StreamInputs) -> StreamChoice {
         (1, "1 stream, because this data has one order".to_owned())
     } else if let Some(asked) = inputs.asked {
         let streams = asked.clamp(1, inputs.streams_max.max(1));
-        let capped =
-            if asked > streams { format!(", of {asked} asked for the most that is taken here") } else { String::new() };
-        (streams, format!("{} asked for{capped}; left to itself it would be {}", counted(streams), wanted.min(cap)))
+        let capped = if asked > streams { format!(" (the most allowed here, of {asked})") } else { String::new() };
+        (streams, format!("{} asked for{capped}; the automatic choice would be {}", counted(streams), wanted.min(cap)))
     } else if wanted > cap {
-        (cap, format!("{}, the most that is taken here ({wanted} wanted): {why}", counted(cap)))
+        (cap, format!("{}, the most allowed here ({wanted} wanted): {why}", counted(cap)))
     } else {
         (wanted, format!("{}: {why}", counted(wanted)))
     };
@@ -128,7 +127,7 @@ fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) 
     let by_loss = if is_loss_based { LOSS_BASED_STREAMS_MIN } else { 1 };
     if by_window > cores.max(by_loss) {
         let why = format!(
-            "a stream has at most {} under way (half of what its socket buffer may hold), {} at {rtt}, \
+            "a stream has at most {} in flight (half of what its socket buffer may hold), {} at {rtt}, \
              and {} can move {}",
             ByteCount(window_bytes),
             shown(rate),
@@ -146,7 +145,7 @@ fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) 
     }
     let reach = match (inputs.rtt_us, rate) {
         (0, _) => String::new(),
-        (_, u64::MAX) => format!(", and at {rtt} a window of {} does not hold a stream back", ByteCount(window_bytes)),
+        (_, u64::MAX) => format!(", and at {rtt} a window of {} does not limit a stream", ByteCount(window_bytes)),
         _ => format!(", and at {rtt} they carry {} each", shown(rate)),
     };
     let smaller = if inputs.processors_there == 0 { "this side" } else { "the smaller side" };
@@ -263,7 +262,7 @@ mod tests {
         assert!(u64::from(choice.streams) * choice.rate_bits_per_second_per_stream >= 2 * LANE_BITS_PER_SECOND);
         assert_eq!(
             choice.reason,
-            "6 streams: a stream has at most 32.0 MiB under way (half of what its socket buffer may hold), \
+            "6 streams: a stream has at most 32.0 MiB in flight (half of what its socket buffer may hold), \
              3.63 Gbit/s at 74 ms, and 2 cores can move 20.0 Gbit/s"
         );
     }
@@ -279,12 +278,12 @@ mod tests {
     fn a_cap_and_a_wish_are_told() {
         let capped = chosen(|i| (i.rtt_us, i.streams_max) = (100_000, 32));
         assert_eq!(capped.streams, 32);
-        assert!(capped.reason.starts_with("32 streams, the most that is taken here (120 wanted)"), "{}", capped.reason);
+        assert!(capped.reason.starts_with("32 streams, the most allowed here (120 wanted)"), "{}", capped.reason);
         let asked = chosen(|i| (i.rtt_us, i.asked) = (100_000, Some(3)));
-        assert_eq!((asked.streams, &asked.reason[..]), (3, "3 streams asked for; left to itself it would be 64"));
+        assert_eq!((asked.streams, &asked.reason[..]), (3, "3 streams asked for; the automatic choice would be 64"));
         let too_many = chosen(|i| (i.asked, i.streams_max) = (Some(900), 64));
         assert_eq!(too_many.streams, 64);
-        assert!(too_many.reason.contains("of 900 asked for"), "{}", too_many.reason);
+        assert!(too_many.reason.contains("the most allowed here, of 900"), "{}", too_many.reason);
     }
 
     #[test]

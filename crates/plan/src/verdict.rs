@@ -167,14 +167,16 @@ impl Words {
             percent(share),
             doing(stage)
         );
-        let depth = "where it answers late but many requests at once, more streams (--streams) would help";
+        let depth = "if its latency is high but it handles many requests at once, more streams (--streams) would help";
         let (files, bytes) = (self.files_per_second(), self.bytes_per_second());
         let advice = match stage {
             Stage::Read => format!("storage there delivered {bytes}; {depth}"),
             Stage::Write => format!("storage there took {bytes}; {depth}"),
             Stage::Create => format!("storage there creates {files}; fewer, larger files or more streams would help"),
             Stage::Publish => format!("storage there gives names to {files}; fewer, larger files would help"),
-            Stage::Sync => format!("storage there makes {files}, {bytes}, durable; --fsync never does not wait for it"),
+            Stage::Sync => {
+                format!("storage there makes {files}, {bytes}, durable; --fsync never does not wait for that")
+            }
             _ => String::new(),
         };
         verdict(stage.name(), share, sentence, advice)
@@ -183,8 +185,7 @@ impl Words {
     pub fn memory(&self, side: &Side) -> Bottleneck {
         let share = side.share(Stage::Memory);
         let who = side.role.possessive();
-        let sentence =
-            format!("limited by memory: {who} lanes waited {} of the time for the right to hold more", percent(share));
+        let sentence = format!("limited by memory: {who} lanes waited {} of the time for more memory", percent(share));
         let command = if side.role == Role::Receiver { "of the receiving end" } else { "of the sending end" };
         let advice = format!("raise --memory {command}, or its host's share for this program; each stream takes 1 MiB");
         verdict(Stage::Memory.name(), share, sentence, advice)

@@ -83,10 +83,9 @@ impl Error {
             CloseCode::Authentication => {
                 (Kind::Authentication, Some("ask for a ticket of this endpoint and run `thalweg endpoint add`"))
             }
-            CloseCode::Version => (
-                Kind::Version,
-                Some("bring the other side up to date, or this one: whichever speaks the lower versions"),
-            ),
+            CloseCode::Version => {
+                (Kind::Version, Some("bring the other side up to date, or this one if its versions are lower"))
+            }
             CloseCode::NotFound => (Kind::SourceNotFound, Some("paths are relative to the endpoint's root")),
             CloseCode::Forbidden => (Kind::Refused, way_out(&refusal.text)),
             CloseCode::NoSpace => {
@@ -110,7 +109,7 @@ impl Error {
             ConnectError::Refused(refusal) => Error::from_refusal(name, refusal),
             ConnectError::Lost(why) => {
                 Error::new(Kind::Unreachable, name, format!("{name}: {}", Escaped(why.as_bytes())))
-                    .advice("try again; if it stays so, look at the endpoint's log")
+                    .advice("try again; if this persists, look at the endpoint's log")
             }
         }
     }
@@ -121,9 +120,9 @@ impl Error {
             ErrorKind::Refused => (Kind::Unreachable, "is `thalweg serve` running there, and is the port right?"),
             ErrorKind::NameNotResolved => (Kind::Unreachable, "check the host name; `serve --advertise` sets it"),
             ErrorKind::Unreachable | ErrorKind::TimedOut => {
-                (Kind::Unreachable, "check the address, the network and any firewall on the way")
+                (Kind::Unreachable, "check the address, the network and any firewall on the path")
             }
-            ErrorKind::Reset => (Kind::Unreachable, "try again; if it stays so, look at the endpoint's log"),
+            ErrorKind::Reset => (Kind::Unreachable, "try again; if this persists, look at the endpoint's log"),
             ErrorKind::IdentityChanged { .. } => (
                 Kind::Authentication,
                 "something else answers at this address, or the endpoint has a new identity; if you expected that, ask \
@@ -134,13 +133,13 @@ impl Error {
                 "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
                  program cannot talk to",
             ),
-            ErrorKind::HandshakeInvalid => (Kind::Authentication, "something on the way changes the connection"),
+            ErrorKind::HandshakeInvalid => (Kind::Authentication, "something on the path modifies the connection"),
             ErrorKind::InvalidAddress => (Kind::Request, "addresses are HOST:PORT, with IPv6 in brackets: [::1]:7740"),
-            ErrorKind::CongestionUnavailable { .. } => (Kind::Request, "leave --cc away, or load the kernel's module"),
+            ErrorKind::CongestionUnavailable { .. } => (Kind::Request, "omit --cc, or load the kernel's module"),
             ErrorKind::AddressInUse => (Kind::Failed, "another process listens there; choose another port"),
             ErrorKind::IdentityExposed { .. } => (Kind::Refused, "set the file's mode to 0600 if nobody else read it"),
-            ErrorKind::IdentityInvalid => (Kind::Failed, "restore the file; moving it away makes a new identity"),
-            ErrorKind::PermissionDenied => (Kind::Failed, "ports below 1024 and foreign files need other rights"),
+            ErrorKind::IdentityInvalid => (Kind::Failed, "restore the file; if it is removed, a new identity is made"),
+            ErrorKind::PermissionDenied => (Kind::Failed, "ports below 1024 and other users' files need more rights"),
             _ => (Kind::Failed, "the operating system's reason is above"),
         };
         let mut text = format!("{name}: {error}");
@@ -164,7 +163,7 @@ impl Error {
             IsADirectory => (Kind::Request, "name a file"),
             NotADirectory => (Kind::Request, "a file stands where a directory is needed: check the path"),
             InvalidFilename => (Kind::Request, "a name has at most 255 bytes, and a path 4,095: choose a shorter one"),
-            AlreadyExists => (Kind::Failed, "choose another name, or remove what is there"),
+            AlreadyExists => (Kind::Failed, "choose another name, or remove the existing file"),
             _ => (Kind::Failed, "the operating system's reason is above"),
         };
         let path = Escaped(path.as_ref().as_bytes()).to_string();
@@ -258,7 +257,7 @@ fn shown(path: &[u8], e: &store::OpenError) -> Error {
 fn way_out(text: &str) -> Option<&'static str> {
     match text {
         _ if text.contains(", and --") => {
-            Some("leave that option away, or ask for a ticket that allows reading as well (docs/rights.md)")
+            Some("omit that option, or ask for a ticket that also allows reading (docs/rights.md)")
         }
         _ if text.contains(MAY_ONLY_WRITE) => {
             Some("its ticket is write-only: send with `cp`, or ask for one that allows reading (docs/rights.md)")

@@ -57,8 +57,10 @@ fn check(command: &[&str], matches: &ArgMatches, variable: &dyn Fn(&str) -> Opti
             OwnTable => format!(", or as {flag} = true below [{}] in the configuration", command.join(".")),
         };
         return Err(usage(
-            format!("{name} is set, and `thalweg {words}` takes --{flag} from no variable"),
-            format!("give --{flag} with the command if it is meant{table}; else `env -u {name} thalweg {words} ...`"),
+            format!("{name} is set, but `thalweg {words}` does not take --{flag} from a variable"),
+            format!(
+                "give --{flag} on the command line if it is intended{table}; otherwise `env -u {name} thalweg {words} ...`"
+            ),
         ));
     }
     Ok(())

@@ -5,22 +5,22 @@ use ssh::{SshOptions, read_ports};
 /// How hosts are reached over ssh
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SshArgs {
-    /// The ssh program and arguments for it, such as 'ssh -p 2222' [default: ssh]
+    /// The ssh program and its arguments, such as 'ssh -p 2222' [default: ssh]
     #[arg(long, value_name = "COMMAND", env = "THALWEG_SSH", help_heading = "Over ssh")]
     ssh: Option<String>,
     /// Where thalweg is on the other host [default: its search path, then ~/.local/bin, ~/bin, ~/.cargo/bin]
     #[arg(long, value_name = "PATH", env = "THALWEG_REMOTE_PROGRAM", help_heading = "Over ssh")]
     remote_program: Option<String>,
-    /// Take this program to a cache folder of the user's on the other host where it is not yet, and use it
+    /// Copy this program to the user's cache directory on the other host if it is missing there, and use it
     #[arg(long, env = "THALWEG_DEPLOY", conflicts_with = "remote_program", help_heading = "Over ssh")]
     deploy: bool,
     /// Send everything through the ssh connection, without trying to reach a port
     #[arg(long, env = "THALWEG_TUNNEL", help_heading = "Over ssh")]
     tunnel: bool,
-    /// Ports that the other host may listen on, such as 7740-7760 where a firewall lets these through [default: any]
+    /// Ports that the other host may listen on, such as 7740-7760 if a firewall allows only these [default: any]
     #[arg(long, value_name = "FIRST-LAST", value_parser = read_ports, env = "THALWEG_PORTS", help_heading = "Over ssh")]
     ports: Option<(u16, u16)>,
-    /// Take NAME:PATH for a known endpoint only, never for a host
+    /// Take NAME:PATH only for a known endpoint, never for a host
     #[arg(long, env = "THALWEG_NO_SSH", help_heading = "Over ssh")]
     no_ssh: bool,
 }

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 /// Write files to standard output, one after the other, from here or from an endpoint
 ///
-/// The same as `thalweg cp LOC -` for each. What comes out was verified chunk by chunk; a file whose end cannot be verified
-/// ends the command with an error.
+/// The same as `thalweg cp LOC -` for each. All output has been verified chunk by chunk; if the end of a file cannot be
+/// verified, the command ends with an error.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg cat lab:logs/run7.log | tail")]

@@ -25,25 +25,25 @@ const AHEAD_MAX: usize = 4096;
 
 /// Compare two files or trees, wherever they are: names, sizes and digests
 ///
-/// A and B are compared with each other, whatever they are called, with or without a slash behind them. Both sides read and
-/// digest their own files at the same time; what is not chosen is not compared. Prints a line for each path that is missing in B, extra in B, or differs. The exit
-/// code is 0 if nothing does, 1 if something does, 23 if something could not be read.
+/// A and B are compared with each other, whatever their names, with or without a trailing slash. Both sides read and
+/// digest their own files at the same time; what is not selected is not compared. Prints a line for each path that is missing in B, extra in B, or differs.
+/// The exit code is 0 if there are no such lines, 1 if there are, 23 if something could not be read.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg check data lab:backup/data\n\
 \x20   thalweg check --one-way --size-only data lab:archive\n\
 \x20   thalweg check --exclude '*.tmp' data lab:backup/data")]
 pub struct Args {
-    /// What it should be
+    /// The expected content
     #[arg(value_name = "A")]
     first: OsString,
-    /// What is to be checked
+    /// The files to check
     #[arg(value_name = "B")]
     second: OsString,
-    /// What only B has is fine
+    /// Accept files that only B has
     #[arg(long, env = "THALWEG_ONE_WAY")]
     one_way: bool,
-    /// Names and sizes only: nothing is read
+    /// Compare only names and sizes: no content is read
     #[arg(long, env = "THALWEG_SIZE_ONLY")]
     size_only: bool,
     /// The digest that is compared
@@ -54,10 +54,10 @@ pub struct Args {
         env = "THALWEG_DIGEST"
     )]
     digest: SumAlgorithm,
-    /// Only what is wrong
+    /// Print only differences and failures
     #[arg(short, long, env = "THALWEG_QUIET")]
     quiet: bool,
-    /// One JSON object for each difference, and one that sums up
+    /// One JSON object for each difference, and one summary
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use model::Exit;
 \x20   thalweg completions zsh > ~/.zfunc/_thalweg          with `fpath+=~/.zfunc` before `compinit`\n\
 \x20   thalweg completions fish > ~/.config/fish/completions/thalweg.fish")]
 pub struct Args {
-    /// For which shell
+    /// The shell to complete for
     #[arg(value_name = "bash|zsh|fish", value_parser = shell)]
     shell: Shell,
 }

@@ -9,10 +9,10 @@ use model::Exit;
 use serde::Serialize;
 use std::ffi::OsString;
 
-/// Show the settings that hold, and the files they come from
+/// Show the settings in effect, and the files they come from
 ///
 /// A setting is the default of a flag, written as `flag = value` in $XDG_CONFIG_HOME/thalweg/config.toml or
-/// /etc/thalweg/config.toml. The first of these that says something holds: the flag, the variable THALWEG_FLAG, the
+/// /etc/thalweg/config.toml. The first of these that sets it takes effect: the flag, the variable THALWEG_FLAG, the
 /// profile chosen with --profile, the user's file, the system's file, the built-in default.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -36,7 +36,7 @@ struct Show {
     /// Show every flag of this command
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
-    /// Say for each value where it comes from
+    /// Say where each value comes from
     #[arg(long, env = "THALWEG_ORIGIN")]
     origin: bool,
     /// One JSON object for each value
@@ -44,7 +44,7 @@ struct Show {
     json: bool,
 }
 
-/// Print the files that are looked for, the strongest first
+/// Print the files that are looked for, highest precedence first
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   $EDITOR \"$(thalweg config path | head -n 1 | cut -f 2)\"")]
@@ -120,9 +120,7 @@ fn show(args: &Show, choice: &Choice) -> Result<Exit> {
         }
     }
     if count == 0 && !args.json {
-        output::note(
-            "nothing is set; `thalweg config path` names the files, docs/configuration.md says what goes there",
-        );
+        output::note("nothing is set; `thalweg config path` lists the files, docs/configuration.md describes them");
     }
     Ok(Exit::Done)
 }

@@ -23,17 +23,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Copy files and trees, to an endpoint, from one, or within this host
+/// Copy files and trees to an endpoint, from one, or within this host
 ///
-/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), `[USER@]HOST:PATH` on any host that
-/// ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output. As with
-/// rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a directory, and made if it is missing;
-/// only where one single file is copied to a name without a trailing slash that is no directory yet, DST is its new name. A
-/// file called `a:b` is ./a:b. gen:COUNTxSIZE makes files while they are read and null: forgets what arrives, here or behind
-/// NAME:, to see what a path carries without storage.
+/// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), `[USER@]HOST:PATH` on any host
+/// that ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output.
+/// As in rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a directory, created if
+/// missing; only if a single file is copied to a name without a trailing slash that is not a directory is DST the new
+/// name. Write a file called `a:b` as ./a:b. gen:COUNTxSIZE generates files as they are read and null: discards what it
+/// receives, here or after NAME:, to measure a path without storage.
 ///
-/// What is there already with the same size and time is skipped. A copy that was interrupted goes on where it stopped
-/// when the same command is given again. Every byte is verified before its file appears.
+/// Files that are already there with the same size and time are skipped. To resume an interrupted copy, give the same
+/// command again. Every byte is verified before its file appears.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "thalweg cp [OPTIONS] <SRC>... <DST>",
@@ -46,14 +46,14 @@ use std::time::Instant;
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes"
 )]
 pub struct Args {
-    /// What to copy, and last where to; several sources must be on the same side
+    /// What to copy, and finally the destination; several sources must be on the same side
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// When a file is durable before it appears: each by itself, in groups, or not waited for
+    /// How files become durable before they appear: one by one, in groups, or without waiting
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
-    /// Check what was sent, or also read back what the destination's storage holds; none, within this host, leaves the
-    /// copying to the kernel where it can
+    /// Check what was sent, or also read it back from the destination's storage; none, only within this host, leaves
+    /// copying to the kernel where possible
     #[arg(long, value_name = "stream|reread|none", default_value = "stream", env = "THALWEG_VERIFY")]
     verify: Verify,
     /// The digest that is verified and listed; blake3 is cryptographic
@@ -62,10 +62,10 @@ pub struct Args {
     /// Data streams [default: chosen from cores, buffers and distance; see --explain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
     streams: Option<u32>,
-    /// Memory for the blocks of all streams of this side; one stream takes 952 KiB
+    /// Memory for the blocks of all streams on this side; one stream takes 952 KiB
     #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = args::memory_bytes, env = "THALWEG_MEMORY")]
     memory: usize,
-    /// Congestion control of the side that sends, such as bbr or cubic [default: its system's]
+    /// Congestion control of the sender, such as bbr or cubic [default: its system's]
     #[arg(long, value_name = "NAME", value_parser = args::congestion, env = "THALWEG_CC")]
     cc: Option<String>,
     /// How storage is read and written; auto probes the file system
@@ -74,22 +74,22 @@ pub struct Args {
     /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB]
     #[arg(long, value_name = "SIZE", value_parser = args::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
     chunk_size: Option<u64>,
-    /// Write a manifest of what this run delivered: digest, size and path; `thalweg sum -c` verifies it later
+    /// Write a manifest of the files delivered by this run: digest, size and path; `thalweg sum -c` verifies it later
     #[arg(long, value_name = "FILE", env = "THALWEG_MANIFEST")]
     manifest: Option<PathBuf>,
-    /// Write the paths that failed, one a line, with the reasons as comments
+    /// Write the paths that failed, one per line, with the reasons as comments
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
-    /// Never replace a file that is there
+    /// Never replace an existing file
     #[arg(long, alias = "ignore-existing", env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
     #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
     chmod: Option<(u32, u32)>,
-    /// How often to try again after a lost connection; counts anew after progress
+    /// How often to retry after a lost connection; progress resets the count
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
     retries: u32,
-    /// Leave processors and disks to others: 1 to 19, the higher the more [default without a number: 10]
+    /// Let other programs use processors and disks first: 1 to 19, higher yields more [default without a number: 10]
     #[arg(
         long,
         value_name = "N",
@@ -112,13 +112,13 @@ pub struct Args {
         env = "THALWEG_PROGRESS"
     )]
     progress: Mode,
-    /// Afterwards, tell what was chosen by itself, and why
+    /// Afterwards, say what was chosen automatically, and why
     #[arg(long, env = "THALWEG_EXPLAIN")]
     explain: bool,
     /// Only errors
     #[arg(short, long, env = "THALWEG_QUIET")]
     quiet: bool,
-    /// Also tell what was chosen and every file that failed; twice logs what happens
+    /// Also report automatic choices and every file that failed; given twice, logs each step
     #[arg(short, long, action = clap::ArgAction::Count, env = "THALWEG_VERBOSE")]
     pub verbose: u8,
     /// Accepted for habit: directories are always copied whole
@@ -164,7 +164,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let mut sources = sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
     if args.is_listed() {
         let [source] = &mut sources[..] else {
-            return Err(usage("a list of files is of one source", "give a command for each source"));
+            return Err(usage("a list of files applies to one source", "give a command for each source"));
         };
         source.name_contents();
     }
@@ -175,7 +175,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     if let Some(hosts) = TwoHosts::of(&request)? {
         if more.command != "cp" || request.spec.has_wishes() {
             return Err(usage(
-                "between two other hosts everything is copied, and nothing chosen or removed",
+                "a copy between two other hosts takes everything and removes nothing",
                 "run the command on one of the two",
             ));
         }
@@ -247,14 +247,14 @@ fn give_way(nice: i32) -> Result<()> {
     let before = rustix::process::getpriority_process(None).unwrap_or(0);
     // Whoever started us with less keeps it so: nobody but root could go back up.
     let set = rustix::process::setpriority_process(None, nice.max(before));
-    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "leave --nice away"))
+    set.map_err(|e| exit::error(Exit::Failed, format!("lower the priority: {}", exit::plain(&e)), "omit --nice"))
 }
 
 fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Location) -> Result<Request> {
     if args.json && destination == Location::Pipe {
         return Err(usage(
-            "--json and `-` both want standard output",
-            "name a file as the destination, or leave --json away",
+            "--json and `-` both need standard output",
+            "name a file as the destination, or omit --json",
         ));
     }
     let mut options = options(args, more)?;
@@ -268,14 +268,14 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     if (options.has_wishes() || !choice.is_everything()) && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
-            "leave them away for `-`, gen: and null:",
+            "omit them for `-`, gen: and null:",
         ));
     }
     let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
     if args.memory < lane_bytes {
         return Err(usage(
             format!("one stream with compression takes {} of memory", model::quantity::ByteCount(lane_bytes as u64)),
-            "raise --memory, or leave -z away",
+            "raise --memory, or omit -z",
         ));
     }
     if sources.iter().any(Location::is_remote) {
@@ -305,11 +305,11 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
 
 fn check_unverified(is_remote: bool, has_manifest: bool) -> Result<()> {
     let why = match (is_remote, has_manifest) {
-        (true, _) => "--verify none is for copies within this host: between hosts everything is verified",
+        (true, _) => "--verify none is only for copies within this host: between hosts everything is verified",
         (_, true) => "a manifest lists digests, and --verify none makes none",
         _ => return Ok(()),
     };
-    Err(usage(why, "leave --verify none away"))
+    Err(usage(why, "omit --verify none"))
 }
 
 fn options(args: &Args, more: &More) -> Result<TransferOptions> {

@@ -20,11 +20,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Show on this machine what it does: moves a data set through an endpoint and compares it
+/// Demonstrate on this machine: move a data set through an endpoint and compare it
 ///
-/// Starts a throw-away endpoint, moves DIR (which is only read) or a generated set of large, mixed and tiny files to it
+/// Starts a temporary endpoint, moves DIR (which is only read) or a generated set of large, mixed and tiny files to it
 /// over TCP and TLS, compares every byte with another program, and shows the rates beside those of a plain local copy.
-/// Needs nothing set up, and leaves nothing behind.
+/// Needs no setup, and leaves nothing behind.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg demo\n\
@@ -32,10 +32,10 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Move this instead of a generated set
     dir: Option<PathBuf>,
-    /// Leave everything in place, and say where
+    /// Keep everything in place, and say where
     #[arg(long, env = "THALWEG_KEEP")]
     keep: bool,
-    /// Where everything lies [default: memory if there is room, else the directory for temporary files]
+    /// Where to put everything [default: memory if there is room, else the directory for temporary files]
     #[arg(long, value_name = "DIR", env = "THALWEG_WORK_DIR")]
     work_dir: Option<PathBuf>,
     /// What to generate, as for `thalweg gen`

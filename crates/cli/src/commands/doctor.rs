@@ -24,15 +24,15 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// The kernel measures in microseconds; a path within one machine may take less.
 const RTT_MIN: Duration = Duration::from_micros(1);
 
-/// Audit this host for transfers, and the path to an endpoint: what is found, what it costs, how to mend it
+/// Audit this host for transfers, and the path to an endpoint: what is found, what it costs, how to fix it
 ///
-/// Looks at socket limits, congestion control, queue disciplines, interfaces, processors, clock, limits, memory and file
-/// systems; with ENDPOINT also at the other side's version and buffers and at the packet size of the path. Findings are
-/// judged for a path: its rate (--rate, or the fastest interface's) and its round trip (--rtt, or measured).
+/// Examines socket limits, congestion control, queue disciplines, interfaces, processors, clock, limits, memory and
+/// file systems; with ENDPOINT also the other side's version and buffers and the packet size of the path. Findings are
+/// judged for one path: its rate (--rate, or the fastest interface's) and its round trip time (--rtt, or measured).
 /// --profile NAME also compares with a published set of settings: zettar or esnet.
 ///
-/// Nothing is changed. With --apply, as root, what is safe is: settings of the kernel that hold until the next start.
-/// Each change is told before it is made, and how to undo it.
+/// Nothing is changed, except with --apply, as root: safe kernel settings that last until the next boot. Each change is
+/// announced before it is made, with the command that undoes it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg doctor                                   this host, for a long path at its interface's rate\n\
@@ -44,25 +44,25 @@ pub struct Args {
     /// An endpoint that was added
     #[arg(value_name = "ENDPOINT")]
     endpoint: Option<String>,
-    /// The rate that the path should carry [default: of the fastest interface]
+    /// The rate that the path should carry [default: that of the fastest interface]
     #[arg(long, value_name = "RATE", value_parser = rate, env = "THALWEG_RATE")]
     rate: Option<u64>,
     /// The path's round trip time, such as 74ms [default: measured to ENDPOINT, or 100ms]
     #[arg(long, value_name = "TIME", value_parser = round_trip, env = "THALWEG_RTT")]
     rtt: Option<Duration>,
-    /// A directory that is read from or written to; may be given several times
+    /// A directory to be read from or written to; may be given several times
     #[arg(long, value_name = "DIR", default_value = ".", value_delimiter = ',', env = "THALWEG_ROOT")]
     root: Vec<PathBuf>,
     /// Also list what is good
     #[arg(long, env = "THALWEG_ALL")]
     all: bool,
-    /// One JSON object for each finding; the last sums up
+    /// One JSON object for each finding; the last is a summary
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
-    /// Mend what is safe and can be mended from here; needs root
+    /// Fix what is safe and can be fixed from here; needs root
     #[arg(long)]
     apply: bool,
-    /// Read /proc and /sys below this directory: another host's, captured
+    /// Read /proc and /sys below this directory: a capture from another host
     #[arg(long, value_name = "DIR", hide = true, env = "THALWEG_HOST_ROOT")]
     host_root: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
         None => Host::this(&kernel),
     };
     if args.apply && !host.is_root() {
-        return Err(usage("only root can change what the kernel does", "without --apply it shows what root would do"));
+        return Err(usage("only root can change what the kernel does", "without --apply it only shows the changes"));
     }
     // A profile of the configuration's has had its effect; the name of a set is left for us.
     let profile = profile.and_then(profile::find);
@@ -160,11 +160,10 @@ fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
     }
     if !args.json {
         let text = match done.len() {
-            0 => "# nothing was changed: nothing that is safe is left to do here".to_owned(),
-            n => format!(
-                "# {} until the next start; to undo:",
-                output::counted(n as u64, "change holds", "changes hold")
-            ),
+            0 => "# nothing was changed: there is nothing safe left to change here".to_owned(),
+            n => {
+                format!("# {} until the next boot; to undo:", output::counted(n as u64, "change holds", "changes hold"))
+            }
         };
         output::line(&text);
     }
@@ -179,7 +178,8 @@ fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
     if failed.is_empty() {
         return Ok(done.len());
     }
-    let hint = "the kernel may lack what was asked for; everything else was changed and is listed with how to undo it";
+    let hint =
+        "the kernel may lack this setting; everything else was changed and is listed with the command that undoes it";
     Err(error(Exit::Failed, format!("not changed: {}", failed.join("; ")), hint))
 }
 
@@ -215,7 +215,7 @@ fn lines(finding: &Finding) -> Vec<String> {
         lines.push(format!("         {}", finding.cost));
     }
     if let Some(mend) = &finding.mend {
-        let shared = if mend.is_shared { "; it holds for the whole machine" } else { "" };
+        let shared = if mend.is_shared { "; it affects the whole machine" } else { "" };
         lines.push(format!("         mend: {}   [{}{shared}]", mend.command, mend.here));
     }
     lines

@@ -10,31 +10,32 @@ use model::files::{ALL_LEVELS, Found, Question, Record, Tally};
 use model::quantity::ByteCount;
 use std::ffi::OsString;
 
-/// Sum up what directories hold, here or at an endpoint
+/// Add up the sizes of directories, here or at an endpoint
 ///
-/// Sums are of the sizes of files, or with --allocated of what they take on their storage. A file with several names counts
-/// once for each. The endpoint does the summing, and only the sums travel; of what is chosen the whole listing does.
+/// Adds up file sizes, or with --allocated the storage they use. A file with several names counts once for each. The
+/// endpoint adds up its own files and sends only the sums; where
+/// files are selected, it sends the listing.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg du -s lab:results\n\
 \x20   thalweg du -d 1 --bytes lab: | sort -n")]
 pub struct Args {
-    /// What to sum up: PATH, NAME:PATH or tw://ADDR:PORT/PATH
+    /// What to add up: PATH, NAME:PATH or tw://ADDR:PORT/PATH
     #[arg(value_name = "LOC", default_value = ".")]
     locations: Vec<OsString>,
     /// Only one line for each location
     #[arg(short, long, conflicts_with = "depth", env = "THALWEG_SUMMARIZE")]
     summarize: bool,
-    /// Lines for directories of this many levels below each location [default: all]
+    /// Print lines for directories down to this many levels below each location [default: all]
     #[arg(short, long, value_name = "N", env = "THALWEG_DEPTH")]
     depth: Option<u32>,
-    /// What is taken on storage, not the sizes of files
+    /// Storage used instead of file sizes
     #[arg(long, env = "THALWEG_ALLOCATED")]
     allocated: bool,
     /// Numbers of bytes, without units
     #[arg(short, long, env = "THALWEG_BYTES")]
     bytes: bool,
-    /// One JSON object for each line, with numbers of files and directories
+    /// One JSON object for each line, with counts of files and directories
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     #[command(flatten)]

@@ -24,7 +24,7 @@ enum Action {
     Rm(Rm),
 }
 
-/// Redeem a ticket: meet the endpoint, and know it by NAME from then on
+/// Enrol at an endpoint with its ticket, and call it NAME from then on
 ///
 /// The ticket is read from a file or from standard input, never from the command line, where others could see it.
 #[derive(clap::Args, Debug)]
@@ -37,7 +37,7 @@ struct Add {
     /// The ticket that `thalweg serve` wrote; `-` reads it from standard input
     #[arg(long, value_name = "FILE|-", env = "THALWEG_TICKET_FILE")]
     ticket_file: PathBuf,
-    /// Replace an endpoint of this name even if the ticket is of another identity
+    /// Replace an endpoint of this name even if the ticket has another identity
     #[arg(long)]
     replace: bool,
 }
@@ -57,7 +57,7 @@ struct Ls {
 #[command(after_help = "Example:\n\
 \x20   thalweg endpoint rm lab")]
 struct Rm {
-    /// What it is called here
+    /// Its name here
     name: String,
 }
 

@@ -34,7 +34,7 @@ struct Test {
     paths: Vec<OsString>,
     #[command(flatten)]
     rules: RuleArgs,
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
 }

@@ -18,23 +18,23 @@ const VERSION: u32 = 1;
 /// What the ledger gives at once.
 const ROWS_MAX: usize = 10_000;
 
-/// Show the jobs that an endpoint of this host has served: when, what, how they ended
+/// Show the jobs that an endpoint on this host has served: when, what, how they ended
 ///
-/// One line for each job, the latest change first: time, id, state, source and destination, what was delivered and what
-/// failed, of the latest attempt. With an ID, or its first digits, everything that is kept of that job, and which files
-/// failed. Works while the endpoint runs. Jobs are forgotten 90 days after their last change.
+/// One line for each job, most recently changed first: time, id, state, source and destination, and what the latest
+/// attempt delivered and failed to deliver. With an ID, or its first digits, everything recorded about that job, and
+/// which files failed. Works while the endpoint runs. Jobs are deleted 90 days after their last change.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg log --since 1d\n\
 \x20   thalweg log 9ef1d6c0\n\
 \x20   thalweg log --json --since 7d | jq 'select(.state == \"failed\")'")]
 pub struct Args {
-    /// A job, by its id or the first digits of it
+    /// A job, by its id or the first digits of its id
     id: Option<String>,
-    /// Only jobs of which something was recorded in this time, such as 12h, 7d or 2w
+    /// Only jobs with something recorded in this time, such as 12h, 7d or 2w
     #[arg(long, value_name = "TIME", value_parser = time_span, conflicts_with = "id", env = "THALWEG_SINCE")]
     since: Option<Duration>,
-    /// Lines at most: jobs, or failures of one job; up to 10,000
+    /// Maximum number of lines: jobs, or failures of one job; up to 10,000
     #[arg(long, value_name = "N", default_value = "100", env = "THALWEG_LINES")]
     lines: usize,
     /// One JSON object for each job or failure (docs/json.md)
@@ -47,7 +47,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     if !(1..=ROWS_MAX).contains(&args.lines) {
-        return Err(usage(format!("--lines {}: from 1 to 10,000", args.lines), "--since asks for less time"));
+        return Err(usage(format!("--lines {}: from 1 to 10,000", args.lines), "--since shortens the time"));
     }
     let past = Past::open(&Paths::from_env()?.with_state(args.state_dir.clone()).state)?;
     match &args.id {
@@ -71,10 +71,10 @@ fn list(args: &Args, past: &Past) -> Result<()> {
     }
     if has_more {
         let shown = counted(jobs.len() as u64, "job is", "jobs are");
-        output::note(&format!("the latest {shown} shown; --lines N shows more"));
+        output::note(&format!("only the latest {shown} shown; --lines N shows more"));
     }
     if jobs.is_empty() && !args.json {
-        output::note("no job is known of that time");
+        output::note("no job is known from that time");
     }
     Ok(())
 }

@@ -13,8 +13,8 @@ use std::ffi::OsString;
 
 /// List files and directories, here or at an endpoint
 ///
-/// One name a line, directories with a slash behind them, in the order of their bytes; names that begin with a dot are listed
-/// too. With several locations every line begins with its location. A link is listed, not followed; `LINK/` lists the
+/// One name per line, sorted by bytes, directories with a trailing slash; names that begin with a dot are included.
+/// With several locations every line begins with its location. A link is listed, not followed; `LINK/` lists the
 /// directory that it points to. Control characters in names are shown as escapes; --print0 writes names as they are.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
@@ -31,7 +31,7 @@ pub struct Args {
     /// Also everything below, with paths
     #[arg(short = 'R', long, env = "THALWEG_RECURSIVE")]
     recursive: bool,
-    /// Directories themselves, not what is in them
+    /// Directories themselves, not their contents
     #[arg(short, long, env = "THALWEG_DIRECTORY")]
     directory: bool,
     /// End every name with a NUL byte and write it as it is

@@ -18,7 +18,7 @@ pub struct Args {
     /// What to make: PATH, NAME:PATH or tw://ADDR:PORT/PATH
     #[arg(required = true, value_name = "LOC")]
     locations: Vec<OsString>,
-    /// Also what is missing above; a directory that is there is no error
+    /// Also make missing parent directories; an existing directory is not an error
     #[arg(short, long, env = "THALWEG_PARENTS")]
     parents: bool,
     /// A JSON object that says what was done

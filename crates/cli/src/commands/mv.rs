@@ -24,10 +24,11 @@ use std::time::Instant;
 
 /// Move or rename files and directories, here, at an endpoint, or from one to the other
 ///
-/// DST is a directory if one is there, or if it ends in a slash; otherwise it is the new name of the one SRC. A slash behind SRC
-/// means nothing. Within one file system or one endpoint a move is a rename, in one step. Otherwise everything is copied as
-/// `cp` copies it, durably; then both sides digest what they have, and only what is the same leaves the source. What could not
-/// be copied, or changed meanwhile, stays where it was. Where something is chosen, only that moves, and never by a rename.
+/// DST is a directory if one exists, or if it ends in a slash; otherwise it is the new name of the single SRC. A slash
+/// after SRC has no meaning. Within one file system or one endpoint a move is a rename, in one step. Otherwise
+/// everything is copied durably, as with `cp`; then both sides digest what they have, and only files that are the same
+/// are removed from the source. Files that could not be copied, or changed meanwhile, stay where they were.
+/// Where files are selected, only those move, and never by a rename.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "thalweg mv [OPTIONS] <SRC>... <DST>",
@@ -36,10 +37,10 @@ use std::time::Instant;
 \x20   thalweg mv finished/ lab:archive/"
 )]
 pub struct Args {
-    /// What to move, and last where to
+    /// What to move, and finally the destination
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
-    /// Never replace a file that is there
+    /// Never replace an existing file
     #[arg(long, env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// The digest that is compared before anything is removed
@@ -73,7 +74,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let destination = places.open(destination)?;
     let chosen = args.selection.chosen()?;
     if args.selection.is_listed() && sources.len() > 1 {
-        return Err(usage("a list of files is of one source", "give a command for each source"));
+        return Err(usage("a list of files applies to one source", "give a command for each source"));
     }
     let mut moving = Moving {
         args: &args,
@@ -113,11 +114,11 @@ impl Moving<'_> {
         // A list is of the contents of its source.
         let is_into = (is_directory || destination.path.ends_with(b"/")) && !self.args.selection.is_listed();
         if sources.len() > 1 && !is_into {
-            let message = format!("{} is no directory", destination.shown(b""));
-            return Err(usage(message, "several sources need a directory: make it, or name it with a slash"));
+            let message = format!("{} is not a directory", destination.shown(b""));
+            return Err(usage(message, "several sources need a directory: create it, or end its name with a slash"));
         }
         if let Some(source) = sources.iter().find(|source| source.name().is_none()) {
-            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name what is in it"));
+            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name its contents"));
         }
         if is_into && !is_directory {
             self.make(destination)?;
@@ -237,7 +238,7 @@ impl Moving<'_> {
             matches!(report.ending, Ending::Finished(_)) && matches!(&report.durable[..], "batch" | "file" | "memory")
         });
         if !is_durable {
-            let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; copy with cp");
+            let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(failed.unwrap_or_else(not_durable));
         }
         self.remove_delivered(source, to, self.chosen.prefix(&from))?;
@@ -318,7 +319,7 @@ impl Moving<'_> {
                 self.kept += 1;
                 self.failures.add(FailureKind::Other, false);
                 let path = source.shown(&seen.path);
-                output::note(&format!("kept: {path}: the destination does not have the same"));
+                output::note(&format!("kept: {path}: the destination does not have the same content"));
                 continue;
             }
             self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };

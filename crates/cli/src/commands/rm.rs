@@ -10,11 +10,12 @@ use model::{Exit, FailureKind};
 use serde_json::json;
 use std::ffi::OsString;
 
-/// Remove files, and with -r directories and what is in them, here or at an endpoint
+/// Remove files, and with -r directories and their contents, here or at an endpoint
 ///
-/// Nothing is asked. The work is done where the files are, by several threads. A link is removed, not what it points to. The
-/// root of an endpoint, and what a limited ticket holds for, stay. Where something is chosen, a tree is listed first; files that are
-/// taken go unless they change meanwhile, and then directories that are empty and that no rule leaves.
+/// Does not ask for confirmation. The host that has the files removes them, with several threads. A link is removed,
+/// not its target. The root of an endpoint, and the path of a limited ticket, cannot be removed. Where
+/// files are selected, a tree is listed first; selected files are removed unless they change meanwhile, then directories that are
+/// empty and that no rule excludes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg rm lab:results/run7.h5\n\
@@ -27,7 +28,7 @@ pub struct Args {
     /// Also directories, with everything below them
     #[arg(short, long)]
     recursive: bool,
-    /// What is not there is no failure
+    /// A missing file is not an error
     #[arg(short, long)]
     force: bool,
     /// Only errors

@@ -22,17 +22,18 @@ use std::time::Duration;
 /// How long sessions that were told to end, and the record of their jobs, are waited for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Run an endpoint: let others send to and fetch from a directory of this host
+/// Run an endpoint: let others send to and fetch from a directory on this host
 ///
-/// Stays in the foreground. Makes its identity on the first start, writes the ticket file when it is ready, and prints
-/// one line. Whoever has the ticket can add the endpoint; guard it like a password, or make limited ones with `thalweg
-/// ticket new`. The first Ctrl-C or SIGTERM tells the clients and ends their sessions, which they open again and continue
-/// when there is an endpoint again; one that comes 0.3 s later or more ends it at once. SIGUSR1 has it tell what it does.
+/// Stays in the foreground. Creates its identity on the first start, writes the ticket file when ready, and prints one
+/// line. Anyone with the ticket can add the endpoint; guard it like a password, or make limited ones with
+/// `thalweg ticket new`. On the first Ctrl-C or SIGTERM it tells the clients and ends their sessions; they reconnect
+/// and continue once an endpoint is running again. A second signal, at least 0.3 s later, ends it at once. On SIGUSR1
+/// it reports what it is doing.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
 pub struct Args {
-    /// Where to listen; `[::]:7740` takes connections to any address of this host, IPv4 too
+    /// Where to listen; `[::]:7740` accepts connections to any address of this host, including IPv4
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
     /// The directory that clients see; nothing outside it can be reached
@@ -47,7 +48,7 @@ pub struct Args {
     /// Write the ticket here once the endpoint is ready, readable by this user only
     #[arg(long, value_name = "FILE", env = "THALWEG_TICKET_FILE")]
     ticket_file: Option<PathBuf>,
-    /// The address that clients are to use, where it is not the one listened on; may be given several times
+    /// The address for clients to use, if it is not the one listened on; may be given several times
     #[arg(long, value_name = "ADDR[:PORT]", env = "THALWEG_ADVERTISE", value_delimiter = ',')]
     advertise: Vec<String>,
     /// Let clients fetch, not send
@@ -59,20 +60,20 @@ pub struct Args {
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
-    /// Keep access to all files of this user, where the kernel could confine the endpoint to its root and state
+    /// Keep access to all files of this user, even if the kernel could confine the endpoint to its root and state
     #[arg(long)]
     no_landlock: bool,
-    /// As root, read and write what any user owns, and keep owners, set-id bits and devices of clients that ask for it; without
-    /// it, root may do here what an ordinary user may
+    /// As root, read and write any user's files, and keep owners, set-id bits and devices for clients that ask for it;
+    /// without it, root has only the rights of an ordinary user here
     #[arg(long = "super")]
     is_super: bool,
-    /// Check that no line of the transfer log in the state directory was changed or taken out, and end
+    /// Check that no line of the transfer log in the state directory was changed or removed, and exit
     #[arg(long, env = "THALWEG_VERIFY_LOG")]
     verify_log: bool,
-    /// Let clients into other file systems that are mounted below the root
+    /// Let clients into other file systems mounted below the root
     #[arg(long)]
     cross_mounts: bool,
-    /// Be the far side of a copy over ssh; thalweg starts this by itself, and it takes no other flag
+    /// Be the far side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
 }

@@ -10,10 +10,10 @@ use model::files::{FileStatus, Found, Question};
 use model::quantity::ByteCount;
 use std::ffi::OsString;
 
-/// Show what is known of files and directories, here or at an endpoint
+/// Show the status of files and directories, here or at an endpoint
 ///
-/// Owner and group are the numbers of the host where they are. A link is shown itself; `LINK/` shows the directory that it
-/// points to.
+/// Owner and group are numbers on the host that has the files. A link itself is shown; `LINK/` shows the directory that
+/// it points to.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg stat lab:results/run7.h5")]

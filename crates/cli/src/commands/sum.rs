@@ -17,12 +17,13 @@ use std::path::PathBuf;
 
 /// List files with their digests, or verify such a list, here or at an endpoint
 ///
-/// crc64nvme and blake3 make a manifest: digest, size and path. sha256, md5 and adler32 make a list as sha256sum and md5sum
-/// write it, and so does blake3 with --format list, as b3sum. Whoever has the files reads them; only digests travel.
+/// crc64nvme and blake3 make a manifest: digest, size and path. sha256, md5 and adler32 make a list in the format of
+/// sha256sum and md5sum, and blake3 with --format list in that of b3sum. The host that has the files reads them; only
+/// digests are sent.
 ///
-/// The listing of `sum SRC` is that of `cp --manifest FILE SRC DST`: with `dir/` paths are relative to dir, with `dir` they
-/// begin with its name. Links and special files are not listed. `sum -c` prints a line for each file that is missing or
-/// differs; its exit code is 0 if all are as listed, 1 if one differs, 23 if some could not be read.
+/// `sum SRC` lists the same paths as `cp --manifest FILE SRC DST`: with `dir/` they are relative to dir, with `dir`
+/// they begin with its name. Links and special files are not listed. `sum -c` prints a line for each file that is
+/// missing or differs; its exit code is 0 if all match the list, 1 if one differs, 23 if some could not be read.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg sum data/ > data.manifest\n\
@@ -30,16 +31,16 @@ use std::path::PathBuf;
 \x20   thalweg sum --digest sha256 lab:data/ > SHA256SUMS\n\
 \x20   thalweg sum data/ | thalweg sum -c - lab:copy/")]
 pub struct Args {
-    /// Files and directories; with -c the directory that the list's paths are relative to [default: .]
+    /// Files and directories; with -c the directory to which the paths in the list are relative [default: .]
     #[arg(value_name = "LOC")]
     locations: Vec<OsString>,
-    /// Verify the files that this manifest or list names; `-` reads it from standard input
+    /// Verify the files named in this manifest or list; `-` reads it from standard input
     #[arg(short, long, value_name = "FILE|-", env = "THALWEG_CHECK")]
     check: Option<PathBuf>,
-    /// The digest [default: crc64nvme; with -c the one that the list was made with, sha256 for 64 digits]
+    /// The digest [default: crc64nvme; with -c the one used in the list, sha256 for 64 digits]
     #[arg(long, alias = "algo", value_name = "crc64nvme|blake3|sha256|md5|adler32", env = "THALWEG_DIGEST")]
     digest: Option<SumAlgorithm>,
-    /// How lines are written; auto makes a manifest where the digest has one
+    /// The format of lines; auto makes a manifest if the digest has one
     #[arg(
         long,
         value_name = "auto|manifest|list",
@@ -48,13 +49,13 @@ pub struct Args {
         env = "THALWEG_FORMAT"
     )]
     format: Format,
-    /// Lines of lists end with a NUL byte and escape nothing
+    /// End lines of lists with a NUL byte and escape nothing
     #[arg(short = 'z', long, env = "THALWEG_ZERO")]
     zero: bool,
-    /// One JSON object for each file; with -c for each that is not as listed, and one that sums up
+    /// One JSON object for each file; with -c for each that does not match, and one summary
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
-    /// Only what is wrong
+    /// Print only mismatches and failures
     #[arg(short, long, env = "THALWEG_QUIET")]
     quiet: bool,
     #[command(flatten)]

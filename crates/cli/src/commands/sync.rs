@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Make a destination like its source
 ///
-/// As `cp`: what is there already with the same size and time is skipped, the rest is sent, and `dir/` means the contents of
-/// dir. With --delete, what the source does not have is removed from the destination, after everything else, and only if
-/// the whole source could be listed. What filter rules leave out stays. --dry-run shows what would be done.
+/// As `cp`: files already there with the same size and time are skipped, the rest is sent, and `dir/` means the
+/// contents of dir. With --delete, objects that the source does not have are removed from the destination, after
+/// everything else, and only if the whole source could be listed. Objects excluded by filter rules stay. --dry-run
+/// shows what would be done.
 #[derive(clap::Args, Debug)]
 // Those of `cp` have the same name, and a group each.
 #[group(skip)]
@@ -41,7 +42,7 @@ struct RemovalArgs {
     /// Remove nothing if more objects than this would go (exit code 25)
     #[arg(long, value_name = "N", requires = "delete", env = "THALWEG_MAX_DELETE")]
     max_delete: Option<u64>,
-    /// Keep what is replaced or removed under its path below this directory of DST
+    /// Keep objects that are replaced or removed, under their paths below this directory of DST
     #[arg(long, value_name = "DIR", env = "THALWEG_BACKUP_DIR")]
     backup_dir: Option<OsString>,
 }
@@ -52,8 +53,8 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     if args.removal.delete && args.copy.is_listed() {
         return Err(usage(
-            "--delete and --files-from do not go together",
-            "what a list does not name cannot be told from what is gone: leave one of them away",
+            "--delete and --files-from cannot be combined",
+            "a file missing from the list looks like a deleted one: omit one of the two flags",
         ));
     }
     let is_at_root = names_contents(&args::location(source)?);

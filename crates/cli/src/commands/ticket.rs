@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// Make, list or revoke tickets of an endpoint of this host
+/// Make, list or revoke tickets of an endpoint on this host
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -28,11 +28,11 @@ enum Action {
     Revoke(Revoke),
 }
 
-/// Make a ticket that holds for a path, a direction, a time, or a number of clients
+/// Make a ticket limited to a path, a direction, a time, or a number of clients
 ///
-/// Works while `thalweg serve` runs with the same state directory, and when it has run before. Whoever has the ticket can
-/// enrol within its limits; guard it like a password. Clients enrolled with it live by it: when it expires or is revoked,
-/// what they are doing ends within seconds, and what is verified is kept.
+/// Works while `thalweg serve` runs with the same state directory, or once it has run before. Anyone with the ticket
+/// can enrol within its limits; guard it like a password. Clients enrolled with it depend on it: when it expires or is
+/// revoked, their jobs end within seconds, and verified data is kept.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg ticket new --path results/2026 --read-only --expires 7d --uses 1 --ticket-file guest")]
@@ -42,7 +42,7 @@ struct New {
     /// Write the ticket here, readable by this user only; `-` writes it to standard output
     #[arg(long, value_name = "FILE|-", env = "THALWEG_TICKET_FILE")]
     ticket_file: PathBuf,
-    /// Allow this directory or file below the root and what is below it, nothing else [default: the whole root]
+    /// Allow only this directory or file below the root and what is below it [default: the whole root]
     #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true, env = "THALWEG_PATH")]
     path: OsString,
     /// Allow fetching, not sending
@@ -59,7 +59,7 @@ struct New {
     uses: Option<u32>,
 }
 
-/// List the limited tickets: id, what they allow, until when, how often they were used
+/// List the limited tickets: id, what they allow, expiry, how often they were used
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg ticket ls")]
@@ -71,7 +71,7 @@ struct Ls {
     json: bool,
 }
 
-/// List the enrolled clients: identity, the ticket they live by, when they enrolled, what they are called in logs
+/// List the enrolled clients: identity, the ticket they depend on, when they enrolled, their names in logs
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg ticket clients")]
@@ -83,9 +83,9 @@ struct Clients {
     json: bool,
 }
 
-/// Revoke a ticket and strike off the clients enrolled with it, or strike off one client
+/// Revoke a ticket and the clients enrolled with it, or revoke one client
 ///
-/// A client that is struck off by its identity can be enrolled again only with a ticket that is made later.
+/// A client revoked by its identity can enrol again only with a ticket made later.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg ticket revoke 3f09a1c2d4\n\
@@ -118,15 +118,15 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Revoke(revoke) => {
             let struck = revoke.state.issue()?.revoke(&revoke.what)?;
             let clients = output::counted(struck as u64, "client", "clients");
-            output::note(&format!("revoked {}: {clients} struck off", output::shown(&revoke.what)));
+            output::note(&format!("revoked {}: {clients} removed", output::shown(&revoke.what)));
             if Pin::from_hex(&revoke.what).is_some() {
                 output::note(
-                    "tickets made before now enrol this identity no more; whoever has one of them can enrol another \
+                    "tickets made before now no longer enrol this identity; whoever has one of them can enrol another \
                      identity with it, until it is revoked too",
                 );
             }
             if revoke.what == SERVE_TICKET {
-                output::note("`thalweg serve` makes another ticket when it starts next");
+                output::note("`thalweg serve` makes another ticket at its next start");
             }
             Ok(Exit::Done)
         }

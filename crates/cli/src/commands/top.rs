@@ -20,16 +20,16 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const TRANSFERS_MAX: usize = 1000;
 
-/// Show this user's running transfers: what moves, how fast, what limits it
+/// Show this user's running transfers: progress, rate and bottleneck
 ///
-/// On a terminal the list is drawn anew every second until Ctrl-C; elsewhere, and with --once, it is printed once. A
-/// transfer appears when it has lasted a quarter of a second. `kill -USR1 PID` makes a transfer itself say how far it is.
+/// On a terminal the list is updated every second until Ctrl-C; elsewhere, and with --once, it is printed once. A
+/// transfer appears after a quarter of a second. `kill -USR1 PID` makes a transfer print its progress itself.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg top\n\
 \x20   thalweg top --once --json | jq .progress.bytes_per_second")]
 pub struct Args {
-    /// Print the list once and end
+    /// Print the list once and exit
     #[arg(long, env = "THALWEG_ONCE")]
     once: bool,
     /// One JSON object for each transfer (docs/json.md)

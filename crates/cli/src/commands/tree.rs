@@ -23,7 +23,7 @@ pub struct Args {
     /// Levels to go down [default: all]
     #[arg(short = 'L', long, value_name = "N", env = "THALWEG_LEVELS")]
     levels: Option<u32>,
-    /// Sizes of files before their names
+    /// Show the sizes of files before their names
     #[arg(short, long, env = "THALWEG_SIZES")]
     sizes: bool,
     /// One JSON object for each name, as `ls --json` writes them

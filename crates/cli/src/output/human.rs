@@ -134,7 +134,7 @@ fn pace(ended: &Ended) -> String {
     }
     text.push_str(&verified(ended));
     text.push_str(match report.map(|report| &report.durable[..]) {
-        Some("file") => "; durable, each file by itself",
+        Some("file") => "; durable, file by file",
         Some("batch") => "; durable",
         _ if ended.synthetic.contains(&"destination") => "; not kept",
         Some("memory") => "; in memory, not durable",
@@ -149,7 +149,7 @@ fn verified(ended: &Ended) -> String {
     let unread = ended.report.as_ref().map(|report| report.unread).unwrap_or_default();
     let shared = match unread.shared_bytes {
         0 => String::new(),
-        bytes if bytes >= ended.bytes => return "; cloned: the blocks are those of the source".to_owned(),
+        bytes if bytes >= ended.bytes => return "; cloned: its blocks are shared with the source".to_owned(),
         bytes => format!(", {} of it cloned and not read", ByteCount(bytes)),
     };
     match ended.options.verify {

@@ -29,7 +29,7 @@ fn doubled(sources: &[Location], destination: &Location) -> Option<String> {
     let destination = destination.trim_end_matches('/');
     let name = shown(OsStr::from_bytes(name));
     Some(format!(
-        "note: {source} without a slash is the directory itself, and goes to {destination}/{name}; {source}/ is what is in \
+        "note: {source} without a slash means the directory itself, which goes to {destination}/{name}; {source}/ is what is in \
          it, and would go to {destination}"
     ))
 }
@@ -44,7 +44,7 @@ fn without_colon(destination: &Location, is_known: impl Fn(&str) -> bool) -> Opt
         _ => return None,
     };
     let name = shown(name);
-    Some(format!("note: {name} is a name in the directory you are in; {what} {name}: with a colon"))
+    Some(format!("note: {name} is a name in the current directory; {what} {name}: with a colon"))
 }
 
 fn last_name(path: &[u8]) -> Option<&[u8]> {
@@ -69,7 +69,7 @@ mod tests {
         let doubled = |from: &str, to: &str| doubled(&[location(from)], &location(to));
         assert_eq!(
             doubled("x/data", "lab:backup/data/").unwrap(),
-            "note: x/data without a slash is the directory itself, and goes to lab:backup/data/data; x/data/ is what is \
+            "note: x/data without a slash means the directory itself, which goes to lab:backup/data/data; x/data/ is what is \
              in it, and would go to lab:backup/data"
         );
         assert!(doubled("lab:data", "data").is_some());

@@ -18,7 +18,7 @@ use transfer::{Direction, History, Sample};
 /// How progress is shown to a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Mode {
-    /// Bars on a terminal, else a line every 30 s
+    /// Bars on a terminal, otherwise a line every 30 s
     Auto,
     /// Bars
     Bar,

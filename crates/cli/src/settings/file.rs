@@ -29,7 +29,7 @@ pub fn parse(text: &str, place: &Place, program: &Command) -> Result<Parsed> {
     let reader = Reader { text, place, program };
     let table = DeTable::parse(text).map_err(|e| {
         let at = e.span().map_or(0, |span| span.start);
-        reader.wrong(at, e.message(), "the file is TOML: `key = value` lines, with texts in quotes")
+        reader.wrong(at, e.message(), "the file is TOML: `key = value` lines, with strings in quotes")
     })?;
     let mut parsed = Parsed::default();
     for (key, value) in in_order(table.get_ref()) {
@@ -99,7 +99,7 @@ impl Reader<'_> {
             let hint = match known::nearest(&name, flags.iter().map(String::as_str)) {
                 _ if known::subcommands(here).contains(&name) => format!("a command's settings are a table: [{name}]"),
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("settings have the names of flags: `thalweg{}--help` lists them", spaced(command)),
+                None => format!("settings are named after flags: `thalweg{}--help` lists them", spaced(command)),
             };
             return Err(self.wrong(at, &format!("unknown setting {}{of}", shown(&name)), &hint));
         }
@@ -130,11 +130,11 @@ impl Reader<'_> {
         }
         let Some((command, place)) = refusing else { return Ok(()) };
         let hint = match place {
-            Where::CommandLine => format!("--{} is given only with the command, where it is meant", setting.flag),
+            Where::CommandLine => format!("--{} can be given only on the command line", setting.flag),
             Where::OwnTable => format!("write it below [{command}], outside every profile"),
         };
-        let why = "it removes or replaces something, or gives up protection";
-        Err(self.wrong(at, &format!("{} is no setting here: {why}", setting.flag), &hint))
+        let why = "it removes or replaces something, or weakens protection";
+        Err(self.wrong(at, &format!("{} cannot be set here: {why}", setting.flag), &hint))
     }
 
     fn values(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>> {
@@ -150,10 +150,10 @@ impl Reader<'_> {
             DeValue::Array(values) => values.iter().map(|value| one(value.get_ref())).collect(),
             single => one(single).map(|text| vec![text]),
         };
-        let hint = "a value is a text in quotes, a decimal number, true or false, or a list of these";
-        let values = values.ok_or_else(|| self.wrong(at, &format!("{name}: no value of a setting"), hint))?;
+        let hint = "a value is a string in quotes, a decimal number, true or false, or a list of these";
+        let values = values.ok_or_else(|| self.wrong(at, &format!("{name}: not a valid value"), hint))?;
         if values.is_empty() {
-            return Err(self.wrong(at, &format!("{name}: the list is empty"), "leave the line away"));
+            return Err(self.wrong(at, &format!("{name}: the list is empty"), "remove the line"));
         }
         Ok(values)
     }
@@ -163,7 +163,7 @@ impl Reader<'_> {
         tables.extend(is_outermost.then(|| PROFILES.to_owned()));
         let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
             Some(near) => format!("did you mean [{near}]?"),
-            None => "tables have the names of commands, or are [profiles.NAME]".to_owned(),
+            None => "tables are named after commands, or are [profiles.NAME]".to_owned(),
         };
         self.wrong(at, &format!("unknown table {}", shown(name)), &hint)
     }
@@ -225,12 +225,12 @@ mod tests {
             ("a\n= 1", "c.toml:1:", "the file is TOML"),
             ("retires = 1", "c.toml:1: unknown setting retires", "did you mean retries?"),
             ("\nchunk_size = '1MiB'", "c.toml:2: unknown setting chunk_size", "did you mean chunk-size?"),
-            ("[cp]\nlisten = 'a'", "c.toml:2: unknown setting listen of cp", "settings have the names of flags"),
+            ("[cp]\nlisten = 'a'", "c.toml:2: unknown setting listen of cp", "settings are named after flags"),
             ("[pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),
             ("cp = 1", "c.toml:1: unknown setting cp", "a command's settings are a table: [cp]"),
-            ("help = true", "c.toml:1: unknown setting help", "settings have the names of flags"),
-            ("retries = 2020-01-01", "c.toml:1: retries: no value of a setting", "a value is a text"),
-            ("retries = []", "c.toml:1: retries: the list is empty", "leave the line away"),
+            ("help = true", "c.toml:1: unknown setting help", "settings are named after flags"),
+            ("retries = 2020-01-01", "c.toml:1: retries: not a valid value", "a value is a string"),
+            ("retries = []", "c.toml:1: retries: the list is empty", "remove the line"),
             ("[profiles]\nx = 1", "c.toml:2: x is not a table", "a profile is a table"),
             ("[profiles.zettar]\nretries = 1", "c.toml:1: profile zettar is taken", "choose another"),
             ("[profiles.a.pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),

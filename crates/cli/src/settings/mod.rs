@@ -275,11 +275,11 @@ mod tests {
             assert!(found.find(&["rm"], "recursive").is_none() && found.find(&["lab", "down"], "all").is_none());
         }
         for (text, hint) in [
-            ("[rm]\nrecursive = true", "only with the command"),
-            ("force = true", "only with the command"),
-            ("delete = true", "only with the command"),
-            ("[sync]\ndelete = true", "only with the command"),
-            ("[profiles.p.sync]\ndelete = true", "only with the command"),
+            ("[rm]\nrecursive = true", "only on the command line"),
+            ("force = true", "only on the command line"),
+            ("delete = true", "only on the command line"),
+            ("[sync]\ndelete = true", "only on the command line"),
+            ("[profiles.p.sync]\ndelete = true", "only on the command line"),
             ("super = true", "[serve]"),
             ("[profiles.p.serve]\nsuper = true", "[serve]"),
             ("[endpoint]\nreplace = true", "[endpoint.add]"),
@@ -299,7 +299,7 @@ mod tests {
         let found = settings(&[(Layer::User, "# first\n[cp]\nstreams = 'many'\n")], None).unwrap();
         let error = found.apply(crate::args::Cli::command(), &["cp"]).unwrap_err();
         assert!(error.message.starts_with("/x/config.toml:3: streams: invalid value 'many'"), "{}", error.message);
-        assert!(found.apply(crate::args::Cli::command(), &["serve"]).is_ok(), "it is no setting of serve");
+        assert!(found.apply(crate::args::Cli::command(), &["serve"]).is_ok(), "it cannot be set for serve");
     }
 
     #[test]

@@ -281,7 +281,7 @@ fn flags_stand_anywhere_and_names_behind_two_dashes_may_begin_with_one() {
     for command in ["cp", "mv", "sync"] {
         let ran = bed.run(&[command, "f"]);
         let error = "error: only f is named: a source and a destination are needed\n\
-            hint: name where to as well; `.` is the directory you are in";
+            hint: name the destination too; `.` is the current directory";
         assert_eq!((ran.code, &ran.error()[..]), (Some(2), error));
     }
 }

@@ -149,7 +149,7 @@ fn what_is_no_manifest_is_refused_with_the_line() {
     assert_eq!(
         ran.error(),
         "error: read manifest m: line 1: this is not a manifest (its first line must be `# thalweg manifest 1 crc64nvme` or \
-         `... blake3`)\nhint: give a file that `thalweg sum`, `gen`, `cp --manifest`, sha256sum, md5sum or b3sum wrote"
+         `... blake3`)\nhint: give a file written by `thalweg sum`, `gen`, `cp --manifest`, sha256sum, md5sum or b3sum"
     );
     bed.write("m", b"# thalweg manifest 1 crc64nvme\n0000000000000000 0 a\nrubbish\n");
     let ran = bed.run(&["sum", "-c", "m"]);

@@ -41,7 +41,7 @@ fn storage_is_measured_shown_and_left_as_it_was() {
         (
             Some(2),
             "error: write the bundle to bundle: the directory is not empty\n\
-             hint: `thalweg gen --help` and `thalweg bench --help` show what is understood"
+             hint: see `thalweg gen --help` and `thalweg bench --help`"
         )
     );
 }

@@ -75,7 +75,7 @@ fn what_does_not_speak_the_protocol_is_told_apart() {
         &ran,
         42,
         "error: lab: connect to 127.0.0.1:[PORT]: the peer does not speak TLS\n\
-         hint: check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+         hint: check the address and the port: the service there is not a Thalweg endpoint, or has a version that this \
          program cannot talk to",
     );
 }
@@ -88,7 +88,7 @@ fn a_ticket_that_is_damaged_missing_or_not_of_this_endpoint_is_refused() {
     refused(
         &bed.run(&["endpoint", "add", "x", "--ticket-file", "damaged"]),
         2,
-        "error: read ticket damaged: the ticket is damaged or not complete\n\
+        "error: read ticket damaged: the ticket is damaged or incomplete\n\
          hint: copy the whole line again, from `twt1:` to its end",
     );
     refused(

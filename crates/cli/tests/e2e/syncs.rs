@@ -549,10 +549,10 @@ fn mistakes_are_told_with_a_way_out() {
     bed.write("list", b"../x\n");
     for (args, message) in [
         (&["sync", "s", "s", "d"][..], "sync takes one source and one destination"),
-        (&["sync", "--delete", "--files-from", "list", "s", "d"], "--delete and --files-from do not go together"),
+        (&["sync", "--delete", "--files-from", "list", "s", "d"], "--delete and --files-from cannot be combined"),
         (&["sync", "--exclude", "[a", "s/", "d"], "filter pattern \"[a\": has a [ without its ]"),
-        (&["sync", "--filter", "*.o", "s/", "d"], "--filter: \"*.o\" is no filter rule"),
-        (&["cp", "--files-from", "list", "s", "d"], "list: ../x is no path below the source"),
+        (&["sync", "--filter", "*.o", "s/", "d"], "--filter: \"*.o\" is not a filter rule"),
+        (&["cp", "--files-from", "list", "s", "d"], "list: ../x is not a path below the source"),
         (&["sync", "--backup-dir", "/old", "s/", "d"], "a backup directory is a path below the destination"),
         (&["cp", "-n", "s/f", "-"], "filters, comparisons and dry runs need a tree of files on both sides"),
     ] {

@@ -67,7 +67,7 @@ fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
     let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();
     assert_eq!((clients.len(), &clients[0]["ticket"]), (1, &id.into()));
     let revoked = at_endpoint(&bed, &["ticket", "revoke", id]).succeeded();
-    assert_eq!(revoked.stderr, format!("revoked {id}: 1 client struck off\n"));
+    assert_eq!(revoked.stderr, format!("revoked {id}: 1 client removed\n"));
     let refused = bed.run(&["cp", "lab:results/", "again"]);
     assert_eq!(refused.code, Some(41), "{}", refused.stderr);
     assert!(refused.error().ends_with("hint: ask for a ticket of this endpoint and run `thalweg endpoint add`"));
@@ -80,12 +80,12 @@ fn a_client_that_is_struck_off_by_its_identity_stays_out_until_there_is_a_later_
     let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();
     let identity = clients[0]["identity"].as_str().unwrap();
     let revoked = at_endpoint(&bed, &["ticket", "revoke", identity]).succeeded();
-    assert!(revoked.stderr.starts_with("revoked [PIN]: 1 client struck off\n"), "{}", revoked.stderr);
+    assert!(revoked.stderr.starts_with("revoked [PIN]: 1 client removed\n"), "{}", revoked.stderr);
     assert!(revoked.stderr.contains("whoever has one of them can enrol another identity"), "{}", revoked.stderr);
     let add = |ticket: &str| bed.run(&["endpoint", "add", "lab", "--ticket-file", ticket, "--replace"]);
     let refused = add("ticket");
     assert_eq!(refused.code, Some(41), "{}", refused.stderr);
-    assert!(refused.error().contains("only a ticket that was made after that"), "{}", refused.stderr);
+    assert!(refused.error().contains("only a ticket made after that"), "{}", refused.stderr);
     at_endpoint(&bed, &["ticket", "new", "--ticket-file", "later"]).succeeded();
     add("later").succeeded();
     bed.run(&["cp", "ticket", "lab:copied"]).succeeded();

@@ -24,7 +24,7 @@ fn a_variable_that_was_set_for_another_command_arms_no_removal() {
         command.env(variable, "true");
         let ran = bed.finish(command);
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.error().starts_with(&format!("error: {variable} is set, and `thalweg ")), "{}", ran.stderr);
+        assert!(ran.error().starts_with(&format!("error: {variable} is set, but `thalweg ")), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("env -u {variable}")), "{}", ran.stderr);
         assert!(bed.path("tree/leaf").exists());
     }
@@ -44,7 +44,7 @@ fn a_setting_for_all_commands_arms_no_removal() {
     bed.write(CONFIGURATION, b"[rm]\nrecursive = true\n");
     let ran = bed.run(&["rm", "tree"]);
     assert!(
-        ran.code == Some(2) && ran.stderr.contains("config.toml:2: recursive is no setting here"),
+        ran.code == Some(2) && ran.stderr.contains("config.toml:2: recursive cannot be set here"),
         "{}",
         ran.stderr
     );
@@ -69,7 +69,7 @@ fn a_configuration_that_others_own_or_may_change_is_not_read() {
     }
     set_mode(&bed, CONFIGURATION, 0o644);
     set_mode(&bed, "client/config_home/thalweg", 0o777);
-    refused("on the way to the configuration");
+    refused("above the configuration");
     set_mode(&bed, "client/config_home/thalweg", 0o755);
     if is_root() {
         chown(bed.path(CONFIGURATION), Some(4711), None).unwrap();
@@ -101,7 +101,7 @@ fn a_ticket_replaces_no_link_fifo_or_other_file() {
     std::os::unix::fs::symlink("precious", bed.path("link")).unwrap();
     let serve =
         |ticket: &str| bed.run(&["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", ticket]);
-    for (ticket, why) in [("link", "a link or a special file"), ("precious", "a file that is no ticket")] {
+    for (ticket, why) in [("link", "a link or a special file"), ("precious", "a file that is not a ticket")] {
         let ran = serve(ticket);
         assert!(ran.code != Some(0) && ran.stderr.contains(why), "{}", ran.stderr);
     }

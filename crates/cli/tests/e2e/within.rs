@@ -86,7 +86,7 @@ fn nothing_goes_unverified_between_hosts_or_into_a_manifest() {
     ] {
         let ran = bed.run(&[&["cp", "--verify", "none"], args].concat());
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.error().contains(why) && ran.stderr.contains("leave --verify none away"), "{}", ran.stderr);
+        assert!(ran.error().contains(why) && ran.stderr.contains("omit --verify none"), "{}", ran.stderr);
     }
     assert!(!bed.path("root/f").exists() && !bed.path("g").exists());
 }

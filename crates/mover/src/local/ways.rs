@@ -95,7 +95,7 @@ impl Ways {
             ));
         }
         if hole_bytes > 0 {
-            notes.push(format!("{} of holes were not read, and are holes again", ByteCount(hole_bytes)));
+            notes.push(format!("{} of holes were not read, and remain holes", ByteCount(hole_bytes)));
         }
         notes
     }

@@ -65,7 +65,7 @@ impl Kept {
         } else if self.directory_bytes + bytes <= XATTRS_OF_DIRECTORIES_BYTES_MAX {
             self.directory_bytes += bytes;
         } else {
-            let why = "its extended attributes were left out: the directories of one job have room for 96 MiB";
+            let why = "its extended attributes were omitted: one job has room for 96 MiB of them in directories";
             self.warnings.note(why, &|| source.path(object));
             attributes.xattrs.clear();
             bytes = 0;
@@ -143,7 +143,7 @@ impl Kept {
             attributes.links = 2;
             return false;
         }
-        let why = "its names became files of their own: there are too many of such files for one job";
+        let why = "its names became separate files: there are too many hard-linked files for one job";
         self.warnings.note(why, &|| source.path(object));
         false
     }

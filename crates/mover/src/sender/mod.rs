@@ -47,7 +47,7 @@ use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailu
 use wire::{CloseCode, Message, Refusal, bounded};
 use work::{Batch, Claim, Work};
 
-const REACHED: &str = "as much was sent as may be in one run";
+const REACHED: &str = "as much was sent as one run may send";
 
 /// How long a waiting lane sleeps before it looks whether the job still runs.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(500);
@@ -333,7 +333,7 @@ impl SendJob {
         count(&self.progress.counters.files_listed, untold);
         count(&self.progress.counters.files_failed, untold - 1);
         let message =
-            format!("{untold} more directories or names failed like those above; the message had no room for them");
+            format!("{untold} more directories or names failed like those above; they did not fit in the message");
         self.failed(Failure { path: Vec::new(), kind: FailureKind::Other, message });
     }
 

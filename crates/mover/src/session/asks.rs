@@ -121,7 +121,7 @@ impl Asked {
             *self.waits_since.lock().unwrap() = Some(since);
             while *granted < number && !self.is_stopped() {
                 let Some(left) = patience.checked_sub(since.elapsed()) else {
-                    let text = format!("nothing of the answer was taken for {} s", patience.as_secs());
+                    let text = format!("none of the answer was read for {} s", patience.as_secs());
                     let _ = self.refused.set(Refusal::new(CloseCode::NoProgress, &text));
                     self.is_stopped.store(true, Relaxed);
                     break;
@@ -144,7 +144,7 @@ impl Server {
             let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
             spawned.map(drop).map_err(|_| {
                 session.asks.forget(number);
-                Refusal::new(CloseCode::Busy, "the endpoint has no thread to spare")
+                Refusal::new(CloseCode::Busy, "the endpoint has no free thread")
             })
         });
         if let Err(refusal) = begun {
@@ -154,7 +154,7 @@ impl Server {
 
     fn check_ask(&self, session: &Session, ask: Ask) -> Result<Arc<Asked>, Refusal> {
         if session.features.load(Relaxed) & feature::FILES == 0 {
-            return Err(Refusal::new(CloseCode::Version, "the session lacks the feature for questions about files"));
+            return Err(Refusal::new(CloseCode::Version, "the session lacks the feature for queries about files"));
         }
         let number = ask.number;
         let question = question_of(ask)?;

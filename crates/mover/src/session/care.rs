@@ -30,12 +30,10 @@ fn why(stuck: Duration, is_memory_short: bool) -> String {
     let time = if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds / 60) };
     match is_memory_short {
         true => format!(
-            "nothing moved for {time}: no stream got the {} of memory it takes (--memory of `serve` or `cp`)",
+            "nothing moved for {time}: no stream got the {} of memory it needs (--memory of `serve` or `cp`)",
             model::quantity::ByteCount(LANE_BYTES as u64)
         ),
-        false => format!(
-            "nothing moved for {time}, although both sides answer: storage that hangs, or a program that does not get on"
-        ),
+        false => format!("nothing moved for {time}, although both sides answer: hanging storage, or a stuck program"),
     }
 }
 

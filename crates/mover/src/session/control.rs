@@ -102,7 +102,7 @@ pub(crate) fn run_control(
 fn why_lost(end: ControlEnd) -> String {
     match end {
         ControlEnd::PeerClosed | ControlEnd::Closed => "closed".into(),
-        ControlEnd::Stopped | ControlEnd::Aborted => "broken off here".into(),
+        ControlEnd::Stopped | ControlEnd::Aborted => "ended on this side".into(),
         ControlEnd::Truncated => "the other side went away".into(),
         ControlEnd::TimedOut => format!("nothing was heard for {} s", CONTROL_TIMEOUT.as_secs()),
         ControlEnd::Io(e) => e.to_string(),

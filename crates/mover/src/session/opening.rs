@@ -198,7 +198,7 @@ impl Server {
             let spawned = std::thread::Builder::new().name("open".into()).spawn(run);
             spawned.map(drop).map_err(|e| {
                 session.openings.forget(number);
-                Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"))
+                Refusal::new(CloseCode::Internal, &format!("the endpoint could not start a thread: {e}"))
             })
         });
         if let Err(refusal) = begun {
@@ -352,7 +352,7 @@ impl Server {
             streams.abort();
         };
         if let Err(e) = std::thread::Builder::new().name("job".into()).spawn(watch) {
-            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint gets no thread: {e}"));
+            let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint could not start a thread: {e}"));
             session.remove_job(number);
             unwatched.stop(Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
             return Err(refusal);

@@ -123,7 +123,7 @@ impl Client {
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Tally, AskError> {
         if !self.knows_files().map_err(AskError::Connect)? {
-            let text = "the program there is older and does not know this command";
+            let text = "the program there is too old for this command";
             return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
         }
         let (number, parts) = self.shared.answers.begin(question);

@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 use wire::handshake::Direction;
 use wire::{CloseCode, Refusal};
 
-const UNKNOWN: &str = "the endpoint could not look up this client's rights, several times; what is verified is kept";
+const UNKNOWN: &str = "the endpoint repeatedly could not look up this client's rights; what is verified is kept";
 
 impl Server {
     /// Asks the host again whether those who are here may go on, and ends sessions and jobs that may not. A peer that was

@@ -34,7 +34,7 @@ const ASKS_OF_KEY_MAX: usize = 8;
 /// How often whoever waits for a place looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-const GAVE_PLACE: &str = "this was idle, and gave its place to somebody who waited for one; try again";
+const GAVE_PLACE: &str = "this was idle, and its place was given to a waiting client; try again";
 
 /// Of a client, of a key; of the endpoint, if neither is named.
 type Share = (Option<Arc<str>>, Option<Pin>);

@@ -87,7 +87,7 @@ impl Job {
         let has = |bit: u64| features & bit != 0;
         match self {
             Job::Send(job) if job.is_sequential() && !has(feature::OPEN_ENDED) => {
-                job.cancel(CloseCode::Version, "the other side takes no file whose end is not known (a pipe)");
+                job.cancel(CloseCode::Version, "the other side does not accept a file of unknown length (a pipe)");
             }
             Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
             _ => {}
@@ -113,7 +113,7 @@ impl Job {
 pub(crate) const NO_BLAKE3: &str =
     "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";
 
-pub(crate) const NO_COMPRESSION: &str = "the session has no compression: leave -z away, or bring both sides up to date";
+pub(crate) const NO_COMPRESSION: &str = "the session has no compression: omit -z, or bring both sides up to date";
 
 pub(crate) struct Running {
     pub job: Job,

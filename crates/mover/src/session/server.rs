@@ -211,7 +211,7 @@ impl Server {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
         watch_stream(&running, stream.aborter());
-        // Whoever ends the job from here on finds this stream; who did before has not.
+        // If the job ends from here on, this stream is found and stopped; if it ended before, the stream is refused here.
         if running.job.is_ended() {
             return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));
         }

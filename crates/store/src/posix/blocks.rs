@@ -106,7 +106,7 @@ impl ExtentReader {
     fn use_queue(&mut self, engines: &Engines, kind: EngineKind, why: &str) {
         let shape = Shape::of(kind);
         let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
-            return engines.account.note(format!("reads without {kind}: its blocks found no memory (--memory)"));
+            return engines.account.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
         };
         if let Ok(queue) = engine::reader(kind, shape) {
             let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));

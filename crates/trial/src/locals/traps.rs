@@ -99,7 +99,7 @@ fn open_configuration(scene: &Scene) -> Result<()> {
 fn configuration_on_open_way(scene: &Scene) -> Result<()> {
     scene.directory("home/.config/thalweg", scene.victim, 0o777)?;
     scene.file("home/.config/thalweg/config.toml", scene.victim, 0o644, RUNS)?;
-    refused(&scene.run(&BY_SSH, &[])?, "on the way to the configuration")
+    refused(&scene.run(&BY_SSH, &[])?, "above the configuration")
 }
 
 fn endpoint_file() -> String {
@@ -177,5 +177,5 @@ fn arming_setting(scene: &Scene) -> Result<()> {
     ensure!(ended.code.is_some_and(|code| code != 0), "rm removed a directory");
     scene.file("home/.config/thalweg/config.toml", scene.victim, 0o644, "[sync]\ndelete = true\n")?;
     scene.directory("home/empty", scene.victim, 0o755)?;
-    refused(&scene.run(&["sync", "empty/", "tree/"], &[])?, "delete is no setting here")
+    refused(&scene.run(&["sync", "empty/", "tree/"], &[])?, "delete cannot be set here")
 }

@@ -9,13 +9,13 @@ use model::Exit;
 use model::name::Escaped;
 use std::path::PathBuf;
 
-/// Compare two bundles, or the two builds of one: what became faster, slower or dearer, and whether it is more than chance
+/// Compare two bundles, or the two builds of one: what became faster, slower or costlier, and whether it exceeds chance
 ///
-/// Rate and processor time per GB are compared where condition, set and tool agree. With one bundle, of `bench compare
-/// --earlier`, the build `earlier` is compared with the one that it raced, round by round: what the machine did to both cancels
-/// out. A change counts if it is more than chance (5 %) and more than half the tolerance. Where neither that holds nor a loss of
-/// the tolerance is excluded, the comparison is inconclusive, and what loss it would have noticed is said. Only this program can
-/// regress: a rival or a ceiling that changed says that the machine did.
+/// Rate and processor time per GB are compared where condition, set and tool agree. With one bundle, from
+/// `bench compare --earlier`, the build `earlier` is compared with the one that it raced, round by round, so that
+/// effects of the machine on both cancel out. A change counts if it exceeds chance (5 %) and half the tolerance. If
+/// neither that holds nor a loss as large as the tolerance is excluded, the comparison is inconclusive, and the loss it
+/// would have detected is reported. Only this program can regress: if a rival or a ceiling changed, the machine did.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no loss of the tolerance, 25 something regressed, 26 inconclusive, 2 a bundle is missing or \
@@ -29,7 +29,7 @@ pub struct Args {
     before: PathBuf,
     /// The later bundle
     after: Option<PathBuf>,
-    /// The loss that has to be noticed or excluded, in percent
+    /// The loss to be detected or excluded, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = TOLERANCE_DEFAULT * 100.0, env = "THALWEG_TOLERANCE")]
     tolerance: f64,
     /// One JSON document on standard output
@@ -39,7 +39,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     if !(0.0..100.0).contains(&args.tolerance) {
-        return Err(usage(format!("--tolerance {} is no loss in percent", args.tolerance), "give a number such as 5"));
+        return Err(usage(
+            format!("--tolerance {} is not a loss in percent", args.tolerance),
+            "give a number such as 5",
+        ));
     }
     let (before, tolerance) = (read(&args.before)?, args.tolerance / 100.0);
     let found = match &args.after {
@@ -88,13 +91,13 @@ fn lines(found: &Diff) -> Vec<String> {
     for pair in found.pairs.iter().filter(|pair| pair.is_ours && pair.class != Class::Reference) {
         let runs = pair.runs_before.min(pair.runs_after);
         let text = match pair.gbit_per_second.power {
-            None => format!("n={runs} tells nothing: 3 runs are the least"),
+            None => format!("n={runs} says nothing: at least 3 runs are needed"),
             Some(power) if power.detectable <= found.tolerance => {
                 format!("n={runs} detects a loss of {}", percent(power.detectable))
             }
             Some(power) => {
                 let (detectable, needed) = (percent(power.detectable), power.runs_needed);
-                format!("n={runs} detects a loss of {detectable}; for {asked} it takes {needed} runs of each")
+                format!("n={runs} detects a loss of {detectable}; for {asked}, {needed} runs of each are needed")
             }
         };
         lines.push(format!("{}: {text}", name(pair)));

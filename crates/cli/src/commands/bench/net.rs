@@ -16,13 +16,13 @@ use std::time::Duration;
 use crate::commands::lab::Wanted;
 use show::Json;
 
-/// Measure what a path carries from memory to memory: TCP streams, clear or sealed like a transfer's
+/// Measure the throughput of a path from memory to memory: TCP streams, clear or encrypted like a transfer's
 ///
-/// Start it with --serve on one host and with that host's name on the other, or both ends at once with --lab. The rate is
-/// what the receiver took; the sender's kernel tells what was sent again, the round trip, and what held it up.
+/// Start it with --serve on one host and with that host's name on the other, or both ends at once with --lab. The rate
+/// is measured at the receiver; the sender's kernel reports retransmissions, the round trip, and what held it up.
 ///
-/// The other side is not authenticated, and what travels is noise: --tls on costs what encryption costs a transfer and
-/// protects nothing. Serve only where you want strangers to be able to load your network.
+/// The other side is not authenticated, and the payload is noise: --tls on costs as much as encryption costs a
+/// transfer, but protects nothing. Serve only where strangers may load your network.
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("ends").required(true).args(["serve", "host", "lab"]))]
 #[command(after_help = "Examples:\n\
@@ -30,7 +30,7 @@ use show::Json;
 \x20   thalweg bench net far.example.org --streams 8 --seconds 20 --omit 5\n\
 \x20   thalweg bench net --lab continent --lab-set wan.rate=1Gbit --streams 4 --tls on --out net-1g")]
 pub struct Args {
-    /// The host that serves, HOST or HOST:PORT
+    /// The serving host, HOST or HOST:PORT
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
     /// Be the other end, in the foreground, for several clients [default: 127.0.0.1:7741]
@@ -39,7 +39,7 @@ pub struct Args {
     /// Both ends here, over a preset or file of `thalweg lab`, at its first and last site
     #[arg(long, value_name = "PRESET|FILE", env = "THALWEG_LAB")]
     lab: Option<OsString>,
-    /// Changes of its links, such as --lab-set wan.rtt=50ms
+    /// Changes to its links, such as --lab-set wan.rtt=50ms
     #[arg(long, value_name = "LINK.KEY=VALUE", requires = "lab", env = "THALWEG_LAB_SET")]
     lab_set: Vec<String>,
     /// TCP connections in each direction, each with a thread at both ends
@@ -48,19 +48,20 @@ pub struct Args {
     /// How long to measure
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds, env = "THALWEG_SECONDS")]
     seconds: Duration,
-    /// Send this long before that without counting, so that slow start is left out
+    /// Send this long before that without counting, to exclude slow start
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds, env = "THALWEG_OMIT")]
     omit: Duration,
-    /// Time between two looks at the counters
+    /// Interval at which the counters are read
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds, env = "THALWEG_INTERVAL")]
     interval: Duration,
     /// Congestion control of the senders, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CONGESTION")]
     congestion: Option<String>,
-    /// Each stream leaves its host at this rate at most, such as 500Mbit
+    /// Maximum rate of each stream, such as 500Mbit
     #[arg(long, value_name = "RATE", value_parser = rate, env = "THALWEG_PACING")]
     pacing: Option<u64>,
-    /// `off`: what the network carries; `on`: what encryption leaves of it (keys are thrown away: it protects nothing)
+    /// `off`: the throughput of the network; `on`: the throughput with encryption (keys are discarded: it protects
+    /// nothing)
     #[arg(long, value_name = "on|off", default_value = "off", action = clap::ArgAction::Set, value_parser = switch, env = "THALWEG_TLS")]
     tls: bool,
     /// From the server to this host
@@ -69,7 +70,7 @@ pub struct Args {
     /// Both directions at once
     #[arg(long, env = "THALWEG_BOTH")]
     both: bool,
-    /// One JSON object a line instead of text (docs/bench-net.md)
+    /// One JSON object per line instead of text (docs/bench-net.md)
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     /// Write a summary and all intervals of all streams to this directory
@@ -226,13 +227,13 @@ fn of_net(e: &bench::error::Error) -> Error {
     let (exit, hint) = match e.kind {
         Kind::Unreachable => (
             Exit::Unreachable,
-            "start the other end on that host: `thalweg bench net --serve [::]:7741`, and let its firewall pass the port",
+            "start the other end on that host: `thalweg bench net --serve [::]:7741`, and open the port in its firewall",
         ),
         Kind::Incompatible => {
             (Exit::Version, "run the same version of `thalweg bench net` on both hosts, and check the port")
         }
         Kind::Refused => (Exit::Refused, "ask for less, or wait until its other clients are done"),
-        Kind::Usage => (Exit::Usage, "`thalweg bench net --help` shows what is understood"),
+        Kind::Usage => (Exit::Usage, "see `thalweg bench net --help`"),
         Kind::Cancelled => (Exit::Interrupted, "start it again when you like"),
         Kind::Failed => (Exit::Failed, "the reason is above; the other end may say more"),
         _ => return crate::commands::generate::of_bench(e),

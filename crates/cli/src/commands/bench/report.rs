@@ -6,10 +6,11 @@ use bench::report;
 use model::Exit;
 use std::path::{Path, PathBuf};
 
-/// Write the tables, plots and pages of a bundle again from its raw samples
+/// Regenerate the tables, plots and pages of a bundle from its raw samples
 ///
-/// DIR holds `samples.csv`, and `summary.json` with what was measured where, as `thalweg bench compare --out` left them,
-/// also in an earlier version. Everything else in it is replaced; plots that others added are kept and shown.
+/// DIR contains `samples.csv`, and `summary.json` with what was measured where, as written by
+/// `thalweg bench compare --out`, even of an earlier version. Everything else in it is replaced; added plots are kept
+/// and shown.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg bench report results/today && xdg-open results/today/report.html")]
@@ -36,7 +37,7 @@ pub fn read(dir: &Path) -> Result<bench::compare::Report, Error> {
         let message = model::name::Escaped(e.chain().as_bytes()).to_string();
         match e.kind {
             bench::error::Kind::Usage => {
-                error(Exit::Usage, message, "name a directory that `thalweg bench` wrote with --out, undamaged")
+                error(Exit::Usage, message, "name an undamaged directory written by `thalweg bench` with --out")
             }
             _ => error(Exit::Failed, message, "check the path and the rights to it"),
         }

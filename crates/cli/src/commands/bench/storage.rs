@@ -12,11 +12,11 @@ use model::quantity::{ByteCount, parse_bytes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measure how fast a directory's storage reads, writes and makes names, and whether that is enough
+/// Measure how fast a directory's storage reads, writes and creates names, and whether that is enough
 ///
-/// Everything is written to a private directory in DIR, which is removed at the end. Reads come from storage: the cache of
-/// each file is dropped first. Writes end when they are synced. `--target` says whether the storage keeps up with a rate,
-/// and how much must be in flight for that; a target that is not reached gives exit code 1.
+/// Everything is written to a private directory in DIR, which is removed at the end. Reads come from storage: the cache
+/// of each file is dropped first. Writes end when they are synced. `--target` says whether the storage keeps up with a
+/// rate, and how much must be in flight for that; a missed target gives exit code 1.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg bench storage /data\n\
@@ -34,7 +34,7 @@ pub struct Args {
     /// Each size of a sweep is this many times the one before: 2 or 4
     #[arg(long, value_name = "FACTOR", default_value_t = 4, requires = "sweep", env = "THALWEG_STEP")]
     step: u64,
-    /// How much is written and read for each size; at least one file is
+    /// How much is written and read for each size; at least one file
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1GiB", env = "THALWEG_VOLUME")]
     volume: u64,
     /// At most this many files of each size
@@ -43,7 +43,7 @@ pub struct Args {
     /// How much is read or written in one operation [default: 128KiB; 1MiB with --direct or uring]
     #[arg(long, value_name = "SIZE", value_parser = bytes, env = "THALWEG_BLOCK")]
     block: Option<u64>,
-    /// Threads, each with files of its own where there are enough [default: one for each core]
+    /// Threads, each with its own files if there are enough [default: one per core]
     #[arg(long, value_name = "N", env = "THALWEG_THREADS")]
     threads: Option<usize>,
     /// Operations that each thread keeps in flight, with --engine uring [default: 8]
@@ -52,7 +52,7 @@ pub struct Args {
     /// How blocks are moved
     #[arg(long, value_enum, default_value_t = EngineName::Plain, env = "THALWEG_ENGINE")]
     engine: EngineName,
-    /// Past the page cache (O_DIRECT)
+    /// Bypass the page cache (O_DIRECT)
     #[arg(long, env = "THALWEG_DIRECT")]
     direct: bool,
     /// What the reads may find in the page cache
@@ -64,13 +64,13 @@ pub struct Args {
     /// Measure only this part
     #[arg(long, value_enum, env = "THALWEG_ONLY")]
     only: Option<Part>,
-    /// Files of which create, stat, open, rename, list and unlink are measured
+    /// Number of files for measuring create, stat, open, rename, list and unlink
     #[arg(long, value_name = "N", default_value_t = options::METADATA_FILES_DEFAULT, env = "THALWEG_FILES")]
     files: u64,
     /// Size of the files that are created, written and renamed
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1KiB", env = "THALWEG_PUBLISH_SIZE")]
     publish_size: u64,
-    /// Of them, how many become durable together; at most 1000
+    /// How many of them become durable together; at most 1000
     #[arg(long, value_name = "N", default_value_t = options::GROUP_FILES_DEFAULT, env = "THALWEG_GROUP")]
     group: u64,
     /// The rate that the storage should keep up with, such as 10Gbit
@@ -82,10 +82,10 @@ pub struct Args {
     /// Seconds after which one operation of one round is cut short
     #[arg(long, value_name = "SECONDS", default_value_t = 60, env = "THALWEG_LIMIT")]
     limit: u64,
-    /// Only say what would be measured and what space that needs
+    /// Only say what would be measured and how much space that needs
     #[arg(long, env = "THALWEG_DRY_RUN")]
     dry_run: bool,
-    /// Give the result as one JSON object
+    /// Print the result as one JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     /// Write tables and raw samples to this directory, which must be new or empty

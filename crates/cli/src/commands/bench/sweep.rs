@@ -15,9 +15,9 @@ use std::time::Duration;
 
 /// Measure over file sizes, round trips, congestion controls, losses, stream counts and rates, in laboratories
 ///
-/// Every combination is a condition with a laboratory of its own; in each, work goes from small to large files, and what
-/// the path carries from memory to memory is measured beside it. Lists are separated by commas. Every sample is on disk
-/// before the next run starts: the same command goes on where it was interrupted. Needs root, or user namespaces.
+/// Every combination is a condition with its own laboratory; in each, work goes from small to large files, and the
+/// throughput of the path from memory to memory is measured too. Lists are separated by commas. Every sample is on disk
+/// before the next run starts: the same command resumes where it was interrupted. Needs root, or user namespaces.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg bench sweep --size 1KiB..64MiB/4 --rtt 20ms,100ms,200ms --rate 1Gbit --budget 30m --out sweep\n\
@@ -27,7 +27,7 @@ pub struct Args {
     /// File sizes, or a range such as 1KiB..1GiB/4 [default: 1KiB..1GiB/4 unless --set is given]
     #[arg(long = "size", value_name = "SIZES", value_parser = values::sizes, env = "THALWEG_SIZE")]
     sizes: Option<values::Sizes>,
-    /// A data set as for `thalweg gen`, or gen:NxSIZE for one made up in memory; may be given several times
+    /// A data set as for `thalweg gen`, or gen:NxSIZE for one generated in memory; may be given several times
     #[arg(long = "set", value_name = "SPEC", env = "THALWEG_SET")]
     sets: Vec<String>,
     /// Rates of the link, such as 200Mbit,1Gbit
@@ -42,10 +42,10 @@ pub struct Args {
     /// Congestion controls of all tools
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cubic", env = "THALWEG_CC")]
     cc: Vec<String>,
-    /// Data streams of our program: numbers, and auto for its own choice
+    /// Data streams of our program: numbers, or auto for its own choice
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "auto", env = "THALWEG_STREAMS")]
     streams: Vec<String>,
-    /// The largest buffers of a connection, such as 1MiB,2MiB; tuned leaves those of the hosts
+    /// The largest buffers of a connection, such as 1MiB,2MiB; tuned keeps those of the hosts
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "tuned", env = "THALWEG_WINDOW")]
     window: Vec<String>,
     /// Client commands at once, each with the whole set
@@ -60,31 +60,31 @@ pub struct Args {
     /// With --grid: rounds in which the defaults and the winner race again
     #[arg(long, value_name = "N", default_value_t = PAIRS_DEFAULT, env = "THALWEG_PAIRS")]
     pairs: u32,
-    /// Also against another tool, where real files are moved; may be given several times
+    /// Also race another tool, where real files are moved; may be given several times
     #[arg(long = "rival", value_name = "TOOL", env = "THALWEG_RIVAL")]
     rivals: Vec<String>,
     /// Counted rounds; with more than one, another is run first and discarded
     #[arg(long, value_name = "N", default_value_t = ROUNDS_DEFAULT, env = "THALWEG_ROUNDS")]
     rounds: u32,
-    /// What the work of a run is sized for
+    /// Target duration of a run
     #[arg(long, value_name = "SECONDS", default_value_t = RUN_SECONDS_DEFAULT, env = "THALWEG_SECONDS")]
     seconds: f64,
-    /// Amounts above this are made up in memory and discarded at the far side
+    /// Amounts above this are generated in memory and discarded at the far side
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = model::quantity::parse_bytes, env = "THALWEG_VOLUME_MAX")]
     volume_max: u64,
-    /// Cut the plan down to this time, such as 60m; says what it cut
+    /// Cut the plan down to this time, such as 60m; reports what was cut
     #[arg(long, value_name = "TIME", value_parser = values::budget, env = "THALWEG_BUDGET")]
     budget: Option<Duration>,
     /// Further attempts at a run in which the emulated link was late
     #[arg(long, value_name = "N", default_value_t = 2, env = "THALWEG_VOID_RETRIES")]
     void_retries: u32,
-    /// Do not measure what the path carries from memory to memory
+    /// Do not measure the throughput of the path from memory to memory
     #[arg(long, env = "THALWEG_NO_CEILINGS")]
     no_ceilings: bool,
-    /// Seconds after which a run is given up
+    /// Seconds after which a run is abandoned
     #[arg(long, value_name = "SECONDS", default_value_t = 120, env = "THALWEG_LIMIT")]
     limit: u64,
-    /// Where plan, samples and report go; an earlier sweep of the same plan there is continued
+    /// Where to put plan, samples and report; an earlier sweep of the same plan there is resumed
     #[arg(long, value_name = "DIR", env = "THALWEG_OUT")]
     out: Option<PathBuf>,
     /// Only say what would be run
@@ -93,16 +93,16 @@ pub struct Args {
     /// Our program [default: this one]
     #[arg(long, value_name = "FILE", env = "THALWEG_PROGRAM")]
     program: Option<PathBuf>,
-    /// Added to our `cp`, such as --cp-arg=--fsync=never
+    /// Argument added to our `cp`, such as --cp-arg=--fsync=never
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, env = "THALWEG_CP_ARG")]
     cp_arg: Vec<String>,
-    /// Added to our `serve`
+    /// Argument added to our `serve`
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, env = "THALWEG_SERVE_ARG")]
     serve_arg: Vec<String>,
-    /// Where data sets and deliveries lie [default: a tmpfs]
+    /// Where to put data sets and deliveries [default: a tmpfs]
     #[arg(long, value_name = "DIR", env = "THALWEG_WORK_DIR")]
     work_dir: Option<PathBuf>,
-    /// Another seed gives other bytes and loses other packets
+    /// Seed of the generated bytes and the lost packets
     #[arg(long, value_name = "N", default_value_t = dataset::SEED_DEFAULT, env = "THALWEG_SEED")]
     seed: u64,
 }
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<Exit> {
     }
     if args.out.is_none() {
         let hint = "give `--out DIR`; every sample is written there at once";
-        return Err(crate::exit::usage("a sweep needs a place for its samples", hint));
+        return Err(crate::exit::usage("a sweep needs a directory for its samples", hint));
     }
     plan.cut.iter().for_each(|cut| note(&format!("cut to fit the budget: {cut}")));
     // Before any thread is started.
@@ -132,7 +132,7 @@ fn finish(swept: &Outcome, options: &sweep::Options, interrupt: &Interrupt) -> R
     let Outcome { settled, planned, .. } = swept;
     if swept.is_cancelled {
         let message = format!("stopped after {settled} of {planned} runs, which are kept in {}", shown(&options.out));
-        return Err(error(interrupt.exit(), message, "the same command goes on from there"));
+        return Err(error(interrupt.exit(), message, "the same command resumes from there"));
     }
     line(sweep::tables(&swept.report, &Figures::of(swept.samples())).trim_end());
     let state = if swept.is_complete { "all" } else { "not all" };

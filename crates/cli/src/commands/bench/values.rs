@@ -20,7 +20,7 @@ pub fn sizes(text: &str) -> Result<Sizes, String> {
         let factor: u64 = factor.parse().map_err(|_| format!("the factor {factor:?} is not a number"))?;
         let (mut size, last) = (parse_bytes(first.trim())?, parse_bytes(last.trim())?);
         if factor < 2 || size == 0 || size > last {
-            return Err(format!("{part:?} is no range of sizes, such as 1KiB..1GiB/4"));
+            return Err(format!("{part:?} is not a range of sizes, such as 1KiB..1GiB/4"));
         }
         while size <= last {
             sizes.push(size);
@@ -34,7 +34,7 @@ pub fn sizes(text: &str) -> Result<Sizes, String> {
 
 /// Reads `90s`, `60m`, `2h`.
 pub fn budget(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no time, such as 90s, 60m or 2h");
+    let refuse = || format!("{text:?} is not a time, such as 90s, 60m or 2h");
     let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
     let (number, unit) = text.split_at(at);
     let seconds = match unit {

@@ -33,10 +33,10 @@ pub struct Up {
 \x20   thalweg lab down far\n\
 \x20   thalweg lab down --all")]
 pub struct Down {
-    /// Which; may be left out if there is one
+    /// Which laboratory; may be omitted if there is only one
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<String>,
-    /// All of this user's, and what killed ones left behind
+    /// All of this user's, and leftovers of killed ones
     #[arg(long)]
     all: bool,
     /// Write what the laboratory did, as JSON
@@ -90,7 +90,7 @@ pub fn up(args: &Up) -> Result<Exit> {
         }
         Err(_) => Err(error(
             Exit::Failed,
-            "the process that was to hold the laboratory ended before it stood",
+            "the process that holds the laboratory ended before setup was complete",
             "`thalweg lab down --all` removes what may be left; then try again",
         )),
     }

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Run a command at a host
+/// Run a command on a host
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg lab exec a -- ping -c 3 b")]
@@ -28,7 +28,7 @@ pub struct Exec {
     command: Vec<OsString>,
 }
 
-/// Show what is up and what it did
+/// Show running laboratories and what they did
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg lab status far")]

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Wide-area networks and slow storage on one machine
 ///
 /// A laboratory is a set of hosts (network namespaces) joined by links with the delay, rate, queue and loss that you
-/// name. Nothing outside it changes. docs/lab.md tells how exact it is.
+/// specify. Nothing outside it changes. docs/lab.md says how exact it is.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg lab run continent -- ping -c 5 b\n\
@@ -72,7 +72,7 @@ fn of_lab(error: lab::Error) -> Error {
         match error.kind {
             Kind::Denied => "run it as root",
             Kind::Missing => "install what is named",
-            Kind::Refused => "docs/lab.md lists what can be asked",
+            Kind::Refused => "docs/lab.md lists what is possible",
             Kind::Failed => "`thalweg lab down --all` removes what may be left; then try again",
         }
         .into()

@@ -21,7 +21,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// More pairs than this are checked in part, so that a check stays below five seconds.
 const PAIRS_MAX: usize = 6;
 
-/// Build a laboratory, check it, run a command at one of its hosts, and remove it
+/// Build a laboratory, check it, run a command on one of its hosts, and remove it
 ///
 /// The command runs at the first site; it reaches the others by name (`ping b`). The exit code is the command's. A run
 /// in which the emulator could not keep up is called void on standard error.

@@ -23,7 +23,7 @@ pub struct Wanted {
     /// The same seed loses the same packets
     #[arg(long, value_name = "N", env = "THALWEG_SEED")]
     seed: Option<u64>,
-    /// Of connections that do not choose their own: cubic, bbr, reno
+    /// Congestion control of connections that do not choose their own: cubic, bbr, reno
     #[arg(long, value_name = "NAME", env = "THALWEG_CONGESTION_CONTROL")]
     congestion_control: Option<String>,
     /// Socket limits of the hosts: stock (as distributions ship them) or tuned
@@ -32,7 +32,7 @@ pub struct Wanted {
     /// What emulates the links: auto, netem, nfqueue, tun
     #[arg(long, value_name = "NAME", env = "THALWEG_BACKEND")]
     backend: Option<String>,
-    /// Changes of a link, such as --set wan.rtt=50ms --set wan.forward.loss=1%
+    /// Changes to a link, such as --set wan.rtt=50ms --set wan.forward.loss=1%
     #[arg(long = "set", value_name = "LINK.KEY=VALUE", env = "THALWEG_SET")]
     set: Vec<String>,
 }
@@ -50,7 +50,7 @@ pub struct Presets {}
 pub struct Draw {
     #[command(flatten)]
     wanted: Wanted,
-    /// Where the picture goes [default: standard output]
+    /// Where to write the picture [default: standard output]
     #[arg(short, long, value_name = "FILE", env = "THALWEG_OUTPUT")]
     output: Option<PathBuf>,
 }

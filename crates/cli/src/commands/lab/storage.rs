@@ -8,9 +8,9 @@ use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Mount a directory so that it is as slow as you say, until Ctrl-C
+/// Mount a directory with the slowness you specify, until Ctrl-C
 ///
-/// Shows how a copy would run on storage that you do not have at hand. Needs FUSE.
+/// Shows how a copy would run on storage that is not available here. Needs FUSE.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg lab storage /data/real /mnt/slow --read-latency 5ms --rate 200MiB")]
@@ -25,19 +25,19 @@ pub struct Args {
     /// From a write, or a sync, to its acknowledgement
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_WRITE_LATENCY")]
     write_latency: Duration,
-    /// For whatever changes a name: create, rename, remove
+    /// For operations that change a name: create, rename, remove
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_CREATE_LATENCY")]
     create_latency: Duration,
-    /// Reads and writes together, in bytes a second, such as 200MiB [default: unlimited]
+    /// Reads and writes together, in bytes per second, such as 200MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_RATE")]
     rate: Option<u64>,
     /// Let the kernel cache what was read
     #[arg(long, env = "THALWEG_PAGE_CACHE")]
     page_cache: bool,
-    /// Take README and readme for one name, as storage does that other systems use too
+    /// Treat README and readme as one name, like storage shared with other systems
     #[arg(long, env = "THALWEG_FOLD_CASE")]
     fold_case: bool,
-    /// For several mounts of BACKING, as hosts see storage that they share: changes show at once, locks hold within one mount
+    /// For several mounts of BACKING, as hosts see shared storage: changes show at once, locks hold within one mount
     #[arg(long, env = "THALWEG_LOCAL_LOCKS")]
     local_locks: bool,
 }

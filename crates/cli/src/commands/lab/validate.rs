@@ -10,12 +10,13 @@ use std::path::PathBuf;
 
 /// Measure whether the laboratory does what it says on this machine
 ///
-/// Builds laboratories with the round trip and rate of the scenario's first link, sends packets through them, and holds what
-/// arrives against what must: round trips, lateness, rates, windows, queues, losses, and the laws of congestion control
-/// under loss. Use a machine that does nothing else: about six minutes, with --quick half a minute at 1 Gbit/s.
+/// Builds laboratories with the round trip and rate of the scenario's first link, sends packets through them, and
+/// compares what arrives with what must: round trips, lateness, rates, windows, queues, losses, and the laws of
+/// congestion control under loss. Use an otherwise idle machine: it takes about six minutes, with --quick half a minute
+/// at 1 Gbit/s.
 ///
-/// The exit code is 0 if nothing failed. A gate that failed while other programs used the processors is void: it counts as
-/// failed, with --quick it does not. A gate that this host cannot try says n/a and does not count.
+/// The exit code is 0 if nothing failed. A gate that failed while other programs used the processors is void: it counts
+/// as failed, except with --quick. A gate that this host cannot test says n/a and does not count.
 #[derive(clap::Args, Debug)]
 #[command(mut_arg("scenario", |arg| arg.required(false).default_value("continent")))]
 #[command(after_help = "Examples:\n\
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     wanted: Wanted,
-    /// Only what continuous integration can afford
+    /// Only what is fast enough for continuous integration
     #[arg(long, env = "THALWEG_QUICK")]
     quick: bool,
     /// Only these gates, such as V3,V8

@@ -15,7 +15,7 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
     let manifest_digest = match (args.format, algorithm.in_chunks()) {
         (Format::Manifest, None) => {
             let message = format!("a manifest cannot have {algorithm} digests");
-            return Err(usage(message, "leave --format away, or choose crc64nvme or blake3"));
+            return Err(usage(message, "omit --format, or choose crc64nvme or blake3"));
         }
         (Format::List, _) => None,
         // NUL is no end of a manifest's line.

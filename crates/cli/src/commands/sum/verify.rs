@@ -64,7 +64,7 @@ pub fn verify(args: &Args, places: &Places, file: &Path, place: Place) -> Result
 }
 
 fn unreadable(file: &Path, why: &str) -> exit::Error {
-    let hint = "give a file that `thalweg sum`, `gen`, `cp --manifest`, sha256sum, md5sum or b3sum wrote";
+    let hint = "give a file written by `thalweg sum`, `gen`, `cp --manifest`, sha256sum, md5sum or b3sum";
     error(Exit::Usage, format!("read manifest {}: {why}", shown(file)), hint)
 }
 
@@ -136,7 +136,7 @@ impl Entries {
                 let algorithm = entry.algorithm.or(said).unwrap_or(SumAlgorithm::Sha256);
                 let is_guessed = entry.algorithm.is_none() && said.is_none();
                 if said.is_some_and(|said| said != algorithm) || algorithm.digest_bytes() != entry.digest.len() {
-                    return Err(format!("line 1: not a digest of the kind that was asked for ({algorithm} fits)"));
+                    return Err(format!("line 1: not a digest of the requested kind ({algorithm} fits)"));
                 }
                 let first = Some(Entry { digest: entry.digest, size_bytes: None, path: entry.path });
                 Ok(Entries { lines, algorithm, is_guessed, form: Form::List, first, line: 1 })
@@ -249,7 +249,7 @@ impl Tally {
 
     fn verdict(&self, entries: &Entries) -> Result<Exit> {
         let hint = match self.good == 0 && self.different > 0 && entries.is_guessed {
-            true => "the list was taken for sha256; if b3sum wrote it, give --digest blake3",
+            true => "the list was assumed to be sha256; if b3sum wrote it, give --digest blake3",
             false => "copy these files again",
         };
         match (self.different, self.unread) {
