@@ -163,7 +163,8 @@ impl Session {
 
     /// For how long it has had no job and no question.
     fn idle_for(&self) -> Duration {
-        let is_busy = !self.jobs.lock().unwrap().is_empty() || self.openings.count() + self.asks.count() > 0;
+        let jobs = self.jobs.lock().unwrap().len();
+        let is_busy = jobs + self.openings.count() + self.asks.count() > 0;
         if is_busy { Duration::ZERO } else { self.rested.lock().unwrap().elapsed() }
     }
 

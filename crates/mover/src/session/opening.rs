@@ -82,8 +82,9 @@ impl Openings {
     }
 
     fn begin(&self, session: &Session, number: u32) -> Result<(), Refusal> {
-        let mut state = self.state();
+        // In this order wherever both are held.
         let jobs = session.jobs.lock().unwrap();
+        let mut state = self.state();
         let opening = state.by_number.keys().filter(|opening| !jobs.contains_key(opening)).count();
         let is_known = jobs.contains_key(&number) || state.by_number.contains_key(&number);
         if is_known || jobs.len() + opening >= JOBS_MAX {
@@ -100,11 +101,11 @@ impl Openings {
     /// Tells an open job what was said of it meanwhile. From the last of it on, the control stream's thread does.
     fn catch_up(&self, number: u32, running: &Running) -> Result<(), Refusal> {
         loop {
-            let mut state = self.state();
-            if let Some(why) = &state.ended {
-                running.job.stop(why.clone());
+            if let Some(why) = self.ended() {
+                running.job.stop(why);
                 running.watch.abort();
             }
+            let mut state = self.state();
             let Some(waiting) = state.by_number.get_mut(&number) else { return Ok(()) };
             let Some((body, _charge)) = waiting.messages.pop_front() else {
                 let refused = state.by_number.remove(&number).and_then(|waiting| waiting.refused);
@@ -119,6 +120,10 @@ impl Openings {
                 running.job.handle(message)?;
             }
         }
+    }
+
+    fn ended(&self) -> Option<Ending> {
+        self.state().ended.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, OpeningsState> {
