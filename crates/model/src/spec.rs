@@ -163,6 +163,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_looks_like_something_else_stays_a_path() {
+        for path in ["a:b", "-", "null:", "s3://x", "gen:1x1"] {
+            let spec = TransferSpec::new(vec![Location::Local(path.into())], location(b"x"));
+            let again = read(&serde_json::to_string(&spec).unwrap()).unwrap();
+            assert_eq!(again.sources, [Location::Local(format!("./{path}").into())]);
+        }
+    }
+
+    #[test]
     fn defaults_are_left_out() {
         let text = serde_json::to_string(&plain()).unwrap();
         assert_eq!(text, r#"{"version":1,"sources":["data/"],"destination":"lab:in/"}"#);

@@ -82,8 +82,8 @@ impl From<TransferSpec> for Form {
         let rules: Vec<_> = filter.rules().iter().map(Rule::to_string).collect();
         Form {
             version: VERSION,
-            sources: sources.iter().map(Location::to_string).collect(),
-            destination: destination.to_string(),
+            sources: sources.iter().map(written).collect(),
+            destination: written(&destination),
             filter: (!rules.is_empty()).then_some(rules),
             files: listed.map(|listed| listed.paths.iter().map(|path| Escaped(path).to_string()).collect()),
             min_size: (size_bytes_min > 0).then_some(size_bytes_min),
@@ -228,6 +228,16 @@ fn word<T: FromStr<Err = String>>(text: Option<String>, default: T) -> Result<T,
 
 fn bytes(text: &str) -> Result<Vec<u8>, String> {
     unescape(text.as_bytes()).ok_or_else(|| format!("{text:?} holds an escape that is none: a backslash is \\\\"))
+}
+
+/// A path that would be read as something else stands behind `./`, as on the command line.
+fn written(location: &Location) -> String {
+    let text = location.to_string();
+    let is_path = |path: &[u8]| matches!(Location::parse(OsStr::from_bytes(path)), Ok(Location::Local(_)));
+    match location {
+        Location::Local(path) if !is_path(path) => format!("./{text}"),
+        _ => text,
+    }
 }
 
 fn location(text: &str) -> Result<Location, String> {
