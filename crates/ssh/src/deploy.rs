@@ -46,7 +46,7 @@ impl Upload {
         let machine = format!("{} {}", machine.sysname().to_string_lossy(), machine.machine().to_string_lossy());
         let is_plain = machine.bytes().all(|b| b.is_ascii_alphanumeric() || b" _-.".contains(&b));
         if !is_plain {
-            return Err(Error::new(Exit::Failed, "what kind of machine this is cannot be told"));
+            return Err(Error::new(Exit::Failed, "the kind of this machine could not be determined"));
         }
         Ok(Upload { file, bytes: content.len() as u64, digest, machine })
     }

@@ -55,8 +55,8 @@ pub fn accept(mut input: File, mut output: File) -> Result<Option<Asked>> {
     let request = message::decode::<Request>("the other host", &message);
     let request = request.and_then(|request| match request.version {
         VERSION => Ok(request.wish),
-        other => Err(Error::new(Exit::Version, format!("requests of version {other} are not known here"))
-            .hint("bring thalweg to the same version on both hosts; --deploy takes one there")),
+        other => Err(Error::new(Exit::Version, format!("requests of version {other} are not supported here"))
+            .hint("install the same version of thalweg on both hosts; --deploy copies one there")),
     });
     Ok(match request {
         Ok(Wish::Serve(request)) => Some(Asked::Serve(Box::new(Serving { request, input, output }))),
@@ -216,7 +216,7 @@ fn listen(request: &ServeRequest) -> Result<Listener> {
     }
     let failure = failure.expect("at least one port was tried");
     Err(Error::from_net("serve", &failure).hint(match request.ports {
-        Some(_) => "all ports of that range are taken there: give a longer one, or leave --ports away",
+        Some(_) => "all ports of that range are taken there: give a longer one, or omit --ports",
         None => "the host gives no port to this user; --tunnel needs none that others can reach",
     }))
 }

@@ -96,7 +96,7 @@ impl Remote {
             .hint("bring thalweg to the same version on both hosts; --deploy takes this one there")),
             Err(Unheard::Noise) => Err(Error::new(
                 Exit::Unreachable,
-                format!("{name} says something else than thalweg would"),
+                format!("{name} does not answer like thalweg"),
             )
             .hint(
                 "its login scripts must not print in sessions without a terminal: `ssh HOST true` must print nothing",
@@ -328,15 +328,15 @@ fn explain(name: &str, status: Option<ExitStatus>, words: &[String], is_deployed
         Some(255) => Error::new(Exit::Unreachable, format!("ssh does not reach {name}"))
             .hint("ssh's reason is above; once `ssh HOST` works, this does"),
         Some(127) if !is_deployed => Error::new(Exit::Unreachable, format!("there is no thalweg on {name}")).hint(
-            "--deploy takes this program there, to a cache folder of the user; or install it there, or name it with \
+            "--deploy copies this program to the user's cache directory there; or install it there, or name it with \
              --remote-program PATH",
         ),
         Some(126 | 127) => Error::new(Exit::Unreachable, format!("thalweg cannot be run on {name}")).hint(
-            "the reason is above; the file must be a program for that machine, and its file system must allow programs",
+            "the reason is above; the file must be a program for that machine, on a file system not mounted noexec",
         ),
         Some(2) if says("--stdio") => {
             Error::new(Exit::Version, format!("thalweg on {name} is too old to be used over ssh"))
-                .hint("install this version there, or let --deploy take it there")
+                .hint("install this version there, or let --deploy copy it there")
         }
         Some(_) if is_deployed && (says("GLIBC") || says("error while loading shared libraries")) => {
             Error::new(Exit::Unreachable, format!("this program does not run on {name}"))
@@ -344,8 +344,8 @@ fn explain(name: &str, status: Option<ExitStatus>, words: &[String], is_deployed
         }
         Some(code) => Error::new(Exit::Unreachable, format!("thalweg did not start on {name} (code {code})"))
             .hint("the reason is above; `ssh HOST thalweg --version` must print a version"),
-        None => Error::new(Exit::Unreachable, format!("the ssh connection to {name} broke off"))
-            .hint("try again; the same command continues where one stopped"),
+        None => Error::new(Exit::Unreachable, format!("the ssh connection to {name} was lost"))
+            .hint("try again; the same command continues where this one stopped"),
     }
 }
 
@@ -414,7 +414,7 @@ mod tests {
             started("echo welcome; printf 'no newline'; printf '\\nthalweg link 1\\n'; cat >/dev/null").ok().unwrap();
         assert!(remote.is_alive());
         let error = started("yes welcome").err().unwrap();
-        assert!(error.message.contains("says something else"), "{error}");
+        assert!(error.message.contains("does not answer like thalweg"), "{error}");
         let error = started("echo thalweg link 2").err().unwrap();
         assert_eq!(error.exit, Exit::Version);
     }

@@ -247,7 +247,7 @@ impl Terms {
         } else {
             return Ok(());
         };
-        let why = format!("the sending host asks for {what}, which the command that was given did not");
+        let why = format!("the sending host asks for {what}, which the command did not request");
         Err(forbidden(&open.paths[0], &why))
     }
 
@@ -284,7 +284,7 @@ impl Host for OfferHost {
         options: &TransferOptions,
     ) -> std::result::Result<Opened, Refusal> {
         let way = match &self.offer {
-            Offer::Files => return Err(forbidden(&open.paths[0], "this session was opened for questions about files")),
+            Offer::Files => return Err(forbidden(&open.paths[0], "this session was opened for queries about files")),
             Offer::Read(_) => Direction::ServerSends,
             Offer::Write(_) => Direction::ClientSends,
             Offer::Synthetic(way) => *way,
@@ -386,10 +386,10 @@ fn not_readable(path: &[u8], e: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => (
             Exit::Refused,
             "permission denied".to_owned(),
-            "give that user the right to it, or name a user who has it: USER@HOST:PATH",
+            "give that user permission, or name a user who has it: USER@HOST:PATH",
         ),
         io::ErrorKind::NotADirectory => {
-            (Exit::SourceDirectoryNotFound, "not a directory".to_owned(), "leave the slash at its end away")
+            (Exit::SourceDirectoryNotFound, "not a directory".to_owned(), "omit the slash at its end")
         }
         _ => (Exit::Failed, e.to_string(), "the operating system's reason is above"),
     };

@@ -48,12 +48,12 @@ fn under_each_name<'a>(entry: &'a Entry, tag: &'a str) -> impl Iterator<Item = E
 }
 
 fn crowded(entry: &Entry) -> Error {
-    let why = "this job has put as many objects of this name aside as it may";
+    let why = "this job has set aside as many objects of this name as it is allowed";
     Error::of_kind(FailureKind::InTheWay, "publish", entry.name.as_bytes(), why)
 }
 
 fn unseen<T>() -> Result<T> {
-    let why = "what is in this destination is not for its senders to see";
+    let why = "senders may not see the contents of this destination";
     Err(Error::of_kind(FailureKind::Permission, "read", b"", why))
 }
 

@@ -98,9 +98,9 @@ pub enum OpenError {
     NoStore(String),
     #[error("standard input has no name of its own")]
     Nameless,
-    #[error("{} is no file name: {why}", Escaped(.path))]
+    #[error("{} is not a file name: {why}", Escaped(.path))]
     Name { path: Vec<u8>, why: NameError },
-    #[error("{} is a file, and a directory is needed", Escaped(.0))]
+    #[error("{} is a file, but a directory is needed", Escaped(.0))]
     NoDirectory(Vec<u8>),
     /// A source.
     #[error("{error}")]

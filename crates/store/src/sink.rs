@@ -196,7 +196,7 @@ pub trait Sink: Send + Sync {
     /// Gives the file that was published as `first` the name of `entry` as well.
     fn make_hard_link(&self, first: &Entry, entry: &Entry, rule: LinkRule) -> Result<Linked> {
         let _ = (first, rule);
-        let why = "this kind of destination has no files of several names";
+        let why = "this kind of destination has no hard links";
         Err(Error::of_kind(FailureKind::Other, "link", entry.name.as_bytes(), why))
     }
 

@@ -197,7 +197,7 @@ pub struct NullSink;
 const NOTHING_STAGED: Staged = Staged::new(0, 0, PublishRule::NoReplace);
 
 fn nothing_kept(subject: &[u8]) -> Error {
-    Error::of_kind(FailureKind::ReadError, "read back", subject, "null: keeps nothing that could be read back")
+    Error::of_kind(FailureKind::ReadError, "read back", subject, "null: keeps nothing, so nothing can be read back")
 }
 
 impl Sink for NullSink {

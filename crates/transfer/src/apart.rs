@@ -23,7 +23,7 @@ pub fn check_apart(sources: &[Location], destination: &Location) -> Result<()> {
         let at = if is_link { link_itself(from_path) } else { resolved(from_path) };
         if is_tree && into.starts_with(&at) && (into != at || !names_contents) {
             return Err(Error::request(
-                format!("{} lies in {}, which is to be copied", shown(to_path), shown(from_path)),
+                format!("{} is inside {}, which is to be copied", shown(to_path), shown(from_path)),
                 "choose a destination outside the source",
             ));
         }

@@ -45,8 +45,7 @@ impl Run {
 
     /// An object failed where none may.
     pub(crate) fn failed_fast(&self, kind: Kind) -> Error {
-        let advice =
-            "put right what is listed, or give --keep-going to deliver the rest; what is there already is skipped";
+        let advice = "fix the problems listed, or give --keep-going to deliver the rest; files that are already there are skipped";
         Error::new(kind, "", "stopped at the first failure (--fail-fast)").advice(advice)
     }
 
@@ -56,11 +55,11 @@ impl Run {
         }
         // It may run on another host than the one on which the command was given.
         let text = format!("{text}; what was verified is kept");
-        Error::new(kind, "", text).advice("the same command goes on where this one stopped")
+        Error::new(kind, "", text).advice("the same command continues where this one stopped")
     }
 }
 
-pub const PIPE_ADVICE: &str = "a pipe cannot be continued: nothing was published";
+pub const PIPE_ADVICE: &str = "a copy through a pipe cannot be resumed: nothing was published";
 
 #[cfg(test)]
 mod tests {

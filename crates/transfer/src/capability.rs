@@ -36,7 +36,7 @@ const SYNC: &str = "filters, comparisons, dry runs or removal";
 const LIMITS: &str = "compression, or limits on what it sends";
 const FIDELITY: &str = "owners, attributes, hard links or special files";
 const UPDATE: &str = "bring the other side up to date: install this version of thalweg there";
-const LEAVE: &str = "leave it away, or bring the other side up to date: install this version there";
+const LEAVE: &str = "omit it, or bring the other side up to date: install this version there";
 
 struct Checked<'a> {
     client: &'a Client,
@@ -63,7 +63,7 @@ impl Checked<'_> {
         if !is_needed || self.client.knows_synthetic().map_err(|e| Error::from_connect(self.endpoint, &e))? {
             return Ok(());
         }
-        Err(self.lacks(Kind::Request, "gen: and null:", "the thalweg there is older: install this version there"))
+        Err(self.lacks(Kind::Request, "gen: and null:", "the thalweg there is too old: install this version there"))
     }
 
     fn lacks(&self, kind: Kind, what: &str, advice: &str) -> Error {

@@ -91,7 +91,7 @@ impl Error {
             CloseCode::NoSpace => {
                 (Kind::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
             }
-            CloseCode::Reached => (Kind::TransferLimit, Some("the same command goes on where this one stopped")),
+            CloseCode::Reached => (Kind::TransferLimit, Some("the same command continues where this one stopped")),
             CloseCode::Cancelled => (Kind::Cancelled, Some("the same command continues where it stopped")),
             CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
                 (Kind::Temporary, Some("try again later; the same command continues where it stopped"))
@@ -157,7 +157,7 @@ impl Error {
         use io::ErrorKind::*;
         let (kind, advice) = match cause.kind() {
             NotFound => (Kind::SourceNotFound, "check the path"),
-            PermissionDenied => (Kind::Failed, "give this user the right to it, or run as a user who has it"),
+            PermissionDenied => (Kind::Failed, "give this user permission, or run as a user who has it"),
             StorageFull | QuotaExceeded => (Kind::NoSpace, "make room there first"),
             ReadOnlyFilesystem => (Kind::Failed, "name a place on a writable file system"),
             IsADirectory => (Kind::Request, "name a file"),
@@ -192,12 +192,12 @@ impl Error {
         use FailureKind as Failure;
         let (kind, advice) = match e.kind {
             Failure::NotFound => (Kind::SourceNotFound, "check the path"),
-            Failure::Permission => (Kind::Failed, "give this user the right to it, or run as a user who has it"),
+            Failure::Permission => (Kind::Failed, "give this user permission, or run as a user who has it"),
             Failure::NoSpace => {
                 (Kind::NoSpace, "make room at the destination; the same command continues where it stopped")
             }
             Failure::ReadOnly => (Kind::Failed, "name a place on a writable file system"),
-            Failure::InTheWay => (Kind::Request, "something of another kind stands there: check the path"),
+            Failure::InTheWay => (Kind::Request, "something of another kind is there: check the path"),
             Failure::NameRefused => (Kind::Request, "check the path"),
             _ => (Kind::Failed, "the operating system's reason is above"),
         };

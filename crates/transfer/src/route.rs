@@ -44,7 +44,7 @@ impl Route {
         if pipes > 0 && sources.len() > 1 {
             return Err(Error::request(
                 "standard input can only be the one source",
-                "copy the others with a command of their own",
+                "copy the others with a separate command",
             ));
         }
         if *destination == Location::Pipe && sources.len() > 1 {
@@ -53,23 +53,17 @@ impl Route {
         if sources.len() > 1 && sources.iter().any(Location::is_synthetic) {
             return Err(Error::request(
                 "a generated source must be the only one",
-                "copy the others with a command of their own",
+                "copy the others with a separate command",
             ));
         }
         if sources.iter().any(|source| is_null(source.path())) {
-            return Err(Error::request(
-                "nothing can be read from null:",
-                "a source that makes its files is gen:COUNTxSIZE",
-            ));
+            return Err(Error::request("nothing can be read from null:", "to generate files use gen:COUNTxSIZE"));
         }
         if destination.is_synthetic() && !is_null(destination.path()) {
-            return Err(Error::request(
-                "nothing can be written to gen:",
-                "a sink that forgets what it is given is null:",
-            ));
+            return Err(Error::request("nothing can be written to gen:", "to discard data use null:"));
         }
         if is_null(destination.path()) && spec.options.verify == Verify::Reread {
-            return Err(Error::request("null: keeps nothing that could be read back", "leave --verify reread away"));
+            return Err(Error::request("null: keeps nothing, so nothing can be read back", "omit --verify reread"));
         }
         let remote = sources.iter().filter(|source| source.is_remote()).count();
         match (remote, destination.is_remote()) {
@@ -97,7 +91,7 @@ impl Route {
                 Ok(Route::Pull { peer, paths })
             }
             (n, true) if n == sources.len() => Err(Error::request(
-                "copies from one endpoint to another come with a later version",
+                "copies from one endpoint to another are not supported in this version",
                 "copy to this host first, or run the command on one of the two",
             )),
             _ => Err(Error::request(
@@ -138,7 +132,7 @@ impl Route {
             Route::Local => (Error::from_refusal("this host", refusal), false),
         };
         if refusal.code == CloseCode::Forbidden && self.leaves_root() {
-            refused = refused.advice("leave the leading slash, or the `..`, away: paths begin at the endpoint's root");
+            refused = refused.advice("omit the leading slash or the `..`: paths begin at the endpoint's root");
         }
         if refusal.code == CloseCode::NotFound && names_directory {
             refused.kind = Kind::SourceDirectoryNotFound;
@@ -159,7 +153,7 @@ impl Route {
         let sort = if peer.is_endpoint() { "endpoint" } else { "host" };
         let name = Escaped(peer.name().as_bytes()).to_string();
         let does = if refusal.text.starts_with("sent ") { "" } else { "broke the protocol: " };
-        let hint = "do not use it until whoever runs it can say why; what was delivered before is as it was asked for";
+        let hint = "do not use it until its operator can say why; files delivered before are as requested";
         let text = format!("{sort} {name} {does}{refusal}");
         Error::new(Kind::Fault, name, text).advice(hint)
     }
@@ -204,7 +198,7 @@ mod tests {
             (&["-", "a", "b"][..], "standard input can only be the one source"),
             (&["a", "b", "-"], "standard output takes one file"),
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
-            (&["x:a", "y:b"], "copies from one endpoint to another come with a later version"),
+            (&["x:a", "y:b"], "copies from one endpoint to another are not supported in this version"),
             (&["-", "x:"], "standard input has no name of its own"),
             (&["gen:1x1", "a", "b"], "a generated source must be the only one"),
             (&["null:", "b"], "nothing can be read from null:"),

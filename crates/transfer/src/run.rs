@@ -220,10 +220,12 @@ fn summed_up(kind: Kind, failed: u64) -> Option<Error> {
     let files = counted(failed, "file was", "files were");
     let advice = match kind {
         _ if model::mutant::is_on("claim-success") => return None,
-        Kind::Changed => "they changed or vanished while they were read; give the same command again when they rest",
+        Kind::Changed => {
+            "they changed or vanished while being read; give the same command again when they no longer change"
+        }
         Kind::NoSpace => "make room at the destination; the same command continues where this one stopped",
         Kind::Integrity => "memory, a disk or a driver changes data: find out which before trusting this host",
-        _ => "put right what is listed and give the same command again; what is there already is skipped",
+        _ => "fix the problems listed and give the same command again; files that are already there are skipped",
     };
     Some(Error::new(kind, "", format!("{files} not delivered")).advice(advice))
 }
@@ -234,7 +236,7 @@ fn too_many(report: &Report) -> Option<Error> {
     (report.removal == Removal::TooMany).then(|| {
         let would = counted(report.extraneous, "object", "objects");
         let text = format!("{would} would be removed, more than --max-delete {max}: nothing was removed");
-        let advice = "look at them with --dry-run; a larger --max-delete lets them go";
+        let advice = "list them with --dry-run; a larger --max-delete allows their removal";
         Error::new(Kind::RemovalLimit, "--max-delete", text).advice(advice)
     })
 }

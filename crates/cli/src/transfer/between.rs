@@ -78,8 +78,8 @@ impl TwoHosts {
         for flag in REFUSED {
             if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
                 return Err(usage(
-                    format!("--{flag} names a file of this host, and the copy runs on {}", self.from.name),
-                    "leave it away, or copy to this host first",
+                    format!("--{flag} names a file on this host, but the copy runs on {}", self.from.name),
+                    "omit it, or copy to this host first",
                 ));
             }
         }

@@ -97,7 +97,7 @@ impl Far {
             Location::Named { name, .. } if book.has(name) => book.get(name).map(Far::Endpoint),
             Location::Named { name, .. } if !ssh.is_allowed => Err(error(
                 Exit::Usage,
-                format!("no endpoint {} is known, and --no-ssh forbids to take it for a host", shown(name)),
+                format!("no endpoint {} is known, and --no-ssh forbids trying it as a host", shown(name)),
                 format!("add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; {FILE_HINT}"),
             )),
             Location::Named { name, path } => SshHost::new(name, path, ssh).map(|host| Far::Ssh(Box::new(host))),
@@ -157,7 +157,7 @@ impl Peer for Far {
         match (self, refusal.code) {
             (Far::Ssh(_), CloseCode::NotFound) => error.advice("relative paths begin in the home directory there"),
             (Far::Ssh(_), CloseCode::Forbidden) => {
-                error.advice("give that user the right to it, or name a user who has it: USER@HOST:PATH")
+                error.advice("give that user permission, or name a user who has it: USER@HOST:PATH")
             }
             _ => error,
         }
@@ -172,7 +172,7 @@ impl SshHost {
         if as_file.symlink_metadata().is_ok() {
             let shown = shown(as_file);
             return Err(usage(
-                format!("{shown} is a file here, and would be a path on the host {}", output::shown(name)),
+                format!("{shown} is a file here, but would be a path on the host {}", output::shown(name)),
                 format!("for the file write ./{shown}; for the host write {}:./PATH", output::shown(name)),
             ));
         }

@@ -30,7 +30,7 @@ fn an_unreadable_file_in_the_middle_is_listed_and_the_rest_arrives() {
         assert_eq!(
             ran.error(),
             "error: 1 file was not delivered\n\
-             hint: put right what is listed and give the same command again; what is there already is skipped"
+             hint: fix the problems listed and give the same command again; files that are already there are skipped"
         );
         let report = fs::read_to_string(bed.path("report")).unwrap();
         assert_eq!(report, "# permission: open file: Permission denied\n25\n");
@@ -97,7 +97,7 @@ fn a_file_that_changes_all_the_time_is_reported_and_not_published() {
     assert_eq!(
         ran.error(),
         "error: 1 file was not delivered\n\
-         hint: they changed or vanished while they were read; give the same command again when they rest"
+         hint: they changed or vanished while being read; give the same command again when they no longer change"
     );
     assert!(bed.path("root/in/quiet").exists() && !bed.path("root/in/restless").exists());
     bed.run(&["cp", "t/", "lab:in"]).succeeded();

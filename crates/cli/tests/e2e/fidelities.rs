@@ -305,7 +305,7 @@ fn an_endpoint_without_rights_keeps_the_data_and_counts_what_it_could_not() {
         warnings.filter(|warning| warning["text"].as_str().unwrap().contains(text)).map(|w| w["count"].clone()).next()
     };
     assert_eq!(warned("owner was not set"), Some(2.into()), "{done}");
-    assert_eq!(warned("set-id bits were left out"), Some(2.into()), "{done}");
+    assert_eq!(warned("set-id bits were omitted"), Some(2.into()), "{done}");
     let f = bed.path("root/d/f").metadata().unwrap();
     assert_eq!((f.mode() & 0o7777, f.uid()), (0o755, 0));
     let ran = bed.run(&["cp", "-a", "s/f", "lab:again"]).succeeded();

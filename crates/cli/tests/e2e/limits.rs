@@ -116,7 +116,7 @@ fn no_run_sends_more_than_it_may_and_the_same_command_comes_to_the_end() {
             }
             assert_eq!((ran.code, &done["code"]), (Some(8), &8.into()), "{}", ran.stderr);
             assert!(ran.error().starts_with(
-                "error: stopped at --max-transfer 2.00 MiB; what was verified is kept\nhint: the same command goes on"
+                "error: stopped at --max-transfer 2.00 MiB; what was verified is kept\nhint: the same command continues"
             ));
             assert!(number(&done, "sent_bytes") > 0 && run < 20, "it gets on: {done}");
         }
@@ -155,7 +155,7 @@ fn a_run_that_is_out_of_time_says_so_and_the_next_one_goes_on() {
         assert_eq!((ran.code, &ran.done()["code"]), (Some(10), &10.into()), "{}", ran.stderr);
         let error = ran.error();
         assert!(error.starts_with(
-            "error: stopped at --max-duration 1.00 s; what was verified is kept\nhint: the same command goes on"
+            "error: stopped at --max-duration 1.00 s; what was verified is kept\nhint: the same command continues"
         ));
         assert!(!bed.path(way[3]).join("f").exists());
         copy(&bed, &[], way).succeeded();

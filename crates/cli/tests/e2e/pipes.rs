@@ -75,7 +75,10 @@ fn a_pipeline_that_is_interrupted_publishes_nothing() {
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("error: stopped\nhint: a pipe cannot be continued: nothing was published"), "{said}");
+    assert!(
+        said.contains("error: stopped\nhint: a copy through a pipe cannot be resumed: nothing was published"),
+        "{said}"
+    );
     assert!(!bed.path("root/half").exists());
 }
 

@@ -20,7 +20,7 @@ fn an_unknown_endpoint_is_a_usage_error() {
     refused(
         &bed.run(&["cp", "--no-ssh", "f", "nosuch:"]),
         2,
-        "error: no endpoint nosuch is known, and --no-ssh forbids to take it for a host\n\
+        "error: no endpoint nosuch is known, and --no-ssh forbids trying it as a host\n\
          hint: add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; a local file with a colon is ./FILE",
     );
     refused(
@@ -167,7 +167,7 @@ fn paths_that_leave_the_root_are_refused() {
     symlink(bed.path("secret"), bed.path("root/absolute")).unwrap();
     symlink("../secret", bed.path("root/climbs")).unwrap();
     let hint = "hint: its configuration or its file system does not allow this; ask whoever runs the endpoint";
-    let outside = "hint: leave the leading slash, or the `..`, away: paths begin at the endpoint's root";
+    let outside = "hint: omit the leading slash or the `..`: paths begin at the endpoint's root";
     for (path, why) in [
         ("../secret", "paths are relative to the endpoint's root and cannot leave it"),
         ("a/../../secret", "paths are relative to the endpoint's root and cannot leave it"),
@@ -230,7 +230,7 @@ fn a_destination_that_may_not_be_written_is_refused() {
         &bed.finish(command),
         1,
         "error: make directory root/sub/: Permission denied\n\
-         hint: give this user the right to it, or run as a user who has it",
+         hint: give this user permission, or run as a user who has it",
     );
 }
 

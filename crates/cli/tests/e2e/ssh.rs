@@ -178,7 +178,7 @@ fn a_host_that_is_only_guessed_is_told() {
         (ran.code, &ran.error()[..]),
         (
             Some(2),
-            "error: far:f is a file here, and would be a path on the host far\n\
+            "error: far:f is a file here, but would be a path on the host far\n\
              hint: for the file write ./far:f; for the host write far:./PATH"
         )
     );
@@ -240,14 +240,14 @@ fn what_keeps_a_copy_from_starting_has_its_code_and_a_way_out() {
             &["cp", "f", "me@bare:"],
             43,
             "error: there is no thalweg on me@bare\n\
-             hint: --deploy takes this program there, to a cache folder of the user; or install it there, or name it \
+             hint: --deploy copies this program to the user's cache directory there; or install it there, or name it \
              with --remote-program PATH",
         ),
         (
             &["cp", "--remote-program", "~/nowhere", "f", "me@far:"],
             43,
             "error: there is no thalweg on me@far\n\
-             hint: --deploy takes this program there, to a cache folder of the user; or install it there, or name it \
+             hint: --deploy copies this program to the user's cache directory there; or install it there, or name it \
              with --remote-program PATH",
         ),
         (
@@ -326,7 +326,7 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
     let ran = hosts.run(&["cp", "me@one:nosuch", "me@two:in/"]);
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
     let ran = hosts.run(&["cp", "--manifest", "m", "me@one:tree", "me@two:in/"]);
-    assert!(ran.error().starts_with("error: --manifest names a file of this host"), "{}", ran.stderr);
+    assert!(ran.error().starts_with("error: --manifest names a file on this host"), "{}", ran.stderr);
     let ran = hosts.run(&["cp", "me@one:tree", "me@two:x", "me@two:in/"]);
     assert!(ran.error().starts_with("error: the sources are at several hosts"), "{}", ran.stderr);
 }

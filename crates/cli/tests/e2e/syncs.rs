@@ -185,7 +185,7 @@ fn more_than_max_delete_removes_nothing_and_is_exit_25() {
         assert_eq!(
             ran.error(),
             "error: 4 objects would be removed, more than --max-delete 3: nothing was removed\n\
-             hint: look at them with --dry-run; a larger --max-delete lets them go"
+             hint: list them with --dry-run; a larger --max-delete allows their removal"
         );
         assert_eq!(way.names(bed), ["a", "sub", "sub/z", "x", "y"], "the rest is done");
         way.sync(bed, &["--delete", "--max-delete", "4"]).succeeded();

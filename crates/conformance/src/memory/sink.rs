@@ -89,7 +89,7 @@ impl Job {
         let in_the_way = |why| Err(fault(FailureKind::InTheWay, "publish", entry, why));
         match there {
             Some(object) if object.is_directory() && !self.shared.has(Flaw::ReplacesDirectories) => {
-                return in_the_way("a directory stands where a file is to be");
+                return in_the_way("there is a directory where a file is to be written");
             }
             Some(_) if rule == PublishRule::NoReplace => return in_the_way("something appeared there meanwhile"),
             _ => {}
@@ -284,7 +284,12 @@ impl Sink for MemorySink {
         match &there {
             Some((number, _)) if file.as_ref().is_some_and(|(file, _)| file == number) => return Ok(Linked::There),
             Some((_, object)) if object.is_directory() => {
-                return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
+                return Err(fault(
+                    FailureKind::InTheWay,
+                    "replace",
+                    entry,
+                    "there is a directory where a file is to be written",
+                ));
             }
             Some(_) if rule.may_replace || self.has(Flaw::LinksWhateverIsThere) => {}
             None if rule.may_make => {}
@@ -322,7 +327,12 @@ impl Sink for MemorySink {
             return Ok(if self.has(Flaw::DecidesSame) { Decision::Same } else { Decision::Absent });
         };
         if object.is_directory() {
-            return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
+            return Err(fault(
+                FailureKind::InTheWay,
+                "replace",
+                entry,
+                "there is a directory where a file is to be written",
+            ));
         }
         let is_file = matches!(object.body, Body::File(_));
         let is_same_time = object.modified == entry.generation.modified || self.has(Flaw::DecidesBySize);

@@ -406,7 +406,7 @@ impl State {
 
     fn stop_journal(&mut self, file: &Arc<dyn StagedFile>) {
         if self.appender.take().is_some() {
-            // What it says is not untrue; it only does not say all. A part of it that stays does no harm.
+            // Its entries are true but incomplete. A part of it that remains does no harm.
             let _ = file.truncate_journal(0);
         }
     }

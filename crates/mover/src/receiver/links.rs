@@ -84,7 +84,7 @@ impl HardLinks {
                     }
                 }
                 Ok(Linked::NoFile) if !may_differ(&job.options) => {
-                    let message = "link: the file that this is another name of did not arrive".to_owned();
+                    let message = "link: the file it is a hard link to did not arrive".to_owned();
                     failed(Failure { path: job.sink.path(entry), kind: FailureKind::NotFound, message });
                 }
                 Ok(Linked::There | Linked::Kept | Linked::NoFile) => counts.there += 1,

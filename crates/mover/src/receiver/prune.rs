@@ -79,7 +79,7 @@ impl Census {
         let above = match known.directories.get(&directory.0) {
             Some(above) => *above,
             None if directory == ObjectId::ROOT => 0,
-            // Of a directory that was not told of nothing is known.
+            // Nothing is known about a directory that was never described.
             None => return true,
         };
         known.names.contains(&self.hash(above, name.as_bytes()))

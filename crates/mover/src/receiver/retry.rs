@@ -45,7 +45,7 @@ impl ReceiveJob {
     /// fail by it. How often they may is decided where they are replaced.
     pub(super) fn broke_off(&self, id: u64) {
         self.table.lock().unwrap().expect_again(id);
-        let why = "the stream broke off".to_owned();
+        let why = "the stream ended early".to_owned();
         self.port.send(Message::Resend(Resend { job: self.number, runs: runs_of(vec![id]), why, ..Resend::default() }));
     }
 }

@@ -74,7 +74,7 @@ fn xattrs_of(object: &OwnedFd, wish: Fidelity, missed: &mut dyn FnMut(&str)) -> 
         bytes += xattr.bytes();
         if !Xattr::fits(&xattr.name, &xattr.value) || bytes > XATTRS_BYTES_MAX || found.len() == XATTRS_MAX {
             bytes -= xattr.bytes();
-            missed("it has more extended attributes than travel (128 KiB, 64 KiB each)");
+            missed("it has more extended attributes than can be sent (128 KiB, 64 KiB each)");
             continue;
         }
         found.push(xattr);

@@ -134,7 +134,7 @@ fn open_on_one(parent: BorrowedFd<'_>, name: &Name, flags: OFlags) -> io::Result
 }
 
 /// What is said of a mount that is not entered.
-pub const MOUNTED: &str = "another file system is mounted there, which this endpoint does not share; whoever runs it can \
+pub const MOUNTED: &str = "another file system is mounted there, which this endpoint does not share; its operator can \
                            allow that with `thalweg serve --cross-mounts`";
 
 fn mounted(names: &[Name]) -> io::Error {

@@ -167,7 +167,7 @@ impl WriteVerdict {
         };
         let shape = Shape::of(kind);
         let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
-            engines.account.note(format!("writes without {kind}: its blocks found no memory (--memory)"));
+            engines.account.note(format!("writes without {kind}: no memory for its blocks (--memory)"));
             return None;
         };
         let queue = engine::writer(kind, shape).ok()?;

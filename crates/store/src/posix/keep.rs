@@ -123,7 +123,7 @@ impl Keeper {
         let keeps_group = is_directory || may_set && is_same(Sort::Group, |a| a.gid, gid);
         let kept = mode & !(if keeps_user { 0 } else { 0o4000 }) & !(if keeps_group { 0 } else { 0o2000 });
         if kept != mode && !is_directory {
-            refused("it may not run as its owner or group here: the set-id bits were left out");
+            refused("it may not run as its owner or group here: the set-id bits were omitted");
         }
         kept
     }
@@ -277,7 +277,7 @@ impl Keeper {
     ) {
         for xattr in attributes.xattrs.iter().filter(|xattr| !xattr.is_acl()) {
             if !xattr.is_of_users() && !self.is_super {
-                refused("extended attributes beside those of users were left out: only root may set them");
+                refused("extended attributes other than user.* were omitted: only root may set them");
                 continue;
             }
             let name = CString::new(&*xattr.name).ok();

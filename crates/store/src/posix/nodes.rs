@@ -105,7 +105,7 @@ impl PosixSink {
                 return Ok(Linked::There);
             }
             Some(there) if FileType::from_raw_mode(there.st_mode).is_dir() => {
-                let why = "a directory stands where a file is to be";
+                let why = "there is a directory where a file is to be written";
                 return Err(Error::of_kind(FailureKind::InTheWay, "replace", crate::Sink::path(self, entry), why));
             }
             Some(_) if rule.may_replace => PublishRule::Replace,

@@ -411,7 +411,7 @@ impl Sink for PosixSink {
             }
             Ok(status) => match FileType::from_raw_mode(status.st_mode) {
                 FileType::Directory => {
-                    let why = "a directory stands where a file is to be";
+                    let why = "there is a directory where a file is to be written";
                     Err(Error::of_kind(FailureKind::InTheWay, "replace", self.path(entry), why))
                 }
                 FileType::RegularFile => {

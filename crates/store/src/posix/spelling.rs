@@ -17,8 +17,8 @@ use std::sync::Mutex;
 const NAMES_MAX: usize = 65_536;
 const LIST_BUFFER_BYTES: usize = 32 << 10;
 
-pub const ANOTHER: &str = "the file system there takes this name for one that is there already (it does not tell upper \
-                           from lower case, or spells letters in its own way)";
+pub const ANOTHER: &str = "the file system there treats this name as one that already exists (it does not distinguish upper \
+                           from lower case, or normalizes letters)";
 
 /// Why a name that was free a moment ago cannot be taken. Only asked after a failure; what it finds changes nothing but
 /// the words.
