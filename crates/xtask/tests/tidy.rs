@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use xtask::workspace::{Violation, Workspace};
-use xtask::{documents, faults, layering, sizes, tidy, words};
+use xtask::{circles, documents, faults, layering, sizes, tidy, words};
 
 fn workspace() -> &'static Workspace {
     static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
@@ -36,6 +36,7 @@ claims! {
     the_data_path_knows_no_descriptor_and_no_storage_engine: layering::product_mention_absences;
     only_the_command_line_prints: layering::printing;
     unsafe_code_stays_where_system_calls_are_made: layering::unsafe_code;
+    no_more_files_are_in_circles_than_were: circles::files;
     code_is_finished_and_no_warning_is_silenced: words::code;
     no_text_marks_unfinished_work: words::text;
     no_file_holds_a_path_of_one_machine: words::machine_paths;
