@@ -225,6 +225,11 @@ impl Limited {
 
 /// Reads the path of a ticket: relative, without `..`.
 pub fn scope_of(path: &[u8]) -> Result<Vec<Name>> {
+    // An unset variable in a script must not open the whole root.
+    if path.is_empty() {
+        let error = Error::new(Exit::Usage, "the path of a ticket is empty");
+        return Err(error.hint("name a path below the endpoint's root, such as results/2026, or `.` for all of it"));
+    }
     name::relative_path(path).map_err(|e| {
         Error::new(Exit::Usage, format!("{} cannot be the path of a ticket: {e}", name::Escaped(path)))
             .hint("name a path below the endpoint's root, such as results/2026")
@@ -339,7 +344,7 @@ mod tests {
             std::fs::write(&path, change).unwrap();
             assert!(book.get(&ticket.id).is_err());
         }
-        for path in [&b"/x"[..], b"a/../b", b"..", b"a\0b"] {
+        for path in [&b"/x"[..], b"a/../b", b"..", b"a\0b", b""] {
             assert_eq!(scope_of(path).unwrap_err().exit, Exit::Usage, "{path:?}");
         }
         assert_eq!(scope_of(b"./a//b/").unwrap().len(), 2);

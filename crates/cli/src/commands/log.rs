@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 10_000;
 /// Show the jobs that an endpoint on this host has served: when, what, how they ended
 ///
 /// One line for each job, most recently changed first: time, id, state, source and destination, and what the latest
-/// attempt delivered and failed to deliver. With an ID, or its first digits, everything recorded about that job, and
+/// attempt delivered and failed to deliver. The same copy given again is the same job, and its line shows the latest run. With an ID, or its first digits, everything recorded about that job, and
 /// which files failed. Works while the endpoint runs. Jobs are deleted 90 days after their last change.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\

@@ -40,6 +40,22 @@ fn a_manifest_of_a_copy_verifies_the_copy_and_finds_one_flipped_bit() {
 }
 
 #[test]
+fn a_list_that_names_nothing_confirms_nothing() {
+    let bed = Bed::new();
+    bed.write("t/a", b"12345");
+    fs::create_dir(bed.path("empty")).unwrap();
+    let listed = bed.run(&["sum", "empty/"]).succeeded().stdout;
+    assert_eq!(listed, b"# thalweg manifest 1 crc64nvme\n");
+    bed.write("m", &listed);
+    let ran = bed.run(&["sum", "-c", "m", "t"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.error().contains("names no files, so nothing was checked"), "{}", ran.error());
+    let refused = bed.run(&["sum", "nothing-here/"]);
+    assert_ne!(refused.code, Some(0));
+    assert_eq!(refused.stdout, b"");
+}
+
+#[test]
 fn missing_shorter_and_strange_files_are_told_apart() {
     let bed = Bed::new();
     for name in ["a", "b", "c", "d"] {

@@ -24,9 +24,8 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
     };
     let opened = places.open_all(locations)?;
     let mut lines = Lines::new();
-    if let Some(digest) = manifest_digest.filter(|_| !args.json) {
-        lines.bytes(manifest::first_line(digest).as_bytes());
-    }
+    // Not before something was answered: a first line alone would pass for the list of an empty tree.
+    let mut first_line = manifest_digest.filter(|_| !args.json).map(manifest::first_line);
     let mut failures = Failures::default();
     for place in &opened {
         let prefix = chosen.prefix(place);
@@ -40,6 +39,9 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
                 return true;
             }
             let path = join(prefix, &record.path);
+            if let Some(line) = first_line.take() {
+                lines.bytes(line.as_bytes());
+            }
             match manifest_digest {
                 _ if args.json => lines.json(&list::record(&Escaped(&path).to_string(), &record)),
                 Some(_) => lines.bytes(manifest::line(sum, status.size_bytes, &path).as_bytes()),
@@ -50,6 +52,10 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
         })?;
         lines.flush();
         answer.finished()?;
+    }
+    if let Some(line) = first_line {
+        lines.bytes(line.as_bytes());
+        lines.flush();
     }
     failures.conclude(Exit::Done, "read and are not listed")
 }

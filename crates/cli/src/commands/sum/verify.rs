@@ -253,6 +253,11 @@ impl Tally {
             false => "copy these files again",
         };
         match (self.different, self.unread) {
+            (0, 0) if self.good == 0 => Err(error(
+                Exit::Failed,
+                "the manifest names no files, so nothing was checked",
+                "make it again, and look at the exit code of the command that makes it",
+            )),
             (0, 0) => Ok(Exit::Done),
             (0, n) => {
                 let files = counted(n, "file is", "files are");
