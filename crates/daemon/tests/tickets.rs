@@ -9,7 +9,6 @@ use mover::session::{PullSpec, PushSpec};
 use mover::{Ending, Progress, Report};
 use net::Identity;
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -238,10 +237,6 @@ impl SourceFile for GatedFile {
 
     fn generation(&self) -> store::Result<Generation> {
         self.0.generation()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

@@ -22,6 +22,7 @@ pub mod wishes;
 mod digest;
 pub mod stream;
 mod pace;
+mod engines;
 pub mod compression;
 pub mod sender;
 pub mod receiver;

@@ -8,20 +8,20 @@ mod content;
 mod ways;
 
 use crate::job::{Ending, Observer, Port};
-use crate::limits::{LANE_BYTES, PERMIT_PATIENCE};
+use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
 use crate::pace::rate_now;
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::work::{Batch, Work};
-use crate::sender::{ChunkReader, SendJob, digest_small, read_small};
+use crate::sender::{SendJob, digest_small, read_small};
 use model::progress::Stage;
 use model::{Extent, JobId, Name, Pin, TransferOptions};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use store::{Sink, Source, SourceLane};
+use store::{Order, Sink, Source, SourceLane};
 use ways::Ways;
 use wire::data::PackRow;
 use wire::limits::{PACK_BYTES_MAX, PACK_FILES_MAX};
@@ -80,7 +80,7 @@ pub fn copy(
     interrupt: &dyn Fn() -> bool,
 ) -> store::Result<Report> {
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
-    let is_sequential = spec.is_sequential || source.is_sequential();
+    let source_order = source.facts().order;
     let options = spec.options.clone();
     let receive = ReceiveSpec {
         number: 0,
@@ -98,11 +98,12 @@ pub fn copy(
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
     sender.charge_to(spec.memory.clone());
     receiver.charge_to(spec.memory.clone());
-    receiver.look_by(ways.footing(&sender, &*sink));
+    receiver.look_by(ways.footing(&sender, receiver.facts.shares_on));
     sender.pace.set(rate_now(options.pace.as_deref()));
     receiver.start();
     sender.start();
-    let lanes = if is_sequential { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
+    let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;
+    let lanes = if is_in_order { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
     let memory = spec.memory;
     let threads: Vec<_> = (0..lanes)
         .map(|number| {
@@ -153,7 +154,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         sender,
         number,
         source: sender.source_lane(),
-        reader: ChunkReader::new(sender.options.engine, sender.progress.clone(), memory.clone()),
+        block: vec![0; BLOCK_BYTES].into(),
         writer,
         clock,
         ways,
@@ -172,7 +173,7 @@ struct Lane<'a> {
     sender: &'a Arc<SendJob>,
     number: u32,
     source: Box<dyn SourceLane>,
-    reader: ChunkReader,
+    block: Box<[u8]>,
     writer: LocalLane<'a>,
     clock: LaneClock,
     ways: &'a Ways,
@@ -199,6 +200,7 @@ impl Lane<'_> {
 
     fn copy_files(&mut self, batch: &Batch, mut range: Range<usize>) -> Result<(), Refusal> {
         let algorithm = self.sender.options.digest;
+        self.source.ahead(&batch.objects[range.clone()]);
         while !range.is_empty() {
             let mut rows = Vec::with_capacity(range.len().min(PACK_FILES_MAX));
             let mut digests = Vec::with_capacity(rows.capacity());

@@ -46,7 +46,7 @@ impl Shared {
         if held_max - held >= KEPT_FREE_BYTES
             && self.held_max.compare_exchange(held_max, held, Relaxed, Relaxed).is_ok()
         {
-            store::posix::heap::give_back();
+            store::give_back_memory();
         }
     }
 }

@@ -7,7 +7,7 @@ use model::options::{Compare, Deletion};
 use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
 use model::{DigestAlgorithm, Fidelity, Selection, TransferOptions};
 use std::sync::Arc;
-use store::posix::facts::STAGING_PREFIX;
+use store::STAGING_PREFIX;
 use wire::limits::PATH_BYTES_MAX;
 use wire::message::{Decisions, RuleRecord};
 use wire::{CloseCode, Refusal};

@@ -5,7 +5,6 @@ use model::{Entry, Generation, JobId, Kind, Name, ObjectId, Pin, Selection, Tran
 use mover::session::{Client, ClientOptions, Grant, Host, HostFacts, Opened, PullSpec, Server, Tuning};
 use mover::{Ending, Memory, Progress};
 use net::{DialOptions, Identity, Listener, ServerTls};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ impl Source for Liar {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> store::Result<()> {
         for entry in &self.0 {
             let directory = DirectoryKey(entry.parent.0);
-            if !emit(Found::Object(SourceObject { entry: entry.clone(), directory, is_open_ended: false })) {
+            if !emit(Found::Object(SourceObject { entry: entry.clone(), directory, end: store::End::Known })) {
                 break;
             }
         }
@@ -84,10 +83,6 @@ impl SourceFile for LiarFile {
 
     fn generation(&self) -> store::Result<Generation> {
         Ok(self.0)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

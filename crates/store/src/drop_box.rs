@@ -10,13 +10,13 @@
 //! Two senders of one name at the same moment may both find it free; then one file fails and is delivered by the next
 //! attempt. Not here: who may do what (see `daemon`).
 
-use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{Abilities, BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
-use model::{Entry, FailureKind, Kind, Name, ObjectId};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use model::{Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Objects of one name that one job may put aside.
@@ -83,11 +83,18 @@ fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Resu
 
 impl Sink for DropBox {
     fn facts(&self) -> Result<SinkFacts> {
-        self.inner.facts()
+        let facts = self.inner.facts()?;
+        let own =
+            Abilities { compare: false, prune: false, amend: false, touch: false, hard_links: false, ..facts.can };
+        Ok(SinkFacts { can: own, ..facts })
     }
 
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.inner.descriptor()
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        self.inner.probe(engines, is_durable);
+    }
+
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        self.inner.writer(engines)
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -136,6 +143,11 @@ impl Sink for DropBox {
 
     fn make_hard_link(&self, _: &Entry, _: &Entry, _: LinkRule) -> Result<Linked> {
         unseen()
+    }
+
+    /// It keeps the attributes that it has, and its sender is not told which.
+    fn amend(&self, _: &Entry) -> Result<u32> {
+        Ok(0)
     }
 
     fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
@@ -232,8 +244,12 @@ impl SinkLane for DropLane {
         self.lane.skip(count)
     }
 
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
-        self.lane.descriptor(expected_bytes)
+    fn share_from(&mut self, source: &dyn SourceFile) -> bool {
+        self.lane.share_from(source)
+    }
+
+    fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        self.lane.copy_from(source, extent)
     }
 
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged> {
@@ -261,8 +277,20 @@ impl StagedFile for DropFile {
         self.file.write_at(offset, bytes)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.file.descriptor()
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        self.file.share_from(source)
+    }
+
+    fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        self.file.copy_from(source, extent)
+    }
+
+    fn clear(&self, extent: Extent) -> Result<()> {
+        self.file.clear(extent)
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        self.file.native()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -362,7 +390,7 @@ mod tests {
             (before.permissions(), before.modified().unwrap()),
             (after.permissions(), after.modified().unwrap())
         );
-        assert!(one.open_published(&file).is_err() && one.amend(&file).unwrap() == 0);
+        assert!(one.open_published(&file).is_err() && one.touch(&file).is_err() && one.amend(&file).unwrap() == 0);
     }
 
     #[test]

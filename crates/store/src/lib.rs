@@ -7,9 +7,11 @@
 //! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
 
 mod error;
+mod facts;
 mod sink;
 mod source;
 mod shelf;
+mod engines;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -17,12 +19,15 @@ mod drop_box;
 mod rehearsal;
 
 pub use drop_box::{DropBox, aside};
+pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};
 pub use error::{Error, Result};
 pub use posix::here::here;
+pub use facts::{Abilities, Order, PartRule, SinkFacts, SourceFacts};
+pub use posix::heap::give_back as give_back_memory;
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
-    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile,
-    There,
+    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
+    StagedFile, There, ToPublish,
 };
-pub use source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};

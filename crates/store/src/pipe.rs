@@ -3,12 +3,11 @@
 //! A pipe has no size until it ends and cannot be read or written again: such a job is not resumable, and a chunk
 //! leaves the sink only after it was verified. Not here: directories, links, metadata; a pipe has none.
 
-use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
-use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
-use crate::{Error, Result};
+use crate::sink::{Decision, PublishRule, Sink, SinkLane, Staged, StagedFile};
+use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::{Abilities, Error, Order, Result, SinkFacts, SourceFacts};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::io::{Read, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// What a pipe's object is called until its destination names it.
@@ -60,6 +59,10 @@ impl PipeSource {
 }
 
 impl Source for PipeSource {
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { order: Order::All }
+    }
+
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
         let name = Name::new(PIPE_NAME).expect("a constant name");
         let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -67,7 +70,7 @@ impl Source for PipeSource {
         let generation = Generation { modified, ..Generation::default() };
         let (id, parent, kind) = (ObjectId(1), ObjectId::ROOT, Kind::File);
         let entry = Entry { id, parent, name, kind, mode: 0o666, generation, attributes: None };
-        emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), is_open_ended: true }));
+        emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), end: End::ReadOnce }));
         Ok(())
     }
 
@@ -81,10 +84,6 @@ impl Source for PipeSource {
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
         Err(Error::of_kind(FailureKind::Changed, "read pipe again", self.path(object), "a pipe is read once"))
-    }
-
-    fn is_sequential(&self) -> bool {
-        true
     }
 }
 
@@ -126,10 +125,6 @@ impl SourceFile for PipeFile {
     fn generation(&self) -> Result<Generation> {
         Ok(Generation::default())
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// A writer as a sink of one object.
@@ -159,12 +154,12 @@ impl Sink for PipeSink {
             is_memory_backed: true,
             free_bytes: u64::MAX,
             free_inodes: None,
-            is_sequential: true,
+            order: Order::All,
+            part_rule: None,
+            shares_on: None,
+            // Nothing stands there before.
+            can: Abilities { compare: true, amend: true, touch: true, ..Abilities::NONE },
         })
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        None
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -242,14 +237,10 @@ impl SinkLane for PipeSinkLane {
         Ok(())
     }
 
-    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {
         self.output.write_at(0, &self.held)?;
         self.output.publish(entry, PublishRule::NoReplace, false)?;
-        Ok(Staged { number: 0, lane: 0, rule: PublishRule::NoReplace })
+        Ok(Staged::new(0, 0, PublishRule::NoReplace))
     }
 
     fn abandon(&mut self) {
@@ -271,10 +262,6 @@ impl StagedFile for PipeOutput {
         state.0.write_all(bytes).map_err(|e| Error::new("write pipe", b"", e))?;
         state.1 += bytes.len() as u64;
         Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {

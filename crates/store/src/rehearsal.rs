@@ -4,12 +4,11 @@
 //! destination that does not exist is one in which nothing is there.
 
 use crate::posix::PosixSink;
-use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::{Entry, FailureKind, Name, ObjectId};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 pub struct Rehearsal {
@@ -38,13 +37,12 @@ impl Sink for Rehearsal {
                 is_memory_backed: false,
                 free_bytes: u64::MAX,
                 free_inodes: None,
-                is_sequential: false,
+                order: Order::Any,
+                part_rule: None,
+                shares_on: None,
+                can: Abilities::ALL,
             }),
         }
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.there.as_ref()?.descriptor()
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -78,6 +76,11 @@ impl Sink for Rehearsal {
             Some(there) => there.make_hard_link(first, entry, rule),
             None => Ok(if rule.may_make { Linked::Made { has_replaced: false } } else { Linked::Kept }),
         }
+    }
+
+    /// Would be done.
+    fn touch(&self, _: &Entry) -> Result<()> {
+        Ok(())
     }
 
     fn amend(&self, entry: &Entry) -> Result<u32> {
@@ -171,10 +174,6 @@ impl SinkLane for NoLane {
 
     fn write(&mut self, _: &[u8]) -> Result<()> {
         refused()
-    }
-
-    fn descriptor(&mut self, _: u64) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
     }
 
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {

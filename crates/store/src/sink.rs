@@ -1,11 +1,14 @@
 //! Writing storage: stage out of sight, then publish.
 
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
-use model::{Entry, Failure, FailureKind, Name, ObjectId, Timestamp};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use model::{Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
+use std::any::Any;
 use std::sync::Arc;
+
+/// Names of staging directories start so; the user id follows. No sink takes such a name, and scans skip them.
+pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
 
 /// What stands at an entry's final name.
 #[derive(Debug)]
@@ -96,26 +99,38 @@ pub enum Durability {
     Group,
 }
 
-/// What a sink is and can do.
-#[derive(Clone, Debug)]
-pub struct SinkFacts {
-    /// The file system's name as far as it is known: "ext4", "tmpfs", "nfs".
-    pub file_system: &'static str,
-    pub is_memory_backed: bool,
-    /// Room for unprivileged writers.
-    pub free_bytes: u64,
-    /// `None` where the file system does not count them.
-    pub free_inodes: Option<u64>,
-    /// Chunks must arrive in order, on one stream (pipes).
-    pub is_sequential: bool,
+/// Where a small object lies complete in staging, not yet visible. What it says means something only to the sink that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Staged {
+    lane: u64,
+    number: u64,
+    rule: PublishRule,
 }
 
-/// Where a small object lies complete in staging, not yet visible. Means something only to the sink that made it.
+impl Staged {
+    /// The object that a lane of the sink staged under a number; `rule` is what it was created with.
+    pub const fn new(lane: u64, number: u64, rule: PublishRule) -> Staged {
+        Staged { lane, number, rule }
+    }
+
+    pub fn lane(&self) -> u64 {
+        self.lane
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn rule(&self) -> PublishRule {
+        self.rule
+    }
+}
+
+/// A small object that is to get its final name.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged {
-    pub(crate) number: u64,
-    pub(crate) lane: u64,
-    pub(crate) rule: PublishRule,
+pub struct ToPublish<'a> {
+    pub entry: &'a Entry,
+    pub staged: Staged,
 }
 
 impl Staged {
@@ -140,8 +155,16 @@ impl Staged {
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
 
-    /// The destination directory, for probing its file system; `None` where there is none.
-    fn descriptor(&self) -> Option<Arc<OwnedFd>>;
+    /// Large objects are wanted: the sink may find out beside the transfer how to write them best.
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        let _ = (engines, is_durable);
+    }
+
+    /// A lane's writer of blocks, where that is better than `StagedFile::write_at`. May be asked again before each chunk.
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        let _ = engines;
+        None
+    }
 
     /// Goes one directory down, making it if it is missing: what the job's entries go below from then on. Only before
     /// anything else.
@@ -169,13 +192,14 @@ pub trait Sink: Send + Sync {
 
     /// Gives what stands at an entry's final name, which has its content, its time.
     fn touch(&self, entry: &Entry) -> Result<()> {
-        let _ = entry;
-        Ok(())
+        let why = "this kind of destination cannot change a time";
+        Err(Error::of_kind(FailureKind::Other, "set time", entry.name.as_bytes(), why))
     }
 
     /// Removes what the source does not have.
     fn prune(&self, prune: &mut Prune<'_>) {
-        let _ = prune;
+        let message = "remove: this kind of destination cannot find what its source does not have".to_owned();
+        (prune.failed)(Failure { path: Vec::new(), kind: FailureKind::Other, message });
     }
 
     /// Makes a symbolic link in one step. False when an equal one was there.
@@ -198,14 +222,14 @@ pub trait Sink: Send + Sync {
     /// Gives a file that stands at an entry's final name, with its content, what its source has beside that. Returns what
     /// changed, as bits of `model::change::cause`.
     fn amend(&self, entry: &Entry) -> Result<u32> {
-        let _ = entry;
-        Ok(0)
+        let why = "this kind of destination changes nothing of what stands there";
+        Err(Error::of_kind(FailureKind::Other, "set attributes", entry.name.as_bytes(), why))
     }
 
     /// What `amend` would change, and `finish_directory`.
     fn differences(&self, entry: &Entry) -> Result<u32> {
-        let _ = entry;
-        Ok(0)
+        let why = "this kind of destination does not tell what differs beside content";
+        Err(Error::of_kind(FailureKind::Other, "look at", entry.name.as_bytes(), why))
     }
 
     /// Learns what a user or group of the source is called there.
@@ -219,6 +243,11 @@ pub trait Sink: Send + Sync {
     }
 
     fn decide(&self, entry: &Entry) -> Result<Decision>;
+
+    /// As `decide` of each entry of a group, in its order, for sinks that can ask about many at once.
+    fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
+        found.extend(group.map(|entry| self.decide(entry)));
+    }
 
     /// One lane's own staging handle. `is_published_at_once` says that each object is published by the lane right after
     /// it is sealed, and by no one else: the sink may then stage it without a name.
@@ -244,6 +273,16 @@ pub trait Sink: Send + Sync {
 
     /// Renames a staged object to its final name, from any thread.
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()>;
+
+    /// As `publish` of each object of a group, for sinks that can have many under way. `published` hears of each once, by its
+    /// place in the group; when it says false, no more are begun.
+    fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
+        for (place, one) in group.iter().enumerate() {
+            if !published(place, self.publish(one.entry, one.staged)) {
+                return;
+            }
+        }
+    }
 
     /// Removes a staged object that will not be published.
     fn discard(&self, staged: Staged);
@@ -277,8 +316,19 @@ pub trait SinkLane: Send {
         Err(Error::of_kind(FailureKind::WriteError, "write file", b"", why))
     }
 
-    /// The descriptor of the object under way, for storage engines; `expected_bytes` may be reserved for it.
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>>;
+    /// Has the object under way, still empty, share all content of `source` instead of holding a copy. False where that cannot
+    /// be. What came so is to be skipped.
+    fn share_from(&mut self, source: &dyn SourceFile) -> bool {
+        let _ = source;
+        false
+    }
+
+    /// Has the storage copy `extent` of `source`, without a way through this process, to where the object under way has come to.
+    /// Returns how much of it, from its start, to be skipped: the caller writes the rest.
+    fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let _ = (source, extent);
+        0
+    }
 
     /// Sets metadata and completes the object in staging.
     fn seal(&mut self, entry: &Entry, sync: bool) -> Result<Staged>;
@@ -294,7 +344,29 @@ pub trait SinkLane: Send {
 pub trait StagedFile: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// As `SinkLane::share_from`.
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        let _ = source;
+        false
+    }
+
+    /// As `SinkLane::copy_from`, to the same place.
+    fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let _ = (source, extent);
+        0
+    }
+
+    /// Sees to it that an extent reads as zeros.
+    fn clear(&self, extent: Extent) -> Result<()> {
+        let _ = extent;
+        let why = "this kind of destination takes every byte";
+        Err(Error::of_kind(FailureKind::WriteError, "write file", b"", why))
+    }
+
+    /// As `SourceFile::native`.
+    fn native(&self) -> Option<&dyn Any> {
+        None
+    }
 
     /// Reads what was staged; less than asked for where nothing was written yet.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;

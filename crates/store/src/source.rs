@@ -1,9 +1,9 @@
 //! Reading storage.
 
-use crate::Result;
+use crate::{Engines, Result, SourceFacts};
 use model::fidelity::Warning;
-use model::{Entry, Failure, Generation};
-use std::os::fd::BorrowedFd;
+use model::{Entry, Extent, Failure, Generation};
+use std::any::Any;
 use std::sync::Arc;
 
 /// A directory of a source, by the number the source gave it. Only that source can read it.
@@ -16,8 +16,26 @@ pub struct SourceObject {
     pub entry: Entry,
     /// The directory the entry lies in, at the source.
     pub directory: DirectoryKey,
-    /// The size is not known until the end is read (pipes); `entry.generation.size_bytes` is 0.
-    pub is_open_ended: bool,
+    pub end: End,
+}
+
+impl SourceObject {
+    /// The size is not known before the end was read.
+    pub fn is_open_ended(&self) -> bool {
+        self.end == End::ReadOnce
+    }
+}
+
+/// What is known of an object's end when it is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is as long as its entry says.
+    Known,
+    /// Where reading comes to it, once (pipes): `entry.generation.size_bytes` is 0.
+    ReadOnce,
+    /// The object is being written, and what there is of it can be read again. It is copied as it was listed, and reported as
+    /// changed where it grew meanwhile.
+    Growing,
 }
 
 /// What a file takes on its storage, and whether that is less than it is long.
@@ -25,6 +43,23 @@ pub struct SourceObject {
 pub struct Footing {
     pub allocated_bytes: u64,
     pub has_holes: bool,
+}
+
+/// What is known of the holes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holes {
+    None,
+    /// It takes less than it is long, and where is not to be learnt.
+    Somewhere,
+    /// `SourceFile::piece` tells them.
+    Told,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Piece {
+    Data(Extent),
+    Hole(Extent),
 }
 
 /// What a scan comes upon.
@@ -36,6 +71,10 @@ pub enum Found {
 }
 
 pub trait Source: Send + Sync {
+    fn facts(&self) -> SourceFacts {
+        SourceFacts::default()
+    }
+
     /// Lists everything, parents before children, with ids counting from 1. Stops when `emit` returns false.
     ///
     /// # Errors
@@ -57,14 +96,15 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// What a user or group of this number is called where the objects come from; `None` where that is not known.
+    fn owner_name(&self, is_group: bool, number: u32) -> Option<Box<[u8]>> {
+        let _ = (is_group, number);
+        None
+    }
+
     /// What could not be read of objects beside their content since the last call.
     fn take_warnings(&self) -> Vec<Warning> {
         Vec::new()
-    }
-
-    /// Objects must be read once, in order, by one lane (pipes).
-    fn is_sequential(&self) -> bool {
-        false
     }
 }
 
@@ -74,6 +114,28 @@ pub trait SourceLane: Send {
     fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)>;
 
     fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>>;
+
+    /// Small objects that are read whole next, in this order: a hint for sources where each costs a round trip.
+    fn ahead(&mut self, next: &[SourceObject]) {
+        let _ = next;
+    }
+
+    /// The job that the lane serves, for engines that it may use. Before anything is read.
+    fn serve(&mut self, engines: Engines) {
+        let _ = engines;
+    }
+
+    /// Reads `extent` and hands every block to `each` in order, in `block` or in memory of the lane's own. Returns how many
+    /// bytes there were: fewer than the extent is long when the object ends before it, or when `each` said false.
+    fn read_extent(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        crate::read_by_blocks(file, extent, block, each)
+    }
 }
 
 /// An open object, shared by the lanes that read it.
@@ -88,6 +150,19 @@ pub trait SourceFile: Send + Sync {
         false
     }
 
-    /// The descriptor for storage engines, where the object has one that reads by offset.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    fn holes(&self) -> Holes {
+        Holes::None
+    }
+
+    /// What `extent` begins with; never nothing, and never beyond its end. What an object that became shorter does not have
+    /// any more is data: reading tells that it ended.
+    fn piece(&self, extent: Extent) -> Piece {
+        Piece::Data(extent)
+    }
+
+    /// What the store itself knows the object by, for its own engines: it means nothing to anybody else. A wrapper passes on
+    /// that of what it wraps, if the store may go past it.
+    fn native(&self) -> Option<&dyn Any> {
+        None
+    }
 }

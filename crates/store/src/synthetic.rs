@@ -4,12 +4,11 @@
 //! repeats one block of `BLOCK_BYTES`, each from a place of its own, so that content costs one copy and no computation.
 //! Not here: content that does not repeat (data sets of the benchmarks); saying in reports that an end was synthetic.
 
-use crate::sink::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
-use crate::source::{DirectoryKey, Found, Source, SourceFile, SourceLane, SourceObject};
-use crate::{Error, Result};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
+use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
+use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::synthetic::Generated;
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What the sink calls its file system.
@@ -61,7 +60,7 @@ fn block() -> Arc<[u8]> {
 }
 
 fn object(entry: Entry) -> SourceObject {
-    SourceObject { entry, directory: DirectoryKey(0), is_open_ended: false }
+    SourceObject { entry, directory: DirectoryKey(0), end: End::Known }
 }
 
 fn name(text: String) -> Name {
@@ -172,10 +171,6 @@ impl SourceFile for GeneratedFile {
     fn generation(&self) -> Result<Generation> {
         Ok(self.generation)
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// Copies the file's content from `offset` on; returns how much there was.
@@ -196,7 +191,7 @@ fn fill(block: &[u8], generation: &Generation, offset: u64, buffer: &mut [u8]) -
 /// Accepts everything and keeps nothing.
 pub struct NullSink;
 
-const NOTHING_STAGED: Staged = Staged { number: 0, lane: 0, rule: PublishRule::NoReplace };
+const NOTHING_STAGED: Staged = Staged::new(0, 0, PublishRule::NoReplace);
 
 fn nothing_kept(subject: &[u8]) -> Error {
     Error::of_kind(FailureKind::ReadError, "read back", subject, "null: keeps nothing that could be read back")
@@ -209,12 +204,11 @@ impl Sink for NullSink {
             is_memory_backed: true,
             free_bytes: i64::MAX as u64,
             free_inodes: Some(FILES_MAX),
-            is_sequential: false,
+            order: Order::Any,
+            part_rule: None,
+            shares_on: None,
+            can: Abilities { reread: false, holes: false, ..Abilities::ALL },
         })
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        None
     }
 
     fn enter(&self, _: &Name) -> Result<()> {
@@ -227,6 +221,22 @@ impl Sink for NullSink {
 
     fn make_symlink(&self, _: &Entry, _: PublishRule) -> Result<bool> {
         Ok(true)
+    }
+
+    fn make_node(&self, _: &Entry, _: PublishRule) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn make_hard_link(&self, _: &Entry, _: &Entry, _: LinkRule) -> Result<Linked> {
+        Ok(Linked::Made { has_replaced: false })
+    }
+
+    /// Nothing stands there that could be removed.
+    fn prune(&self, _: &mut Prune<'_>) {}
+
+    /// Directories alone are there to be looked at: they are as they were described.
+    fn differences(&self, _: &Entry) -> Result<u32> {
+        Ok(0)
     }
 
     fn decide(&self, _: &Entry) -> Result<Decision> {
@@ -285,10 +295,6 @@ impl SinkLane for NullLane {
         Ok(())
     }
 
-    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {
         Ok(NOTHING_STAGED)
     }
@@ -305,10 +311,6 @@ struct NullFile;
 impl StagedFile for NullFile {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {

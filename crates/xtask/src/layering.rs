@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::outline;
 use crate::scan::{line_at, occurrences};
-use crate::workspace::{DependencyKind, Package, Violation, Workspace};
+use crate::workspace::{DependencyKind, Package, Rust, Tracked, Violation, Workspace};
 
 const CLI: &str = "thalweg";
 
@@ -74,6 +74,12 @@ const MENTION_ABSENCES: &[(&str, &[&str], &str)] = &[
     ("model", INPUT_OUTPUT, "pure values do no I/O"),
     ("model", CLOCK, "pure values read no clock"),
 ];
+/// The same for the product alone: unit tests set up what they like.
+const PRODUCT_MENTION_ABSENCES: &[(&str, &[&str], &str)] = &[(
+    "mover",
+    &["store::posix", "BorrowedFd", "OwnedFd"],
+    "descriptors and storage engines stay behind the traits of store",
+)];
 const CLOCK: &[&str] = &["Instant::now", "SystemTime", ".elapsed()"];
 const INPUT_OUTPUT: &[&str] = &["std::fs", "std::net", "std::process", "std::os::unix::net"];
 
@@ -132,8 +138,23 @@ pub fn external_absences(workspace: &Workspace) -> Vec<Violation> {
 
 /// Sockets, clocks and files stay out of the crates that must not know them, unit tests included.
 pub fn mention_absences(workspace: &Workspace) -> Vec<Violation> {
+    mentions(workspace, MENTION_ABSENCES)
+}
+
+/// Descriptors and storage engines stay out of the product's data path.
+pub fn product_mention_absences(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = mentions(workspace, PRODUCT_MENTION_ABSENCES);
+    violations.retain(|violation| {
+        let is_test =
+            |(file, rust): (&Tracked, &Rust)| file.path == violation.path && rust.tests.contains(violation.line);
+        !workspace.rust_files().any(is_test)
+    });
+    violations
+}
+
+fn mentions(workspace: &Workspace, absences: &[(&str, &[&str], &str)]) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (name, banned, reason) in MENTION_ABSENCES {
+    for (name, banned, reason) in absences {
         let folder = format!("crates/{name}/src/");
         for (file, rust) in workspace.rust_files().filter(|(file, _)| file.path.starts_with(&folder)) {
             let imports = outline::imports(&rust.code);
@@ -217,7 +238,7 @@ fn is_below(path: &str, ancestor: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::{Dependency, Tracked};
+    use crate::workspace::Dependency;
 
     fn package(name: &str, dependencies: &[(&str, DependencyKind)]) -> Package {
         let is_internal = |name: &str| ARROWS.iter().any(|(row, _)| *row == name);
@@ -279,6 +300,16 @@ mod tests {
         assert_eq!(lines(&mention_absences(&with_file("crates/wire/src/a.rs", text))), [2, 3]);
         assert_eq!(mention_absences(&with_file("crates/net/src/a.rs", text)), []);
         assert_eq!(lines(&mention_absences(&with_file("crates/plan/src/a.rs", "std::fs::read(x);"))), [1]);
+    }
+
+    #[test]
+    fn storage_behind_its_traits_is_found_outside_tests() {
+        let text = "use store::{Sink, posix::PosixSink};\nfn f(file: BorrowedFd<'_>) {}\n#[cfg(test)]\nmod tests { use store::posix; }";
+        let found = |path| lines(&product_mention_absences(&with_file(path, text)));
+        assert_eq!(found("crates/mover/src/files/a.rs"), [1, 2]);
+        for elsewhere in ["crates/mover/tests/a.rs", "crates/daemon/src/a.rs"] {
+            assert!(found(elsewhere).is_empty(), "{elsewhere}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub const RULES: &[Rule] = &[
     ("tools are optional", layering::tools_are_optional),
     ("external absences", layering::external_absences),
     ("mention absences", layering::mention_absences),
+    ("product mention absences", layering::product_mention_absences),
     ("printing", layering::printing),
     ("unsafe code", layering::unsafe_code),
     ("words in code", words::code),

@@ -33,6 +33,7 @@ claims! {
     the_laboratory_and_benchmarks_are_optional_in_the_product: layering::tools_are_optional;
     pure_crates_and_the_data_path_link_nothing_they_must_not_know: layering::external_absences;
     pure_crates_mention_no_socket_no_file_and_no_clock: layering::mention_absences;
+    the_data_path_knows_no_descriptor_and_no_storage_engine: layering::product_mention_absences;
     only_the_command_line_prints: layering::printing;
     unsafe_code_stays_where_system_calls_are_made: layering::unsafe_code;
     code_is_finished_and_no_warning_is_silenced: words::code;

@@ -4,7 +4,6 @@ use super::sink::{Job, fault};
 use super::tree::Body;
 use super::{Call, Flaw};
 use model::{Entry, FailureKind};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use store::{PublishRule, Result, SinkLane, Staged};
 
@@ -75,10 +74,6 @@ impl SinkLane for MemorySinkLane {
     fn skip(&mut self, count: u64) -> Result<()> {
         let count = if self.job.shared.has(Flaw::DropsSkipped) { 0 } else { count as usize };
         self.append(|content| content.resize(content.len() + count, 0))
-    }
-
-    fn descriptor(&mut self, _: u64) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {

@@ -3,8 +3,7 @@
 use super::sink::{Job, fault};
 use super::tree::Body;
 use super::{Call, Flaw, Order, State, Upload};
-use model::{Entry, FailureKind};
-use std::os::fd::BorrowedFd;
+use model::{Entry, Extent, FailureKind};
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, StagedFile};
 
@@ -75,8 +74,8 @@ impl StagedFile for MemoryLarge {
         })
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn clear(&self, extent: Extent) -> Result<()> {
+        self.write_at(extent.start, &vec![0; extent.length() as usize])
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

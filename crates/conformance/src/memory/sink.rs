@@ -8,10 +8,9 @@ use super::{Call, Flaw, Order, Shared, State};
 use model::change::cause;
 use model::{Entry, Failure, FailureKind, Kind, Name, ObjectId, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use store::{
-    Decision, Error, Fate, LinkRule, Linked, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
+    Abilities, Decision, Error, Fate, LinkRule, Linked, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
     StagedFile, There,
 };
 
@@ -189,12 +188,14 @@ impl Sink for MemorySink {
             is_memory_backed: !self.job.shared.rules.is_synced,
             free_bytes: u64::MAX,
             free_inodes: None,
-            is_sequential: self.job.shared.rules.order != Order::Any,
+            order: match self.job.shared.rules.order {
+                Order::Any => store::Order::Any,
+                Order::Parts(_) => store::Order::EachObject,
+            },
+            part_rule: None,
+            shares_on: None,
+            can: Abilities::ALL,
         })
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        None
     }
 
     fn enter(&self, name: &Name) -> Result<()> {

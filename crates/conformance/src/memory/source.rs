@@ -4,10 +4,9 @@ use super::tree::{Body, Object, ROOT, Tree};
 use super::{Call, Flaw, Shared};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use store::{DirectoryKey, Error, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use store::{DirectoryKey, End, Error, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
 pub struct MemorySource {
     shared: Arc<Shared>,
@@ -84,7 +83,7 @@ impl Source for MemorySource {
                     pending.push(Pending { number, id, path });
                 }
                 let entry = entry(&self.shared, (id, above.id), &name, (number, &object));
-                let found = SourceObject { entry, directory: DirectoryKey(above.number), is_open_ended: false };
+                let found = SourceObject { entry, directory: DirectoryKey(above.number), end: End::Known };
                 if object.is_directory() && self.shared.has(Flaw::ListsChildrenFirst) {
                     late.push(found);
                 } else if !emit(Found::Object(found)) && !self.shared.has(Flaw::GoesOnListing) {
@@ -188,7 +187,7 @@ impl MemoryFile {
             generation: Generation::default(),
             attributes: None,
         };
-        let object = SourceObject { entry, directory: DirectoryKey(directory), is_open_ended: false };
+        let object = SourceObject { entry, directory: DirectoryKey(directory), end: End::Known };
         MemorySourceLane { shared: shared.clone() }.find(&object)
     }
 
@@ -221,9 +220,5 @@ impl SourceFile for MemoryFile {
 
     fn generation(&self) -> Result<Generation> {
         Ok(self.generation)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }

@@ -223,7 +223,6 @@ fn conclude<R: Reading>(algorithm: SumAlgorithm, reading: &R, file: &Pending<R::
 mod tests {
     use super::*;
     use model::Generation;
-    use std::os::fd::BorrowedFd;
 
     /// Files of given lengths with the same byte throughout; of each seven one is not read and one cannot be opened.
     struct Made(Vec<u64>);
@@ -239,10 +238,6 @@ mod tests {
 
         fn generation(&self) -> store::Result<Generation> {
             Ok(Generation::default())
-        }
-
-        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-            None
         }
     }
 

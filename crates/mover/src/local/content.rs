@@ -8,8 +8,7 @@ use super::{Lane, take_turn};
 use crate::sender::judge_read;
 use model::progress::Stage;
 use model::{ChunkHasher, Extent, FailureKind};
-use store::posix::within::{self, Piece};
-use store::{SourceFile, SourceObject};
+use store::{Holes, Piece, SourceFile, SourceObject};
 use wire::Refusal;
 use wire::data::{ChunkHeader, ChunkTrailer, Status};
 
@@ -31,7 +30,7 @@ impl Lane<'_> {
                 return Ok(());
             }
         };
-        if object.is_open_ended {
+        if object.is_open_ended() {
             return self.copy_open_ended(object, extent, &*file);
         }
         self.clock.enter(Stage::Publish);
@@ -60,9 +59,11 @@ impl Lane<'_> {
     }
 
     fn share(&mut self, file: &dyn SourceFile) -> bool {
-        let Some(source) = file.descriptor().filter(|_| self.ways.shares) else { return false };
+        if !self.ways.shares {
+            return false;
+        }
         self.clock.enter(Stage::Send);
-        self.writer.share(source)
+        self.writer.share(file)
     }
 
     /// Moves the bytes of an extent. Returns how many there were, and what digested them, if anything did.
@@ -72,16 +73,11 @@ impl Lane<'_> {
             self.writer.forgo_journal();
         }
         let mut hasher = self.ways.digests.then(|| ChunkHasher::new(algorithm, extent.start));
-        let pieces = file.descriptor().filter(|file| {
-            let has_holes = within::footing(*file).is_ok_and(|footing| footing.has_holes);
-            has_holes && self.writer.has_places()
-        });
-        let moved = match pieces {
-            None => self.data(file, extent, Zeros::Written, &mut hasher),
-            Some(source) if within::tells_holes(source) => {
-                self.pieces(file, within::pieces(source, extent), &mut hasher)
-            }
-            Some(_) => self.data(file, extent, Zeros::LeftOut, &mut hasher),
+        let holes = if self.writer.has_places() { file.holes() } else { Holes::None };
+        let moved = match holes {
+            Holes::None => self.data(file, extent, Zeros::Written, &mut hasher),
+            Holes::Told => self.pieces(file, extent, &mut hasher),
+            Holes::Somewhere => self.data(file, extent, Zeros::LeftOut, &mut hasher),
         };
         (moved, hasher)
     }
@@ -89,13 +85,14 @@ impl Lane<'_> {
     fn pieces(
         &mut self,
         file: &dyn SourceFile,
-        pieces: within::Pieces<'_>,
+        mut left: Extent,
         hasher: &mut Option<ChunkHasher>,
     ) -> store::Result<u64> {
         let mut moved = 0;
-        for piece in pieces {
-            let wanted = match piece {
+        while !left.is_empty() {
+            let wanted = match file.piece(left) {
                 Piece::Hole(hole) => {
+                    left.start = hole.end;
                     self.clock.enter(Stage::Digest);
                     if let Some(hasher) = hasher {
                         hasher.zeros(hole.length());
@@ -109,6 +106,7 @@ impl Lane<'_> {
                 }
                 Piece::Data(data) => data,
             };
+            left.start = wanted.end;
             let got = self.data(file, wanted, Zeros::Written, hasher)?;
             moved += got;
             if got < wanted.length() {
@@ -129,16 +127,16 @@ impl Lane<'_> {
         let mut handed_on = 0;
         // A rate is held block by block.
         let hands_on = self.ways.hands_on && zeros == Zeros::Written && self.sender.pace.rate().is_none();
-        if let Some(source) = file.descriptor().filter(|_| hands_on) {
+        if hands_on {
             self.clock.enter(Stage::Send);
-            handed_on = self.writer.copy_from(source, extent);
+            handed_on = self.writer.copy_from(file, extent);
             self.ways.handed_on(handed_on);
             self.sender.progress.payload_moved(handed_on);
             extent.start += handed_on;
         }
         let (sender, clock, writer) = (self.sender, &mut self.clock, &mut self.writer);
         clock.enter(Stage::Read);
-        let read = self.reader.read(file, extent, &mut |block| {
+        let read = self.source.read_extent(file, extent, &mut self.block, &mut |block| {
             if let Some(hasher) = hasher {
                 clock.enter(Stage::Digest);
                 hasher.update(block);

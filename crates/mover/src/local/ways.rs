@@ -10,11 +10,9 @@ use crate::sender::SendJob;
 use model::options::{Engine, Verify};
 use model::quantity::ByteCount;
 use model::{Digest, DigestAlgorithm, TransferOptions};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use store::posix::within;
-use store::{Footing, Sink};
+use store::Footing;
 
 pub(super) struct Ways {
     /// What is read is digested.
@@ -47,9 +45,8 @@ impl Ways {
 
     /// What a file will take at the destination, before it is there. Nothing, where it will likely share its blocks: room for
     /// a second copy is not to be asked for.
-    pub fn footing(&self, sender: &Arc<SendJob>, sink: &dyn Sink) -> FootingOf {
-        let directory = sink.descriptor().filter(|_| self.shares);
-        let shares_on = directory.and_then(|directory| within::shares_on(directory.as_fd()));
+    pub fn footing(&self, sender: &Arc<SendJob>, shares_on: Option<u64>) -> FootingOf {
+        let shares_on = shares_on.filter(|_| self.shares);
         let sender = Arc::downgrade(sender);
         Box::new(move |entry| {
             if shares_on == Some(entry.generation.device) {

@@ -22,7 +22,7 @@ use os::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use store::Staged;
+use store::{Staged, ToPublish};
 use wire::message::ExtentRecord;
 
 pub enum Item {
@@ -145,6 +145,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         }
         return outcome;
     }
+    let mut small = Vec::new();
     for item in group {
         // The wait may have been long: the job may be over, and another attempt may be at work.
         if job.end.is_set() {
@@ -160,34 +161,49 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
             }
             Item::Small { listed, index, staged, digest, size_bytes } => {
                 clock.enter(Some(Stage::Publish));
-                publish_small(
-                    job,
-                    Published { listed, index, digest, size_bytes, is_chunked: false },
-                    staged,
-                    &mut outcome,
-                );
+                let published = Published { listed, index, digest, size_bytes, is_chunked: false };
+                if is_to_be_published(job, &published, staged) {
+                    small.push((published, staged));
+                }
             }
         }
     }
+    clock.enter(Some(Stage::Publish));
+    publish_small(job, small, &mut outcome);
     outcome
 }
 
-/// Publishes a small object whose content is durable, if it is still wanted.
-fn publish_small(job: &Arc<ReceiveJob>, published: Published, staged: Staged, outcome: &mut Outcome) {
+/// Whether a small object whose content is durable is still wanted, and still what was written.
+fn is_to_be_published(job: &Arc<ReceiveJob>, published: &Published, staged: Staged) -> bool {
     let (listed, index) = (&published.listed, published.index);
-    let entry = &listed.expected(index).entry;
-    if !job.table.lock().unwrap().begin_publishing(entry.id.0) {
-        return job.sink.discard(staged);
+    if !job.table.lock().unwrap().begin_publishing(listed.expected(index).entry.id.0) {
+        job.sink.discard(staged);
+        return false;
     }
-    if !survives_reread(job, listed, index, staged, published.digest) {
-        return;
+    survives_reread(job, listed, index, staged, published.digest)
+}
+
+/// Gives small objects their final names.
+fn publish_small(job: &Arc<ReceiveJob>, small: Vec<(Published, Staged)>, outcome: &mut Outcome) {
+    let mut group = Vec::with_capacity(small.len());
+    for (published, staged) in &small {
+        group.push(ToPublish { entry: &published.listed.expected(published.index).entry, staged: *staged });
     }
-    match job.sink.publish(entry, staged) {
-        Ok(()) if mutant::is_on("acknowledge-before-sync") => {
-            job.settle(Outcome { published: vec![published], ..Outcome::default() });
+    let mut results: Vec<Option<store::Result<()>>> = small.iter().map(|_| None).collect();
+    job.sink.publish_group(&group, &mut |place, result| {
+        results[place] = Some(result);
+        !job.end.is_set()
+    });
+    for ((published, staged), result) in small.into_iter().zip(results) {
+        match result {
+            Some(Ok(())) if mutant::is_on("acknowledge-before-sync") => {
+                job.settle(Outcome { published: vec![published], ..Outcome::default() });
+            }
+            Some(Ok(())) => outcome.published.push(published),
+            Some(Err(e)) => job.fail(&published.listed, published.index, e.kind, e.message()),
+            // The job ended first, and another attempt may be at work.
+            None => job.sink.discard(staged),
         }
-        Ok(()) => outcome.published.push(published),
-        Err(e) => job.fail(listed, index, e.kind, e.message()),
     }
 }
 

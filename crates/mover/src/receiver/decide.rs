@@ -8,22 +8,22 @@ use super::commit::Item;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::links::HardLinks;
+use super::naming::bad_path;
+use super::needs;
 use super::policy::{self, Step};
 use super::table::{Expected, Listed};
 use super::write::Large;
 use super::{Outcome, ReceiveJob};
-use crate::limits::TOP_NAMES_MAX;
 use crate::memory::Permit;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::{Change, Entry, Failure, FailureKind, Kind, Name, ObjectId};
+use model::{Change, Entry, Failure, FailureKind, Kind, Name};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::posix::facts::STAGING_PREFIX;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{DigestRecord, ExtentRecord, Names, runs_of};
@@ -43,7 +43,7 @@ pub struct Decider {
     free_bytes: u64,
     free_inodes: Option<u64>,
     /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
-    rename_to: Mutex<Option<Name>>,
+    pub(super) rename_to: Mutex<Option<Name>>,
     /// Told to the sender at the end.
     pub(super) directory_failures: Mutex<Vec<Failure>>,
 }
@@ -117,7 +117,7 @@ pub(super) struct Decide<'a> {
     /// Final mode and time are set when everything is in place.
     pub(super) directories: Vec<Entry>,
     /// Names at the top of the job: two sources may not become one object (F052).
-    top_names: HashSet<Name>,
+    pub(super) top_names: HashSet<Name>,
     /// What the wanted objects take beyond what they replace.
     wanted_bytes: u64,
     wanted_files: u64,
@@ -170,34 +170,34 @@ impl Decide<'_> {
         let mut directories = 0;
         let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
         let mut batch = batch.into_iter();
-        while let Some(described) = batch.next() {
-            let index = answer.described;
-            directories += u64::from(is_settled_by_being_described(&described));
-            let expected = match described {
-                Described::Entry { entry, is_open_ended } => match self.entry(entry, is_open_ended, &mut answer) {
-                    (_, Decided::Settled) => None,
-                    (entry, Decided::Wanted(rule)) => Some(Expected { entry, rule }),
-                    (entry, Decided::Asked(found)) => {
+        // Where files take chunks over, what becomes of one decides whether the next is looked at.
+        let group_max = if self.job.compares_chunks() { 1 } else { batch.len() };
+        let mut found = Vec::new();
+        while batch.len() > 0 {
+            let size = group_max.min(batch.len());
+            let settled = batch.as_slice()[..size].iter().filter(|described| is_settled_by_being_described(described));
+            directories += settled.count() as u64;
+            let group: Vec<_> =
+                batch.by_ref().take(size).map(|described| self.taken_in(described, &mut answer)).collect();
+            self.job.sink.decide_group(&mut group.iter().flatten().map(|(entry, _)| entry), &mut found);
+            let mut found = found.drain(..);
+            for entry in group {
+                let index = answer.described;
+                answer.described += 1;
+                let Some((entry, is_open_ended)) = entry else { continue };
+                let found = found.next().unwrap_or_else(|| Err(undecided()));
+                match found.and_then(|found| self.decided(&entry, is_open_ended, found, &mut answer)) {
+                    Ok(Decided::Settled) => {}
+                    Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+                    Ok(Decided::Asked(found)) => {
                         let is_large = entry.size_bytes() > self.job.options.chunk_bytes;
                         let place = (self.job.compares_chunks() && is_large).then(|| self.job.delta_places.clone());
                         candidates.push(Candidate { index, entry, found, place });
-                        None
                     }
-                    (_, Decided::Differs(delta)) => {
-                        deltas.push(delta.placed(index));
-                        None
-                    }
-                },
-                Described::BadName { id, parent, name, why } => {
-                    let path = bad_path(self.job, parent, &name);
-                    let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
-                    count(&self.job.progress.counters.files_listed, 1);
-                    answer.outcome.failed.push((id.0, failure));
-                    None
+                    Ok(Decided::Differs(delta)) => deltas.push(delta.placed(index)),
+                    Err(e) => self.failed(&entry, e.kind, e.message(), &mut answer),
                 }
-            };
-            answer.objects.extend(expected.map(|expected| (answer.described as u32, expected)));
-            answer.described += 1;
+            }
             if batch.len() > 0 && self.job.is_full_of_deltas() {
                 self.backlog.push_front((batch.collect(), charge));
                 break;
@@ -248,6 +248,7 @@ impl Decide<'_> {
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             if let Decision::Replace { .. } = found
+                && self.job.facts.can.touch
                 && self.job.sink.touch(&entry).is_ok()
             {
                 self.change(&entry, cause::KEPT | cause::TIME, answer);
@@ -290,9 +291,20 @@ impl Decide<'_> {
         job.settle(answer.outcome);
     }
 
-    /// Decides one entry, which may get another name.
-    fn entry(&mut self, mut entry: Entry, is_open_ended: bool, answer: &mut Answer) -> (Entry, Decided) {
+    /// Counts what was described, names it, and makes what is a directory. Returns a file or link, whose fate what stands at
+    /// its name decides.
+    fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, bool)> {
         let counters = &self.job.progress.counters;
+        let (mut entry, is_open_ended) = match described {
+            Described::Entry { entry, is_open_ended } => (entry, is_open_ended),
+            Described::BadName { id, parent, name, why } => {
+                let path = bad_path(self.job, parent, &name);
+                let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
+                count(&counters.files_listed, 1);
+                answer.outcome.failed.push((id.0, failure));
+                return None;
+            }
+        };
         match entry.kind {
             Kind::Directory => count(&counters.directories, 1),
             // Counted when they are made, in the end.
@@ -302,61 +314,34 @@ impl Decide<'_> {
         count(&counters.bytes_listed, entry.size_bytes());
         let told = |e: store::Error| (e.kind, e.message());
         let named = self.named(&mut entry);
-        let decided = named.and_then(|()| self.decided(&entry, is_open_ended, answer).map_err(told));
-        match decided {
-            Ok(decided) => (entry, decided),
+        match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
+            Ok(true) => Some((entry, is_open_ended)),
+            Ok(false) => None,
             Err((kind, message)) => {
                 self.failed(&entry, kind, message, answer);
-                (entry, Decided::Settled)
+                None
             }
         }
     }
 
-    /// Checks an entry's name against what is known of others.
-    fn named(&mut self, entry: &mut Entry) -> Result<(), (FailureKind, String)> {
-        let refused = |kind, why: &str| (kind, why.to_owned());
-        if let Some(census) = &self.job.census {
-            census.note(entry.parent, &entry.name, (entry.kind == Kind::Directory).then_some(entry.id));
+    /// False for what needs no look at its name.
+    fn is_open(&mut self, entry: &Entry, answer: &mut Answer) -> store::Result<bool> {
+        let options = &self.job.options;
+        if entry.kind == Kind::Directory {
+            return self.directory(entry, answer).map(|()| false);
         }
-        if entry.name.as_bytes().starts_with(STAGING_PREFIX) {
-            return Err(refused(FailureKind::NameRefused, "names that begin so are kept for staging"));
+        if let Kind::HardLink(first) = entry.kind {
+            self.links.add(first, entry);
+            return Ok(false);
         }
-        if entry.parent == ObjectId::ROOT {
-            self.rename(entry).map_err(|e| (e.kind, e.message()))?;
-            let is_known = self.top_names.contains(&entry.name);
-            if self.top_names.len() < TOP_NAMES_MAX && entry.id.0 < REPLACEMENT_FIRST {
-                self.top_names.insert(entry.name.clone());
-            }
-            if is_known && entry.id.0 < REPLACEMENT_FIRST {
-                return Err(refused(FailureKind::Duplicate, "two sources have this name at the destination"));
-            }
+        self.links.note(entry);
+        // Where nothing is removed the sender has left out what is not within them, unless it changed since.
+        let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
+        if is_to_be_bound && !options.selection.bounds.admit(entry) {
+            answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
+            return Ok(false);
         }
-        if entry.id.0 >= REPLACEMENT_FIRST {
-            self.void_predecessor(entry);
-        }
-        Ok(())
-    }
-
-    /// What is described again is void under its earlier id, also if the content that says so is lost with its stream.
-    fn void_predecessor(&self, entry: &Entry) {
-        let earlier = self.job.table.lock().unwrap().find_place(entry.parent, &entry.name);
-        if let Some(id) = earlier.filter(|id| *id != entry.id.0) {
-            self.job.void(id);
-        }
-    }
-
-    /// Gives a file or link its new name. A directory goes below a directory of that name instead (rsync's rule).
-    fn rename(&self, entry: &mut Entry) -> store::Result<()> {
-        let mut rename_to = self.job.decider.rename_to.lock().unwrap();
-        match (&*rename_to, &entry.kind) {
-            (None, _) => {}
-            (Some(name), Kind::Directory) => {
-                self.job.sink.enter(name)?;
-                *rename_to = None;
-            }
-            (Some(name), _) => entry.name = name.clone(),
-        }
-        Ok(())
+        Ok(true)
     }
 
     fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
@@ -385,24 +370,15 @@ impl Decide<'_> {
         }
     }
 
-    fn decided(&mut self, entry: &Entry, is_open_ended: bool, answer: &mut Answer) -> store::Result<Decided> {
+    /// Decides about a file or link of which it is known what stands at its name.
+    fn decided(
+        &mut self,
+        entry: &Entry,
+        is_open_ended: bool,
+        found: Decision,
+        answer: &mut Answer,
+    ) -> store::Result<Decided> {
         let options = &self.job.options;
-        if entry.kind == Kind::Directory {
-            return self.directory(entry, answer).map(|()| Decided::Settled);
-        }
-        if let Kind::HardLink(first) = entry.kind {
-            self.links.add(first, entry);
-            return Ok(Decided::Settled);
-        }
-        self.links.note(entry);
-        let skipped = (entry.id.0, entry.size_bytes());
-        // Where nothing is removed the sender has left out what is not within them, unless it changed since.
-        let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
-        if is_to_be_bound && !options.selection.bounds.admit(entry) {
-            answer.outcome.skipped.push(skipped);
-            return Ok(Decided::Settled);
-        }
-        let found = self.job.sink.decide(entry)?;
         let replaced_bytes = match &found {
             Decision::Replace { size_bytes, .. } => *size_bytes,
             Decision::Absent | Decision::Same => 0,
@@ -410,7 +386,7 @@ impl Decide<'_> {
         match policy::step(options, entry, is_open_ended, &found) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
-                answer.outcome.skipped.push(skipped);
+                answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             }
             Step::Compare => return Ok(Decided::Asked(found)),
             Step::Publish(rule) => {
@@ -436,7 +412,7 @@ impl Decide<'_> {
         let causes = match is_fresh {
             true => cause::NEW,
             // What cannot be looked at is told when it cannot be set.
-            false if job.options.tells_changes => job.sink.differences(entry).unwrap_or(0),
+            false if job.options.tells_changes && job.facts.can.amend => job.sink.differences(entry).unwrap_or(0),
             false => 0,
         };
         if causes != 0 {
@@ -505,6 +481,7 @@ impl Decide<'_> {
             return Ok(Decided::Settled);
         }
         if is_open_ended || size > job.options.chunk_bytes {
+            needs::check_parts(&job.options, &job.facts, size)?;
             let large = Large::new(job, entry, rule, is_open_ended)?;
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
             self.probe_if_large(size.saturating_sub(large.spared_bytes));
@@ -542,7 +519,7 @@ impl Decide<'_> {
     fn probe_if_large(&mut self, size: u64) {
         if !self.is_probed && size >= super::write::PROBED_FILE_BYTES {
             self.is_probed = true;
-            super::write::start_probe(self.job);
+            self.job.sink.probe(&self.job.engines(), self.job.durability != Durability::None);
         }
     }
 
@@ -565,26 +542,12 @@ fn is_settled_by_being_described(described: &Described) -> bool {
     matches!(described, Described::Entry { entry, .. } if matches!(entry.kind, Kind::Directory | Kind::HardLink(_)))
 }
 
+fn undecided() -> store::Error {
+    store::Error::of_kind(FailureKind::Other, "look at", b"", "the destination did not say what stands there")
+}
+
 fn learn(job: &ReceiveJob, names: &Names) {
     for (is_group, records) in [(false, &names.users), (true, &names.groups)] {
         records.iter().for_each(|record| job.sink.learn_owner(is_group, record.id, &record.name));
     }
-}
-
-/// Where an object with an unusable name would have gone; its name is shown as far as it can be.
-fn bad_path(job: &ReceiveJob, parent: ObjectId, name: &[u8]) -> Vec<u8> {
-    let placeholder = Name::new(b"?").expect("a constant name");
-    let entry = Entry {
-        id: ObjectId::ROOT,
-        parent,
-        name: placeholder,
-        kind: Kind::File,
-        mode: 0,
-        generation: Default::default(),
-        attributes: None,
-    };
-    let mut path = job.sink.path(&entry);
-    path.pop();
-    path.extend_from_slice(&name[..name.len().min(model::name::NAME_BYTES_MAX)]);
-    path
 }

@@ -42,7 +42,7 @@ impl Decide<'_> {
             durable: job.durable().to_owned(),
             failures,
             failures_untold,
-            engine: job.write_engine.name(),
+            engine: job.engine_used.get().copied().unwrap_or(store::PLAIN_ENGINE).to_owned(),
             removed: removed.removed,
             extraneous: removed.extraneous,
             deletion: removed.removal as u32,

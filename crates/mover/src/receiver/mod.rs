@@ -1,8 +1,8 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `asked` holds a sender to what was asked of it, `decide` answers the listing, `receive` is a lane, `verify` judges what arrived,
-//! `write` holds large objects, `charge` accounts for what is described, `commit` publishes, `links` gives files their other names,
-//! `resume` keeps what an interrupted attempt verified.
+//! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing, `naming` what
+//! it names. `receive` is a lane, `verify` judges what arrived, `write` holds large objects, `charge` accounts for what is described,
+//! `commit` publishes, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -13,6 +13,8 @@ mod asked;
 mod charge;
 mod table;
 mod tell;
+mod naming;
+mod needs;
 mod policy;
 mod decide;
 mod delta;
@@ -32,7 +34,6 @@ mod zeros;
 pub use asked::Asked;
 pub use prune::Removal;
 pub use receive::run_lane;
-pub use write::WriteEngine;
 pub(crate) use writer::{LocalLane, PackedFile};
 
 use crate::job::{Delivered, End, Ending, Observer, Port, cancelled};
@@ -51,7 +52,7 @@ use prune::Census;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Durability, Footing, Sink};
+use store::{Durability, Engines, Footing, Sink, SinkFacts};
 use table::{Listed, Table};
 use tell::Words;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
@@ -84,7 +85,9 @@ pub struct ReceiveJob {
     asked: OnceLock<Mutex<Asked>>,
     decider: Decider,
     committer: Committer,
-    pub write_engine: WriteEngine,
+    pub(crate) facts: SinkFacts,
+    /// The engine that large objects were written with, if it was not the plain one.
+    engine_used: OnceLock<&'static str>,
     /// How often an object, or the chunk of it that starts there, was asked for again: the chunks of a large object do not
     /// use up one another's tries.
     tries: Mutex<HashMap<(u64, u64), u32>>,
@@ -128,7 +131,7 @@ pub struct ReceiveSpec {
 
 impl ReceiveJob {
     /// # Errors
-    /// When the destination cannot be looked at.
+    /// When the destination cannot be looked at, or cannot do what the options ask for.
     pub fn new(
         spec: ReceiveSpec,
         sink: Arc<dyn Sink>,
@@ -137,6 +140,7 @@ impl ReceiveJob {
         observer: Option<Arc<dyn Observer>>,
     ) -> store::Result<Arc<ReceiveJob>> {
         let facts = sink.facts()?;
+        needs::check(&spec.options, &facts)?;
         let durability = match spec.options.fsync {
             _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
             Fsync::Never => Durability::None,
@@ -164,7 +168,8 @@ impl ReceiveJob {
             asked: OnceLock::new(),
             decider: Decider::new(&facts, spec.rename_to),
             committer: Committer::default(),
-            write_engine: WriteEngine::default(),
+            facts,
+            engine_used: OnceLock::new(),
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
@@ -189,6 +194,11 @@ impl ReceiveJob {
     /// Tells where files that are described can be looked at. Before `start`.
     pub(crate) fn look_by(&self, footing: FootingOf) {
         let _ = self.footing.set(footing);
+    }
+
+    /// What engines of the sink need of this job.
+    fn engines(&self) -> Engines {
+        crate::engines::of(self.options.engine, self.memory(), &self.progress)
     }
 
     fn footing(&self, entry: &Entry) -> Option<Footing> {

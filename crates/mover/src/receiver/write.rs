@@ -9,24 +9,18 @@
 use super::table::Listed;
 use super::{ReceiveJob, resume};
 use crate::job::End;
-use crate::memory::Permit;
 use crate::stream::Breaker;
 use ledger::extent_log::Appender;
 use model::mutant;
-use model::options::Engine;
 use model::{Digest, Entry, Extent, ExtentSet, FailureKind};
 use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::posix::engine::{self, BlockWriter, EngineKind, Shape, Verdict};
-use store::posix::within;
-use store::{Durability, PublishRule, StagedFile};
+use store::{PublishRule, SourceFile, StagedFile};
 
 /// Smaller objects are over before a probe is.
 pub const PROBED_FILE_BYTES: u64 = 64 << 20;
-const PROBE_BUDGET: Duration = Duration::from_millis(150);
 /// How often a lane that waits for its turn looks whether the job is over.
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -279,13 +273,13 @@ impl Large {
 
     /// Has the staging share the blocks of its source, in the name of the first lane that comes to it: none has written to it by
     /// then. True when all of the content is there.
-    pub fn share(&self, file: &Arc<dyn StagedFile>, source: BorrowedFd<'_>) -> bool {
+    pub fn share(&self, file: &Arc<dyn StagedFile>, source: &dyn SourceFile) -> bool {
         let mut state = self.state.lock().unwrap();
         if !state.is_staged_in(file) || state.is_complete {
             return false;
         }
         if state.is_shared.is_none() {
-            let is_shared = file.descriptor().is_some_and(|to| within::share(source, to));
+            let is_shared = file.share_from(source);
             state.is_shared = Some(is_shared);
             if is_shared {
                 state.stop_journal(file);
@@ -420,64 +414,6 @@ impl State {
     fn is_staged_in(&self, file: &Arc<dyn StagedFile>) -> bool {
         self.file.as_ref().is_some_and(|staged| std::ptr::addr_eq(Arc::as_ptr(staged), Arc::as_ptr(file)))
     }
-}
-
-/// A lane's queue, with the memory of its blocks.
-pub struct Queue {
-    pub writer: Box<dyn BlockWriter>,
-    _permit: Permit,
-}
-
-/// Which engine a job writes large objects with, as soon as a probe has told.
-#[derive(Default)]
-pub struct WriteEngine {
-    verdict: OnceLock<Verdict>,
-    used: OnceLock<String>,
-}
-
-impl WriteEngine {
-    /// A queue for a lane, where one pays; `None` for plain writes.
-    pub fn queue(&self, job: &ReceiveJob) -> Option<Queue> {
-        // A queue writes what it is given: it leaves no holes.
-        if job.options.fidelity.sparse {
-            return None;
-        }
-        let kind = match (job.options.engine, self.verdict.get()) {
-            (Engine::Plain, _) | (Engine::Auto, None) => return None,
-            (Engine::Uring, _) => EngineKind::UringDirect,
-            (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
-            (Engine::Auto, Some(verdict)) => verdict.chosen,
-        };
-        let shape = Shape::of(kind);
-        let Some(permit) = job.memory().acquire(shape.block_bytes * shape.depth, Duration::ZERO) else {
-            job.progress.note(format!("writes without {kind}: its blocks found no memory (--memory)"));
-            return None;
-        };
-        let writer = engine::writer(kind, shape).ok()?;
-        let why = self.verdict.get().map_or("asked for", |verdict| &verdict.reason);
-        let fallback = writer.fallback().map_or(String::new(), |f| format!(" ({f})"));
-        let _ = self.used.set(writer.engine().to_string());
-        job.progress.note(format!("writes by {}{fallback}: {why}", writer.engine()));
-        Some(Queue { writer, _permit: permit })
-    }
-
-    pub fn name(&self) -> String {
-        self.used.get().cloned().unwrap_or_else(|| EngineKind::PreadPwrite.to_string())
-    }
-}
-
-/// Probes the destination's file system beside the running transfer.
-pub fn start_probe(job: &Arc<ReceiveJob>) {
-    let Some(directory) = job.sink.descriptor().filter(|_| job.options.engine == Engine::Auto) else { return };
-    let fsync = job.durability != Durability::None;
-    let job = job.clone();
-    let probe = move || {
-        use std::os::fd::AsFd;
-        let verdict = engine::probe_write(directory.as_fd(), fsync, PROBE_BUDGET);
-        job.progress.note(format!("probe of the destination: {}", verdict.reason));
-        let _ = job.write_engine.verdict.set(verdict);
-    };
-    os::thread::spawn("probe", probe);
 }
 
 /// Splits what a lane must tell of a write error from what is only its own.

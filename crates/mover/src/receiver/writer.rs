@@ -10,7 +10,7 @@ mod within;
 use super::commit::{self, Item};
 use super::table::{Expected, Found, Listed};
 use super::verify::{self, Verdict};
-use super::write::{Claimed, Large, Queue, Turn, kind_of};
+use super::write::{Claimed, Large, Turn, kind_of};
 use super::{Outcome, Published, ReceiveJob};
 use crate::progress::LaneClock;
 use crate::stream::Breaker;
@@ -19,7 +19,7 @@ use model::options::Verify;
 use model::progress::Stage;
 use model::{Digest, DigestAlgorithm, Extent, FailureKind};
 use std::sync::Arc;
-use store::{Durability, SinkLane, StagedFile};
+use store::{BlockWriter, Durability, Engines, SinkLane, StagedFile};
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
 use wire::message::{ExtentRecord, Held};
 use wire::{CloseCode, Message, Refusal};
@@ -29,7 +29,8 @@ pub(crate) struct Writer<'a> {
     job: &'a Arc<ReceiveJob>,
     sink: Box<dyn SinkLane>,
     pub clock: LaneClock,
-    queue: Option<Queue>,
+    engines: Engines,
+    queue: Option<Box<dyn BlockWriter>>,
     open: Option<OpenChunk>,
     /// Of the stream that this lane reads.
     breaker: Breaker,
@@ -81,7 +82,8 @@ impl<'a> Writer<'a> {
     pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock, breaker: Breaker) -> store::Result<Writer<'a>> {
         // What is read back is looked for by name.
         let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
-        Ok(Writer { job, sink: job.sink.lane(is_published_at_once)?, clock, queue: None, open: None, breaker })
+        let (sink, engines) = (job.sink.lane(is_published_at_once)?, job.engines());
+        Ok(Writer { job, sink, clock, engines, queue: None, open: None, breaker })
     }
 
     /// Verifies, stages and publishes the files of a pack.
@@ -220,11 +222,13 @@ impl<'a> Writer<'a> {
         match large.file(self.job) {
             Ok(Some(file)) => {
                 if self.queue.is_none() {
-                    self.queue = self.job.write_engine.queue(self.job);
+                    self.queue = self.job.sink.writer(&self.engines);
+                    if let Some(queue) = &self.queue {
+                        let _ = self.job.engine_used.set(queue.name());
+                    }
                 }
-                // A queue works on descriptors, and its blocks start at the chunk's start.
-                let is_queued = self.queue.is_some() && file.descriptor().is_some();
-                Target::Large(large, file, is_queued, turn)
+                // Its blocks start at the chunk's start.
+                Target::Large(large, file, self.queue.is_some(), turn)
             }
             Ok(None) => Target::Drop,
             Err(e) => {
@@ -246,18 +250,18 @@ impl<'a> Writer<'a> {
         }
         self.clock.enter(Stage::Write);
         // A failed write is reported by `drain` at the end of the chunk; until then the bytes need a place.
-        if self.queue.as_mut().is_some_and(|queue| queue.writer.buffer().is_err()) {
+        if self.queue.as_mut().is_some_and(|queue| queue.buffer().is_err()) {
             self.note_queue_error();
             return None;
         }
         self.clock.enter(Stage::Open);
-        self.queue.as_mut().and_then(|queue| queue.writer.buffer().ok())
+        self.queue.as_mut().and_then(|queue| queue.buffer().ok())
     }
 
     fn note_queue_error(&mut self) {
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
-        if let Err(e) = queue.writer.drain() {
-            open.error.get_or_insert(store::Error::new("write file", b"", e));
+        if let Err(e) = queue.drain() {
+            open.error.get_or_insert(e);
         }
     }
 
@@ -273,10 +277,9 @@ impl<'a> Writer<'a> {
         self.received(blocked_ns, digest_ns);
         let (Some(queue), Some(open)) = (&mut self.queue, &mut self.open) else { return };
         if let Target::Large(_, file, ..) = &open.target
-            && let Some(descriptor) = file.descriptor()
-            && let Err(e) = queue.writer.write(descriptor, open.at, length)
+            && let Err(e) = queue.write(&**file, open.at, length)
         {
-            open.error.get_or_insert(store::Error::new("write file", b"", e));
+            open.error.get_or_insert(e);
         }
         open.at += length as u64;
         self.clock.enter(Stage::Open);
@@ -315,7 +318,7 @@ impl<'a> Writer<'a> {
     /// The chunk broke off: what it was part of will come again.
     pub fn give_back(&mut self) {
         if let Some(queue) = &mut self.queue {
-            let _ = queue.writer.drain();
+            let _ = queue.drain();
         }
         self.sink.abandon();
         if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()

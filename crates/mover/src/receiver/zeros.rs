@@ -1,7 +1,6 @@
 //! Staging for unit tests that is not there.
 
 use model::Entry;
-use std::os::fd::BorrowedFd;
 use store::{PublishRule, Result, StagedFile};
 
 /// Data that is all zeros, and a journal that takes everything.
@@ -10,9 +9,6 @@ pub struct Zeros;
 impl StagedFile for Zeros {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Ok(())
-    }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
     fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<usize> {
         buffer.fill(0);

@@ -50,7 +50,7 @@ impl SendJob {
         let mut state = self.asked.state.lock().unwrap();
         for id in asked.runs.iter().flat_map(|run| run.ids()) {
             let object = self.book.lock().unwrap().split.unanswered_object(id);
-            let object = object.filter(|object| object.entry.kind == Kind::File && !object.is_open_ended);
+            let object = object.filter(|object| object.entry.kind == Kind::File && !object.is_open_ended());
             let Some(object) = object.filter(|_| state.open.insert(id)) else {
                 let text = format!("the digest of object {id} is asked for, which cannot be told, or twice");
                 return Err(Refusal::new(CloseCode::WrongState, &text));

@@ -10,7 +10,6 @@ use model::{Attributes, Fidelity, Kind, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use store::posix::owners::{Sort, name_of};
 use store::{Source, SourceObject};
 use wire::limits::{
     OTHER_NAMES_MAX, OWNER_NAME_BYTES_MAX, OWNERS_MAX, OWNERS_TOLD_MAX, SHARED_FILES_MAX,
@@ -76,23 +75,23 @@ impl Kept {
     }
 
     /// Names of users and groups that the receiver has not heard, as many as go into one message each.
-    pub fn names(&mut self, job: u32, objects: &[SourceObject]) -> Vec<Names> {
+    pub fn names(&mut self, job: u32, objects: &[SourceObject], source: &dyn Source) -> Vec<Names> {
         if self.wish.numeric_ids || !(self.wish.owner || self.wish.group) {
             return Vec::new();
         }
         let (mut users, mut groups) = (Vec::new(), Vec::new());
         for attributes in objects.iter().filter_map(|object| object.entry.attributes.as_ref()) {
             if self.wish.owner {
-                tell(Sort::User, attributes.uid, &mut self.users, &mut users);
+                tell(source, false, attributes.uid, &mut self.users, &mut users);
             }
             if self.wish.group {
-                tell(Sort::Group, attributes.gid, &mut self.groups, &mut groups);
+                tell(source, true, attributes.gid, &mut self.groups, &mut groups);
             }
             let acls = attributes.xattrs.iter().filter(|xattr| xattr.is_acl());
             for (_, is_group, number) in acls.flat_map(|acl| named_in_acl(&acl.value)) {
                 match is_group {
-                    false => tell(Sort::User, number, &mut self.users, &mut users),
-                    true => tell(Sort::Group, number, &mut self.groups, &mut groups),
+                    false => tell(source, false, number, &mut self.users, &mut users),
+                    true => tell(source, true, number, &mut self.groups, &mut groups),
                 }
             }
         }
@@ -122,7 +121,7 @@ impl Kept {
     /// Makes another name of a file whose first was described.
     fn is_other_name(&mut self, attributes: &mut Attributes, object: &mut SourceObject, source: &dyn Source) -> bool {
         let names = std::mem::take(&mut attributes.links);
-        if names < 2 || object.entry.kind != Kind::File || object.is_open_ended {
+        if names < 2 || object.entry.kind != Kind::File || object.is_open_ended() {
             return false;
         }
         let key = (object.entry.generation.device, object.entry.generation.inode);
@@ -150,12 +149,13 @@ impl Kept {
 }
 
 /// Adds a name if it was not told, and is known here.
-fn tell(sort: Sort, number: u32, told: &mut HashSet<u32>, names: &mut Vec<NameRecord>) {
+fn tell(source: &dyn Source, is_group: bool, number: u32, told: &mut HashSet<u32>, names: &mut Vec<NameRecord>) {
     // Root is root everywhere.
     if number == 0 || told.len() >= OWNERS_MAX || !told.insert(number) {
         return;
     }
-    if let Some(name) = name_of(sort, number).filter(|name| !name.is_empty() && name.len() <= OWNER_NAME_BYTES_MAX) {
+    let name = source.owner_name(is_group, number);
+    if let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= OWNER_NAME_BYTES_MAX) {
         names.push(NameRecord { id: number, name: name.into() });
     }
 }
@@ -178,7 +178,7 @@ mod tests {
             generation: Generation { inode, ..Generation::default() },
             attributes: Some(Arc::new(attributes)),
         };
-        SourceObject { entry, directory: DirectoryKey(0), is_open_ended: false }
+        SourceObject { entry, directory: DirectoryKey(0), end: store::End::Known }
     }
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
         let objects = [object(1, 1, Attributes::new(65534, 65534, 1, Vec::new()))];
         let wish = Fidelity { owner: true, ..Fidelity::default() };
         let mut kept = Kept::new(wish);
-        for names in kept.names(1, &objects) {
+        for names in kept.names(1, &objects, &PosixSource::new()) {
             assert_eq!((names.users.len(), names.groups.len()), (1, 0));
         }
-        assert!(kept.names(1, &objects).is_empty());
-        assert!(Kept::new(Fidelity { numeric_ids: true, ..wish }).names(1, &objects).is_empty());
+        assert!(kept.names(1, &objects, &PosixSource::new()).is_empty());
+        assert!(Kept::new(Fidelity { numeric_ids: true, ..wish }).names(1, &objects, &PosixSource::new()).is_empty());
     }
 }

@@ -40,7 +40,7 @@ const ASKED_AGAIN_FREE: u64 = 64;
 impl Large {
     pub fn new(batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) -> Large {
         let object = &batch.objects[index];
-        let (size_bytes, next_start) = (object.entry.size_bytes(), object.is_open_ended.then_some(0));
+        let (size_bytes, next_start) = (object.entry.size_bytes(), object.is_open_ended().then_some(0));
         let in_flight = BTreeMap::new();
         let (owners, is_sealed, claims, asked_again) = (0, false, 0, 0);
         Large { batch, index, size_bytes, gaps, in_flight, owners, next_start, is_sealed, claims, asked_again }

@@ -1,6 +1,6 @@
 //! The sending half of a job: one listing, one book of what is to be sent, lanes that work it off.
 //!
-//! `scan` describes, `split` decides what goes next, `read` and `send` are a lane's two hands.
+//! `scan` describes, `split` decides what goes next, `send` is a lane.
 //!
 //! Invariants:
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
@@ -12,12 +12,10 @@ pub mod split;
 mod states;
 pub mod work;
 mod large;
-mod read;
 mod send;
 mod digests;
 mod kept;
 
-pub(crate) use read::ChunkReader;
 pub use send::{LaneEnd, run_lane};
 pub(crate) use send::{digest_small, judge_read, read_small};
 
@@ -40,7 +38,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{Source, SourceFile, SourceObject};
+use store::{Order, Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
 use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX, PATH_BYTES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
@@ -144,7 +142,9 @@ impl SendJob {
 
     /// One lane's handle on the source.
     pub(crate) fn source_lane(&self) -> Box<dyn store::SourceLane> {
-        self.source.lane()
+        let mut lane = self.source.lane();
+        lane.serve(crate::engines::of(self.options.engine, self.memory(), &self.progress));
+        lane
     }
 
     /// Starts the listing on a thread of its own.
@@ -158,7 +158,7 @@ impl SendJob {
     }
 
     pub fn is_sequential(&self) -> bool {
-        self.source.is_sequential()
+        self.source.facts().order != Order::Any
     }
 
     /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.
@@ -283,7 +283,7 @@ impl SendJob {
         let id = object.entry.id.0;
         let size = object.entry.size_bytes();
         let chunks: Vec<Digest> = book.digests.remove(&id).unwrap_or_default().into_values().collect();
-        if !object.is_open_ended && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
+        if !object.is_open_ended() && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
             return Some(self.options.digest.combine(&chunks, self.options.chunk_bytes, size));
         }
         self.options.digest.digest_from_bytes(told.get(&id)?)
@@ -536,7 +536,7 @@ impl SendJob {
     pub(crate) fn standing(&self) -> Standing {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
-            || if self.source.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
+            || if self.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
         Standing { mark: self.progress.mark(), is_owed }
     }
 

@@ -128,9 +128,9 @@ impl Scan<'_> {
             self.content_bytes += size;
         }
         self.entries += objects.len() as u64;
-        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended)).collect();
+        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended())).collect();
         let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
-        for names in self.kept.names(self.job.number, &objects) {
+        for names in self.kept.names(self.job.number, &objects, &*self.job.source) {
             self.job.port.send(Message::Names(names));
         }
         let Some(charge) = self.charge(&objects) else { return false };

@@ -4,7 +4,6 @@
 //! digest is of the bytes that were read, before anything else touches them.
 
 use super::SendJob;
-use super::read::ChunkReader;
 use super::work::{Batch, Work};
 use crate::compression::{Packer, sender_lane_bytes};
 use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
@@ -74,7 +73,7 @@ struct Lane<'a, S> {
     number: u32,
     stream: S,
     source: Box<dyn SourceLane>,
-    reader: ChunkReader,
+    block: Box<[u8]>,
     clock: LaneClock,
     /// One frame with a pack: header, table, payload.
     pack: Vec<u8>,
@@ -88,8 +87,8 @@ impl<'a, S: Stream> Lane<'a, S> {
             job,
             number,
             stream,
-            source: job.source.lane(),
-            reader: ChunkReader::new(job.options.engine, job.progress.clone(), job.memory().clone()),
+            source: job.source_lane(),
+            block: vec![0; BLOCK_BYTES].into(),
             clock,
             pack: vec![0; HEADER_BYTES + PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
@@ -150,6 +149,7 @@ impl<'a, S: Stream> Lane<'a, S> {
         self.digests.clear();
         let mut at = HEADER_BYTES + table_bytes;
         self.clock.enter(Stage::Read);
+        self.source.ahead(objects);
         for object in objects {
             let size = object.entry.size_bytes() as usize;
             let place = &mut self.pack[at..at + size];
@@ -180,12 +180,13 @@ impl<'a, S: Stream> Lane<'a, S> {
                 return Ok(());
             }
         };
-        if object.is_open_ended {
+        if object.is_open_ended() {
             return self.send_open_ended(object, extent, &*file);
         }
         let header = ChunkHeader { object: object.entry.id, extent };
         let mut stream = ChunkStream { stream: &mut self.stream, clock: &mut self.clock, head: None };
-        send_chunk_payload(self.job, &mut self.reader, object, &*file, extent, &mut stream, header)
+        let reader: (&mut dyn SourceLane, &mut [u8]) = (&mut *self.source, &mut self.block);
+        send_chunk_payload(self.job, reader, object, &*file, extent, &mut stream, header)
     }
 
     /// A chunk whose length is known only when it is read: it is read whole before its frame starts.
@@ -292,7 +293,7 @@ trait ChunkTarget {
 /// promised, the rest is filler and the trailer says so.
 fn send_chunk_payload(
     job: &Arc<SendJob>,
-    reader: &mut ChunkReader,
+    (source, own_block): (&mut dyn SourceLane, &mut [u8]),
     object: &SourceObject,
     file: &dyn SourceFile,
     extent: Extent,
@@ -307,7 +308,7 @@ fn send_chunk_payload(
     // What was handed over before a read failed is in the frame already.
     let mut given = 0;
     target.clock().enter(Stage::Read);
-    let read = reader.read(file, extent, &mut |block| {
+    let read = source.read_extent(file, extent, own_block, &mut |block| {
         target.clock().enter(Stage::Digest);
         hasher.update(block);
         sent = target.block(block);

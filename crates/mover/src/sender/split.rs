@@ -256,7 +256,7 @@ impl Split {
             return Err(Refusal::new(CloseCode::WrongState, &format!("object {id} has no content to want")));
         }
         let size = object.entry.size_bytes();
-        if object.is_open_ended {
+        if object.is_open_ended() {
             self.add_large(id, batch, index, VecDeque::new());
         } else if size > PACKED_FILE_BYTES_MAX.min(self.chunk_bytes) {
             self.add_large(id, batch, index, VecDeque::from([Extent::new(0, size)]));

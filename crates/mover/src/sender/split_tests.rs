@@ -17,7 +17,7 @@ fn object(id: u64, directory: u64, size_bytes: u64) -> SourceObject {
         generation: Generation { size_bytes, ..Generation::default() },
         attributes: None,
     };
-    SourceObject { entry, directory: DirectoryKey(directory), is_open_ended: false }
+    SourceObject { entry, directory: DirectoryKey(directory), end: store::End::Known }
 }
 
 fn described(sizes: &[u64], directory: impl Fn(u64) -> u64) -> Split {

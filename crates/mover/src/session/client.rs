@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use store::{Sink, Source};
+use store::{Order, Sink, Source};
 use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
 use wire::limits::STREAMS_MAX;
 use wire::message::{self, Hello, Open, Welcome};
@@ -222,7 +222,7 @@ impl Client {
         interrupt: Interrupt<'_>,
     ) -> Report {
         let number = self.next_job.fetch_add(1, Relaxed);
-        let is_sequential = source.is_sequential();
+        let is_sequential = source.facts().order != Order::Any;
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         job.charge_to(self.shared.options.memory.clone());
@@ -264,6 +264,7 @@ impl Client {
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
+        let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
@@ -274,13 +275,13 @@ impl Client {
             paths: spec.paths,
             options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
             is_single: false,
-            is_sequential: spec.is_sequential,
+            is_sequential,
         };
         self.open(&running, open);
         // Before the first wish: nothing leaves faster.
         Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
         job.start();
-        Ok(self.care(number, running, &spec.options, spec.is_sequential, &progress, interrupt))
+        Ok(self.care(number, running, &spec.options, is_sequential, &progress, interrupt))
     }
 
     /// Asks for a job. What no endpoint could take ends the job here, and not the session there.

@@ -1,13 +1,13 @@
 //! What a file system is and has: kind, free room, the process's umask.
 
-use crate::{Error, Result, SinkFacts};
+use super::within;
+use crate::{Abilities, Error, Order, Result, SinkFacts};
 use os::fs::fstatfs;
 use rustix::fs::fstatvfs;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
-/// Names of staging directories start so; the user id follows. Scans skip them.
-pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
+pub use crate::sink::STAGING_PREFIX;
 
 /// File systems by the magic number of statfs(2).
 const KINDS: [(i64, &str); 14] = [
@@ -56,7 +56,10 @@ pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
         free_bytes: if room.f_blocks > 0 { room.f_bavail.saturating_mul(room.f_frsize) } else { u64::MAX },
         // btrfs and some network file systems report no inodes at all.
         free_inodes: (room.f_files > 0).then_some(room.f_favail),
-        is_sequential: false,
+        order: Order::Any,
+        part_rule: None,
+        shares_on: within::shares_on(directory),
+        can: Abilities::ALL,
     })
 }
 

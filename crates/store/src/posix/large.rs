@@ -6,15 +6,18 @@
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
-use super::sink::{Shared, read_back, times_of, write_all, write_all_at};
+use super::content::{read_back, write_all, write_all_at};
+use super::sink::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
 use super::wait::once;
+use super::{blocks, within};
 use crate::sink::{PublishRule, StagedFile};
-use crate::{Error, Result};
-use model::{Entry, mutant};
+use crate::{Error, Result, SourceFile};
+use model::{Entry, Extent, mutant};
 use os::fs::{chmodat, chownat, fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
+use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -68,6 +71,10 @@ impl LargeFile {
         file.reserve(entry.size_bytes(), room)
             .map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
         Ok((file, held))
+    }
+
+    pub(super) fn data(&self) -> BorrowedFd<'_> {
+        self.data.as_fd()
     }
 
     /// What the journal says of the data, which has its full size as long as the journal is its own.
@@ -172,8 +179,21 @@ impl StagedFile for LargeFile {
         written.map_err(|e| Error::new("write file", b"", e))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.data.as_fd())
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        blocks::source_file(source).is_some_and(|from| within::share(from, self.data()))
+    }
+
+    fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let from = blocks::source_file(source);
+        from.map_or(Ok(0), |from| within::copy_range(from, self.data(), extent)).unwrap_or(0)
+    }
+
+    fn clear(&self, extent: Extent) -> Result<()> {
+        within::clear(self.data(), extent)
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

@@ -6,7 +6,7 @@
 use super::attributes;
 use super::beneath::MOUNTED;
 use super::facts::{self, STAGING_PREFIX};
-use crate::source::{DirectoryKey, Found, SourceObject};
+use crate::source::{DirectoryKey, End, Found, SourceObject};
 use crate::{Error, Result};
 use model::fidelity::Warnings;
 use model::{Entry, Failure, FailureKind, Fidelity, Generation, Kind, Name, Node, ObjectId, Timestamp};
@@ -204,7 +204,7 @@ impl Walk<'_> {
                     self.tree.insert(id.0, at.key.0, name.clone(), false);
                     found_directories.push(Pending { key: DirectoryKey(id.0), id });
                 }
-                Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })
+                Found::Object(SourceObject { entry, directory: at.key, end: End::Known })
             }
             Err(e) => self.failed(at, name.as_bytes(), e),
         };

@@ -1,9 +1,10 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
-//! `list` and `source` read, `staging` with `sweep` and `host`, `large`, `lane` and `sink` write, `beneath` and `tree` keep both below their
-//! roots. `attributes` reads and `keep` applies what is said of objects beside content, `nodes` makes what has none, `owners`
-//! knows users and groups, `sparse` leaves holes. `target`, with `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside
-//! copying them; `here` is how a user's own path leads to one.
+//! `list` and `source` read, `staging` with `sweep` and `host`, `large`, `lane` and `sink` write, `blocks` chooses the engines for
+//! both, `beneath` and `tree` keep both below their roots. `attributes` reads and `keep` applies what is said of objects beside
+//! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, with
+//! `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside copying them; `here` is how a user's own path leads
+//! to one.
 
 pub mod beneath;
 mod tree;
@@ -25,7 +26,9 @@ mod sparse;
 pub mod owners;
 mod prune;
 mod look;
-pub mod within;
+mod within;
+mod blocks;
+mod content;
 mod spelling;
 pub mod target;
 pub mod here;

@@ -9,6 +9,8 @@
 
 use super::backup::Backup;
 use super::beneath::Mounts;
+use super::blocks::WriteVerdict;
+use super::content::read_back;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
@@ -18,11 +20,9 @@ use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::tree::Tree;
 use super::wait::once;
 use super::{facts, host, list};
-use crate::sink::{
-    Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile, There,
-};
+use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
 use crate::source::SourceFile;
-use crate::{Error, Result};
+use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId, Timestamp};
@@ -70,6 +70,7 @@ pub(super) struct Shared {
     pub keeper: Keeper,
     next_scratch: AtomicU64,
     spellings: Spellings,
+    verdict: WriteVerdict,
 }
 
 pub(super) struct Lane {
@@ -99,6 +100,7 @@ impl PosixSink {
             keeper: Keeper::default(),
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
             spellings: Spellings::default(),
+            verdict: WriteVerdict::default(),
         };
         PosixSink { shared: Arc::new(shared) }
     }
@@ -117,6 +119,13 @@ impl PosixSink {
             shared.keeper = Keeper::new(wish, is_own);
         }
         self
+    }
+
+    /// Opens a small object that lies complete in staging, where it has a name.
+    pub fn open_staged(&self, staged: Staged, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        openat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), flags, Mode::empty())
     }
 
     fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
@@ -229,10 +238,10 @@ impl Shared {
             return Ok(synced);
         }
         for staged in group {
-            let lane = &lanes[staged.lane as usize];
+            let lane = &lanes[staged.lane() as usize];
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let name = FileNumber::new(staged.number);
+                let name = FileNumber::new(staged.number());
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
                 file.and_then(|file| once(|| fsync(&file)))
                     .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
@@ -289,8 +298,15 @@ impl Sink for PosixSink {
         facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
     }
 
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.shared.tree.open(ObjectId::ROOT.0).ok()
+    fn probe(&self, engines: &Engines, is_durable: bool) {
+        if let Ok(directory) = self.shared.tree.open(ObjectId::ROOT.0) {
+            self.shared.verdict.find(directory, engines, is_durable);
+        }
+    }
+
+    fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        // A queue writes what it is given: it leaves no holes.
+        if self.shared.keeper.wish.sparse { None } else { self.shared.verdict.writer(engines) }
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -460,11 +476,11 @@ impl Sink for PosixSink {
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
         let directory = self.shared.open_directory(entry)?;
-        let name = FileNumber::new(staged.number);
+        let name = FileNumber::new(staged.number());
         let from = lane.directory.directory.as_fd();
-        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule);
+        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule());
         match published {
             Ok(()) => self.shared.changed(entry.parent),
             Err(_) => self.discard(staged),
@@ -473,16 +489,12 @@ impl Sink for PosixSink {
     }
 
     fn discard(&self, staged: Staged) {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
-        let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number).as_c_str(), AtFlags::empty());
+        let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
+        let _ = unlinkat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), AtFlags::empty());
     }
 
     fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let lane = self.shared.lanes.read().unwrap()[staged.lane as usize].clone();
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let name = FileNumber::new(staged.number);
-        let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty())
-            .map_err(|e| self.error("read back", entry, e))?;
+        let file = self.open_staged(staged, OFlags::RDONLY).map_err(|e| self.error("read back", entry, e))?;
         read_back(file.as_fd(), check).map_err(|e| self.error("read back", entry, e))
     }
 
@@ -540,51 +552,4 @@ pub(super) fn times_of(modified: Timestamp) -> Timestamps {
     let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
     let modified = Timespec { tv_sec: modified.seconds as _, tv_nsec: modified.nanoseconds as _ };
     Timestamps { last_access: omitted, last_modification: modified }
-}
-
-pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> std::result::Result<(), Errno> {
-    while !bytes.is_empty() {
-        match os::fs::write(file, bytes) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(n) => bytes = &bytes[n..],
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> std::result::Result<(), Errno> {
-    while !bytes.is_empty() {
-        match os::fs::pwrite(file, bytes, offset) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(n) => {
-                bytes = &bytes[n..];
-                offset += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-/// Reads a file from its storage: what the page cache holds is written out and dropped first, where the file system
-/// does such a thing.
-pub(super) fn read_back(file: BorrowedFd<'_>, check: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-    os::fs::fdatasync(file)?;
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-    let mut buffer = vec![0; 1 << 18];
-    let mut offset = 0;
-    loop {
-        match os::fs::pread(file, &mut buffer[..], offset) {
-            Ok(0) => return Ok(()),
-            Ok(n) => {
-                check(&buffer[..n]);
-                offset += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
 }

@@ -4,15 +4,18 @@
 //! through a descriptor whose generation is checked after the read, so that a change is noticed (I8).
 
 use super::beneath::{self, Mounts};
+use super::blocks::ExtentReader;
 use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
+use super::owners::{self, Sort};
 use super::tree::Tree;
 use super::within;
-use crate::source::{DirectoryKey, Footing, Found, Source, SourceFile, SourceLane, SourceObject};
-use crate::{Error, Result};
+use crate::source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
+use crate::{Engines, Error, Result};
 use model::fidelity::{Warning, Warnings};
-use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Selection};
+use model::{Entry, Extent, Fidelity, Generation, Kind, Name, ObjectId, Selection};
 use rustix::fs::{AtFlags, fstat, statat};
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -171,7 +174,7 @@ impl Source for PosixSource {
                         self.tree.insert(id.0, *key, name.clone(), false);
                         walk.pending.push(Pending { key: DirectoryKey(id.0), id });
                     }
-                    if !chooser.found(Found::Object(SourceObject { entry, directory: at.key, is_open_ended: false })) {
+                    if !chooser.found(Found::Object(SourceObject { entry, directory: at.key, end: End::Known })) {
                         return Ok(());
                     }
                 }
@@ -187,7 +190,7 @@ impl Source for PosixSource {
     }
 
     fn lane(&self) -> Box<dyn SourceLane> {
-        Box::new(PosixSourceLane { tree: self.tree.clone(), directory: None })
+        Box::new(PosixSourceLane { tree: self.tree.clone(), directory: None, reader: ExtentReader::default() })
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
@@ -198,6 +201,10 @@ impl Source for PosixSource {
         let directory = self.tree.open(object.directory.0).ok()?;
         let status = statat(&directory, object.entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(within::footing_of(status.st_blocks as u64, status.st_size as u64))
+    }
+
+    fn owner_name(&self, is_group: bool, number: u32) -> Option<Box<[u8]>> {
+        owners::name_of(if is_group { Sort::Group } else { Sort::User }, number)
     }
 
     fn take_warnings(&self) -> Vec<Warning> {
@@ -215,6 +222,7 @@ struct PosixSourceLane {
     tree: Arc<Tree>,
     /// The directory of the last object: the next one is most often in it too.
     directory: Option<(DirectoryKey, Arc<OwnedFd>)>,
+    reader: ExtentReader,
 }
 
 impl PosixSourceLane {
@@ -256,6 +264,20 @@ impl SourceLane for PosixSourceLane {
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(Arc::new(PosixFile { file }))
     }
+
+    fn serve(&mut self, engines: Engines) {
+        self.reader.serve(engines);
+    }
+
+    fn read_extent(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        self.reader.read(file, extent, block, each)
+    }
 }
 
 pub(super) struct PosixFile {
@@ -281,7 +303,15 @@ impl SourceFile for PosixFile {
         Ok(list::generation_of(&status))
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
+    fn holes(&self) -> Holes {
+        within::holes(self.file.as_fd())
+    }
+
+    fn piece(&self, extent: Extent) -> Piece {
+        within::piece(self.file.as_fd(), extent)
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is told to be a hole reads as zeros, whatever was written there before.
 
-use super::sink::write_all_at;
+use super::content::write_all_at;
 use os::fs::fallocate;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

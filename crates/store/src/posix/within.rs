@@ -9,7 +9,7 @@
 //! allowed at all (`mover::local`).
 
 use super::facts;
-use crate::{Error, Footing, Result};
+use crate::{Error, Footing, Holes, Piece, Result};
 use model::Extent;
 use os::fs::{copy_file_range, fallocate, ioctl_ficlone, pwrite};
 use rustix::fs::{FallocateFlags, SeekFrom, fstat, seek};
@@ -23,9 +23,17 @@ const RANGE_BYTES: u64 = 64 << 20;
 /// Zeros written at once where a hole cannot be made.
 const ZEROS_BYTES: usize = 64 << 10;
 
-pub fn footing(file: BorrowedFd<'_>) -> Result<Footing> {
-    let status = fstat(file).map_err(|e| Error::new("read file status", b"", e))?;
-    Ok(footing_of(status.st_blocks as u64, status.st_size as u64))
+/// Whether a file has holes, and whether the word of its file system on where they are is to be relied on. Others have called
+/// data a hole that was just being written, and what stands behind a network file system is not known.
+pub fn holes(file: BorrowedFd<'_>) -> Holes {
+    let footing = fstat(file).map(|status| footing_of(status.st_blocks as u64, status.st_size as u64));
+    match footing {
+        Ok(Footing { has_holes: true, .. }) => match facts::file_system(file) {
+            "ext4" | "xfs" | "btrfs" | "tmpfs" => Holes::Told,
+            _ => Holes::Somewhere,
+        },
+        _ => Holes::None,
+    }
 }
 
 /// File systems that keep small files beside their inode count no block for them, and those that compress count fewer: both
@@ -35,63 +43,27 @@ pub(super) fn footing_of(blocks: u64, size_bytes: u64) -> Footing {
     Footing { allocated_bytes, has_holes: allocated_bytes < size_bytes }
 }
 
-/// Whether the word of a file's file system on where its holes are is to be relied on. Others have called data a hole that was
-/// just being written, and what stands behind a network file system is not known.
-pub fn tells_holes(file: BorrowedFd<'_>) -> bool {
-    matches!(facts::file_system(file), "ext4" | "xfs" | "btrfs" | "tmpfs")
-}
-
-/// A part of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Piece {
-    Data(Extent),
-    Hole(Extent),
-}
-
-/// Data and holes of an extent, in order and without a gap. Where the file system does not tell, all of it is data.
-pub struct Pieces<'a> {
-    file: BorrowedFd<'a>,
-    left: Extent,
-}
-
-pub fn pieces(file: BorrowedFd<'_>, extent: Extent) -> Pieces<'_> {
-    Pieces { file, left: extent }
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Piece;
-
-    fn next(&mut self) -> Option<Piece> {
-        let Extent { start, end } = self.left;
-        if start >= end {
-            return None;
-        }
-        let data = match seek(self.file, SeekFrom::Data(start)) {
-            Ok(data) => data.clamp(start, end),
-            // Nothing but a hole up to the end of the file. If it ends before the extent does, reading tells so: a hole there
-            // would pass for content.
-            Err(Errno::NXIO) if self.reaches(end) => end,
-            Err(_) => start,
-        };
-        if data > start {
-            self.left.start = data;
-            return Some(Piece::Hole(Extent::new(start, data)));
-        }
-        let hole = match seek(self.file, SeekFrom::Hole(start)) {
-            Ok(hole) if hole > start => hole.min(end),
-            _ => end,
-        };
-        // The end of a file that became shorter is a hole too, for the kernel.
-        let hole = if hole < end && !self.reaches(end) { end } else { hole };
-        self.left.start = hole;
-        Some(Piece::Data(Extent::new(start, hole)))
+/// What an extent begins with. Where the file system does not tell, all of it is data.
+pub fn piece(file: BorrowedFd<'_>, extent: Extent) -> Piece {
+    let Extent { start, end } = extent;
+    let reaches_end = || fstat(file).is_ok_and(|status| status.st_size as u64 >= end);
+    let data = match seek(file, SeekFrom::Data(start)) {
+        Ok(data) => data.clamp(start, end),
+        // Nothing but a hole up to the end of the file. If it ends before the extent does, reading tells so: a hole there
+        // would pass for content.
+        Err(Errno::NXIO) if reaches_end() => end,
+        Err(_) => start,
+    };
+    if data > start {
+        return Piece::Hole(Extent::new(start, data));
     }
-}
-
-impl Pieces<'_> {
-    fn reaches(&self, end: u64) -> bool {
-        fstat(self.file).is_ok_and(|status| status.st_size as u64 >= end)
-    }
+    let hole = match seek(file, SeekFrom::Hole(start)) {
+        Ok(hole) if hole > start => hole.min(end),
+        _ => end,
+    };
+    // The end of a file that became shorter is a hole too, for the kernel.
+    let hole = if hole < end && !reaches_end() { end } else { hole };
+    Piece::Data(Extent::new(start, hole))
 }
 
 /// Has `to` share all blocks of `from`: nothing is copied, and nothing can differ. False where that cannot be; whatever the
@@ -177,6 +149,17 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
+    fn pieces(file: BorrowedFd<'_>, mut left: Extent) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        while !left.is_empty() {
+            let piece = piece(file, left);
+            let (Piece::Data(part) | Piece::Hole(part)) = piece;
+            left.start = part.end;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
     fn sparse(size_bytes: u64, data: &[(u64, &[u8])]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size_bytes).unwrap();
@@ -212,7 +195,7 @@ mod tests {
     #[test]
     fn what_a_file_does_not_have_any_more_is_data_to_be_read_and_never_a_hole() {
         let file = sparse(1 << 20, &[(0, &[7; 4096])]);
-        let found: Vec<_> = pieces(file.as_fd(), Extent::new(0, 8 << 20)).collect();
+        let found = pieces(file.as_fd(), Extent::new(0, 8 << 20));
         let last = found.last().unwrap();
         assert!(matches!(last, Piece::Data(extent) if extent.end == 8 << 20), "{found:?}");
     }

@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use model::options::Verify;
 use model::{DigestAlgorithm, Entry, JobId, Name};
 use mover::{Ending, Memory, Progress};
+use rustix::fs::OFlags;
 use std::collections::HashSet;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use store::posix::PosixSink;
-use store::{Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
+use store::{Abilities, Decision, PublishRule, Sink, SinkFacts, SinkLane, Staged, StagedFile};
 
 /// The header of a journal and as many records as an attempt writes before it is cut.
 pub const APPENDS_MAX: u64 = 5;
@@ -71,20 +71,16 @@ impl Flipping {
         is_due
     }
 
-    fn change_file(&self, object: u64, file: BorrowedFd<'_>) {
-        let length = rustix::fs::fstat(file).map_or(0, |status| status.st_size as usize);
+    /// `flip` changes a bit of the byte at an offset, and says whether it did.
+    fn change_file(&self, object: u64, length: u64, flip: &dyn Fn(u64, u8) -> bool) {
         if self.stage != Stage::File || length == 0 || !self.flipped.lock().unwrap().insert(object) {
             return;
         }
         let (at, bit) = {
             let mut random = self.random.lock().unwrap();
-            (random.below(length) as u64, random.below(8))
+            (random.below(length as usize) as u64, random.below(8))
         };
-        let mut byte = [0];
-        let read = rustix::io::pread(file, &mut byte, at);
-        byte[0] ^= 1 << bit;
-        let written = read.and_then(|_| rustix::io::pwrite(file, &byte, at));
-        assert_eq!(written, Ok(1), "the flip itself failed");
+        assert!(flip(at, 1 << bit), "the flip itself failed");
     }
 }
 
@@ -96,15 +92,16 @@ pub struct FlipSink {
 
 struct FlipLane {
     inner: Box<dyn SinkLane>,
+    sink: Arc<PosixSink>,
     flipping: Arc<Flipping>,
     object: u64,
-    written: u64,
 }
 
 struct FlipFile {
     inner: Arc<dyn StagedFile>,
     flipping: Arc<Flipping>,
     object: u64,
+    size_bytes: u64,
 }
 
 /// Stages c and d, with the check that finds them and without.
@@ -151,11 +148,9 @@ fn copy(bed: &Bed, stage: Stage, verify: Verify, seed: u64) -> Result<(u64, bool
 
 impl Sink for FlipSink {
     fn facts(&self) -> store::Result<SinkFacts> {
-        self.inner.facts()
-    }
-
-    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
-        self.inner.descriptor()
+        // Of the abilities beside the ordinary only what it passes on.
+        let can = Abilities { reread: true, ..Abilities::NONE };
+        Ok(SinkFacts { can, shares_on: None, ..self.inner.facts()? })
     }
 
     fn enter(&self, name: &Name) -> store::Result<()> {
@@ -174,14 +169,16 @@ impl Sink for FlipSink {
         self.inner.decide(entry)
     }
 
-    fn lane(&self, is_published_at_once: bool) -> store::Result<Box<dyn SinkLane>> {
-        let inner = self.inner.lane(is_published_at_once)?;
-        Ok(Box::new(FlipLane { inner, flipping: self.flipping.clone(), object: 0, written: 0 }))
+    /// What is staged has a name, by which it is found again to be changed.
+    fn lane(&self, _: bool) -> store::Result<Box<dyn SinkLane>> {
+        let (inner, sink) = (self.inner.lane(false)?, self.inner.clone());
+        Ok(Box::new(FlipLane { inner, sink, flipping: self.flipping.clone(), object: 0 }))
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> store::Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         let (inner, journal) = self.inner.begin(entry, stem)?;
-        Ok((Arc::new(FlipFile { inner, flipping: self.flipping.clone(), object: entry.id.0 }), journal))
+        let (flipping, object, size_bytes) = (self.flipping.clone(), entry.id.0, entry.size_bytes());
+        Ok((Arc::new(FlipFile { inner, flipping, object, size_bytes }), journal))
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
@@ -223,26 +220,24 @@ impl Sink for FlipSink {
 
 impl SinkLane for FlipLane {
     fn create(&mut self, entry: &Entry, rule: PublishRule) -> store::Result<()> {
-        (self.object, self.written) = (entry.id.0, 0);
+        self.object = entry.id.0;
         self.inner.create(entry, rule)
     }
 
     fn write(&mut self, bytes: &[u8]) -> store::Result<()> {
-        self.written += bytes.len() as u64;
         let changed = self.flipping.changed(Stage::Buffer, self.object, bytes);
         self.inner.write(changed.as_deref().unwrap_or(bytes))
     }
 
-    fn descriptor(&mut self, expected_bytes: u64) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor(expected_bytes)
-    }
-
     fn seal(&mut self, entry: &Entry, sync: bool) -> store::Result<Staged> {
-        let file = self.inner.descriptor(self.written).and_then(|file| file.try_clone_to_owned().ok());
         let staged = self.inner.seal(entry, sync)?;
-        if let Some(file) = file {
-            self.flipping.change_file(self.object, file.as_fd());
-        }
+        let file = self.sink.open_staged(staged, OFlags::RDWR).expect("it was staged");
+        self.flipping.change_file(self.object, entry.size_bytes(), &|at, bit| {
+            let mut byte = [0];
+            let read = rustix::io::pread(&file, &mut byte, at);
+            byte[0] ^= bit;
+            read.and_then(|_| rustix::io::pwrite(&file, &byte, at)) == Ok(1)
+        });
         Ok(staged)
     }
 
@@ -257,9 +252,12 @@ impl SinkLane for FlipLane {
 
 impl FlipFile {
     fn change_file(&self) {
-        if let Some(file) = self.inner.descriptor() {
-            self.flipping.change_file(self.object, file);
-        }
+        self.flipping.change_file(self.object, self.size_bytes, &|at, bit| {
+            let mut byte = [0];
+            let is_read = self.inner.read_at(at, &mut byte).is_ok_and(|read| read == 1);
+            byte[0] ^= bit;
+            is_read && self.inner.write_at(at, &byte).is_ok()
+        });
     }
 }
 
@@ -267,10 +265,6 @@ impl StagedFile for FlipFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> store::Result<()> {
         let changed = self.flipping.changed(Stage::Buffer, self.object, bytes);
         self.inner.write_at(offset, changed.as_deref().unwrap_or(bytes))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {

@@ -8,13 +8,13 @@ use mover::session::{Grant, Host, HostFacts, Opened, Server};
 use mover::{Ending, Memory, Progress};
 use net::{Identity, Listener, ServerTls, accept_tls};
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
 use store::posix::target::Target;
-use store::{DirectoryKey, Error, Found, Shelf, Source, SourceFile, SourceLane, SourceObject};
+use store::{DirectoryKey, End, Error, Found, Shelf, Source, SourceFile, SourceLane, SourceObject};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
@@ -159,12 +159,9 @@ impl SourceFile for LyingFile {
     fn generation(&self) -> store::Result<Generation> {
         Ok(self.0)
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 pub fn object(entry: Entry, is_open_ended: bool) -> SourceObject {
-    SourceObject { directory: DirectoryKey(entry.parent.0), entry, is_open_ended }
+    let end = if is_open_ended { End::ReadOnce } else { End::Known };
+    SourceObject { directory: DirectoryKey(entry.parent.0), entry, end }
 }

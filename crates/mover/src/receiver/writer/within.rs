@@ -6,17 +6,16 @@
 use super::{OpenChunk, Target, Writer};
 use model::Extent;
 use model::progress::Stage;
-use std::os::fd::BorrowedFd;
-use store::posix::within;
+use store::SourceFile;
 
 impl Writer<'_> {
     /// Has what the open chunk is written to share the blocks of its source; true when the chunk's content is there.
-    pub fn share(&mut self, source: BorrowedFd<'_>) -> bool {
+    pub fn share(&mut self, source: &dyn SourceFile) -> bool {
         let Some(OpenChunk { header, target, error: None, .. }) = &mut self.open else { return false };
         let length = header.extent.length();
         self.clock.enter(Stage::Write);
         let is_shared = match target {
-            Target::Small(..) => self.sink.descriptor(length).is_some_and(|to| within::share(source, to)),
+            Target::Small(..) => self.sink.share_from(source),
             Target::Large(large, file, ..) => large.share(file, source),
             Target::Drop | Target::Held(..) | Target::Unopened(_) => false,
         };
@@ -36,16 +35,15 @@ impl Writer<'_> {
 
     /// Has the kernel copy from the source what comes next; returns how much of it was copied. Whatever went wrong comes up
     /// again when the rest is written.
-    pub fn copy_from(&mut self, source: BorrowedFd<'_>, extent: Extent) -> u64 {
-        let Some(OpenChunk { header, target, error: None, at, .. }) = &mut self.open else { return 0 };
+    pub fn copy_from(&mut self, source: &dyn SourceFile, extent: Extent) -> u64 {
+        let Some(OpenChunk { target, error: None, at, .. }) = &mut self.open else { return 0 };
         debug_assert_eq!(*at, extent.start);
         self.clock.enter(Stage::Write);
-        let to = match target {
-            Target::Small(..) => self.sink.descriptor(header.extent.length()),
-            Target::Large(_, file, ..) => file.descriptor(),
-            Target::Drop | Target::Held(..) | Target::Unopened(_) => None,
+        let copied = match target {
+            Target::Small(..) => self.sink.copy_from(source, extent),
+            Target::Large(_, file, ..) => file.copy_from(source, extent),
+            Target::Drop | Target::Held(..) | Target::Unopened(_) => 0,
         };
-        let copied = to.map_or(Ok(0), |to| within::copy_range(source, to, extent)).unwrap_or(0);
         self.pass(copied);
         self.clock.enter(Stage::Open);
         copied
@@ -54,10 +52,8 @@ impl Writer<'_> {
     /// Goes over a hole of the source.
     pub fn hole(&mut self, bytes: u64) {
         self.clock.enter(Stage::Write);
-        if let Some(OpenChunk { target: Target::Large(_, file, ..), at, error: error @ None, .. }) = &mut self.open
-            && let Some(to) = file.descriptor()
-        {
-            *error = within::clear(to, Extent::new(*at, *at + bytes)).err();
+        if let Some(OpenChunk { target: Target::Large(_, file, ..), at, error: error @ None, .. }) = &mut self.open {
+            *error = file.clear(Extent::new(*at, *at + bytes)).err();
         }
         if let Some(open) = &mut self.open {
             open.is_hole = bytes == open.header.extent.length();
@@ -67,14 +63,9 @@ impl Writer<'_> {
     }
 
     /// Whether what the open chunk is written to has a place of its own for each byte, so that some can be left out.
-    pub fn has_places(&mut self) -> bool {
-        match &self.open {
-            Some(OpenChunk { target: Target::Small(..), header, .. }) => {
-                self.sink.descriptor(header.extent.length()).is_some()
-            }
-            Some(OpenChunk { target: Target::Large(_, file, ..), .. }) => file.descriptor().is_some(),
-            _ => false,
-        }
+    pub fn has_places(&self) -> bool {
+        let is_stored = matches!(&self.open, Some(OpenChunk { target: Target::Small(..) | Target::Large(..), .. }));
+        is_stored && self.job.facts.can.holes
     }
 
     fn pass(&mut self, bytes: u64) {

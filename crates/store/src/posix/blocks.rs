@@ -1,0 +1,379 @@
+//! Which engine a lane's blocks take: plain calls, or a queue where a race on the storage says that it pays.
+//!
+//! Reading starts with plain calls into the lane's own block. The first large object that reads slowly is raced against a queue
+//! (`engine::probe`), once for each lane; the winner reads from then on. Writing is raced once for each sink, beside the running
+//! transfer, and lanes that start a chunk after the verdict follow it.
+//!
+//! Not here: the engines (`engine`).
+
+use super::engine::{self, BlockReader, EngineKind, Shape, Verdict};
+use super::large::LargeFile;
+use super::source::PosixFile;
+use crate::{BlockWriter, Engines, Error, Result, SourceFile, StagedFile};
+use model::Extent;
+use model::options::Engine;
+use os::time::Instant;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A block read slower than this on average makes the race worth its time: no page cache and no fast disk is.
+const SLOW_BLOCK: Duration = Duration::from_micros(500);
+/// Blocks read before judging.
+const BLOCKS_JUDGED: u32 = 8;
+const PROBE_BUDGET: Duration = Duration::from_millis(150);
+
+/// The file of this host's kernel behind an open object, if it is one.
+pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
+    Some(file.native()?.downcast_ref::<PosixFile>()?.file.as_fd())
+}
+
+fn staged_file(file: &dyn StagedFile) -> Option<BorrowedFd<'_>> {
+    Some(file.native()?.downcast_ref::<LargeFile>()?.data())
+}
+
+/// One lane's reader.
+#[derive(Default)]
+pub(super) struct ExtentReader {
+    queue: Option<(Box<dyn BlockReader>, Box<dyn Send>)>,
+    /// As long as it is not decided whether a queue pays.
+    undecided: Option<Engines>,
+    blocks: u32,
+    spent: Duration,
+}
+
+impl ExtentReader {
+    pub fn serve(&mut self, engines: Engines) {
+        self.undecided = (engines.wish != Engine::Plain).then_some(engines);
+    }
+
+    /// See `SourceLane::read_extent`.
+    pub fn read(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        let Some(descriptor) = source_file(file) else {
+            return crate::read_by_blocks(file, extent, block, each);
+        };
+        self.judge(descriptor, extent);
+        match &mut self.queue {
+            Some((queue, _)) => read_queued(&mut **queue, descriptor, extent, each),
+            None if self.undecided.is_some() => self.read_timed(file, extent, block, each),
+            None => crate::read_by_blocks(file, extent, block, each),
+        }
+    }
+
+    fn read_timed(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        let mut before = Instant::now();
+        crate::read_by_blocks(file, extent, block, &mut |block| {
+            self.spent += before.elapsed();
+            self.blocks += 1;
+            let goes_on = each(block);
+            before = Instant::now();
+            goes_on
+        })
+    }
+
+    /// Decides once whether a queue pays here.
+    fn judge(&mut self, file: BorrowedFd<'_>, extent: Extent) {
+        let Some(engines) = &self.undecided else { return };
+        let is_asked_for = engines.wish == Engine::Uring;
+        if !is_asked_for && self.blocks < BLOCKS_JUDGED {
+            return;
+        }
+        let Some(engines) = self.undecided.take() else { return };
+        if is_asked_for {
+            return self.use_queue(&engines, EngineKind::UringDirect, "asked for");
+        }
+        if self.spent / self.blocks >= SLOW_BLOCK {
+            let verdict = engine::probe_read(file, extent.start..extent.end, PROBE_BUDGET);
+            if verdict.chosen != EngineKind::PreadPwrite {
+                self.use_queue(&engines, verdict.chosen, &verdict.reason);
+            }
+        }
+    }
+
+    fn use_queue(&mut self, engines: &Engines, kind: EngineKind, why: &str) {
+        let shape = Shape::of(kind);
+        let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
+            return engines.account.note(format!("reads without {kind}: its blocks found no memory (--memory)"));
+        };
+        if let Ok(queue) = engine::reader(kind, shape) {
+            let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
+            engines.account.note(format!("reads by {}{fallback}: {why}", queue.engine()));
+            self.queue = Some((queue, memory));
+        }
+    }
+}
+
+fn read_queued(
+    queue: &mut dyn BlockReader,
+    file: BorrowedFd<'_>,
+    extent: Extent,
+    each: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<u64> {
+    let fail = |e| Error::new("read file", b"", e);
+    queue.start(file, extent.start, extent.end).map_err(fail)?;
+    let mut read = 0;
+    loop {
+        let block = queue.next().map_err(fail)?;
+        if block.is_empty() {
+            return Ok(read);
+        }
+        read += block.len() as u64;
+        if !each(block) {
+            queue.cancel();
+            return Ok(read);
+        }
+    }
+}
+
+/// What the race on a sink's file system came to, as soon as it did.
+#[derive(Clone, Default)]
+pub(super) struct WriteVerdict(Arc<OnceLock<Verdict>>);
+
+impl WriteVerdict {
+    /// Races beside the running transfer. The thread keeps nothing of the sink but the directory.
+    pub fn find(&self, directory: Arc<OwnedFd>, engines: &Engines, is_durable: bool) {
+        if engines.wish != Engine::Auto {
+            return;
+        }
+        let (verdict, account) = (self.0.clone(), engines.account.clone());
+        let probe = move || {
+            let found = engine::probe_write(directory.as_fd(), is_durable, PROBE_BUDGET);
+            account.note(format!("probe of the destination: {}", found.reason));
+            let _ = verdict.set(found);
+        };
+        os::thread::spawn("probe", probe);
+    }
+
+    /// A queue for a lane, where one pays; `None` for plain writes.
+    pub fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
+        let kind = match (engines.wish, self.0.get()) {
+            (Engine::Plain, _) | (Engine::Auto, None) => return None,
+            (Engine::Uring, _) => EngineKind::UringDirect,
+            (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
+            (Engine::Auto, Some(verdict)) => verdict.chosen,
+        };
+        let shape = Shape::of(kind);
+        let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
+            engines.account.note(format!("writes without {kind}: its blocks found no memory (--memory)"));
+            return None;
+        };
+        let queue = engine::writer(kind, shape).ok()?;
+        let why = self.0.get().map_or("asked for", |verdict| &verdict.reason);
+        let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
+        engines.account.note(format!("writes by {}{fallback}: {why}", queue.engine()));
+        Some(Box::new(QueueWriter { queue, _memory: memory }))
+    }
+}
+
+struct QueueWriter {
+    queue: Box<dyn engine::BlockWriter>,
+    _memory: Box<dyn Send>,
+}
+
+fn write_error(e: io::Error) -> Error {
+    Error::new("write file", b"", e)
+}
+
+impl BlockWriter for QueueWriter {
+    fn buffer(&mut self) -> Result<&mut [u8]> {
+        self.queue.buffer().map_err(write_error)
+    }
+
+    fn write(&mut self, file: &dyn StagedFile, offset: u64, length: usize) -> Result<()> {
+        match staged_file(file) {
+            Some(descriptor) => self.queue.write(descriptor, offset, length).map_err(write_error),
+            None => file.write_at(offset, &self.buffer()?[..length]),
+        }
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.queue.drain().map_err(write_error)
+    }
+
+    fn name(&self) -> &'static str {
+        self.queue.engine().as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::posix::{PosixSink, PosixSource, beneath};
+    use crate::{Account, Found, PublishRule, Sink, Source, SourceLane, SourceObject};
+    use model::{Entry, Generation, Kind, Name, ObjectId};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    const BYTES: usize = (3 << 20) + 4099;
+
+    /// Room for one queue, or for none.
+    struct Room {
+        free: Arc<AtomicUsize>,
+        notes: Mutex<Vec<String>>,
+    }
+
+    struct Given(Arc<AtomicUsize>, usize);
+
+    impl Drop for Given {
+        fn drop(&mut self) {
+            self.0.fetch_add(self.1, Relaxed);
+        }
+    }
+
+    impl Account for Room {
+        fn hold(&self, bytes: usize) -> Option<Box<dyn Send>> {
+            self.free.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(bytes)).ok()?;
+            Some(Box::new(Given(self.free.clone(), bytes)))
+        }
+
+        fn note(&self, text: String) {
+            self.notes.lock().unwrap().push(text);
+        }
+    }
+
+    fn engines(wish: Engine, free: usize) -> (Engines, Arc<Room>) {
+        let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
+        (Engines { wish, account: room.clone() }, room)
+    }
+
+    fn content() -> Vec<u8> {
+        (0..BYTES as u64).map(|at| ((at * at) >> 7) as u8).collect()
+    }
+
+    fn file_of(directory: &std::path::Path) -> (Box<dyn SourceLane>, SourceObject) {
+        std::fs::write(directory.join("f"), content()).unwrap();
+        let mut source = PosixSource::new();
+        source.add_local(directory.join("f").as_os_str().as_encoded_bytes()).unwrap();
+        let mut found = None;
+        let mut emit = |object| {
+            let Found::Object(object) = object else { panic!("nothing fails") };
+            found = Some(object);
+            true
+        };
+        source.scan(&mut emit).unwrap();
+        (source.lane(), found.unwrap())
+    }
+
+    #[test]
+    fn an_extent_is_the_same_by_a_queue_and_without_one_and_a_queue_without_memory_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let queue_bytes = Shape::of(EngineKind::UringDirect).block_bytes * Shape::of(EngineKind::UringDirect).depth;
+        for (wish, free, noted) in [
+            (Engine::Plain, queue_bytes, None),
+            (Engine::Uring, queue_bytes, Some("reads by ")),
+            (Engine::Uring, queue_bytes - 1, Some("reads without ")),
+        ] {
+            let (mut lane, object) = file_of(dir.path());
+            let (engines, room) = engines(wish, free);
+            lane.serve(engines);
+            let file = lane.open(&object).unwrap();
+            let mut block = vec![0; 128 << 10];
+            let mut read = Vec::new();
+            let extent = Extent::new(4096, BYTES as u64 + 100);
+            let count = lane.read_extent(&*file, extent, &mut block, &mut |block| {
+                read.extend_from_slice(block);
+                true
+            });
+            assert_eq!((count.unwrap(), read == content()[4096..]), (BYTES as u64 - 4096, true), "{wish:?}");
+            let notes = room.notes.lock().unwrap().clone();
+            assert_eq!(notes.len(), usize::from(noted.is_some()), "{notes:?}");
+            assert!(notes.iter().zip(noted).all(|(note, noted)| note.starts_with(noted)), "{notes:?}");
+            drop(lane);
+            assert_eq!(room.free.load(Relaxed), free, "what a lane held it gave back");
+        }
+    }
+
+    #[test]
+    fn reading_ends_when_it_is_told_to() {
+        let dir = tempfile::tempdir().unwrap();
+        for wish in [Engine::Plain, Engine::Auto, Engine::Uring] {
+            let (mut lane, object) = file_of(dir.path());
+            lane.serve(engines(wish, usize::MAX).0);
+            let file = lane.open(&object).unwrap();
+            let mut blocks = 0;
+            let read = lane.read_extent(&*file, Extent::new(0, BYTES as u64), &mut [0; 4096], &mut |_| {
+                blocks += 1;
+                blocks < 2
+            });
+            assert!(blocks == 2 && read.unwrap() < BYTES as u64, "{wish:?}");
+        }
+    }
+
+    /// Staging that does not say what it is to the file system.
+    struct Wrapped(Arc<dyn StagedFile>);
+
+    impl StagedFile for Wrapped {
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            self.0.write_at(offset, bytes)
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+            self.0.read_at(offset, buffer)
+        }
+        fn append_journal(&self, bytes: &[u8]) -> Result<()> {
+            self.0.append_journal(bytes)
+        }
+        fn truncate_journal(&self, length: u64) -> Result<()> {
+            self.0.truncate_journal(length)
+        }
+        fn checkpoint(&self) -> Result<()> {
+            self.0.checkpoint()
+        }
+        fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+            self.0.reread(check)
+        }
+        fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
+            self.0.publish(entry, rule, sync)
+        }
+        fn discard(&self) {
+            self.0.discard();
+        }
+    }
+
+    #[test]
+    fn a_writer_of_blocks_fills_staging_that_it_knows_and_staging_that_it_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = PosixSink::new(root.clone(), root, None);
+        assert!(sink.writer(&engines(Engine::Plain, usize::MAX).0).is_none());
+        assert!(sink.writer(&engines(Engine::Auto, usize::MAX).0).is_none(), "nothing was measured");
+        assert!(sink.writer(&engines(Engine::Uring, 0).0).is_none());
+        let mut writer = sink.writer(&engines(Engine::Uring, usize::MAX).0).unwrap();
+        for name in ["known", "unknown"] {
+            let entry = Entry {
+                id: ObjectId(1),
+                parent: ObjectId::ROOT,
+                name: Name::new(name.as_bytes()).unwrap(),
+                kind: Kind::File,
+                mode: 0o644,
+                generation: Generation { size_bytes: BYTES as u64, ..Generation::default() },
+                attributes: None,
+            };
+            let (file, _) = sink.begin(&entry, name).unwrap();
+            let file = if name == "known" { file } else { Arc::new(Wrapped(file)) };
+            let mut at = 0;
+            while at < BYTES {
+                let buffer = writer.buffer().unwrap();
+                let length = buffer.len().min(BYTES - at);
+                buffer[..length].copy_from_slice(&content()[at..at + length]);
+                writer.write(&*file, at as u64, length).unwrap();
+                at += length;
+            }
+            writer.drain().unwrap();
+            file.publish(&entry, PublishRule::NoReplace, false).unwrap();
+            assert!(std::fs::read(dir.path().join(name)).unwrap() == content(), "{name}");
+        }
+    }
+}
