@@ -18,9 +18,46 @@ pub struct Timestamp {
 pub struct Generation {
     pub size_bytes: u64,
     pub modified: Timestamp,
-    pub changed: Timestamp,
-    pub inode: u64,
-    pub device: u64,
+    pub version: VersionToken,
+}
+
+/// What a store tells versions of an object apart by, beside size and time. Others compare it, keep it and hand it on; what is
+/// in it is the store's own business.
+///
+/// On the wire and in logs it has the places of a file's change time, inode and device, which it is on file systems.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VersionToken {
+    changed: Timestamp,
+    object: u64,
+    storage: u64,
+}
+
+impl VersionToken {
+    /// `object` is the same for all names and versions of one object in its `storage`.
+    pub const fn new(changed: Timestamp, object: u64, storage: u64) -> VersionToken {
+        VersionToken { changed, object, storage }
+    }
+
+    /// Of a store that gives each version a tag; two tags that differ make two tokens.
+    pub fn of_tag(tag: &[u8], storage: u64) -> VersionToken {
+        let hash = blake3::hash(tag);
+        let (high, low) = hash.as_bytes()[..16].split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of 16 bytes"));
+        let changed = Timestamp { seconds: word(high) as i64, nanoseconds: 0 };
+        VersionToken { changed, object: word(low), storage }
+    }
+
+    pub fn changed(&self) -> Timestamp {
+        self.changed
+    }
+
+    pub fn object(&self) -> u64 {
+        self.object
+    }
+
+    pub fn storage(&self) -> u64 {
+        self.storage
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,5 +102,20 @@ impl Entry {
             Kind::File => self.generation.size_bytes,
             Kind::Directory | Kind::Symlink(_) | Kind::Node(_) | Kind::HardLink(_) => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_a_tag_is_the_same_for_the_same_version_in_the_same_storage_only() {
+        let of = VersionToken::of_tag;
+        assert_eq!(of(b"\"etag\"", 1), of(b"\"etag\"", 1));
+        assert_ne!(of(b"\"etag\"", 1), of(b"\"etag-2\"", 1));
+        assert_ne!(of(b"\"etag\"", 1), of(b"\"etag\"", 2));
+        // It fits the places that it has on the wire, whatever the tag.
+        assert!((0..100u8).all(|tag| of(&[tag], 1).changed().nanoseconds < 1_000_000_000));
     }
 }

@@ -26,7 +26,7 @@ pub mod mutant;
 
 pub use change::Change;
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
-pub use entry::{Entry, Generation, Kind, Node, Timestamp};
+pub use entry::{Entry, Generation, Kind, Node, Timestamp, VersionToken};
 pub use extent::{Extent, ExtentSet};
 pub use fidelity::{Attributes, Fidelity};
 pub use id::{JobId, ObjectId, Pin, SessionId};

@@ -8,7 +8,7 @@ use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane
 use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::synthetic::Generated;
-use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp};
+use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId, Timestamp, VersionToken};
 use std::sync::Arc;
 
 /// What the sink calls its file system.
@@ -39,8 +39,11 @@ impl GeneratedSource {
     }
 
     fn file(&self, id: u64, parent: ObjectId, number: u64) -> SourceObject {
-        let generation =
-            Generation { size_bytes: self.spec.file_bytes, modified: MODIFIED, inode: number, ..Generation::default() };
+        let generation = Generation {
+            size_bytes: self.spec.file_bytes,
+            modified: MODIFIED,
+            version: VersionToken::new(Timestamp::default(), number, 0),
+        };
         let (name, kind) = (file_name(number), Kind::File);
         object(Entry { id: ObjectId(id), parent, name, kind, mode: 0o644, generation, attributes: None })
     }
@@ -130,7 +133,7 @@ impl Source for GeneratedSource {
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
         let name = object.entry.name.as_bytes();
-        let number = object.entry.generation.inode;
+        let number = object.entry.generation.version.object();
         match (&object.entry.kind, self.directories()) {
             (Kind::File, 1..) => [format!("d{:06}/", number / FILES_PER_DIRECTORY).as_bytes(), name].concat(),
             _ => name.to_vec(),
@@ -176,7 +179,7 @@ impl SourceFile for GeneratedFile {
 /// Copies the file's content from `offset` on; returns how much there was.
 fn fill(block: &[u8], generation: &Generation, offset: u64, buffer: &mut [u8]) -> usize {
     let wanted = generation.size_bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
-    let start = generation.inode.wrapping_mul(STRIDE_BYTES).wrapping_add(offset);
+    let start = generation.version.object().wrapping_mul(STRIDE_BYTES).wrapping_add(offset);
     let mut at = (start % block.len() as u64) as usize;
     let mut rest = &mut buffer[..wanted];
     while !rest.is_empty() {

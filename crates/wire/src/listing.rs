@@ -7,7 +7,7 @@ use crate::close::{CloseCode, Refusal};
 use crate::fidelity::{AttributeCheck, of_node, record_of as attributes_record_of};
 use crate::limits::{DIRECTORIES_MAX, ENTRIES_MAX, LINK_BYTES_MAX};
 use crate::message::{Entries, EntryRecord};
-use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Timestamp};
+use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Timestamp, VersionToken};
 use std::collections::HashSet;
 
 /// Ids from here on describe again an object whose source changed; the object's earlier id is void.
@@ -41,10 +41,10 @@ pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
         size_bytes: entry.size_bytes(),
         modified_seconds: entry.generation.modified.seconds,
         modified_nanoseconds: entry.generation.modified.nanoseconds,
-        changed_seconds: entry.generation.changed.seconds,
-        changed_nanoseconds: entry.generation.changed.nanoseconds,
-        inode: entry.generation.inode,
-        device: entry.generation.device,
+        changed_seconds: entry.generation.version.changed().seconds,
+        changed_nanoseconds: entry.generation.version.changed().nanoseconds,
+        inode: entry.generation.version.object(),
+        device: entry.generation.version.storage(),
         link,
         attributes: entry.attributes.as_deref().map(attributes_record_of),
         number,
@@ -197,9 +197,11 @@ impl ListingCheck {
         let generation = Generation {
             size_bytes: record.size_bytes,
             modified: Timestamp { seconds: record.modified_seconds, nanoseconds: record.modified_nanoseconds },
-            changed: Timestamp { seconds: record.changed_seconds, nanoseconds: record.changed_nanoseconds },
-            inode: record.inode,
-            device: record.device,
+            version: VersionToken::new(
+                Timestamp { seconds: record.changed_seconds, nanoseconds: record.changed_nanoseconds },
+                record.inode,
+                record.device,
+            ),
         };
         let is_open_ended = record.kind == OPEN_ENDED;
         let (parent, mode) = (ObjectId(record.parent), record.mode);

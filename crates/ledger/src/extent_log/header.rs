@@ -4,7 +4,7 @@
 
 use super::record::Appender;
 use super::{Fields, Unusable, checksum};
-use model::{DigestAlgorithm, Generation, JobId, Timestamp};
+use model::{DigestAlgorithm, Generation, JobId, Timestamp, VersionToken};
 
 pub(super) const MAGIC: [u8; 4] = *b"TWXL";
 pub(super) const VERSION: u16 = 1;
@@ -64,9 +64,9 @@ impl Header {
         out.extend_from_slice(&self.object_bytes.to_le_bytes());
         out.extend_from_slice(&generation.size_bytes.to_le_bytes());
         put_timestamp(&mut out, generation.modified);
-        put_timestamp(&mut out, generation.changed);
-        out.extend_from_slice(&generation.inode.to_le_bytes());
-        out.extend_from_slice(&generation.device.to_le_bytes());
+        put_timestamp(&mut out, generation.version.changed());
+        out.extend_from_slice(&generation.version.object().to_le_bytes());
+        out.extend_from_slice(&generation.version.storage().to_le_bytes());
         out.extend_from_slice(&self.boot);
         out.extend_from_slice(&self.job.0);
         out.extend_from_slice(&name_bytes.to_le_bytes());
@@ -106,7 +106,7 @@ impl Header {
             ),
             (self.object_bytes <= OBJECT_BYTES_MAX, "object_bytes"),
             (generation.modified.nanoseconds <= NANOSECONDS_MAX, "mtime_ns"),
-            (generation.changed.nanoseconds <= NANOSECONDS_MAX, "ctime_ns"),
+            (generation.version.changed().nanoseconds <= NANOSECONDS_MAX, "ctime_ns"),
             ((1..=NAME_BYTES_MAX).contains(&self.name.len()) && !self.name.contains(&0), "name"),
         ];
         match checks.iter().find(|(is_ok, _)| !is_ok) {
@@ -139,9 +139,11 @@ impl<'a> RawBody<'a> {
             generation: Generation {
                 size_bytes: fields.u64()?,
                 modified: Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
-                changed: Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
-                inode: fields.u64()?,
-                device: fields.u64()?,
+                version: VersionToken::new(
+                    Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
+                    fields.u64()?,
+                    fields.u64()?,
+                ),
             },
             boot: fields.array()?,
             job: fields.array()?,

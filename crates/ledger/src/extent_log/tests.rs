@@ -2,7 +2,7 @@
 
 use super::record::{Body, Record};
 use super::*;
-use model::{Digest as ContentDigest, DigestAlgorithm, Extent, Generation, JobId, Timestamp};
+use model::{Digest as ContentDigest, DigestAlgorithm, Extent, Generation, JobId, Timestamp, VersionToken};
 use proptest::prelude::*;
 
 const KIB: u64 = 1024;
@@ -16,9 +16,7 @@ fn header(algorithm: DigestAlgorithm, object_bytes: u64) -> Header {
         generation: Generation {
             size_bytes: object_bytes,
             modified: Timestamp { seconds: -2, nanoseconds: 999_999_999 },
-            changed: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 },
-            inode: 0x0102_0304,
-            device: 0x0506,
+            version: VersionToken::new(Timestamp { seconds: 1_700_000_000, nanoseconds: 5 }, 0x0102_0304, 0x0506),
         },
         boot: BOOT,
         job: JobId([0x10; 16]),
@@ -285,7 +283,7 @@ fn only_the_same_version_cut_the_same_way_is_continued() {
         Header { chunk_bytes: 8 * KIB, ..sound.clone() },
         Header { algorithm: DigestAlgorithm::Blake3, ..sound.clone() },
         Header { object_bytes: 1, ..sound.clone() },
-        Header { generation: Generation { inode: 1, ..sound.generation }, ..sound.clone() },
+        Header { generation: Generation { version: VersionToken::default(), ..sound.generation }, ..sound.clone() },
     ];
     for other in others {
         assert!(!sound.is_same_object(&other), "{other:?}");

@@ -350,7 +350,7 @@ impl Reading for Summing<'_> {
         let What::Object(status) = &item.what else { return Ok(()) };
         let found = file.generation()?;
         let seen = status.version();
-        let is_same = (found.size_bytes, found.modified, found.changed, found.inode)
+        let is_same = (found.size_bytes, found.modified, found.version.changed(), found.version.object())
             == (seen.size_bytes, seen.modified, seen.changed, seen.inode);
         match is_same {
             true => Ok(()),

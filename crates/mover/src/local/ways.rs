@@ -49,7 +49,7 @@ impl Ways {
         let shares_on = shares_on.filter(|_| self.shares);
         let sender = Arc::downgrade(sender);
         Box::new(move |entry| {
-            if shares_on == Some(entry.generation.device) {
+            if shares_on == Some(entry.generation.version.storage()) {
                 return Some(Footing { allocated_bytes: 0, has_holes: true });
             }
             let sender = sender.upgrade()?;

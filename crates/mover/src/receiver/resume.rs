@@ -21,10 +21,10 @@ pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlg
         generation.size_bytes,
         generation.modified.seconds as u64,
         u64::from(generation.modified.nanoseconds),
-        generation.changed.seconds as u64,
-        u64::from(generation.changed.nanoseconds),
-        generation.inode,
-        generation.device,
+        generation.version.changed().seconds as u64,
+        u64::from(generation.version.changed().nanoseconds),
+        generation.version.object(),
+        generation.version.storage(),
         chunk_bytes,
         algorithm.digest_bytes() as u64,
     ] {
@@ -150,7 +150,7 @@ mod tests {
             name: Name::new(b"data").unwrap(),
             kind: Kind::File,
             mode: 0o644,
-            generation: Generation { size_bytes: 1 << 30, inode: 7, ..Generation::default() },
+            generation: Generation { size_bytes: 1 << 30, ..Generation::default() },
             attributes: None,
         };
         let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme, 1 << 20);

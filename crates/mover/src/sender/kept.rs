@@ -124,7 +124,8 @@ impl Kept {
         if names < 2 || object.entry.kind != Kind::File || object.is_open_ended() {
             return false;
         }
-        let key = (object.entry.generation.device, object.entry.generation.inode);
+        let version = object.entry.generation.version;
+        let key = (version.storage(), version.object());
         if let Some((first, to_come)) = self.shared.get_mut(&key) {
             let first = *first;
             *to_come -= 1;
@@ -164,7 +165,7 @@ fn tell(source: &dyn Source, is_group: bool, number: u32, told: &mut HashSet<u32
 mod tests {
     use super::*;
     use model::fidelity::Xattr;
-    use model::{Entry, Generation, Name};
+    use model::{Entry, Generation, Name, Timestamp, VersionToken};
     use store::DirectoryKey;
     use store::posix::PosixSource;
 
@@ -175,7 +176,10 @@ mod tests {
             name: Name::new(b"f").unwrap(),
             kind: Kind::File,
             mode: 0o644,
-            generation: Generation { inode, ..Generation::default() },
+            generation: Generation {
+                version: VersionToken::new(Timestamp::default(), inode, 0),
+                ..Generation::default()
+            },
             attributes: Some(Arc::new(attributes)),
         };
         SourceObject { entry, directory: DirectoryKey(0), end: store::End::Known }

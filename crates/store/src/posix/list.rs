@@ -9,7 +9,7 @@ use super::facts::{self, STAGING_PREFIX};
 use crate::source::{DirectoryKey, End, Found, SourceObject};
 use crate::{Error, Result};
 use model::fidelity::Warnings;
-use model::{Entry, Failure, FailureKind, Fidelity, Generation, Kind, Name, Node, ObjectId, Timestamp};
+use model::{Entry, Failure, FailureKind, Fidelity, Generation, Kind, Name, Node, ObjectId, Timestamp, VersionToken};
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -102,9 +102,11 @@ pub fn generation_of(status: &Stat) -> Generation {
     Generation {
         size_bytes: status.st_size as u64,
         modified: Timestamp { seconds: status.st_mtime, nanoseconds: status.st_mtime_nsec as u32 },
-        changed: Timestamp { seconds: status.st_ctime, nanoseconds: status.st_ctime_nsec as u32 },
-        inode: status.st_ino,
-        device: status.st_dev,
+        version: VersionToken::new(
+            Timestamp { seconds: status.st_ctime, nanoseconds: status.st_ctime_nsec as u32 },
+            status.st_ino,
+            status.st_dev,
+        ),
     }
 }
 

@@ -166,10 +166,10 @@ pub fn status_of(directory: BorrowedFd<'_>, name: Option<&Name>, status: &Stat) 
         owner: status.st_uid,
         group: status.st_gid,
         links: status.st_nlink as _,
-        inode: generation.inode,
-        device: generation.device,
+        inode: status.st_ino,
+        device: status.st_dev,
         modified: generation.modified,
-        changed: generation.changed,
+        changed: generation.version.changed(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use ledger::extent_log::{self, Continuation, Header, RECORD_BYTES, Replayed};
-use model::{Digest, DigestAlgorithm, Extent, Generation, JobId};
+use model::{Digest, DigestAlgorithm, Extent, Generation, JobId, Timestamp, VersionToken};
 use std::collections::HashSet;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -46,7 +46,10 @@ fn written(bytes: &mut Bytes<'_>) -> (Vec<u8>, Recorded, Recorded) {
         algorithm,
         chunk_bytes: CHUNK_BYTES,
         object_bytes: chunks * CHUNK_BYTES - u64::from(bytes.u16()),
-        generation: Generation { inode: u64::from(bytes.u8()), ..Generation::default() },
+        generation: Generation {
+            version: VersionToken::new(Timestamp::default(), u64::from(bytes.u8()), 0),
+            ..Generation::default()
+        },
         boot: BOOT,
         job: JobId([1; 16]),
         name: b"dir/name".to_vec(),
