@@ -47,14 +47,17 @@ fn lists_sums_and_usage_are_those_of_the_same_tree_on_a_file_system() {
     }
     let there = |path: &str| [dir.path().as_os_str().as_encoded_bytes(), b"/", path.as_bytes()].concat();
     let (paths, theirs) = (["sizes", "many"].map(Vec::from), ["sizes", "many"].map(there));
-    let questions: [fn(Vec<Vec<u8>>) -> Question; 3] = [
-        |paths| Question::List { paths, levels: 1, digest: None },
-        |paths| Question::List { paths, levels: ALL_LEVELS, digest: Some(SumAlgorithm::Sha256) },
-        |paths| Question::Usage { paths, levels: ALL_LEVELS },
-    ];
-    for question in questions {
-        let (tally, records) = ask(&InMemory(&memory), &question(paths.to_vec()));
-        let (expected, expected_records) = ask(&Here, &question(theirs.to_vec()));
+    let questions = |paths: &[Vec<u8>]| {
+        let paths = paths.to_vec();
+        [
+            Question::List { paths: paths.clone(), levels: 1, digest: None },
+            Question::List { paths: paths.clone(), levels: ALL_LEVELS, digest: Some(SumAlgorithm::Sha256) },
+            Question::Usage { paths, levels: ALL_LEVELS },
+        ]
+    };
+    for (question, theirs) in questions(&paths).iter().zip(&questions(&theirs)) {
+        let (tally, records) = ask(&InMemory(&memory), question);
+        let (expected, expected_records) = ask(&Here, theirs);
         assert_eq!(shown(&records), shown(&expected_records));
         assert_eq!(
             (tally.files, tally.directories, tally.bytes),
