@@ -133,25 +133,6 @@ pub struct ToPublish<'a> {
     pub staged: Staged,
 }
 
-impl Staged {
-    /// The object that a lane of the sink staged under a number; `rule` is what it was created with.
-    pub const fn new(lane: u64, number: u64, rule: PublishRule) -> Staged {
-        Staged { number, lane, rule }
-    }
-
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub fn lane(&self) -> u64 {
-        self.lane
-    }
-
-    pub fn rule(&self) -> PublishRule {
-        self.rule
-    }
-}
-
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
 
