@@ -3,7 +3,7 @@
 //! A pipe has no size until it ends and cannot be read or written again: such a job is not resumable, and a chunk
 //! leaves the sink only after it was verified. Not here: directories, links, metadata; a pipe has none.
 
-use crate::sink::{Decision, PublishRule, Sink, SinkLane, Staged, StagedFile};
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Abilities, Error, Order, Result, SinkFacts, SourceFacts};
 use model::{Entry, FailureKind, Generation, Kind, Name, ObjectId};
@@ -157,8 +157,8 @@ impl Sink for PipeSink {
             order: Order::All,
             part_rule: None,
             shares_on: None,
-            // Nothing stands there before.
-            can: Abilities { compare: true, amend: true, touch: true, ..Abilities::NONE },
+            // Nothing stands there before, and the one object has no other name.
+            can: Abilities { compare: true, amend: true, touch: true, hard_links: true, ..Abilities::NONE },
         })
     }
 
@@ -173,6 +173,10 @@ impl Sink for PipeSink {
 
     fn make_symlink(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
         Err(not_a_file("write symbolic link", entry))
+    }
+
+    fn make_hard_link(&self, _: &Entry, entry: &Entry, _: LinkRule) -> Result<Linked> {
+        Err(not_a_file("write second file", entry))
     }
 
     fn decide(&self, entry: &Entry) -> Result<Decision> {
