@@ -1,6 +1,7 @@
 //! What a store may lack, and the fact that a report gives for it.
 
 use std::fmt;
+use store::Abilities;
 
 /// Something that not every store can do. A store has all of them but those that its stand names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +69,20 @@ impl Ability {
             Ability::Modes => "it keeps no permission bits",
             Ability::Skip => "it takes every byte",
             Ability::Conditional => "it replaces whatever stands there",
+        }
+    }
+}
+
+impl Ability {
+    /// Whether a sink says of itself that it has it; `None` where its facts do not speak of it.
+    pub(crate) fn is_in(self, can: &Abilities) -> Option<bool> {
+        match self {
+            Ability::Nodes => Some(can.nodes),
+            Ability::HardLinks => Some(can.hard_links),
+            Ability::Prune => Some(can.prune),
+            Ability::Skip => Some(can.holes),
+            Ability::ReadsStaged => Some(can.reread),
+            _ => None,
         }
     }
 }

@@ -87,7 +87,11 @@ pub fn run(stand: &dyn Stand) -> Report {
 /// Runs one check, if it applies.
 pub fn judge(stand: &dyn Stand, check: &Check) -> Verdict {
     if let Some(lacking) = check.takes.iter().find(|ability| stand.lacks().contains(ability)) {
-        return Verdict::NotApplicable(*lacking);
+        let claims = stand.place().sink().and_then(|sink| lacking.is_in(&sink.facts().ok()?.can));
+        return match claims {
+            Some(true) => Verdict::Failed(format!("its facts say that it can, and its stand that {lacking}")),
+            _ => Verdict::NotApplicable(*lacking),
+        };
     }
     match catch_unwind(AssertUnwindSafe(|| (check.run)(&*stand.place()))) {
         Ok(Ok(())) => Verdict::Passed,

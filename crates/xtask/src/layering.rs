@@ -88,9 +88,6 @@ const PRODUCT_MENTION_ABSENCES: &[(&str, &[&str], &str)] = &[(
     &["store::posix", "BorrowedFd", "OwnedFd"],
     "descriptors and storage engines stay behind the traits of store",
 )];
-/// What answers questions about files still works on descriptors.
-const ASKS_ABOUT_FILES: &[&str] =
-    &["crates/mover/src/files/", "crates/mover/src/session/asks.rs", "crates/mover/src/session/server.rs"];
 const CLOCK: &[&str] = &["Instant::now", "SystemTime", ".elapsed()"];
 const INPUT_OUTPUT: &[&str] = &["std::fs", "std::net", "std::process", "std::os::unix::net"];
 
@@ -158,8 +155,7 @@ pub fn product_mention_absences(workspace: &Workspace) -> Vec<Violation> {
     violations.retain(|violation| {
         let is_test =
             |(file, rust): (&Tracked, &Rust)| file.path == violation.path && rust.tests.contains(violation.line);
-        let asks = ASKS_ABOUT_FILES.iter().any(|prefix| violation.path.starts_with(prefix));
-        !asks && !workspace.rust_files().any(is_test)
+        !workspace.rust_files().any(is_test)
     });
     violations
 }
@@ -320,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn storage_behind_its_traits_is_found_outside_tests_and_questions_about_files() {
+    fn storage_behind_its_traits_is_found_outside_tests() {
         let text = "use store::{Sink, posix::PosixSink};\nfn f(file: BorrowedFd<'_>) {}\n#[cfg(test)]\nmod tests { use store::posix; }";
         let found = |path| lines(&product_mention_absences(&with_file(path, text)));
-        assert_eq!(found("crates/mover/src/sender/a.rs"), [1, 2]);
-        for elsewhere in ["crates/mover/src/files/a.rs", "crates/mover/tests/a.rs", "crates/daemon/src/a.rs"] {
+        assert_eq!(found("crates/mover/src/files/a.rs"), [1, 2]);
+        for elsewhere in ["crates/mover/tests/a.rs", "crates/daemon/src/a.rs"] {
             assert!(found(elsewhere).is_empty(), "{elsewhere}");
         }
     }

@@ -69,7 +69,7 @@ fn status(number: u64, object: &Object) -> FileStatus {
         inode: number,
         device: 0,
         modified: generation.modified,
-        changed: generation.version.changed(),
+        changed: object.changed(),
     }
 }
 

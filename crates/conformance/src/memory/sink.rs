@@ -89,7 +89,7 @@ impl Job {
         let in_the_way = |why| Err(fault(FailureKind::InTheWay, "publish", entry, why));
         match there {
             Some(object) if object.is_directory() && !self.shared.has(Flaw::ReplacesDirectories) => {
-                return in_the_way("there is a directory where a file is to be written");
+                return in_the_way("a directory stands where a file is to be");
             }
             Some(_) if rule == PublishRule::NoReplace => return in_the_way("something appeared there meanwhile"),
             _ => {}
@@ -188,10 +188,13 @@ impl Sink for MemorySink {
             is_memory_backed: !self.job.shared.rules.is_synced,
             free_bytes: u64::MAX,
             free_inodes: None,
-            order: if self.job.shared.rules.order == Order::Any { store::Order::Any } else { store::Order::EachObject },
+            order: match self.job.shared.rules.order {
+                Order::Any => store::Order::Any,
+                Order::Parts(_) => store::Order::EachObject,
+            },
             part_rule: None,
             shares_on: None,
-            can: Abilities { holes: self.job.shared.rules.order == Order::Any, ..Abilities::ALL },
+            can: Abilities::ALL,
         })
     }
 
@@ -284,12 +287,7 @@ impl Sink for MemorySink {
         match &there {
             Some((number, _)) if file.as_ref().is_some_and(|(file, _)| file == number) => return Ok(Linked::There),
             Some((_, object)) if object.is_directory() => {
-                return Err(fault(
-                    FailureKind::InTheWay,
-                    "replace",
-                    entry,
-                    "there is a directory where a file is to be written",
-                ));
+                return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
             }
             Some(_) if rule.may_replace || self.has(Flaw::LinksWhateverIsThere) => {}
             None if rule.may_make => {}
@@ -327,12 +325,7 @@ impl Sink for MemorySink {
             return Ok(if self.has(Flaw::DecidesSame) { Decision::Same } else { Decision::Absent });
         };
         if object.is_directory() {
-            return Err(fault(
-                FailureKind::InTheWay,
-                "replace",
-                entry,
-                "there is a directory where a file is to be written",
-            ));
+            return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
         }
         let is_file = matches!(object.body, Body::File(_));
         let is_same_time = object.modified == entry.generation.modified || self.has(Flaw::DecidesBySize);

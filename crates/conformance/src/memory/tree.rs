@@ -39,9 +39,12 @@ impl Object {
 
     /// The version stands where a file system has the time of the last change.
     pub fn generation(&self, number: u64) -> Generation {
-        let changed = Timestamp { seconds: self.version as i64, nanoseconds: 0 };
-        let version = VersionToken::new(changed, number, 0);
+        let version = VersionToken::new(self.changed(), number, 0);
         Generation { size_bytes: self.size_bytes(), modified: self.modified, version }
+    }
+
+    pub fn changed(&self) -> Timestamp {
+        Timestamp { seconds: self.version as i64, nanoseconds: 0 }
     }
 }
 
