@@ -130,7 +130,7 @@ impl Error {
             ),
             ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
                 Kind::Version,
-                "check the address and the port: what listens there is no Thalweg endpoint, or one of a version that this \
+                "check the address and the port: the service there is not a Thalweg endpoint, or has a version that this \
                  program cannot talk to",
             ),
             ErrorKind::HandshakeInvalid => (Kind::Authentication, "something on the path modifies the connection"),

@@ -43,7 +43,7 @@ struct New {
     #[arg(long, value_name = "FILE|-", env = "THALWEG_TICKET_FILE")]
     ticket_file: PathBuf,
     /// Allow only this directory or file below the root and what is below it [default: the whole root]
-    #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true, env = "THALWEG_PATH")]
+    #[arg(long, value_name = "PATH", default_value = ".", hide_default_value = true, env = "THALWEG_PATH")]
     path: OsString,
     /// Allow fetching, not sending
     #[arg(long, conflicts_with = "write_only", env = "THALWEG_READ_ONLY")]

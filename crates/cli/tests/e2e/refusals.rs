@@ -241,7 +241,7 @@ fn a_directory_is_not_copied_into_itself() {
     refused(
         &bed.run(&["cp", "t", "t/sub"]),
         2,
-        "error: t/sub lies in t, which is to be copied\nhint: choose a destination outside the source",
+        "error: t/sub is inside t, which is to be copied\nhint: choose a destination outside the source",
     );
     refused(
         &bed.run(&["cp", "t/sub/f", "t/sub"]),

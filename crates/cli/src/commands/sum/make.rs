@@ -53,7 +53,7 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
         lines.flush();
         answer.finished()?;
     }
-    if let Some(line) = first_line {
+    if let Some(line) = first_line.filter(|_| failures.count == 0) {
         lines.bytes(line.as_bytes());
         lines.flush();
     }
