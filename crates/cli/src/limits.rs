@@ -1,7 +1,7 @@
 //! The flags that bound a transfer: how fast, how far, how long, how often, and how much is put on the wire; `cp` and `sync`
 //! share them.
 //!
-//! Not here: where a run stops by itself (`transfer`).
+//! Not here: stopping a run at such a limit (`transfer`).
 
 use model::TransferOptions;
 use model::options::Compression;

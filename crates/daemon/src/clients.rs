@@ -9,9 +9,9 @@
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
 //! - A ticket never takes rights away from a client that has them without limit.
 //! - A client that was struck off by its identity is enrolled by no ticket that was there at that time.
-//! - Whoever revokes leaves a mark first (or takes the ticket's file away) and looks for clients then; whoever enrols writes
-//!   first and looks for marks then. So one of the two sees the other, and where a crash comes between, the rights that are
-//!   looked up ask for the marks again: an enrolment is worth what the credential is worth that made it.
+//! - Revoking leaves a mark (or removes the ticket's file) and then looks for clients; enrolling writes the client and then looks
+//!   for marks. So one of the two sees the other. Looking up rights checks the marks again, in case a crash came between: an
+//!   enrolment is worth what the credential that made it is worth.
 //! - A wrong, an empty and a missing credential get the same answer, and the comparison takes the same time.
 //! - The credential outlives restarts and is in no `Debug` output.
 

@@ -1,4 +1,4 @@
-//! Where a run stops by itself, in order: what was verified is kept, and the same command goes on.
+//! The limits at which a run stops in order: what was verified is kept, and the same command continues.
 //!
 //! Not here: how much may be sent (`mover`), which only a sender knows to the byte.
 

@@ -1,9 +1,8 @@
 //! The chain of the transfer log: each line names the SHA-256 of the line before it, as it stands there, without its end.
 //!
-//! A line that was changed, taken out or put in between is found by `verify`, in the newest file and its predecessors. What
-//! it cannot find by itself: lines cut off at the end, and a log that was written anew from some line on by somebody who made
-//! the digests anew too. Against both helps a digest that is kept elsewhere: the endpoint's own log names the newest one when
-//! it starts, ends, and begins a new file.
+//! `verify` finds a line that was changed, removed or inserted, in the newest file and its predecessors. It cannot find lines
+//! cut off at the end, or a log rewritten from some line on with its digests recomputed. A digest kept elsewhere reveals
+//! both: the endpoint's own log names the newest one when it starts, ends, and begins a new file.
 //!
 //! Lines without a digest are those of older releases, and torn ones; the line after them covers them all the same.
 
