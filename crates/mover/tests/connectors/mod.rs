@@ -2,15 +2,20 @@
 
 use crate::endpoint::{OpenHost, describe};
 use crate::make_files;
-use model::{JobId, TransferOptions};
-use mover::session::{Client, ClientOptions, Connector, Path, PushSpec, Server, Tuning};
+use model::{JobId, Pin, TransferOptions};
+use mover::session::{
+    Client, ClientOptions, Connector, Grant, Host, HostFacts, Opened, Path, PushSpec, Server, Tuning,
+};
 use mover::{Ending, Memory, Progress, Report};
 use net::{Connection, DialOptions, Identity, ServerTls, accept_tls, connect_tls};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use store::posix::PosixSource;
+use wire::Refusal;
+use wire::handshake::Direction;
+use wire::message::Open;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -51,11 +56,53 @@ impl End {
     }
 }
 
+/// The paths that streams were asked for on.
+#[derive(Default)]
+struct Used {
+    names: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+/// An endpoint that opens a job when all paths have been tried: a small job would be through on its first stream otherwise.
+struct PatientHost {
+    host: OpenHost,
+    used: Arc<Used>,
+    paths: usize,
+}
+
+impl Host for PatientHost {
+    fn facts(&self) -> HostFacts {
+        self.host.facts()
+    }
+
+    fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
+        self.host.authorise(pin, credential)
+    }
+
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        to: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
+        let names = self.used.names.lock().unwrap();
+        let is_waiting = |names: &mut BTreeSet<String>| names.len() < self.paths;
+        drop(self.used.changed.wait_timeout_while(names, PATIENCE / 2, is_waiting).unwrap());
+        self.host.open(grant, job, to, open, options)
+    }
+
+    fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
+        self.host.ended(grant, job, direction, progress, ending);
+    }
+}
+
 struct Pipes {
     identity: Identity,
     paths: Vec<Path>,
     ends: Vec<End>,
-    used: Mutex<BTreeSet<String>>,
+    used: Arc<Used>,
 }
 
 impl Connector for Pipes {
@@ -64,7 +111,8 @@ impl Connector for Pipes {
     }
 
     fn connect(&self, path: &Path) -> Result<Connection, net::Error> {
-        self.used.lock().unwrap().insert(path.name.clone());
+        self.used.names.lock().unwrap().insert(path.name.clone());
+        self.used.changed.notify_all();
         self.ends[self.paths.iter().position(|known| known == path).unwrap()].connect(&self.identity)
     }
 
@@ -78,16 +126,19 @@ struct Scene {
     dir: tempfile::TempDir,
     server: Arc<Server>,
     key: Vec<u8>,
+    used: Arc<Used>,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    fn new(paths: usize) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let (from, root) = (dir.path().join("from"), dir.path().join("root"));
         std::fs::create_dir(&root).unwrap();
         make_files(&from);
-        let server = Server::new(Arc::new(OpenHost { root }), Memory::default());
-        Scene { dir, server, key: Identity::generate().unwrap().pkcs8().to_vec() }
+        let used = Arc::<Used>::default();
+        let host = PatientHost { host: OpenHost { root }, used: used.clone(), paths };
+        let server = Server::new(Arc::new(host), Memory::default());
+        Scene { dir, server, key: Identity::generate().unwrap().pkcs8().to_vec(), used }
     }
 
     fn end(&self) -> End {
@@ -99,7 +150,7 @@ impl Scene {
         let path = |number| Path { name: format!("pipe {number}"), local: None, remote: "here".into() };
         let paths = (0..ends.len()).map(path).collect();
         let identity = Identity::generate().unwrap();
-        let pipes = Arc::new(Pipes { identity, paths, ends, used: Mutex::default() });
+        let pipes = Arc::new(Pipes { identity, paths, ends, used: self.used.clone() });
         let client = Client::connect(ClientOptions {
             connector: pipes.clone(),
             credential: Vec::new(),
@@ -114,7 +165,7 @@ impl Scene {
         let deadline = Instant::now() + PATIENCE;
         let report = client.push(spec, Arc::new(source), Progress::new(), None, &|| Instant::now() > deadline);
         client.close();
-        let used = pipes.used.lock().unwrap().iter().cloned().collect();
+        let used = self.used.names.lock().unwrap().iter().cloned().collect();
         (report, used)
     }
 
@@ -127,7 +178,7 @@ impl Scene {
 
 #[test]
 fn a_jobs_streams_are_dealt_out_to_all_paths_and_no_path_needs_an_address() {
-    let scene = Scene::new();
+    let scene = Scene::new(3);
     let (report, used) = scene.push(vec![scene.end(), scene.end(), scene.end()], 4);
     scene.arrived(&report);
     assert_eq!(used, ["pipe 0", "pipe 1", "pipe 2"]);
@@ -135,7 +186,7 @@ fn a_jobs_streams_are_dealt_out_to_all_paths_and_no_path_needs_an_address() {
 
 #[test]
 fn streams_of_a_dead_path_are_replaced_on_others() {
-    let scene = Scene::new();
+    let scene = Scene::new(2);
     let (report, used) = scene.push(vec![scene.end(), End::Nobody], 3);
     scene.arrived(&report);
     assert_eq!(used, ["pipe 0", "pipe 1"]);
@@ -143,7 +194,7 @@ fn streams_of_a_dead_path_are_replaced_on_others() {
 
 #[test]
 fn a_path_to_somebody_else_carries_nothing_of_the_session() {
-    let scene = Scene::new();
+    let scene = Scene::new(2);
     let (told, heard) = mpsc::channel();
     let stranger = End::Stranger(Identity::generate().unwrap(), told);
     let (report, _) = scene.push(vec![scene.end(), stranger], 3);
