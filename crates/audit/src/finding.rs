@@ -150,9 +150,9 @@ impl fmt::Display for Here {
         f.write_str(match self {
             Here::Yes => "can be done here",
             Here::NeedsRoot => "needs root",
-            Here::ReadOnly => "not from here: settings are read only in this container, set it on its host",
-            Here::HostOnly => "not from here: it does not show in this network namespace, set it on the host",
-            Here::WholeHost => "not from here: it would change this container's whole host, set it there",
+            Here::ReadOnly => "not from here: settings are read-only in this container; set it on the host",
+            Here::HostOnly => "not from here: it is not visible in this network namespace; set it on the host",
+            Here::WholeHost => "not from here: it would change the container's whole host; set it there",
             Here::ByHand => "by hand",
         })
     }

@@ -68,8 +68,8 @@ const REASONS: &[(&str, &str)] = &[
     ("net.core.wmem_max", "ceiling for programs that set send buffers themselves"),
     ("net.ipv4.tcp_rmem", "window of a receiving stream: rate = window / RTT"),
     ("net.ipv4.tcp_wmem", "window of a sending stream: rate = window / RTT"),
-    ("net.ipv4.tcp_mtu_probing", "connections survive routers that drop large packets without a word"),
-    ("net.core.default_qdisc", "spreads streams on their way out; holds for interfaces that come up later"),
+    ("net.ipv4.tcp_mtu_probing", "connections survive routers that silently drop large packets"),
+    ("net.core.default_qdisc", "spreads streams on their way out; applies to interfaces that come up later"),
     ("net.ipv4.tcp_congestion_control", "how a stream reacts to loss"),
     ("net.core.netdev_max_backlog", "packets that may wait between the interface and the kernel"),
 ];
@@ -187,7 +187,7 @@ fn interface(host: &Host, profile: &Profile, row: &Row, name: &str) -> Option<Fi
                 .map(|(what, _, wanted)| format!("{what} {}", if *wanted { "on" } else { "off" }))
                 .collect();
             let found = if wrong.is_empty() { "as wanted".into() } else { format!("wanted: {}", wrong.join(", ")) };
-            let cost = "merged packets are less work; merged by hardware they cannot be passed on";
+            let cost = "merged packets cost less processor time; packets that hardware has merged cannot be forwarded";
             Some(judged(wrong.is_empty(), "offloads", found, cost, format!("ethtool -K {name} {}", wrong.join(" "))))
         }
         Is(..) | Within(..) => None,

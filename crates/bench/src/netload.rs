@@ -115,7 +115,7 @@ impl Load {
             return Err(format!("{} streams: there can be 1 to {STREAMS_MAX}", self.streams));
         }
         if self.duration.is_zero() || self.duration > most || self.duration + self.omitted > most {
-            return Err(format!("a run lasts more than 0 and at most {SECONDS_MAX} s, and so does what is left out"));
+            return Err(format!("a run, and the part left out of it, lasts more than 0 and at most {SECONDS_MAX} s"));
         }
         if self.interval < INTERVAL_MIN || self.interval > most {
             return Err(format!("an interval lasts {} to {SECONDS_MAX} s", INTERVAL_MIN.as_secs_f64()));
@@ -127,7 +127,7 @@ impl Load {
             return Err(format!("a block has 1 to {BLOCK_BYTES_MAX} bytes"));
         }
         if self.streams as u64 * u64::from(self.block_bytes) > BLOCKS_BYTES_MAX {
-            return Err(format!("the blocks of all streams have more than {BLOCKS_BYTES_MAX} bytes together"));
+            return Err(format!("the blocks of all streams together exceed {BLOCKS_BYTES_MAX} bytes"));
         }
         // The kernel's limit for a name, its end included, is 16.
         let is_name = |name: &str| (1..16).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());

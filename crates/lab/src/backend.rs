@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::emulator::nfqueue::{Nfqueue, rules};
-use crate::emulator::schedule::Schedule;
 use crate::error::{Error, Kind, Result};
+use crate::rules;
 use crate::scenario::{Backend, End, Scenario};
-use crate::sys::namespace::unshare_network;
+use emulator::nfqueue::Nfqueue;
+use emulator::schedule::Schedule;
+use emulator::sys::namespace::unshare_network;
 
 /// In the order of preference.
 pub const BACKENDS: [Backend; 3] = [Backend::Netem, Backend::Nfqueue, Backend::Tun];
@@ -27,7 +28,9 @@ impl Backend {
             match self {
                 Backend::Netem => try_netem(),
                 Backend::Nfqueue => try_nfqueue(),
-                Backend::Tun => crate::sys::tun::create("tw-try").map(drop).map_err(|e| format!("/dev/net/tun: {e}")),
+                Backend::Tun => {
+                    emulator::sys::tun::create("tw-try").map(drop).map_err(|e| format!("/dev/net/tun: {e}"))
+                }
             }
         });
         let result = tried

@@ -16,7 +16,7 @@ use crate::laboratory::Lab;
 use crate::lease::Lease;
 use crate::probe::RoundTrips;
 use crate::record::Record;
-use crate::scenario::Change;
+use crate::scenario::parse_changes;
 
 /// Longest request; a change of every property is a tenth of it.
 const REQUEST_BYTES_MAX: u64 = 4096;
@@ -97,7 +97,7 @@ fn answer(stream: &UnixStream, lab: &Lab, round_trips: &[RoundTrips]) -> io::Res
     let result = match &request {
         Request::Status | Request::Down => Ok(()),
         Request::Set { link, words } => {
-            Change::parse(words).map_err(Error::from).and_then(|changes| lab.set(link, &changes))
+            parse_changes(words).map_err(Error::from).and_then(|changes| lab.set(link, &changes))
         }
     };
     let answer = match result {

@@ -13,17 +13,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Choice, choose};
-use crate::emulator::channel::Channel;
-use crate::emulator::nfqueue::{Nfqueue, rules};
-use crate::emulator::schedule::Schedule;
-use crate::emulator::tun::{Route, Tun};
-use crate::emulator::worker::Workers;
-use crate::emulator::{Emulator, Snapshot};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{self, Lease};
 use crate::network::{self, CORE};
+use crate::rules;
 use crate::scenario::{Backend, Change, Impairment, Scenario};
 use crate::topology::{Host, Topology};
+use emulator::channel::Channel;
+use emulator::nfqueue::Nfqueue;
+use emulator::schedule::Schedule;
+use emulator::tun::{Route, Tun};
+use emulator::worker::Workers;
+use emulator::{Emulator, Snapshot};
 
 /// How often the achieved rate is sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -209,11 +210,9 @@ impl Lab {
         let emulator: Box<dyn Emulator> = match choice.backend {
             Backend::Nfqueue => Box::new(self.start_nfqueue()?),
             Backend::Tun => Box::new(self.start_tun()?),
-            Backend::Netem => Box::new(crate::emulator::netem::Netem::start(
-                &self.lease.namespace(CORE),
-                &self.scenario,
-                &self.topology,
-            )?),
+            Backend::Netem => {
+                Box::new(crate::netem::Netem::start(&self.lease.namespace(CORE), &self.scenario, &self.topology)?)
+            }
         };
         let base: Vec<_> = self.scenario.links.iter().map(|link| link.directions).collect();
         let peak_bytes_per_second = vec![0.0; self.topology.channel_count(&self.scenario)];
@@ -259,7 +258,7 @@ impl Lab {
         for host in &self.topology.hosts {
             for interface in &host.interfaces {
                 let name = interface.name.clone();
-                let open = move || crate::sys::tun::create(&name);
+                let open = move || emulator::sys::tun::create(&name);
                 let opened = network::inside(&self.lease.namespace(&host.name), open)?;
                 ports.push(opened.map_err(|source| Error::io("open", "/dev/net/tun".as_ref(), source))?);
             }

@@ -6,15 +6,15 @@ pub mod backend;
 pub mod control;
 pub mod draw;
 pub mod emit;
-
-pub mod emulator;
 pub mod error;
 pub mod laboratory;
 pub mod flow;
 pub mod lease;
+mod netem;
 pub mod network;
 pub mod probe;
 pub mod record;
+mod rules;
 pub mod scenario;
 pub mod storage;
 mod sys;

@@ -4,12 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::emulator::Snapshot;
-use crate::emulator::channel::Counts;
 use crate::laboratory::Lab;
 use crate::probe::RoundTrips;
 use crate::scenario::quantity::{show_duration, show_probability, show_queue, show_rate};
 use crate::scenario::{End, HostSettings, Impairment, Scenario};
+use emulator::Snapshot;
+use emulator::channel::Counts;
 
 /// Later than this at the 99.9th percentile, congestion control reacts to the emulator (HyStart to a rise of 4 ms).
 pub const LATENESS_P999_MAX_US: f64 = 1000.0;

@@ -1,9 +1,6 @@
 //! The system calls that no safe library offers.
 //!
-//! Owns: all unsafe code of the laboratory, behind functions that are safe to call.
+//! Owns: the unsafe code of the laboratory, behind functions that are safe to call. That of the emulator is its own.
 
-pub mod mmsg;
 pub mod namespace;
-pub mod realtime;
 pub mod tcp;
-pub mod tun;

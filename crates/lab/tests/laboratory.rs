@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::probe::round_trips;
-use lab::scenario::{Backend, Change, Scenario};
+use lab::scenario::{Backend, Scenario, parse_changes};
 use lab::{Kind, Lab};
 
 fn up(scenario: Scenario) -> Option<Lab> {
@@ -47,14 +47,14 @@ fn hosts_of_one_site_and_the_two_ends_of_a_cable_meet_at_once() {
 fn a_change_holds_from_then_on_and_an_outage_of_the_timeline_loses_everything() {
     let text = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '2ms'\n";
     let Some(lab) = up(toml(text)) else { return };
-    lab.set("wan", &Change::parse(&["rtt=30ms"]).unwrap()).unwrap();
+    lab.set("wan", &parse_changes(&["rtt=30ms"]).unwrap()).unwrap();
     let slow = round_trips(&lab, "a", "b", 5, Duration::from_millis(1)).unwrap();
     assert!(slow.expected_us == 30_000.0 && slow.min_us >= 30_000.0, "{slow:?}");
-    lab.set("wan", &Change::parse(&["forward.down=on"]).unwrap()).unwrap();
+    lab.set("wan", &parse_changes(&["forward.down=on"]).unwrap()).unwrap();
     let lost = round_trips(&lab, "a", "b", 3, Duration::from_millis(1)).unwrap();
     let counts = lab.snapshot().unwrap().counts;
     assert_eq!((lost.received, counts[0].down_drops, counts[1].down_drops), (0, 3, 0));
-    let refused = lab.set("wan", &Change::parse(&["corrupt=1%"]).unwrap());
+    let refused = lab.set("wan", &parse_changes(&["corrupt=1%"]).unwrap());
     if lab.choice().unwrap().backend == Backend::Nfqueue {
         assert_eq!(refused.unwrap_err().kind, Kind::Refused);
     }

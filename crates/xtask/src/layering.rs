@@ -24,14 +24,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["model", "store", "net", "plan", "mover"]),
     ("daemon", &["model", "mover", "transfer", "ledger", "net", "store", "wire", "plan"]),
     ("ssh", &["model", "mover", "transfer", "net", "store", "wire", "daemon"]),
-    ("lab", &["model"]),
+    ("emulator", &[]),
+    ("lab", &["model", "emulator"]),
     ("content", &[]),
-    ("bench", &["model", "lab", "content", "store", "net"]),
+    ("bench", &["model", "emulator", "lab", "content", "store", "net"]),
     ("audit", &["model", "net"]),
     (CLI, &["model", "audit", "plan", "mover", "transfer", "daemon", "ssh", "lab", "bench", "net", "store"]),
     ("needs", &[]),
     ("conformance", &["model", "store"]),
-    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "lab"]),
+    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "emulator", "lab"]),
     ("xtask", &[]),
 ];
 
@@ -40,7 +41,7 @@ const TOPS: &[&str] = &["daemon", "ssh", CLI];
 const MAY_REACH_UP: &[(&str, &str)] = &[("transfer", "daemon")];
 
 /// Tools that an edge build leaves out.
-const TOOLS: &[&str] = &["lab", "bench"];
+const TOOLS: &[&str] = &["emulator", "lab", "bench"];
 
 /// A crate, packages from outside it must not depend on, and the reason.
 const EXTERNAL_ABSENCES: &[(&str, &[&str], &str)] = &[
@@ -96,6 +97,7 @@ const MAY_PRINT: &[&str] = &["crates/cli/", "crates/needs/", "crates/trial/", "c
 const MAY_BE_UNSAFE: &[&str] = &[
     "crates/net/",
     "crates/store/src/posix",
+    "crates/emulator/src/sys",
     "crates/lab/src/sys",
     "crates/trial/src/sys",
     "crates/wire/tests/memory",

@@ -18,7 +18,7 @@ pub fn findings(host: &Host, path: &Path) -> Vec<Finding> {
     findings.extend(probing(host));
     findings.extend(host.sysctl("net.core.default_qdisc").map(|found| {
         Finding::new(Area::Network, Level::Good, "net.core.default_qdisc", found)
-            .costs("interfaces that come up get this queue discipline; those that are up are listed by themselves")
+            .costs("interfaces that come up get this queue discipline; those already up are listed separately")
     }));
     findings
 }
@@ -48,7 +48,7 @@ fn probing(host: &Host) -> Option<Finding> {
     if found != "0" {
         return Some(Finding::new(Area::Network, Level::Good, PROBING, found));
     }
-    let cost = "where a router drops large packets without saying so, connections hang at their first full packet";
+    let cost = "where a router silently drops large packets, connections hang at their first full-size packet";
     Some(Finding::new(Area::Network, Level::Optional, PROBING, found).costs(cost).sysctl(host, PROBING, "1"))
 }
 

@@ -72,13 +72,12 @@ fn link(interface: &Interface, path: &Path) -> Finding {
     let (name, found) = (&interface.name, format!("{speed}, {mtu}, driver {driver}"));
     let finding = Finding::new(Area::Network, Level::Good, format!("{name} link"), found);
     if interface.bits_per_second.is_some_and(|speed| speed < path.bits_per_second) {
-        let cost = "the path that was asked about is faster than this interface".to_owned();
+        let cost = "the path in question is faster than this interface".to_owned();
         return Finding { level: Level::Note, ..finding }.costs(cost);
     }
     if is_fast(interface) && interface.mtu_bytes.is_some_and(|bytes| bytes < JUMBO_BYTES) {
-        let cost =
-            "packets of 9000 bytes would be a sixth as many, and as much less work, where the whole path takes them";
-        let command = format!("ip link set dev {name} mtu 9000   (at both ends and on every switch between)");
+        let cost = "with an MTU of 9000 bytes there would be a sixth as many packets, and that much less work, if the whole path takes them";
+        let command = format!("ip link set dev {name} mtu 9000   (at both ends and on every switch in between)");
         return Finding { level: Level::Optional, ..finding }.costs(cost).by_hand(command);
     }
     finding
@@ -120,7 +119,7 @@ fn offloads(host: &Host, interface: &Interface) -> Option<Finding> {
     if off.is_empty() {
         return Some(finding);
     }
-    let cost = "every packet takes its own way through the kernel, at several times the processor time for a byte";
+    let cost = "each packet passes through the kernel separately, at several times the processor time per byte";
     let switches: Vec<String> = off.iter().map(|name| format!("{name} on")).collect();
     let command = format!("ethtool -K {} {}", interface.name, switches.join(" "));
     let level = if is_fast(interface) || interface.driver.is_some() { Level::Optional } else { Level::Note };
@@ -139,7 +138,7 @@ fn discipline(host: &Host, interface: &Interface) -> Option<Finding> {
     let has = |names: &[&str]| kinds.iter().any(|kind| names.contains(kind));
     let command = |kind: &str| format!("tc qdisc replace dev {} root {kind}", interface.name);
     if has(&["tbf", "htb", "hfsc", "netem", "cbq"]) {
-        let cost = "it can hold the rate down or delay packets: is that meant?";
+        let cost = "it can limit the rate or delay packets: is that intended?";
         return Some(
             Finding { level: Level::Note, ..finding }
                 .costs(cost)
@@ -147,7 +146,7 @@ fn discipline(host: &Host, interface: &Interface) -> Option<Finding> {
         );
     }
     if has(&["pfifo_fast", "pfifo"]) {
-        let cost = "one queue for all streams: one that sends much delays the others, and bursts are not paced";
+        let cost = "one queue for all streams: a busy stream delays the others, and bursts are not paced";
         return Some(Finding { level: Level::Optional, ..finding }.costs(cost).by_hand(command("fq")));
     }
     Some(finding)
@@ -162,13 +161,13 @@ fn losses(host: &Host, interface: &Interface) -> Option<Finding> {
     let found = format!("of {packets} packets {dropped} dropped, {missed} missed, {damaged} damaged");
     let finding = Finding::new(Area::Network, Level::Good, format!("{} losses", interface.name), found);
     if damaged > 0 {
-        let cost = "damaged packets come from a cable, an optic or a port: each is a loss to every stream";
+        let cost = "damaged packets come from a cable, an optic or a port, and TCP treats each as a loss";
         return Some(
             Finding { level: Level::Optional, ..finding }.costs(cost).by_hand("clean or replace cable and optics"),
         );
     }
     if packets > 0 && (dropped + missed) as f64 / packets as f64 > LOST_SHARE {
-        let cost = "lost at this host: rings too short, processors too busy, or protocols that nobody listens for";
+        let cost = "lost at this host: rings too short, processors too busy, or protocols without a listener";
         return Some(
             Finding { level: Level::Note, ..finding }.costs(cost).by_hand(format!("ethtool -S {}", interface.name)),
         );

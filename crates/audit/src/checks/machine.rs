@@ -85,7 +85,7 @@ fn processor_limit(host: &Host) -> Option<Finding> {
     let limit = host.read("sys/fs/cgroup/cpu.max")?;
     let (quota, period) = limit.split_once(' ')?;
     let processors = quota.parse::<f64>().ok()? / period.parse::<f64>().ok().filter(|period| *period > 0.0)?;
-    let cost = "work beyond it waits for the next tenth of a second, and streams with it";
+    let cost = "work beyond the quota waits for the next tenth of a second, and so do streams";
     let found = format!("{processors:.2} processors for this control group");
     Some(
         Finding::new(Area::Machine, Level::Note, "processor limit", found)
@@ -107,7 +107,7 @@ fn governor(host: &Host) -> Option<Finding> {
     if governors.iter().all(|name| name == "performance" || name == "schedutil") {
         return Some(finding);
     }
-    let cost = "processors run slowly until they have been busy for a while; a stream's bursts are over by then";
+    let cost = "processors run slowly until they have been busy for a while; a stream's bursts are shorter than that";
     Some(Finding { level: Level::Optional, ..finding }.costs(cost).by_hand("cpupower frequency-set -g performance"))
 }
 
@@ -121,7 +121,7 @@ fn stolen(host: &Host) -> Option<Finding> {
         return None;
     }
     let found = format!("{:.1} % of all time", share * 100.0);
-    let cost = "other machines of the same host had the processors while this one wanted them";
+    let cost = "other virtual machines on the same host used the processors while this one needed them";
     Some(
         Finding::new(Area::Machine, Level::Note, "stolen time", found)
             .costs(cost)
@@ -136,7 +136,7 @@ fn clock(host: &Host) -> Option<Finding> {
         return Some(Finding::new(Area::Machine, Level::Good, "clock", found));
     }
     let cost =
-        "file times compare wrongly between hosts, and tickets end early or late; transfers themselves do not mind";
+        "file times of different hosts do not compare, and tickets expire early or late; transfers are not affected";
     let finding = Finding::new(Area::Machine, Level::Optional, "clock", "not known to be synchronised").costs(cost);
     Some(match container(host) {
         Some(_) => finding.by_hand("on the host: timedatectl set-ntp true"),
@@ -152,7 +152,7 @@ fn descriptors(host: &Host) -> Option<Finding> {
     if hard.is_none_or(|limit| limit >= DESCRIPTORS_MIN) {
         return Some(finding);
     }
-    let cost = "serve takes a quarter of it as connections, and refuses more";
+    let cost = "serve accepts a quarter as many connections, and refuses more";
     Some(
         Finding { level: Level::Optional, ..finding }
             .costs(cost)
@@ -169,11 +169,11 @@ fn memory(host: &Host) -> Option<Finding> {
     if available.min(limit.unwrap_or(u64::MAX)) >= MEMORY_AVAILABLE_BYTES_MIN {
         return Some(finding);
     }
-    let cost = "blocks, socket buffers and the page cache compete; storage is waited for more often";
+    let cost = "transfer buffers, socket buffers and the page cache compete, so transfers wait for storage more often";
     Some(
         Finding { level: Level::Optional, ..finding }
             .costs(cost)
-            .by_hand("end what is not needed, or pass --memory 16MiB"),
+            .by_hand("end programs that are not needed, or pass --memory 16MiB"),
     )
 }
 

@@ -39,7 +39,7 @@ fn version(peer: &Peer) -> Finding {
     }
     if peer.agent != peer.own_agent {
         return Finding { level: Level::Note, ..finding }
-            .costs("the two understand each other; faults mended in one may be left in the other");
+            .costs("the two versions work together; a fault fixed in one may remain in the other");
     }
     finding
 }
@@ -54,7 +54,9 @@ fn buffers(peer: &Peer, path: &Path) -> Finding {
     }
     let level = if streams > STREAMS_MAX { Level::Needed } else { Level::Optional };
     let stream = rate(path.stream_bits_per_second(bytes));
-    let cost = format!("fetching from it, one stream carries at most {stream} (window / RTT); {streams} fill the path");
+    let cost = format!(
+        "when data is fetched from it, one stream carries at most {stream} (window / RTT); {streams} fill the path"
+    );
     let command = format!("sysctl -w net.ipv4.tcp_wmem='4096 65536 {}'   (there)", path.buffer_bytes(None));
     Finding { level, ..finding }.costs(cost).by_hand(command)
 }
@@ -71,9 +73,9 @@ fn path_mtu(host: &Host, peer: &Peer, probed: PathMtu) -> Finding {
     let subject = format!("{} path MTU", peer.name);
     let route = probed.route_bytes;
     let Some(arrived) = probed.arrived_bytes else {
-        let found = format!("not known: datagrams are not answered (the route's interface takes {route} bytes)");
+        let found = format!("unknown: datagrams are not answered (the route's interface takes {route} bytes)");
         return Finding::new(Area::Peer, Level::Note, subject, found)
-            .costs("a firewall there drops probes; transfers are not touched by that");
+            .costs("a firewall there drops the probes; this does not affect transfers");
     };
     let Some(lost) = probed.lost_bytes else {
         return Finding::new(Area::Peer, Level::Good, subject, format!("{arrived} bytes arrive whole"));
@@ -86,14 +88,13 @@ fn path_mtu(host: &Host, peer: &Peer, probed: PathMtu) -> Finding {
     let finding = Finding::new(Area::Peer, Level::Needed, subject, found);
     let name = "net.ipv4.tcp_mtu_probing";
     if host.sysctl(name).is_some_and(|probing| probing != "0") {
-        let cost =
-            "large packets vanish without a word; TCP finds that out by itself here, after a pause in every connection";
+        let cost = "large packets are dropped silently; TCP detects this here, after a pause in every connection";
         return Finding { level: Level::Optional, ..finding }
             .costs(cost)
             .by_hand(format!("set the interface's MTU to {arrived}"));
     }
     finding
-        .costs("large packets vanish without a word: connections open, and hang at the first full packet")
+        .costs("large packets are dropped silently: connections open, then hang at the first full-size packet")
         .sysctl(host, name, "1")
 }
 

@@ -9,11 +9,11 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Must be 1, and why.
 const SWITCHES: &[(&str, &str)] = &[
-    ("net.ipv4.tcp_window_scaling", "without it a window has 64 KiB at most, whatever the buffers are"),
-    ("net.ipv4.tcp_sack", "without it one loss in a window makes TCP send the rest of the window again"),
+    ("net.ipv4.tcp_window_scaling", "without it a window is limited to 64 KiB, whatever the buffer sizes"),
+    ("net.ipv4.tcp_sack", "without it one lost segment makes TCP resend the rest of the window"),
     (
         "net.ipv4.tcp_timestamps",
-        "without it round trips are measured badly and old segments can pass for new ones at high rates",
+        "without it round trips are measured poorly, and at high rates old segments can be taken for new ones",
     ),
     ("net.ipv4.tcp_moderate_rcvbuf", "without it receive buffers do not grow beyond their first size"),
 ];
@@ -71,7 +71,7 @@ fn buffers(host: &Host, path: &Path, name: &str, memory_bytes: Option<u64>) -> O
 fn fixed_buffers(host: &Host, name: &str) -> Option<Finding> {
     let found = host.sysctl(name)?;
     let note = Finding::new(Area::Sockets, Level::Good, name, found);
-    Some(note.costs("it binds programs that set their buffers themselves; Thalweg leaves them to the kernel"))
+    Some(note.costs("it limits programs that set their own buffer sizes; Thalweg leaves them to the kernel"))
 }
 
 /// What all sockets together may hold before they are squeezed.
@@ -85,7 +85,7 @@ fn memory(host: &Host, path: &Path) -> Option<Finding> {
         return Some(Finding::new(Area::Sockets, Level::Good, name, found));
     }
     let cost = format!(
-        "above {} in all sockets the kernel shrinks windows; this path alone can hold {}",
+        "above {} in all sockets together the kernel shrinks windows; this path alone can hold {}",
         ByteCount(pressure_bytes),
         ByteCount(wanted)
     );
@@ -113,7 +113,7 @@ fn idle(host: &Host) -> Option<Finding> {
     if found == "0" {
         return Some(Finding::new(Area::Sockets, Level::Good, name, found));
     }
-    let cost = "after a pause of a few round trips a stream starts slowly again, over long paths for seconds";
+    let cost = "after a pause of a few round trips a stream goes back to slow start, which takes seconds on long paths";
     Some(Finding::new(Area::Sockets, Level::Optional, name, found).costs(cost).sysctl(host, name, "0"))
 }
 

@@ -13,20 +13,20 @@ const FREE_SHARE_MIN: f64 = 0.05;
 const KINDS: &[(&str, &str)] = &[
     (
         "nfs",
-        "over the network: creating files takes round trips, and a sync goes to the server; more streams help small files",
+        "network storage: creating a file takes round trips, and a sync goes to the server; more streams help with small files",
     ),
     (
         "nfs4",
-        "over the network: creating files takes round trips, and a sync goes to the server; more streams help small files",
+        "network storage: creating a file takes round trips, and a sync goes to the server; more streams help with small files",
     ),
-    ("cifs", "over the network: names that differ in case only may collide, and owners are made up"),
-    ("smb3", "over the network: names that differ in case only may collide, and owners are made up"),
+    ("cifs", "network storage: names that differ only in case may collide, and owners are not the real ones"),
+    ("smb3", "network storage: names that differ only in case may collide, and owners are not the real ones"),
     ("overlay", "a container's layer: the first write to a file copies it whole; mount a volume for data"),
-    ("tmpfs", "memory: nothing on it survives a restart, and what it holds is missing elsewhere"),
-    ("vfat", "names that differ in case only collide, no owners or modes, files up to 4 GiB"),
-    ("exfat", "names that differ in case only collide, no owners or modes"),
-    ("9p", "handed through from a virtual machine's host: every call goes there"),
-    ("virtiofs", "handed through from a virtual machine's host: every call goes there"),
+    ("tmpfs", "held in memory: nothing survives a restart, and its content takes memory from everything else"),
+    ("vfat", "names that differ only in case collide; no owners or modes; files of up to 4 GiB"),
+    ("exfat", "names that differ only in case collide; no owners or modes"),
+    ("9p", "shared by the host of this virtual machine: every call goes there"),
+    ("virtiofs", "shared by the host of this virtual machine: every call goes there"),
 ];
 
 pub fn findings(host: &Host, roots: &[std::path::PathBuf]) -> Vec<Finding> {
@@ -54,7 +54,7 @@ fn of_root(shown: &str, root: &Path, mounted: &Mounted, mounts: &str) -> Finding
     let found = format!("{kind}{options}, {} of {} free", ByteCount(mounted.free_bytes), ByteCount(mounted.bytes));
     let finding = |level| Finding::new(Area::Storage, level, shown, &found);
     if mounted.is_read_only {
-        return finding(Level::Optional).costs("it is mounted read only: nothing can be received here");
+        return finding(Level::Optional).costs("it is mounted read-only: nothing can be received here");
     }
     if (mounted.free_bytes as f64) < mounted.bytes as f64 * FREE_SHARE_MIN {
         return finding(Level::Optional)
@@ -67,12 +67,12 @@ fn of_root(shown: &str, root: &Path, mounted: &Mounted, mounts: &str) -> Finding
     }
     let is_set = |option: &str| mount.as_ref().is_some_and(|mount| mount.options.split(',').any(|set| set == option));
     if is_set("sync") || is_set("data=journal") {
-        let cost = "every write waits for the disk, or goes there twice";
+        let cost = "every write waits for the disk, or is written twice";
         return finding(Level::Optional).costs(cost).by_hand("mount it without `sync` and `data=journal`");
     }
     match KINDS.iter().find(|(name, _)| *name == kind || (kind.starts_with("fuse") && *name == "9p")) {
         Some((_, _)) if kind.starts_with("fuse") => {
-            finding(Level::Note).costs("a program of this machine answers every call: rates are that program's")
+            finding(Level::Note).costs("a program on this machine (FUSE) answers every call: it sets the rate")
         }
         Some((_, note)) => finding(Level::Note).costs(*note),
         None => finding(Level::Good),

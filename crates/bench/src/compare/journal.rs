@@ -76,7 +76,7 @@ fn read(text: &str, identity: &Value, path: &Path) -> Result<Vec<Sample>> {
         let differing: Vec<_> =
             parts.filter(|(key, value)| found[key.as_str()] != **value).map(|(key, _)| key.as_str()).collect();
         let cause = format!(
-            "that race differs in {}; repeat its command line, or start anew without --resume",
+            "that race differs in {}; repeat its command line, or start over without --resume",
             differing.join(", ")
         );
         return Err(Error::usage(path.display(), cause));

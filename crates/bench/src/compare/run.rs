@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use lab::emulator::Snapshot;
+use emulator::Snapshot;
 use lab::record::reasons_to_void;
 
 use super::*;

@@ -80,7 +80,7 @@ fn cause(stream: &StreamInterval) -> String {
     if stream.retransmitted_segments > 0 {
         let share = stream.retransmitted_segments as f64 / stream.sent_segments.max(1) as f64 * 100.0;
         return format!(
-            "loss: {} of {} segments were sent again ({share:.1} %), window {} segments",
+            "loss: {} of {} segments were retransmitted ({share:.1} %), window {} segments",
             stream.retransmitted_segments, stream.sent_segments, stream.cwnd_segments
         );
     }
@@ -94,7 +94,7 @@ fn cause(stream: &StreamInterval) -> String {
         let (rtt_ms, rtt_ms_min) = (stream.rtt_us as f64 / 1e3, stream.rtt_us_min as f64 / 1e3);
         return format!("a queue on the way: round trip {rtt_ms:.1} ms, at best {rtt_ms_min:.1} ms");
     }
-    format!("the network, or other streams: window {} segments, nothing sent again", stream.cwnd_segments)
+    format!("the network, or other streams: window {} segments, nothing retransmitted", stream.cwnd_segments)
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Stability {
         let problem = if let Some(reason) = outcome.void.first() {
             Some(format!("the laboratory did not keep up: {reason}"))
         } else if stalls > 0 {
-            Some(format!("streams stood still for {STALL_SECONDS_MIN} s or longer {stalls} times"))
+            Some(format!("streams stalled for {STALL_SECONDS_MIN} s or longer {stalls} times"))
         } else if !(mean > 0.0 && variation <= thresholds.variation_max) {
             let most = thresholds.variation_max * 100.0;
             Some(format!("the rate varies by {:.1} % of its mean (at most {most:.0} %)", variation * 100.0))

@@ -148,7 +148,7 @@ pub const ITEMS: &[Item] = &[
         paths::study,
         0.5,
         "table 4 as a figure",
-        "as s4-t4: what a distance of control and data together costs",
+        "as s4-t4: what distance costs when control and data share the path",
     ),
     other("s0-f1", "drainage basin", Needs::Feature("the planner of basins")),
     other("s0-f3", "appliances", Needs::Feature("profiles of appliances")),
@@ -185,7 +185,7 @@ pub const ITEMS: &[Item] = &[
     other("s3-f5", "log estimate against counters", Needs::Feature("transfers from several sources at once")),
     other("s3-bwc", "the bandwidth challenge", Needs::Feature("transfers from several sources at once")),
     other("s3-hang", "freeze and recovery", Needs::Feature("transfers from several sources at once")),
-    other("s4-f3", "LIMAN histogram", Needs::Feature("control apart from data: transfers between two endpoints")),
+    other("s4-f3", "LIMAN histogram", Needs::Feature("control separate from data: transfers between two endpoints")),
     other("s4-t6", "extrapolation over four links", Needs::Feature("one transfer over several interfaces")),
     other("dmc", "data mover challenge", Needs::Feature("transfers to several sites at once")),
 ];

@@ -61,7 +61,7 @@ pub fn run(context: &mut Context) -> Result<()> {
         series: series.collect(),
     });
     context.note(
-        "by function only as far as user and system time tell; the same on one core needs another machine setting",
+        "by function only as far as user and system time show it; one core alone would need another machine setting",
     );
     Ok(())
 }

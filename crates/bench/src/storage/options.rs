@@ -227,7 +227,7 @@ pub fn sweep_sizes(text: &str, factor: u64) -> Result<Vec<u64>> {
         "all" => (KIB, TIB),
         _ => {
             let Some((first, last)) = text.split_once('-') else {
-                return refuse("is none of small, medium, large, huge, all, and not FROM-TO such as 1KiB-64MiB".into());
+                return refuse("is not small, medium, large, huge or all, nor FROM-TO such as 1KiB-64MiB".into());
             };
             match (parse_bytes(first.trim()), parse_bytes(last.trim())) {
                 (Ok(first), Ok(last)) => (first, last),

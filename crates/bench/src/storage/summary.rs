@@ -180,7 +180,7 @@ fn warnings(
     if storage.is_memory {
         warnings.push(format!("{} is memory: these are not figures of a disk", storage.file_system));
     } else if storage.devices.is_empty() && has(Operation::Read) {
-        warnings.push("no block device is known here: whether a cache answered the reads cannot be said".into());
+        warnings.push("no block device is known here: whether a cache answered the reads cannot be told".into());
     }
     if options.sync == Sync::Never && has(Operation::Write) && !storage.is_memory {
         let whose = if options.is_direct { "the cache of the device" } else { "the page cache" };
@@ -193,7 +193,7 @@ fn warnings(
         }
     }
     if environment.is_virtual && !storage.is_memory && !storage.devices.is_empty() {
-        warnings.push("this is a virtual machine: its host may have cached what the disk is credited with".into());
+        warnings.push("this is a virtual machine: its host's cache may have answered in place of the disk".into());
     }
     for row in rows.iter().filter(|row| row.seconds.median < SECONDS_MIN && row.bytes_per_second.median > 0.0) {
         let size = model::quantity::ByteCount(row.file_bytes);
@@ -203,7 +203,8 @@ fn warnings(
     let counted = || all.iter().filter(|measured| measured.round > 0);
     let disturbed = counted().filter(|measured| measured.is_disturbed()).count();
     if disturbed > 0 {
-        warnings.push(format!("others used the machine during {disturbed} of {} measurements", counted().count()));
+        warnings
+            .push(format!("other programs used the machine during {disturbed} of {} measurements", counted().count()));
     }
     let cut = counted().filter(|measured| measured.is_cut).count();
     if cut > 0 {

@@ -98,8 +98,9 @@ impl Plan {
         }
         if plan.seconds_estimated > budget {
             let (needed, budget) = (plan.seconds_estimated, budget);
-            plan.cut
-                .push(format!("even so it will take about {needed:.0} s of {budget:.0}: the last cells may not run"));
+            plan.cut.push(format!(
+                "even then it will take about {needed:.0} s of {budget:.0} s: the last cells may not run"
+            ));
         }
         Ok(plan)
     }
@@ -307,7 +308,7 @@ fn check(options: &Options) -> Result<()> {
     let axes = &options.axes;
     let refuse = |what: &str, cause: &str| Err(Error::usage(what, cause));
     if axes.conditions().is_empty() {
-        return refuse("the conditions", "each of rate, rtt, loss, cc and streams needs at least one value");
+        return refuse("the conditions", "rate, rtt, loss, cc and streams each need at least one value");
     }
     if options.rounds == 0 {
         return refuse("the number of rounds", "must be at least 1");

@@ -108,7 +108,7 @@ impl Sweep<'_> {
                 continue;
             }
             if self.is_over() {
-                self.note("the budget ran out: the same command with the same budget goes on from here".into());
+                self.note("the budget ran out: the same command with the same budget continues from here".into());
                 break;
             }
             self.say(&format!("{condition}: {}", self.left()));

@@ -54,7 +54,7 @@ fn people_read_what_why_and_how_to_mend_it() {
     let text = String::from_utf8(ran.stdout).unwrap();
     let expected = "for 10.0 Gbit/s (assumed) over 100 ms (assumed): 119 MiB are under way when it is full (BDP = rate x RTT)\n\
         needed   net.ipv4.tcp_sack: 0\n\
-        \x20        without it one loss in a window makes TCP send the rest of the window again\n\
+        \x20        without it one lost segment makes TCP resend the rest of the window\n\
         \x20        mend: sysctl -w net.ipv4.tcp_sack=1   [";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with(" good (--all lists them)\n"), "{text}");

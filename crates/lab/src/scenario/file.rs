@@ -19,6 +19,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use property::parse_changes;
 use property::{NAMES, Properties};
 
 use super::quantity::parse_duration;

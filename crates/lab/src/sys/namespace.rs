@@ -1,13 +1,7 @@
-//! Namespaces of the calling thread or process.
+//! Namespaces of the calling process.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// Gives the calling thread a network namespace of its own, which ends with the thread. Use a thread made for it.
-pub fn unshare_network() -> io::Result<()> {
-    // SAFETY: changes which network the thread sees; no memory and no descriptor is affected.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
-}
 
 /// Gives the calling process a user, a mount and a network namespace of its own. Fails if it has more than one thread.
 ///

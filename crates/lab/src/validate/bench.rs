@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::backend::choose;
-use crate::emulator::Snapshot;
-use crate::emulator::channel::Counts;
-use crate::emulator::lateness::Lateness;
 use crate::error::Result;
 use crate::flow::{Flow, Received};
 use crate::laboratory::Lab;
 use crate::scenario::{Backend, End, HostSettings, Impairment, Link, Scenario, Site};
 use crate::validate::Depth;
 use crate::validate::foreign::Usage;
+use emulator::Snapshot;
+use emulator::channel::Counts;
+use emulator::lateness::Lateness;
 
 /// Of what is touched before a flow.
 const WARM_BYTES_MAX: u64 = 2 << 30;

@@ -6,9 +6,9 @@ use super::Finding;
 use super::bench::Bench;
 use super::datagrams::Burst;
 use super::statistics::{binomial_99, burst_mean, looks_like_chance, runs_deviation};
-use crate::emulator::random::Random;
-use crate::emulator::strike::Strikes;
 use crate::error::Result;
+use emulator::random::Random;
+use emulator::strike::Strikes;
 
 const LOSS: f64 = 0.01;
 const BURST_LOSS: f64 = 0.05;

@@ -190,7 +190,7 @@ mod tests {
     fn the_factors_of_cubic_are_those_of_its_window_under_even_and_random_losses() {
         let even = simulated_cubic_factor(&mut || 1e4, false);
         assert!((even / CUBIC_RFC_FACTOR - 1.0).abs() < 0.05, "{even}");
-        let mut random = crate::emulator::random::Random::new(7);
+        let mut random = emulator::random::Random::new(7);
         let at_random = simulated_cubic_factor(&mut || -1e4 * random.unit().ln(), true);
         assert!((at_random / CUBIC_FACTOR - 1.0).abs() < 0.04, "{at_random}");
     }

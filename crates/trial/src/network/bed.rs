@@ -8,8 +8,8 @@ use crate::outside::ground::{self, CLIENT, CORE, ENDPOINT, Endpoint, PORT, SERVE
 use crate::outside::process::Running;
 use crate::outside::relay::{Manner, Onward, Relay};
 use anyhow::{Context, Result};
+use emulator::channel::Counts;
 use lab::Lab;
-use lab::emulator::channel::Counts;
 use lab::scenario::{Backend, Change, Impairment};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -6,7 +6,7 @@ use super::bed::Bed;
 use super::profile::{Fault, Proof, Target};
 use crate::outside::process::Running;
 use anyhow::Result;
-use lab::emulator::channel::Counts;
+use emulator::channel::Counts;
 use rustix::process::Signal;
 
 /// Fewer packets than this have not shown what jitter or asymmetry does.

@@ -3,7 +3,7 @@
 //! Owns: the fields of `profiles.toml` and their defaults. Unknown fields are errors.
 
 use anyhow::{Context, Result, ensure};
-use lab::scenario::{Change, Impairment};
+use lab::scenario::{Impairment, parse_changes};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ pub fn changed(mut directions: [Impairment; 2], words: &[String]) -> Result<[Imp
     if words.is_empty() {
         return Ok(directions);
     }
-    for (only, change) in Change::parse(words)? {
+    for (only, change) in parse_changes(words)? {
         for (index, direction) in directions.iter_mut().enumerate() {
             if only.is_none_or(|only| only == index) {
                 *direction = direction.with(&change);

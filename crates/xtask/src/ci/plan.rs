@@ -15,11 +15,11 @@ pub const CHECKED: &str = "checked.toml";
 const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "sweeps::", "loads::"];
 /// Programs that judge by times, or by what else the machine does.
 const PROGRAMS_BY_THE_CLOCK: &[&str] =
-    &["bench", "bench/race", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
+    &["bench", "bench/race", "emulator", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
 const SEEDS_OF_A_COMMIT: usize = 1000;
 
 /// The emulator is judged by how late packets leave; the second decoder reads every session with each of its bytes damaged.
-const OPTIMIZED: &[&str] = &["lab", "wire"];
+const OPTIMIZED: &[&str] = &["emulator", "wire"];
 
 /// Which tests of which programs run, and how many at a time.
 #[derive(Clone, Copy, Debug)]

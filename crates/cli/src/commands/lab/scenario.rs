@@ -98,7 +98,7 @@ impl Wanted {
         let Some((name, word)) = text.split_once('.') else {
             return Err(usage(format!("{text:?} does not name a link"), "write LINK.KEY=VALUE, such as wan.rtt=50ms"));
         };
-        let changes = lab::scenario::Change::parse(&[word]).map_err(|e| of_lab(e.into()))?;
+        let changes = lab::scenario::parse_changes(&[word]).map_err(|e| of_lab(e.into()))?;
         let names: Vec<_> = scenario.links.iter().map(|link| link.name.clone()).collect();
         let Some(link) = scenario.links.iter_mut().find(|link| link.name == name) else {
             return Err(usage(format!("there is no link {name:?}"), format!("its links are {}", names.join(", "))));

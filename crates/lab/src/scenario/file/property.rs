@@ -1,12 +1,10 @@
 //! The properties of a link's direction by name: one table for files and for the words of the command line.
 
-use std::time::Duration;
-
 use crate::scenario::quantity::{
     Malformed, parse_burst, parse_duration, parse_probability, parse_queue, parse_rate, parse_switch, show_duration,
     show_probability, show_queue, show_rate,
 };
-use crate::scenario::{Change, Error, Impairment, Kind};
+use crate::scenario::{Change, Error, Kind};
 
 use super::DIRECTIONS;
 
@@ -125,60 +123,38 @@ pub(super) fn entries(change: &Change) -> impl Iterator<Item = (&'static str, St
     PROPERTIES.iter().filter_map(|property| (property.show)(change).map(|value| (property.name, value)))
 }
 
-impl Change {
-    /// Reads `rtt=100ms`, `down=on`, and for one direction `forward.rate=1Gbit`.
-    ///
-    /// Returns what changes in both directions before what changes in one, so that applying them in order lets a
-    /// direction's own word win. The index is of `Link::directions`.
-    pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Vec<(Option<usize>, Change)>, Error> {
-        let mut read =
-            [(None, Properties::default()), (Some(0), Properties::default()), (Some(1), Properties::default())];
-        for word in words.iter().map(AsRef::as_ref) {
-            let subject = || format!("{word:?}");
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| Error::new(Kind::Syntax, subject(), "write it as PROPERTY=VALUE, such as rtt=100ms"))?;
-            let (place, name) = match key.split_once('.') {
-                None => (0, key),
-                Some((direction, name)) => match DIRECTIONS.iter().position(|known| *known == direction) {
-                    Some(index) => (index + 1, name),
-                    None => {
-                        let problem = format!("{direction:?} is no direction; there are forward and backward");
-                        return Err(Error::new(Kind::UnknownKey, subject(), problem));
-                    }
-                },
-            };
-            read[place].1.set(name, value, place > 0).map_err(|error| error.found_at(subject()))?;
-        }
-        let changes: Vec<(Option<usize>, Change)> = read
-            .into_iter()
-            .filter(|(_, properties)| !properties.is_empty())
-            .map(|(direction, properties)| (direction, properties.change))
-            .collect();
-        if changes.is_empty() {
-            return Err(Error::new(Kind::Keys, "change", format!("nothing is given; give PROPERTY=VALUE of {NAMES}")));
-        }
-        Ok(changes)
+/// Reads `rtt=100ms`, `down=on`, and for one direction `forward.rate=1Gbit`.
+///
+/// Returns what changes in both directions before what changes in one, so that applying them in order lets a
+/// direction's own word win. The index is of `Link::directions`.
+pub fn parse_changes<S: AsRef<str>>(words: &[S]) -> Result<Vec<(Option<usize>, Change)>, Error> {
+    let mut read = [(None, Properties::default()), (Some(0), Properties::default()), (Some(1), Properties::default())];
+    for word in words.iter().map(AsRef::as_ref) {
+        let subject = || format!("{word:?}");
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| Error::new(Kind::Syntax, subject(), "write it as PROPERTY=VALUE, such as rtt=100ms"))?;
+        let (place, name) = match key.split_once('.') {
+            None => (0, key),
+            Some((direction, name)) => match DIRECTIONS.iter().position(|known| *known == direction) {
+                Some(index) => (index + 1, name),
+                None => {
+                    let problem = format!("{direction:?} is no direction; there are forward and backward");
+                    return Err(Error::new(Kind::UnknownKey, subject(), problem));
+                }
+            },
+        };
+        read[place].1.set(name, value, place > 0).map_err(|error| error.found_at(subject()))?;
     }
-
-    /// What turns one impairment into another.
-    pub fn between(from: &Impairment, to: &Impairment) -> Change {
-        fn changed<T: PartialEq + Copy>(from: T, to: T) -> Option<T> {
-            (from != to).then_some(to)
-        }
-        Change {
-            delay: changed::<Duration>(from.delay, to.delay),
-            bits_per_second: changed(from.bits_per_second, to.bits_per_second),
-            queue: changed(from.queue, to.queue),
-            loss: changed(from.loss, to.loss),
-            loss_burst_segments: changed(from.loss_burst_segments, to.loss_burst_segments),
-            jitter: changed(from.jitter, to.jitter),
-            reorder: changed(from.reorder, to.reorder),
-            duplicate: changed(from.duplicate, to.duplicate),
-            corrupt: changed(from.corrupt, to.corrupt),
-            down: changed(from.down, to.down),
-        }
+    let changes: Vec<(Option<usize>, Change)> = read
+        .into_iter()
+        .filter(|(_, properties)| !properties.is_empty())
+        .map(|(direction, properties)| (direction, properties.change))
+        .collect();
+    if changes.is_empty() {
+        return Err(Error::new(Kind::Keys, "change", format!("nothing is given; give PROPERTY=VALUE of {NAMES}")));
     }
+    Ok(changes)
 }
 
 fn quoted(text: String) -> String {

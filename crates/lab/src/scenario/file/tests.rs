@@ -122,16 +122,16 @@ fn words_change_both_directions_or_one() {
     let forward = Change { bits_per_second: Some(Some(1_000_000_000)), ..Change::default() };
     let backward = Change { delay: Some(ms(7)), ..Change::default() };
     let words = ["forward.rate=1Gbit", "rtt=100ms", "loss=0.01%", "backward.delay=7ms", "down=on"];
-    assert_eq!(Change::parse(&words), Ok(vec![(None, both), (Some(0), forward), (Some(1), backward)]));
+    assert_eq!(parse_changes(&words), Ok(vec![(None, both), (Some(0), forward), (Some(1), backward)]));
 
-    let said = |word: &str| Change::parse(&[word]).unwrap_err().to_string();
+    let said = |word: &str| parse_changes(&[word]).unwrap_err().to_string();
     assert_eq!(said("rtt"), "\"rtt\": write it as PROPERTY=VALUE, such as rtt=100ms");
     assert!(said("rat=1Gbit").contains("there are rtt, delay, rate"));
     assert!(said("forward.rtt=1ms").contains("give that direction a delay"));
     assert!(said("sideways.rate=1Gbit").contains("forward and backward"));
     assert!(said("rate=fast").contains("\"fast\" is not a rate"));
-    assert!(Change::parse(&["loss=1%", "loss=2%"]).unwrap_err().to_string().contains("twice"));
-    assert!(Change::parse::<&str>(&[]).is_err());
+    assert!(parse_changes(&["loss=1%", "loss=2%"]).unwrap_err().to_string().contains("twice"));
+    assert!(parse_changes::<&str>(&[]).is_err());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::random::Random;
 use super::strike::Strikes;
-use crate::scenario::Impairment;
+use crate::impairment::Impairment;
 
 /// The memory of correlated jitter: what a packet met says little about what one 10 ms later meets.
 const JITTER_MEMORY_NS: f64 = 10e6;
@@ -190,7 +190,7 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::QueueLimit;
+    use crate::impairment::QueueLimit;
     use proptest::prelude::*;
 
     const PACKET: Size = Size { wire_bytes: 1250, segments: 1 };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::channel::{Channel, Fate, Size};
 use super::lateness::Lateness;
-use crate::scenario::Impairment;
+use crate::impairment::Impairment;
 
 /// At most this many stages: up to the core and down from it.
 const STAGES_MAX: usize = 2;
@@ -160,7 +160,7 @@ impl Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::QueueLimit;
+    use crate::impairment::QueueLimit;
 
     const MS: u64 = 1_000_000;
     const SIZE: Size = Size { wire_bytes: 12_500, segments: 2 };

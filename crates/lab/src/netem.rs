@@ -8,10 +8,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use emulator::channel::Counts;
+use emulator::{Emulator, Snapshot};
 use serde::Deserialize;
 
-use super::channel::Counts;
-use super::{Emulator, Snapshot};
 use crate::emit::netem_arguments;
 use crate::error::{Error, Kind, Result};
 use crate::network::inside;

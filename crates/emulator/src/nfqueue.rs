@@ -7,12 +7,11 @@
 //! Invariants: a dropped packet is dropped when it is the oldest of its queue, because finding one in the middle is a walk
 //! through the kernel's list; only reordering pays for that walk.
 //!
-//! Not here: the rules that lead packets into queues (`rules`), the models (`schedule`), threads (`worker`). A lost segment
+//! Not here: the rules that lead packets into queues (`lab`), the models (`schedule`), threads (`worker`). A lost segment
 //! takes its whole aggregate along (event loss); where that matters, the TUN back end cuts aggregates apart.
 //! Aggregates of UDP do not tell their segment size, and count as packets of the MTU.
 
 mod message;
-pub mod rules;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,7 +25,7 @@ use super::channel::{Channel, Size};
 use super::lateness::Lateness;
 use super::schedule::{Outcome, Schedule};
 use super::worker::{Engine, now_ns};
-use crate::scenario::FRAMING_BYTES;
+use crate::impairment::FRAMING_BYTES;
 use crate::sys::mmsg::Batch;
 
 /// Packets read with one call, and verdicts sent with one.

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::channel::{Channel, Counts};
 use super::lateness::Lateness;
 use super::{Emulator, Snapshot};
-use crate::scenario::Impairment;
+use crate::impairment::Impairment;
 use crate::sys::realtime::become_realtime;
 
 /// Turns that follow each other faster than this are put off to it: falling asleep and waking for every packet costs more

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::Outcome;
+use crate::schedule::Outcome;
 
 const SUBSYSTEM: u16 = 3 << 8;
 const TYPE_ERROR: u16 = 2;

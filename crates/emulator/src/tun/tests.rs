@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::emulator::random::Random;
-use crate::emulator::worker::Engine;
+use crate::random::Random;
 use crate::sys::namespace::unshare_network;
+use crate::worker::Engine;
 
 const INTERFACE: &str = "eth0";
 const ADDRESSES: [[&str; 2]; 2] = [["10.9.0.1", "fd09::1"], ["10.9.0.2", "fd09::2"]];

@@ -15,26 +15,16 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::channel::Channel;
 use super::worker::Workers;
 use super::{Emulator, Snapshot};
-use crate::scenario::Impairment;
+use crate::impairment::Impairment;
 use crate::sys::tun::Device;
 use group::Group;
+pub use group::Route;
 use port::Port;
-
-/// Where packets go that a host sends through `from_port` to one of the addresses.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
-    pub from_port: usize,
-    pub to_port: usize,
-    pub to_addresses: Vec<IpAddr>,
-    /// None: handed on at once, as between hosts of one site.
-    pub path: Option<usize>,
-}
 
 /// The running back end.
 pub struct Tun {

@@ -4,18 +4,19 @@
 //! back ends can do (`Emulator`).
 
 pub mod channel;
+pub mod impairment;
 pub mod lateness;
-pub mod netem;
 pub mod nfqueue;
 pub mod random;
 pub mod schedule;
 pub mod strike;
+pub mod sys;
 pub mod tun;
 pub mod worker;
 
 use std::time::Duration;
 
-use crate::scenario::Impairment;
+use crate::impairment::Impairment;
 use channel::Counts;
 use lateness::Lateness;
 

@@ -12,7 +12,7 @@ use super::frame::{
     GSO_ECN, GSO_NONE, IPV6_BYTES, Layout, NEEDS_CHECKSUM, TCP, TCP_CHECKSUM_OFFSET, VNET_BYTES, VnetHeader, checksum,
     checksum_replace,
 };
-use crate::emulator::channel::{Fate, Size};
+use crate::channel::{Fate, Size};
 
 const TCP_FLAGS: usize = 13;
 const FIN: u8 = 0x01;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     fn chosen(segments: u32, seed: u64) -> Vec<u32> {
-        let mut random = crate::emulator::random::Random::new(seed);
+        let mut random = crate::random::Random::new(seed);
         (0..segments).filter(|_| random.draw().is_multiple_of(4)).collect()
     }
 

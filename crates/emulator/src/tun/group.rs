@@ -12,17 +12,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::Route;
 use super::frame::{FRAME_BYTES_MAX, Layout};
 use super::memory::{Cursor, Memory, Place, SLAB_BYTES};
 use super::port::Port;
 use super::surgery::pieces;
-use crate::emulator::channel::{Channel, Fate, Size};
-use crate::emulator::lateness::Lateness;
-use crate::emulator::random::Random;
-use crate::emulator::schedule::{Outcome, Schedule};
-use crate::emulator::worker::{Engine, now_ns};
-use crate::scenario::Impairment;
+use crate::channel::{Channel, Fate, Size};
+use crate::impairment::Impairment;
+use crate::lateness::Lateness;
+use crate::random::Random;
+use crate::schedule::{Outcome, Schedule};
+use crate::worker::{Engine, now_ns};
+
+/// Where packets go that a host sends through `from_port` to one of the addresses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    pub from_port: usize,
+    pub to_port: usize,
+    pub to_addresses: Vec<IpAddr>,
+    /// None: handed on at once, as between hosts of one site.
+    pub path: Option<usize>,
+}
 
 /// Frames taken from one port, and frames given out, before the others have their turn: one takes up to 40 us.
 const BATCH_FRAMES: usize = 4;

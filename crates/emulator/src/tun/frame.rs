@@ -9,8 +9,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::emulator::channel::Size;
-use crate::scenario::FRAMING_BYTES;
+use crate::channel::Size;
+use crate::impairment::FRAMING_BYTES;
 
 /// The virtio_net header as a TUN device has it unless told otherwise.
 pub const VNET_BYTES: usize = 10;
