@@ -114,6 +114,24 @@ impl End {
     }
 }
 
+/// Starts one of a job's threads. One that panics, or that the system does not give, ends the job and not the process (F092).
+pub(crate) fn spawn<J: Send + Sync + 'static>(
+    job: &Arc<J>,
+    name: &'static str,
+    run: impl FnOnce(&Arc<J>) + Send + 'static,
+    cancel: fn(&J, CloseCode, &str),
+) {
+    let of_thread = job.clone();
+    let guarded = move || {
+        if panics(|| run(&of_thread)) {
+            cancel(&of_thread, CloseCode::Internal, "a thread of this program failed; this is a bug");
+        }
+    };
+    if let Err(e) = os::thread::spawn(name, guarded) {
+        cancel(job, CloseCode::Internal, &format!("no thread could be started for the job: {e}"));
+    }
+}
+
 /// Runs a thread's work; true when it panicked. The panic itself was reported by the hook on its way.
 pub(crate) fn panics(work: impl FnOnce()) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err()

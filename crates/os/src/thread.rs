@@ -1,5 +1,7 @@
 //! Threads.
 
+use std::io;
+
 #[cfg(feature = "simulation")]
 pub use crate::simulation::scheduler::JoinHandle;
 #[cfg(not(feature = "simulation"))]
@@ -7,11 +9,11 @@ pub use std::thread::JoinHandle;
 
 /// Starts a thread.
 ///
-/// # Panics
+/// # Errors
 /// When the system gives no thread.
-pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
     #[cfg(feature = "simulation")]
     return crate::simulation::scheduler::spawn(name, run);
     #[cfg(not(feature = "simulation"))]
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("the system gives a thread")
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }

@@ -210,22 +210,11 @@ impl ReceiveJob {
 
     /// Starts the threads that answer the listing and that commit groups, and grants the first credit.
     pub fn start(self: &Arc<ReceiveJob>) {
-        self.spawn("decide", decide::run);
+        crate::job::spawn(self, "decide", decide::run, ReceiveJob::cancel);
         if self.durability == Durability::Group {
-            self.spawn("commit", commit::run);
+            crate::job::spawn(self, "commit", commit::run, ReceiveJob::cancel);
         }
         self.grant(0);
-    }
-
-    /// Runs one of the job's threads; one that panics ends the job, not the process (F092).
-    fn spawn(self: &Arc<ReceiveJob>, name: &'static str, run: fn(&Arc<ReceiveJob>)) {
-        let job = self.clone();
-        let guarded = move || {
-            if crate::job::panics(|| run(&job)) {
-                job.cancel(CloseCode::Internal, "a thread of this program failed; this is a bug");
-            }
-        };
-        os::thread::spawn(name, guarded);
     }
 
     /// What the result says of durability.

@@ -5,7 +5,6 @@
 
 use super::SendJob;
 use crate::digest::{chunk_at, of_chunk, of_file};
-use crate::job::panics;
 use crate::progress::count;
 use model::Kind;
 use os::sync::{Condvar, Mutex};
@@ -62,12 +61,7 @@ impl SendJob {
             state.queue.push_back(Question { object, chunks: chunks.clone() });
         }
         if !std::mem::replace(&mut state.is_started, true) {
-            let job = self.clone();
-            os::thread::spawn("digests", move || {
-                if panics(|| run(&job)) {
-                    job.cancel(CloseCode::Internal, "a thread of this program failed; this is a bug");
-                }
-            });
+            crate::job::spawn(self, "digests", run, SendJob::cancel);
         }
         self.asked.arrived.notify_one();
         Ok(())

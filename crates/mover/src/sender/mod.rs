@@ -150,12 +150,7 @@ impl SendJob {
 
     /// Starts the listing on a thread of its own.
     pub fn start(self: &Arc<SendJob>) {
-        let job = self.clone();
-        os::thread::spawn("scan", move || {
-            if crate::job::panics(|| scan::run(&job)) {
-                job.cancel(CloseCode::Internal, "the listing failed; this is a bug");
-            }
-        });
+        crate::job::spawn(self, "scan", scan::run, SendJob::cancel);
     }
 
     pub fn is_sequential(&self) -> bool {

@@ -105,8 +105,11 @@ impl Client {
         let early: Vec<_> = (0..options.tuning.streams.unwrap_or(EARLY_STREAMS).min(EARLY_STREAMS))
             .map(|stream| {
                 let connector = options.connector.clone();
-                std::thread::spawn(move || connect(&*connector, stream).ok())
+                let dial = move || connect(&*connector, stream).ok();
+                std::thread::Builder::new().name("dial".into()).spawn(dial)
             })
+            // Without threads there are no early connections; the lanes dial then.
+            .filter_map(Result::ok)
             .collect();
         let connection = connect(&*options.connector, 0).map_err(ConnectError::Net)?;
         let id = SessionId(net::random_bytes());

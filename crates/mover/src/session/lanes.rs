@@ -50,6 +50,13 @@ pub(super) struct LaneState {
     retired: AtomicU32,
 }
 
+impl LaneState {
+    fn failed(&self, why: String) {
+        *self.last_failure.lock().unwrap() = Some((Instant::now(), why));
+        self.failures.fetch_add(1, Relaxed);
+    }
+}
+
 impl Lanes {
     pub fn new(shared: Arc<Shared>, running: Arc<Running>, number: u32, is_sequential: bool) -> Lanes {
         let is_sender = matches!(running.job, Job::Send(_));
@@ -139,10 +146,9 @@ impl Lanes {
                 state: self.state.clone(),
             };
             let spawned = std::thread::Builder::new().name(format!("lane-{stream}")).spawn(move || lane.run());
-            if spawned.is_err() {
+            if let Err(e) = spawned {
                 self.state.alive.fetch_sub(1, Relaxed);
-                self.state.retired.fetch_add(1, Relaxed);
-                return;
+                return self.state.failed(format!("no thread could be started: {e}"));
             }
         }
     }
@@ -173,15 +179,10 @@ impl LaneThread {
             Ok(LaneEnd::NoMemory) => {
                 self.state.retired.fetch_add(1, Relaxed);
             }
-            Ok(LaneEnd::Failed(e)) => self.failed(e.to_string()),
-            Err(why) => self.failed(why),
+            Ok(LaneEnd::Failed(e)) => self.state.failed(e.to_string()),
+            Err(why) => self.state.failed(why),
         }
         self.state.alive.fetch_sub(1, Relaxed);
-    }
-
-    fn failed(&self, why: String) {
-        *self.state.last_failure.lock().unwrap() = Some((Instant::now(), why));
-        self.state.failures.fetch_add(1, Relaxed);
     }
 
     fn lane(&self) -> Result<LaneEnd, String> {

@@ -7,6 +7,7 @@
 use super::disk::Disk;
 use std::any::Any;
 use std::cell::RefCell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -355,18 +356,18 @@ impl<T> JoinHandle<T> {
 }
 
 /// Starts a thread on the host of the calling one.
-pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
     match current() {
         Some(context) => {
             die_with(&context.host);
-            spawn_on(&context.world, &context.host, name, run)
+            Ok(spawn_on(&context.world, &context.host, name, run))
         }
         None => {
             let result = Arc::new(Mutex::new(None));
             let told = result.clone();
             let body = move || *locked(&told) = Some(catch_unwind(AssertUnwindSafe(run)));
             let builder = std::thread::Builder::new().name(name.to_owned());
-            JoinHandle { real: Some(builder.spawn(body).expect("the system gives a thread")), simulated: None, result }
+            Ok(JoinHandle { real: Some(builder.spawn(body)?), simulated: None, result })
         }
     }
 }

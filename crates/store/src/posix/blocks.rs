@@ -154,7 +154,9 @@ impl WriteVerdict {
             account.note(format!("probe of the destination: {}", found.reason));
             let _ = verdict.set(found);
         };
-        os::thread::spawn("probe", probe);
+        if let Err(e) = os::thread::spawn("probe", probe) {
+            engines.account.note(format!("the destination was not probed: no thread could be started ({e})"));
+        }
     }
 
     /// A queue for a lane, where one pays; `None` for plain writes.

@@ -202,7 +202,8 @@ impl<'a> Run<'a> {
                 os::thread::spawn("disturb", move || {
                     world.sleep(after);
                     action();
-                });
+                })
+                .expect("the system gives a thread");
             }
         }
         fired
