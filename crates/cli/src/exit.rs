@@ -13,8 +13,15 @@ pub use transfer::plain;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Shows the error, if there is one.
+/// Shows the error, if there is one. What was to be read by others and is lost fails a command that succeeded otherwise.
 pub fn code(ended: Result<Exit>) -> ExitCode {
+    let ended = match (ended, output::lost()) {
+        (Ok(Exit::Done), Some(cause)) => {
+            let hint = "the output is incomplete: make room where it goes, and give the command again";
+            Err(error(Exit::Failed, format!("write standard output: {}", plain(cause)), hint))
+        }
+        (ended, _) => ended,
+    };
     let exit = ended.unwrap_or_else(|error| {
         output::error(&error);
         error.exit

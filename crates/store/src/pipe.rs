@@ -143,7 +143,10 @@ impl PipeSink {
 }
 
 fn not_a_file(operation: &'static str, entry: &Entry) -> Error {
-    let why = "standard output takes one file, not a tree";
+    let why = match entry.kind {
+        Kind::Symlink(_) => "standard output takes a file, and links are not followed: name what it points to",
+        _ => "standard output takes one file, not a tree",
+    };
     Error::of_kind(FailureKind::InTheWay, operation, entry.name.as_bytes(), why)
 }
 

@@ -183,6 +183,7 @@ impl Error {
             StorageFull | QuotaExceeded => {
                 Error { kind: Kind::Failed, ..failed }.advice("make room there, or name a file elsewhere")
             }
+            AlreadyExists => failed.advice("name a new file, or one that may be replaced"),
             _ => failed,
         }
     }

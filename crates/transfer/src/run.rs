@@ -13,7 +13,7 @@ use crate::route::Route;
 use crate::sample::bottleneck;
 use crate::witness::Witness;
 use model::quantity::counted;
-use model::{JobId, TransferOptions, TransferSpec};
+use model::{FailureKind, JobId, Location, TransferOptions, TransferSpec};
 use mover::Removal;
 use mover::{CloseCode, Ending, Progress, Report};
 use net::Identity;
@@ -176,7 +176,13 @@ impl Run {
         let direction = self.route.direction();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
         let left_out = || summed_up(Error::kind_of_failures(witnessed.kinds.iter().copied())?, witnessed.failed);
-        let error = failed.or_else(left_out).or_else(|| too_many(report.as_ref()?));
+        let nothing_piped = || {
+            let is_skipped = counts.files_done == 0 && witnessed.kinds.contains(&FailureKind::Special);
+            (is_skipped && self.spec.destination == Location::Pipe).then(|| {
+                Error::new(Kind::Partial, "", "nothing was written to standard output").advice("name a regular file")
+            })
+        };
+        let error = failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped);
         let here_before = counts.files_skipped.min(self.sums.files);
         let mut ended = Ended {
             options: self.options.clone(),

@@ -131,6 +131,10 @@ impl Manifest {
         if path.file_name().is_none() || path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        // The rename would replace what stands there: a device or a FIFO is gone then, and a link's target is not written.
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a link, a device or a FIFO is there, and stays"));
+        }
         // In a directory that others may write to, a name that could be foreseen might be a link by now.
         let random = u64::from_le_bytes(net::random_bytes());
         let staging = path.with_file_name(format!(".thalweg-manifest-{random:016x}"));
@@ -206,5 +210,19 @@ mod tests {
         drop(unwatched(Some(&path)).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(unwatched(Some(dir.path())).is_err());
+    }
+
+    /// As root, a device under that name would be gone for the whole host.
+    #[test]
+    fn a_manifest_replaces_neither_a_device_nor_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, socket) = (dir.path().join("link"), dir.path().join("socket"));
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [link, socket] {
+            let error = unwatched(Some(&path)).err().unwrap();
+            assert!(error.text.ends_with("a link, a device or a FIFO is there, and stays"), "{error}");
+            assert!(!fs::symlink_metadata(&path).unwrap().is_file());
+        }
     }
 }

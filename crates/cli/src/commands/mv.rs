@@ -1,7 +1,7 @@
 //! `thalweg mv`: other names, and moves from one storage to another.
 //!
 //! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
-//! content under its name, and only if it still is the version that was compared.
+//! content under its name, in a file that is not the source itself, and only if it still is the version that was compared.
 
 use crate::args;
 use crate::args::ssh::SshArgs;
@@ -267,18 +267,19 @@ impl Moving<'_> {
             model::DigestAlgorithm::Blake3 => SumAlgorithm::Blake3,
         };
         let question = Question::List { paths: source.paths(), levels: ALL_LEVELS, digest: Some(algorithm) };
-        let (mut batch, mut directories): (Vec<Seen>, Vec<Vec<u8>>) = Default::default();
+        let (mut batch, mut directories): (Vec<Seen>, Vec<Seen>) = Default::default();
         let mut outcome = Ok(());
         let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
             if self.failures.note(source, &record) || !self.chosen.takes_record(prefix, &record) {
                 return true;
             }
             let Found::Object { status, sum } = record.found else { return true };
-            if status.is_directory() {
-                directories.push(record.path);
+            let seen = Seen { path: record.path, status, sum };
+            if seen.status.is_directory() {
+                directories.push(seen);
                 return true;
             }
-            batch.push(Seen { path: record.path, status, sum });
+            batch.push(seen);
             if batch.len() == PATHS_AT_ONCE {
                 outcome = self.settle(source, to, algorithm, std::mem::take(&mut batch));
             }
@@ -289,8 +290,20 @@ impl Moving<'_> {
         self.settle(source, to, algorithm, batch)?;
         while !directories.is_empty() {
             let rest = directories.len().saturating_sub(PATHS_AT_ONCE);
-            let objects = directories.drain(rest..).rev();
-            let objects = objects.map(|path| Doomed { path: source.below(&path), version: None }).collect();
+            let batch: Vec<Seen> = directories.drain(rest..).rev().collect();
+            let is_there = self.delivered(to, None, &batch)?;
+            let mut objects = Vec::new();
+            for (seen, delivered) in batch.into_iter().zip(is_there) {
+                match delivered {
+                    Delivered::Same => objects.push(Doomed { path: source.below(&seen.path), version: None }),
+                    Delivered::Itself => self.keep(&source.shown(&seen.path), REACHED_ITSELF),
+                    // Why it is not there was told by the copy.
+                    Delivered::Not => {}
+                }
+            }
+            if objects.is_empty() {
+                continue;
+            }
             let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
             // One that is not empty holds what was told already.
             let answer = source.ask(&question, &self.places.interrupt, &mut |_| true)?;
@@ -299,31 +312,44 @@ impl Moving<'_> {
         Ok(())
     }
 
+    fn keep(&mut self, shown: &str, why: &str) {
+        self.kept += 1;
+        self.failures.add(FailureKind::Other, false);
+        output::note(&format!("kept: {shown}: {why}"));
+    }
+
+    /// What the destination has of each object of a batch.
+    fn delivered(&self, to: &Place, digest: Option<SumAlgorithm>, batch: &[Seen]) -> Result<Vec<Delivered>> {
+        let paths = batch.iter().map(|seen| to.below(&seen.path)).collect();
+        let question = Question::List { paths, levels: 0, digest };
+        let mut delivered = vec![Delivered::Not; batch.len()];
+        let answer = to.ask(&question, &self.places.interrupt, &mut |record| {
+            let which = record.asked as usize;
+            delivered[which] = batch[which].delivered(&record.found);
+            true
+        })?;
+        answer.finished()?;
+        Ok(delivered)
+    }
+
     /// Removes those of a batch that the destination has.
     fn settle(&mut self, source: &Place, to: &Place, algorithm: SumAlgorithm, batch: Vec<Seen>) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        let paths = batch.iter().map(|seen| to.below(&seen.path)).collect();
-        let question = Question::List { paths, levels: 0, digest: Some(algorithm) };
-        let mut is_there = vec![false; batch.len()];
-        let answer = to.ask(&question, &self.places.interrupt, &mut |record| {
-            let which = record.asked as usize;
-            is_there[which] |= batch[which].is_same(&record.found);
-            true
-        })?;
-        answer.finished()?;
+        let is_there = self.delivered(to, Some(algorithm), &batch)?;
         let mut doomed = Vec::new();
-        for (seen, is_there) in batch.into_iter().zip(is_there) {
-            if !is_there {
-                self.kept += 1;
-                self.failures.add(FailureKind::Other, false);
-                let path = source.shown(&seen.path);
-                output::note(&format!("kept: {path}: the destination does not have the same content"));
-                continue;
+        for (seen, delivered) in batch.into_iter().zip(is_there) {
+            match delivered {
+                Delivered::Same => {
+                    self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };
+                    doomed.push(Doomed { path: source.below(&seen.path), version: Some(seen.status.version()) });
+                }
+                Delivered::Itself => self.keep(&source.shown(&seen.path), REACHED_ITSELF),
+                Delivered::Not => {
+                    self.keep(&source.shown(&seen.path), "the destination does not have the same content");
+                }
             }
-            self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };
-            doomed.push(Doomed { path: source.below(&seen.path), version: Some(seen.status.version()) });
         }
         if doomed.is_empty() {
             return Ok(());
@@ -344,6 +370,9 @@ impl Moving<'_> {
     }
 }
 
+/// Why an object stays whose destination is itself.
+const REACHED_ITSELF: &str = "the destination is this very object, reached another way";
+
 /// An object of the source, with what was read of it.
 struct Seen {
     path: Vec<u8>,
@@ -351,15 +380,37 @@ struct Seen {
     sum: Option<Sum>,
 }
 
+/// What the destination has of an object.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Delivered {
+    Not,
+    Same,
+    /// The object itself: a mount, a shared file system or a link leads back to the source.
+    Itself,
+}
+
 impl Seen {
-    fn is_same(&self, found: &Found) -> bool {
-        let Found::Object { status, sum } = found else { return false };
-        match (&self.status.kind, &status.kind) {
+    fn delivered(&self, found: &Found) -> Delivered {
+        let Found::Object { status, sum } = found else { return Delivered::Not };
+        let is_same = match (&self.status.kind, &status.kind) {
             (FileKind::File, FileKind::File) => {
                 self.sum.is_some() && self.sum == *sum && self.status.size_bytes == status.size_bytes
             }
             (FileKind::Symlink(here), FileKind::Symlink(there)) => here == there,
+            (FileKind::Directory, FileKind::Directory) => true,
             _ => false,
+        };
+        match is_same {
+            true if self.is_itself(status) => Delivered::Itself,
+            true => Delivered::Same,
+            false => Delivered::Not,
         }
+    }
+
+    /// Two hosts give one file system different devices, but an inode and the time of its last change are the same on both, and no
+    /// copy has both from its original.
+    fn is_itself(&self, there: &FileStatus) -> bool {
+        let identity = |status: &FileStatus| (status.inode, status.changed);
+        self.status.inode != 0 && identity(&self.status) == identity(there)
     }
 }

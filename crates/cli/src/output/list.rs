@@ -52,7 +52,7 @@ impl Lines {
 
     /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> bool {
-        self.is_open = self.is_open && self.out.write_all(bytes).is_ok();
+        self.is_open = self.is_open && super::is_written(self.out.write_all(bytes));
         if self.is_terminal {
             self.flush();
         }
@@ -60,7 +60,13 @@ impl Lines {
     }
 
     pub fn flush(&mut self) {
-        self.is_open = self.is_open && self.out.flush().is_ok();
+        self.is_open = self.is_open && super::is_written(self.out.flush());
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 

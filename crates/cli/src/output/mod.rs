@@ -1,6 +1,7 @@
 //! Everything a person or a program reads: standard output carries data, standard error carries talk.
 //!
-//! Nothing outside this folder prints. A reader that goes away (a closed pipe) is a normal end of output, never an error.
+//! Nothing outside this folder prints. A reader that goes away (a closed pipe) is a normal end of output, never an error; data
+//! that cannot be written otherwise is one, whatever the command itself came to.
 
 pub mod changes;
 pub mod human;
@@ -29,19 +30,36 @@ pub fn send_elsewhere(sink: LineSink) {
     let _ = ELSEWHERE.set(sink);
 }
 
+/// Set when data for standard output is lost, as on a full disk behind a redirection.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Why data for standard output was not written. A reader that went away has seen enough, and nothing is lost then.
+pub fn lost() -> Option<&'static io::Error> {
+    LOST.get()
+}
+
+/// True when it was written.
+fn is_written(written: io::Result<()>) -> bool {
+    let Err(e) = written else { return true };
+    if e.kind() != io::ErrorKind::BrokenPipe {
+        let _ = LOST.set(e);
+    }
+    false
+}
+
 /// A line of data. False when nobody reads any more.
 pub fn line(text: &str) -> bool {
     if let Some(sink) = ELSEWHERE.get() {
         return sink(text);
     }
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+    is_written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Data of several lines. False when nobody reads any more.
 pub fn text(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+    is_written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Set when the reader of standard output has gone away.

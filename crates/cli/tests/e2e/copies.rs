@@ -168,6 +168,39 @@ fn special_files_are_skipped_with_a_reason() {
     drop(socket);
 }
 
+/// The kernel gives the size of most of its files as 0, and nothing of them changes while they are read.
+#[test]
+fn a_file_with_content_and_size_0_fails_and_never_arrives_empty() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    for to in ["lab:in", "here"] {
+        let ran = bed.run(&["cp", "/proc/version", "f", to]);
+        assert_eq!(ran.code, Some(23), "{}", ran.stderr);
+        assert!(ran.stderr.contains("failed: version: read file: its size is said to be 0"), "{}", ran.stderr);
+    }
+    for at in ["root/in", "here"] {
+        assert!(bed.path(at).join("f").exists() && !bed.path(at).join("version").exists());
+    }
+    for command in [&["cat", "/proc/version"][..], &["sum", "/proc/version"], &["mv", "/proc/version", "lab:"]] {
+        let ran = bed.run(command);
+        assert_eq!(ran.code, Some(23), "{command:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("its size is said to be 0"), "{command:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_special_file_that_is_named_is_skipped_and_holds_up_nothing() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    let _socket = std::os::unix::net::UnixListener::bind(bed.path("socket")).unwrap();
+    let ran = bed.run(&["cp", "socket", "f", "lab:in/"]).succeeded();
+    assert!(ran.stderr.contains("skipped: socket: a socket is not copied"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("trying again") && bed.path("root/in/f").exists(), "{}", ran.stderr);
+    let ran = bed.run(&["cat", "socket"]);
+    assert_eq!(ran.code, Some(23), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: nothing was written to standard output"), "{}", ran.stderr);
+}
+
 #[test]
 fn modes_are_what_chmod_says() {
     let (bed, _server) = Bed::with_endpoint();

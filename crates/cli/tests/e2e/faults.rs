@@ -1,6 +1,6 @@
 //! One bad file does not stop the rest, and nothing wrong or half arrives.
 
-use crate::bed::{Bed, as_nobody, behind, is_root, noise};
+use crate::bed::{Bed, as_nobody, behind, is_root, noise, staged, until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -144,6 +144,21 @@ fn a_full_disk_is_exit_44_and_the_copy_goes_on_when_there_is_room() {
     bed.run(&["cp", "t", "lab:"]).succeeded();
     bed.run(&["cp", "lab:t/", "back"]).succeeded();
     assert!(fs::read(bed.path("back/large")).unwrap() == noise(40 << 20, 1));
+}
+
+/// What is missing then is missing at the destination: the source neither vanished nor changed.
+#[test]
+fn a_destination_that_is_removed_meanwhile_is_not_blamed_on_the_source() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("t/f", &noise(4 << 20, 1));
+    let copy = bed.start(&["cp", "--bwlimit", "2M", "t/", "lab:in/"]);
+    until("staging", || !staged(&bed.path("root")).is_empty());
+    fs::remove_dir_all(bed.path("root/in")).unwrap();
+    let ran = bed.wait(copy);
+    assert_eq!(ran.code, Some(23), "{}", ran.stderr);
+    let why = "failed: f: publish: No such file or directory; a directory of the destination was removed meanwhile";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    bed.run(&["cp", "t/", "lab:in/"]).succeeded();
 }
 
 #[test]

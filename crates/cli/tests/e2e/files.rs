@@ -371,6 +371,22 @@ fn within_one_side_a_move_is_a_rename() {
     }
 }
 
+/// An endpoint on a file system that this host mounts too, or a mount of the source elsewhere: both sides have the same content,
+/// because both are one file, and nothing may be removed.
+#[test]
+fn a_move_onto_itself_by_another_way_removes_nothing() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/in/only", b"copy");
+    fs::create_dir(bed.path("root/in/empty")).unwrap();
+    for (from, to) in [("root/in/only", "lab:in/only"), ("root/in", "lab:"), ("lab:in", "root/")] {
+        let ran = bed.run(&["mv", from, to]);
+        assert_eq!(ran.code, Some(23), "{from} {to}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the destination is this very object, reached another way"), "{}", ran.stderr);
+        assert_eq!(fs::read(bed.path("root/in/only")).unwrap(), b"copy");
+        assert!(bed.path("root/in/empty").exists());
+    }
+}
+
 #[test]
 fn between_storages_only_what_arrived_leaves_the_source() {
     let (bed, _server) = Bed::with_endpoint();

@@ -45,6 +45,34 @@ fn a_tree_does_not_fit_into_standard_output() {
     assert!(ran.stdout.is_empty());
 }
 
+/// A list of digests that was cut off by a full disk must not pass for one of everything.
+#[test]
+fn output_that_cannot_be_written_fails_the_command() {
+    let bed = Bed::new();
+    bed.write("t/f", b"f");
+    for args in [&["ls", "t"][..], &["sum", "t"], &["cp", "--json", "t", "copy"], &["endpoint", "ls", "--json"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = bed.command("client", args);
+        let ran = bed.wait(command.stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+        // Nothing is listed, so nothing is lost.
+        let code = if args[0] == "endpoint" { 0 } else { 1 };
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.contains("error: write standard output: No space left on device"), code == 1, "{args:?}");
+    }
+}
+
+#[test]
+fn a_link_is_not_written_to_standard_output_and_the_reason_is_said() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("root/f", b"f");
+    std::os::unix::fs::symlink("f", bed.path("root/link")).unwrap();
+    for from in ["lab:link", "root/link"] {
+        let ran = bed.run(&["cat", from]);
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(23), &b""[..]), "{}", ran.stderr);
+        assert!(ran.stderr.contains("links are not followed: name what it points to"), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn standard_input_needs_a_name_at_the_destination() {
     let bed = Bed::new();

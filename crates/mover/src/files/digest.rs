@@ -183,6 +183,9 @@ fn read_part<T>(
     let mut failure = None;
     let opened = file.opened.get_or_init(|| opener(&file.item).map_err(|e| failure = Some(e)).ok());
     let Some(opened) = opened else { return failure.map_or(Ok(None), Err) };
+    if file.size_bytes == 0 && opened.read_at(0, &mut block[..1])? > 0 {
+        return Err(store::Error::of_kind(FailureKind::ReadError, "read file", b"", store::SIZE_UNTRUE));
+    }
     let start = index as u64 * PART_BYTES;
     let end = if algorithm.in_chunks().is_some() { start + PART_BYTES } else { u64::MAX };
     let extent = Extent::new(start, file.size_bytes.min(end));

@@ -360,6 +360,7 @@ impl Decide<'_> {
     }
 
     pub(super) fn directory_failed(&self, failure: Failure) {
+        let failure = super::tell::at_destination(failure);
         // Counted among the files, which failures are of.
         count(&self.job.progress.counters.files_listed, 1);
         self.job.count_failure(failure.kind);

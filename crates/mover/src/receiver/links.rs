@@ -85,7 +85,7 @@ impl HardLinks {
                 }
                 Ok(Linked::NoFile) if !may_differ(&job.options) => {
                     let message = "link: the file it is a hard link to did not arrive".to_owned();
-                    failed(Failure { path: job.sink.path(entry), kind: FailureKind::NotFound, message });
+                    failed(Failure { path: job.sink.path(entry), kind: FailureKind::Other, message });
                 }
                 Ok(Linked::There | Linked::Kept | Linked::NoFile) => counts.there += 1,
                 Err(e) => failed(Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() }),

@@ -120,6 +120,7 @@ impl ReceiveJob {
         words.published.extend(outcome.links.into_iter().map(|id| (id, None)));
         words.skipped = outcome.skipped.iter().map(|(id, _)| *id).collect();
         for (id, failure) in outcome.failed {
+            let failure = tell::at_destination(failure);
             self.count_failure(failure.kind);
             if let Some(observer) = &self.observer {
                 observer.failed(&failure);

@@ -4,7 +4,7 @@
 //! - The digest of an object is in the message that says that the object is published.
 //! - All extents of one object are in one `Want`.
 
-use model::{Extent, Failure};
+use model::{Extent, Failure, FailureKind};
 use wire::bounded;
 use wire::limits::{EXTENTS_TOLD, SETTLED_TOLD};
 use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Run, Settled, Want, failures_that_fit, runs_of};
@@ -15,6 +15,16 @@ use crate::job::bounded_path;
 pub fn record_of(object: u64, failure: &Failure) -> FailureRecord {
     let path = if object == 0 { bounded_path(&failure.path) } else { Vec::new() };
     FailureRecord { object, path, kind: failure.kind as u32, text: bounded(&failure.message).to_owned() }
+}
+
+/// A failure of this side, as it is told. What is missing here was removed from the destination by somebody: without a word on
+/// where, it would read as a source that vanished.
+pub fn at_destination(mut failure: Failure) -> Failure {
+    if failure.kind == FailureKind::NotFound {
+        failure.kind = FailureKind::WriteError;
+        failure.message.push_str("; a directory of the destination was removed meanwhile");
+    }
+    failure
 }
 
 /// What is settled, as a job tells it.

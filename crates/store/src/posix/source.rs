@@ -10,10 +10,12 @@ use super::list::{self, Pending, Visitor, Walk};
 use super::owners::{self, Sort};
 use super::tree::Tree;
 use super::within;
-use crate::source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
+use crate::source::{
+    DirectoryKey, End, Footing, Found, Holes, Piece, SIZE_UNTRUE, Source, SourceFile, SourceLane, SourceObject,
+};
 use crate::{Engines, Error, Result};
 use model::fidelity::{Warning, Warnings};
-use model::{Entry, Extent, Fidelity, Generation, Kind, Name, ObjectId, Selection};
+use model::{Entry, Extent, Failure, FailureKind, Fidelity, Generation, Kind, Name, ObjectId, Selection};
 use rustix::fs::{AtFlags, fstat, statat};
 use std::any::Any;
 use std::io;
@@ -165,7 +167,19 @@ impl Source for PosixSource {
                 Base::Object { key, name } => {
                     let at = Pending { key: DirectoryKey(*key), id: ObjectId::ROOT };
                     let id = ObjectId(walk.next_id);
-                    let entry = self.look(*key, name, id, ObjectId::ROOT)?;
+                    let entry = match self.look(*key, name, id, ObjectId::ROOT) {
+                        Ok(entry) => entry,
+                        // As it would be further down: the other sources, and later attempts, have nothing to do with it.
+                        Err(e) if e.kind == FailureKind::Special => {
+                            let path = self.tree.path(*key, name.as_bytes());
+                            let failure = Failure { path, kind: e.kind, message: e.message() };
+                            if !chooser.found(Found::Failed(failure)) {
+                                return Ok(());
+                            }
+                            continue;
+                        }
+                        Err(e) => return Err(e),
+                    };
                     if !chooser.takes(&at, name, entry.kind == Kind::Directory) {
                         continue;
                     }
@@ -254,6 +268,9 @@ impl SourceLane for PosixSourceLane {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Error::at("read file", filled as u64, e)),
             }
+        }
+        if buffer.is_empty() && os::fs::read(&file, &mut [0]).map_err(fail)? > 0 {
+            return Err(Error::of_kind(FailureKind::ReadError, "read file", b"", SIZE_UNTRUE));
         }
         let status = fstat(&file).map_err(fail)?;
         Ok((filled, list::generation_of(&status)))
