@@ -17,11 +17,13 @@ use rustls::crypto::aws_lc_rs::cipher_suite as offered;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 use crate::aead::{self, Key, Plaintext};
-use crate::record::PLAINTEXT_BYTES_MAX;
+pub use crate::aead::{Library, Suite};
 
 /// In the order of preference among those that are as fast.
 const SUITES: [Suite; 3] = [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::Chacha20Poly1305];
 const LIBRARIES: [Library; 2] = [Library::AwsLc, Library::Ring];
+/// The longest record, which bulk data fills.
+const RECORD_BYTES: usize = 16 << 10;
 /// The best of so many records counts, the first of which also loads code and tables.
 const RECORDS: usize = 8;
 /// A pair that is slow needs no second record to show it.
@@ -31,21 +33,6 @@ const MARGIN: f64 = 1.1;
 
 static WANTED: OnceLock<Wanted> = OnceLock::new();
 static CHOICE: OnceLock<Choice> = OnceLock::new();
-
-/// A cipher suite of TLS 1.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suite {
-    Aes128Gcm,
-    Aes256Gcm,
-    Chacha20Poly1305,
-}
-
-/// What seals and opens the records of an established connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
-    AwsLc,
-    Ring,
-}
 
 /// What the user asks for instead of the measurement: `SUITE[/LIBRARY]`, where the suite may be `auto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,8 +188,8 @@ fn first_fastest(rates: impl Iterator<Item = f64> + Clone) -> usize {
 fn measured(suite: Suite, library: Library) -> f64 {
     let key = [0x5a; 32];
     let Ok(key) = Key::new(suite, library, &key[..suite.key_bytes()]) else { return 0.0 };
-    let plaintext = vec![0; PLAINTEXT_BYTES_MAX];
-    let mut record = vec![0; PLAINTEXT_BYTES_MAX + 1 + aead::TAG_BYTES];
+    let plaintext = vec![0; RECORD_BYTES];
+    let mut record = vec![0; RECORD_BYTES + 1 + aead::TAG_BYTES];
     let (begun, mut best) = (Instant::now(), Duration::MAX);
     for _ in 0..RECORDS {
         let started = Instant::now();
@@ -215,7 +202,7 @@ fn measured(suite: Suite, library: Library) -> f64 {
             break;
         }
     }
-    PLAINTEXT_BYTES_MAX as f64 / best.as_nanos().max(1) as f64
+    RECORD_BYTES as f64 / best.as_nanos().max(1) as f64
 }
 
 #[cfg(test)]
