@@ -28,6 +28,8 @@ pub trait Calls {
     fn descriptors_max(&self) -> (Option<u64>, Option<u64>);
     fn mounted(&self, path: &Path) -> io::Result<Mounted>;
     fn is_root(&self) -> bool;
+    /// What this processor seals records with.
+    fn cipher(&self) -> String;
 }
 
 /// A path's file system, as calls tell of it.
@@ -47,6 +49,10 @@ pub struct Mounted {
 pub struct Kernel;
 
 impl Calls for Kernel {
+    fn cipher(&self) -> String {
+        net::cipher::chosen().to_string()
+    }
+
     fn rings(&self, interface: &str) -> Option<Rings> {
         net::interface::rings(interface)
     }
@@ -221,6 +227,10 @@ pub(crate) mod imitation {
     }
 
     impl Calls for Answers {
+        fn cipher(&self) -> String {
+            "a cipher".into()
+        }
+
         fn rings(&self, _: &str) -> Option<Rings> {
             self.rings
         }

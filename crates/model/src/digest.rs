@@ -7,14 +7,12 @@
 //! A chunk digest crosses the wire *bound* to its object and extent (see `bind`), so that right bytes at a wrong offset
 //! do not verify. Not here: who computes what and when (see `mover`).
 
+use crate::crc64::{self, Crc64};
 use crate::extent::Extent;
 use crate::id::ObjectId;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
-use crc_fast::CrcAlgorithm;
 use std::fmt;
 use std::str::FromStr;
-
-const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DigestAlgorithm {
@@ -31,6 +29,14 @@ impl DigestAlgorithm {
         }
     }
 
+    /// How it is computed on this processor, in words.
+    pub fn implementation(self) -> &'static str {
+        match self {
+            DigestAlgorithm::Crc64Nvme => crc64::implementation(),
+            DigestAlgorithm::Blake3 => "the blake3 library",
+        }
+    }
+
     /// Bytes of one digest on the wire and in the extent log.
     pub fn digest_bytes(self) -> usize {
         match self {
@@ -42,7 +48,7 @@ impl DigestAlgorithm {
     /// Digest of a whole object held in one buffer.
     pub fn of_object(self, bytes: &[u8]) -> Digest {
         match self {
-            DigestAlgorithm::Crc64Nvme => Digest::Crc64Nvme(crc_fast::checksum(CRC, bytes)),
+            DigestAlgorithm::Crc64Nvme => Digest::Crc64Nvme(Crc64::of(bytes)),
             DigestAlgorithm::Blake3 => Digest::Blake3(*blake3::hash(bytes).as_bytes()),
         }
     }
@@ -78,7 +84,7 @@ impl DigestAlgorithm {
                 for (i, chunk) in chunks.iter().enumerate().skip(1) {
                     let length = chunk_bytes.min(size_bytes - i as u64 * chunk_bytes);
                     let shift = if length == chunk_bytes { whole } else { crc64_shift(length) };
-                    crc = crc64_multiply(shift, crc) ^ chunk.crc();
+                    crc = crc64::multiply(shift, crc) ^ chunk.crc();
                 }
                 Digest::Crc64Nvme(crc)
             }
@@ -93,44 +99,18 @@ impl DigestAlgorithm {
     }
 }
 
-/// The generator of CRC-64/NVME, bits reversed.
-const CRC64_POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
-
-/// Product of two polynomials modulo the generator; bit 63 is the coefficient of 1.
+/// x^(8 * bytes) modulo the generator.
 ///
 /// crc-fast combines two checksums in 0.3 ms, which was 2 % of a profile of large files; this takes 60 ns. The method is
 /// that of zlib's crc32_combine: the CRC of two parts is crc1 * x^(8 * length of the second) + crc2.
-fn crc64_multiply(mut a: u64, mut b: u64) -> u64 {
-    let mut product = 0;
-    while a != 0 {
-        if a >> 63 == 1 {
-            product ^= b;
-        }
-        a <<= 1;
-        b = (b >> 1) ^ if b & 1 == 1 { CRC64_POLYNOMIAL } else { 0 };
-    }
-    product
-}
-
-/// x^(8 * bytes) modulo the generator.
 fn crc64_shift(bytes: u64) -> u64 {
-    let mut power = 1 << 63;
-    // x^8, then its squares.
-    let mut square = 1u64 << 55;
-    let mut left = bytes;
-    while left != 0 {
-        if left & 1 == 1 {
-            power = crc64_multiply(square, power);
-        }
-        square = crc64_multiply(square, square);
-        left >>= 1;
-    }
-    power
+    // x^8 to the power of the length.
+    crc64::power(1 << 55, bytes)
 }
 
 /// The checksum of what has one of `before` and then `length` bytes with that of `crc`.
 fn crc64_after(before: Option<u64>, crc: u64, length: u64) -> u64 {
-    before.map_or(crc, |before| crc64_multiply(crc64_shift(length), before) ^ crc)
+    before.map_or(crc, |before| crc64::multiply(crc64_shift(length), before) ^ crc)
 }
 
 /// Chaining value of the subtree over `length` bytes made of these chunk chaining values.
@@ -243,11 +223,9 @@ impl fmt::Debug for Digest {
 /// Digests one chunk block by block.
 pub struct ChunkHasher(State);
 
-// A CRC's state is 200 bytes of tables' parameters; a chunk has one, on the stack, and no allocation.
-#[allow(clippy::large_enum_variant)]
 enum State {
     Crc {
-        digest: crc_fast::Digest,
+        digest: Crc64,
         /// Bytes in `digest`.
         length: u64,
         /// The checksum of everything before them; `None` where they are the first.
@@ -263,7 +241,7 @@ impl ChunkHasher {
     /// Starts the digest of the chunk at offset `start`.
     pub fn new(algorithm: DigestAlgorithm, start: u64) -> ChunkHasher {
         ChunkHasher(match algorithm {
-            DigestAlgorithm::Crc64Nvme => State::Crc { digest: crc_fast::Digest::new(CRC), length: 0, before: None },
+            DigestAlgorithm::Crc64Nvme => State::Crc { digest: Crc64::new(), length: 0, before: None },
             DigestAlgorithm::Blake3 => {
                 let mut hasher = Box::new(blake3::Hasher::new());
                 hasher.set_input_offset(start);
@@ -288,10 +266,10 @@ impl ChunkHasher {
     pub fn zeros(&mut self, count: u64) {
         match &mut self.0 {
             State::Crc { digest, length, before } => {
-                let ended = std::mem::replace(digest, crc_fast::Digest::new(CRC)).finalize();
+                let ended = std::mem::replace(digest, Crc64::new()).finish();
                 let so_far = crc64_after(*before, ended, std::mem::take(length));
                 // A zero byte moves the register on; what a checksum shows of it is inverted.
-                *before = Some(!crc64_multiply(crc64_shift(count), !so_far));
+                *before = Some(!crc64::multiply(crc64_shift(count), !so_far));
             }
             State::Blake3(hasher) => {
                 let mut left = count;
@@ -307,9 +285,7 @@ impl ChunkHasher {
     /// The digest of the chunk. `is_whole` says that the chunk is the whole object: BLAKE3 then ends as a root.
     pub fn finish(&self, is_whole: bool) -> Digest {
         match &self.0 {
-            State::Crc { digest, length, before } => {
-                Digest::Crc64Nvme(crc64_after(*before, digest.finalize(), *length))
-            }
+            State::Crc { digest, length, before } => Digest::Crc64Nvme(crc64_after(*before, digest.finish(), *length)),
             // Nothing is no subtree, wherever it begins; a peer can claim it all the same.
             State::Blake3(hasher) if hasher.count() == 0 => Digest::Blake3(*blake3::hash(b"").as_bytes()),
             State::Blake3(hasher) if is_whole => Digest::Blake3(*hasher.finalize().as_bytes()),
@@ -395,9 +371,10 @@ mod tests {
         for (first, second) in
             [(&b"123456789"[..], &b"x"[..]), (b"", b"abc"), (b"abc", b""), (&[7; 5000], &[9; 70_001])]
         {
+            const CRC: crc_fast::CrcAlgorithm = crc_fast::CrcAlgorithm::Crc64Nvme;
             let (a, b) = (crc_fast::checksum(CRC, first), crc_fast::checksum(CRC, second));
             let expected = crc_fast::checksum_combine(CRC, a, b, second.len() as u64);
-            assert_eq!(crc64_multiply(crc64_shift(second.len() as u64), a) ^ b, expected);
+            assert_eq!(crc64::multiply(crc64_shift(second.len() as u64), a) ^ b, expected);
         }
     }
 

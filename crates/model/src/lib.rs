@@ -7,6 +7,7 @@ pub mod name;
 pub mod entry;
 pub mod fidelity;
 pub mod extent;
+mod crc64;
 pub mod digest;
 pub mod quantity;
 mod glob;

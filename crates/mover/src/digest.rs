@@ -1,5 +1,6 @@
 //! Digests of objects and of chunks, for comparing what two sides have.
 
+use crate::block::Block;
 use crate::limits::BLOCK_BYTES;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent};
 use store::SourceFile;
@@ -12,7 +13,7 @@ pub fn of_file(
     goes_on: &dyn Fn() -> bool,
 ) -> store::Result<Option<Digest>> {
     let mut hasher = ChunkHasher::new(algorithm, 0);
-    let mut buffer = vec![0; BLOCK_BYTES.min(size_bytes as usize + 1)];
+    let mut buffer = Block::new(BLOCK_BYTES.min(size_bytes as usize + 1));
     let mut at = 0;
     loop {
         let got = file.read_at(at, &mut buffer)?;
@@ -42,7 +43,7 @@ pub fn of_chunk(
     each: &mut dyn FnMut(u64, &[u8]) -> store::Result<bool>,
 ) -> store::Result<Option<Digest>> {
     let mut hasher = ChunkHasher::new(algorithm, extent.start);
-    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut buffer = Block::new(BLOCK_BYTES);
     let mut at = extent.start;
     while at < extent.end {
         let wanted = buffer.len().min((extent.end - at) as usize);

@@ -19,6 +19,7 @@ pub mod progress;
 mod stall;
 pub mod job;
 pub mod wishes;
+mod block;
 mod digest;
 pub mod stream;
 mod pace;

@@ -47,8 +47,9 @@ pub const PERMIT_PATIENCE: Duration = Duration::from_millis(100);
 /// A sender's small files of this size and more have their digests timed: below it, reading the clock twice would cost
 /// more than 1 % of the time that the file takes.
 pub const DIGEST_TIMED_BYTES: usize = 16 << 10;
-/// Payload in flight that a receiver grants: above the bandwidth-delay product of 25 Gbit/s at 300 ms.
-pub const IN_FLIGHT_BYTES: u64 = 1 << 30;
+/// Payload in flight that a receiver grants. It lies in the buffers of sockets, which the kernel bounds, and takes no memory of
+/// this program but the sender's book of it: at most 32,768 chunks, 2 MiB. So it is no bound of a rate (docs/limits.md).
+pub const IN_FLIGHT_BYTES: u64 = 32 << 30;
 /// What a sender may use before the first grant arrives.
 pub const INITIAL_ENTRIES: u64 = 4096;
 pub const INITIAL_IN_FLIGHT_BYTES: u64 = 64 << 20;
@@ -105,6 +106,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often each side tells the other where its time went.
 pub const TIMES_INTERVAL: Duration = Duration::from_secs(1);
 
+// 400 Gbit/s at 200 ms, and as much again on its way to an acknowledgement.
+const _: () = assert!(IN_FLIGHT_BYTES > 2 * (400_000_000_000 / 8 / 1000 * 200));
 const _: () = assert!(INITIAL_ENTRIES <= ENTRIES_OPEN_MAX);
 const _: () = assert!(BATCH_ENTRIES as u64 * 4 <= INITIAL_ENTRIES);
 const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);

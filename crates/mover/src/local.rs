@@ -7,6 +7,7 @@
 mod content;
 mod ways;
 
+use crate::block::Block;
 use crate::job::{Ending, Observer, Port};
 use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
@@ -158,11 +159,11 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
         sender,
         number,
         source: sender.source_lane(),
-        block: vec![0; BLOCK_BYTES].into(),
+        block: Block::new(BLOCK_BYTES),
         writer,
         clock,
         ways,
-        buffer: vec![0; PACK_BYTES_MAX],
+        buffer: Block::new(PACK_BYTES_MAX),
     };
     let mut end = Ok(());
     if crate::job::panics(|| end = lane.run()) {
@@ -177,11 +178,11 @@ struct Lane<'a> {
     sender: &'a Arc<SendJob>,
     number: u32,
     source: Box<dyn SourceLane>,
-    block: Box<[u8]>,
+    block: Block,
     writer: LocalLane<'a>,
     clock: LaneClock,
     ways: &'a Ways,
-    buffer: Vec<u8>,
+    buffer: Block,
 }
 
 impl Lane<'_> {

@@ -20,6 +20,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedConnectionCommon, UnbufferedStatus};
 use rustls::{AlertDescription, CommonState, ExtractedSecrets, KeyLog, Tls13CipherSuite};
 
+use crate::cipher::Suite;
 use crate::error::{Error, ErrorKind};
 use crate::record::{HEADER_BYTES, KeySchedule, RECORD_BYTES_MAX, RecordLayer};
 use crate::socket::wait_until;
@@ -33,6 +34,7 @@ pub(crate) struct Established {
     pub(crate) records: RecordLayer,
     pub(crate) exporter: Exporter,
     pub(crate) peer_spki: Vec<u8>,
+    pub(crate) suite: Suite,
 }
 
 /// Performs the dialling side's handshake.
@@ -222,10 +224,11 @@ fn establish<S: Side>(
     let peer_spki = peer_spki.ok_or(Failure::Unexpected("no peer key"))?;
     let suite = state.negotiated_cipher_suite().and_then(|suite| suite.tls13());
     let suite = suite.ok_or(Failure::Unexpected("no TLS 1.3 cipher"))?;
+    let agreed = Suite::of(suite.common.suite).ok_or(Failure::Unexpected("a cipher that was not offered"))?;
     let secret = capture.take().ok_or(Failure::Unexpected("no exporter secret"))?;
     let (secrets, schedule) = side.into_secrets().map_err(Failure::Tls)?;
     let records = RecordLayer::new(secrets, schedule).map_err(|_| Failure::Unexpected("unusable keys"))?;
-    Ok(Established { records, exporter: Exporter { suite, secret }, peer_spki })
+    Ok(Established { records, exporter: Exporter { suite, secret }, peer_spki, suite: agreed })
 }
 
 /// Runs the handshake until application data may flow both ways and all that is due has been sent.

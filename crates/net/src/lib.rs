@@ -17,6 +17,8 @@ pub mod identity;
 pub mod tls;
 mod handshake;
 mod record;
+mod aead;
+pub mod cipher;
 mod inbound;
 pub mod dial;
 pub mod listen;

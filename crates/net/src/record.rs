@@ -10,17 +10,18 @@
 //!
 //! Not here: sockets, buffers.
 
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 
+use crate::aead::{Key, NONCE_BYTES, Plaintext, TAG_BYTES};
+use crate::cipher::{self, Suite};
+
 pub(crate) const HEADER_BYTES: usize = 5;
 pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 /// The inner content type and the AEAD's tag; the same for all three ciphers.
 const TRAILER_BYTES: usize = 1 + TAG_BYTES;
-const TAG_BYTES: usize = 16;
 /// What one record of ours takes on the wire at most: peers may pad theirs up to `PAYLOAD_BYTES_MAX`.
 pub(crate) const SEALED_BYTES_MAX: usize = HEADER_BYTES + PLAINTEXT_BYTES_MAX + TRAILER_BYTES;
 const PAYLOAD_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 256;
@@ -151,15 +152,10 @@ impl RecordLayer {
         let ciphertext_bytes = record.len() - HEADER_BYTES - TAG_BYTES;
         let (nonce, header) = (self.rx.next_nonce(), header_of(record));
         let (body, tag) = record[HEADER_BYTES..].split_at_mut(ciphertext_bytes);
-        let (place, inner) = if ciphertext_bytes <= out.len() {
-            let out = &mut out[..ciphertext_bytes];
-            let opened = self.rx.key.open_separate_gather(nonce, Aad::from(header), body, tag, out);
-            opened.map_err(|_| RecordError::BadRecordMac)?;
-            (Place::Out, out)
-        } else {
-            let opened = self.rx.key.open_in_place_separate_tag(nonce, Aad::from(header), tag, body);
-            (Place::Record, opened.map_err(|_| RecordError::BadRecordMac)?)
-        };
+        let mut out = out.get_mut(..ciphertext_bytes);
+        let opened = self.rx.key.open(nonce, header, body, tag, out.as_deref_mut());
+        opened.map_err(|_| RecordError::BadRecordMac)?;
+        let (place, inner) = out.map_or((Place::Record, body), |out| (Place::Out, out));
         let (content_type, payload_bytes) = strip_padding(inner)?;
         let opened = match content_type {
             APPLICATION_DATA => {
@@ -243,61 +239,44 @@ impl KeySchedule {
 
 /// One key with its counter.
 struct Direction {
-    key: LessSafeKey,
-    iv: [u8; NONCE_LEN],
+    key: Key,
+    iv: [u8; NONCE_BYTES],
     sequence: u64,
-}
-
-enum Plaintext<'a> {
-    Elsewhere(&'a [u8]),
-    /// That many bytes behind the header.
-    InPlace(usize),
 }
 
 impl Direction {
     fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, RecordError> {
-        let (algorithm, key, iv) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&aead::CHACHA20_POLY1305, key, iv),
+        let (suite, key, iv) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Suite::Aes128Gcm, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Suite::Aes256Gcm, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Suite::Chacha20Poly1305, key, iv),
             _ => return Err(RecordError::Internal),
         };
-        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| RecordError::Internal)?;
+        let library = cipher::chosen().library(suite);
+        let key = Key::new(suite, library, key.as_ref()).map_err(|_| RecordError::Internal)?;
         let iv = iv.as_ref().try_into().map_err(|_| RecordError::Internal)?;
-        Ok(Self { key: LessSafeKey::new(key), iv, sequence })
+        Ok(Self { key, iv, sequence })
     }
 
-    fn next_nonce(&mut self) -> Nonce {
+    fn next_nonce(&mut self) -> [u8; NONCE_BYTES] {
         let mut nonce = self.iv;
-        for (byte, counter) in nonce[NONCE_LEN - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
+        for (byte, counter) in nonce[NONCE_BYTES - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= counter;
         }
         self.sequence = self.sequence.checked_add(1).expect("a key is replaced long before 2^64 records");
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 
     fn seal(&mut self, content_type: u8, plaintext: Plaintext<'_>, out: &mut [u8]) -> Result<usize, RecordError> {
-        let plaintext_bytes = match plaintext {
-            Plaintext::Elsewhere(bytes) => bytes.len(),
-            Plaintext::InPlace(bytes) => bytes,
-        };
+        let plaintext_bytes = plaintext.len();
         assert!(plaintext_bytes <= PLAINTEXT_BYTES_MAX, "one record was asked to hold {plaintext_bytes} bytes");
         let payload_bytes = plaintext_bytes + TRAILER_BYTES;
         let [high, low] = (payload_bytes as u16).to_be_bytes();
         let header = [APPLICATION_DATA, 3, 3, high, low];
         let (nonce, record) = (self.next_nonce(), &mut out[..HEADER_BYTES + payload_bytes]);
         record[..HEADER_BYTES].copy_from_slice(&header);
-        let (body, trailer) = record[HEADER_BYTES..].split_at_mut(plaintext_bytes);
-        match plaintext {
-            Plaintext::Elsewhere(plaintext) => {
-                let aad = Aad::from(header);
-                self.key.seal_out_of_place_scatter(nonce, aad, plaintext, body, &[content_type], trailer)
-            }
-            Plaintext::InPlace(_) => {
-                self.key.seal_in_place_scatter(nonce, Aad::from(header), body, &[content_type], trailer)
-            }
-        }
-        .map_err(|_| RecordError::Internal)?;
+        let sealed = self.key.seal(nonce, header, plaintext, content_type, &mut record[HEADER_BYTES..]);
+        sealed.map_err(|_| RecordError::Internal)?;
         Ok(HEADER_BYTES + payload_bytes)
     }
 }

@@ -27,6 +27,7 @@ use rustls::{
     SignatureScheme, version,
 };
 
+use crate::cipher;
 use crate::control::{ControlOptions, ControlSender, ControlStream};
 use crate::error::{Error, ErrorKind};
 use crate::handshake::{self, Established};
@@ -85,6 +86,7 @@ impl ServerTls {
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
         config.send_half_rtt_data = false;
+        config.ignore_client_order = cipher::chosen().overrules_client();
         config.enable_secret_extraction = true;
         Ok(Self { config: Arc::new(config) })
     }
@@ -136,6 +138,11 @@ impl Connection {
         self.established.exporter.export(label, context)
     }
 
+    /// Which cipher was agreed on, and what carries it here.
+    pub fn cipher_note(&self) -> String {
+        cipher::chosen().note(self.established.suite)
+    }
+
     /// Goes on as a data stream.
     pub fn into_data(self) -> DataStream {
         DataStream::new(self)
@@ -184,12 +191,7 @@ pub(crate) struct PinMismatch {
 
 fn crypto_provider() -> CryptoProvider {
     CryptoProvider {
-        // AES-128-GCM first: the strongest cipher that costs least on every processor with AES instructions.
-        cipher_suites: vec![
-            provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
-            provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
+        cipher_suites: cipher::chosen().offered(),
         // The hybrid group first: what is recorded today stays secret from a quantum computer.
         kx_groups: vec![provider::kx_group::X25519MLKEM768, provider::kx_group::X25519, provider::kx_group::SECP256R1],
         ..provider::default_provider()

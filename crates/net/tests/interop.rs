@@ -61,11 +61,11 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-fn config(suite: SupportedCipherSuite, alpn: &[u8]) -> Arc<ClientConfig> {
+fn config(suites: &[SupportedCipherSuite], alpn: &[u8]) -> Arc<ClientConfig> {
     let identity = Identity::generate().unwrap();
     let key = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(identity.pkcs8())).unwrap();
     let key = CertifiedKey::new(vec![CertificateDer::from(identity.spki().to_vec())], key);
-    let provider = CryptoProvider { cipher_suites: vec![suite], ..provider::default_provider() };
+    let provider = CryptoProvider { cipher_suites: suites.to_vec(), ..provider::default_provider() };
     let mut config = ClientConfig::builder_with_provider(provider.into())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
@@ -78,11 +78,15 @@ fn config(suite: SupportedCipherSuite, alpn: &[u8]) -> Arc<ClientConfig> {
 
 /// A rustls client and our server, connected.
 fn connected(suite: SupportedCipherSuite) -> (Peer, DataStream) {
+    connected_by(&[suite])
+}
+
+fn connected_by(suites: &[SupportedCipherSuite]) -> (Peer, DataStream) {
     let (mut near, far) = tcp_pair();
     let tls = ServerTls::new(&Identity::generate().unwrap()).unwrap();
     let accepting = thread::spawn(move || accept_tls(far, &tls, soon()).unwrap().into_data());
     let name = "peer.invalid".try_into().unwrap();
-    let mut client = ClientConnection::new(config(suite, b"thalweg/1"), name).unwrap();
+    let mut client = ClientConnection::new(config(suites, b"thalweg/1"), name).unwrap();
     while client.is_handshaking() || client.wants_write() {
         client.complete_io(&mut near).unwrap();
     }
@@ -122,6 +126,13 @@ fn every_cipher_carries_bytes_both_ways_and_closes_cleanly() {
 }
 
 #[test]
+fn a_client_that_is_faster_with_chacha20_gets_it() {
+    let [aes_128, aes_256, chacha20] = SUITES;
+    let (peer, _) = connected_by(&[chacha20, aes_128, aes_256]);
+    assert_eq!(peer.conn.negotiated_cipher_suite(), Some(chacha20));
+}
+
+#[test]
 fn exported_values_are_those_of_the_other_implementation() {
     for suite in SUITES {
         let (peer, ours) = connected(suite);
@@ -155,7 +166,7 @@ fn a_peer_of_another_protocol_is_refused() {
     let (mut near, far) = tcp_pair();
     let tls = ServerTls::new(&Identity::generate().unwrap()).unwrap();
     let accepting = thread::spawn(move || accept_tls(far, &tls, soon()).map(|_| ()).unwrap_err());
-    let mut client = ClientConnection::new(config(SUITES[0], b"h2"), "peer.invalid".try_into().unwrap()).unwrap();
+    let mut client = ClientConnection::new(config(&SUITES[..1], b"h2"), "peer.invalid".try_into().unwrap()).unwrap();
     assert!((0..10).any(|_| client.complete_io(&mut near).is_err()));
     assert_eq!(accepting.join().unwrap().kind, net::ErrorKind::IncompatiblePeer);
 }

@@ -15,6 +15,8 @@ const CLOCK_ERROR_US_MAX: u64 = 1_000_000;
 
 pub fn findings(host: &Host) -> Vec<Finding> {
     let mut findings = vec![surroundings(host)];
+    let cipher = host.calls().map(|calls| Finding::new(Area::Machine, Level::Good, "encryption", calls.cipher()));
+    findings.extend(cipher);
     findings.extend(processor_limit(host));
     findings.extend(governor(host));
     findings.extend(stolen(host));

@@ -68,6 +68,10 @@ pub struct Args {
     /// Congestion control of the sender, such as bbr or cubic [default: its system's]
     #[arg(long, value_name = "NAME", value_parser = args::congestion, env = "THALWEG_CC")]
     cc: Option<String>,
+    /// Cipher, and after a slash the library that carries it: aes-128-gcm, aes-256-gcm or chacha20-poly1305; aws-lc or ring; such
+    /// as auto/ring. auto measures both, in less than 2 ms; see --explain
+    #[arg(long, value_name = "CIPHER[/LIBRARY]", default_value = "auto", env = "THALWEG_CIPHER")]
+    cipher: net::cipher::Wanted,
     /// How storage is read and written; auto probes the file system
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
     engine: Engine,
@@ -206,6 +210,7 @@ fn carry_out(
     request: &Request,
     run: impl FnOnce(&Interrupt, Option<Arc<Events>>) -> Result<Finished>,
 ) -> Result<Exit> {
+    net::cipher::want(args.cipher);
     let events = args.json.then(|| Arc::new(Events::default()));
     let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
     // A report that cannot be written is better known now than after hours.

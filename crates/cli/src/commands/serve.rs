@@ -60,6 +60,9 @@ pub struct Args {
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
+    /// Cipher, and after a slash the library that carries it, as in `thalweg cp`; clients that do not have it cannot connect
+    #[arg(long, value_name = "CIPHER[/LIBRARY]", default_value = "auto", env = "THALWEG_CIPHER")]
+    cipher: net::cipher::Wanted,
     /// Keep access to all files of this user, even if the kernel could confine the endpoint to its root and state
     #[arg(long)]
     no_landlock: bool,
@@ -107,6 +110,7 @@ pub fn run(args: Args) -> Result<Exit> {
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };
+    net::cipher::want(args.cipher);
     let notify = Notify::from_env();
     // Before any thread: a thread that is there already would not be confined.
     let served = Served::start(options)?;

@@ -5,6 +5,7 @@
 //! whatever the listing's length.
 
 use super::sum::{PartDigest, PartHasher};
+use crate::block::Block;
 use model::files::{Sum, SumAlgorithm};
 use model::{Digest, Extent, FailureKind};
 use std::collections::BTreeMap;
@@ -152,7 +153,7 @@ fn work<R: Reading>(
     is_stopped: &AtomicBool,
 ) {
     let mut opener = reading.opener();
-    let mut block = vec![0; BLOCK_BYTES];
+    let mut block = Block::new(BLOCK_BYTES);
     loop {
         // The lock is held while this thread waits for work: the others would wait for the same.
         let next = parts.lock().unwrap().recv();

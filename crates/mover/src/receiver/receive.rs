@@ -4,6 +4,7 @@
 
 use super::ReceiveJob;
 use super::lane::{PackedFile, Writer};
+use crate::block::Block;
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::memory::{LanePermit, Memory};
@@ -87,7 +88,7 @@ struct StreamLane<'a, S> {
     writer: Writer<'a>,
     pack: Vec<u8>,
     rows: Vec<PackRow>,
-    block: Vec<u8>,
+    block: Block,
 }
 
 impl<'a, S: Stream> StreamLane<'a, S> {
@@ -98,7 +99,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             stream,
             pack: vec![0; PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
-            block: vec![0; BLOCK_BYTES],
+            block: Block::new(BLOCK_BYTES),
         })
     }
 

@@ -6,6 +6,7 @@
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
 //!   the name of the data file included.
 
+use crate::block::Block;
 use ledger::extent_log::{self, Appender, Continuation, Header};
 use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId, Pin};
 use store::StagedFile;
@@ -90,7 +91,7 @@ fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) 
 
 fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::Result<Option<Digest>> {
     let mut hasher = ChunkHasher::new(header.algorithm, extent.start);
-    let mut block = vec![0; crate::limits::BLOCK_BYTES];
+    let mut block = Block::new(crate::limits::BLOCK_BYTES);
     let mut at = extent.start;
     while at < extent.end {
         let wanted = block.len().min((extent.end - at) as usize);

@@ -5,6 +5,7 @@
 
 use super::SendJob;
 use super::work::{Batch, Work};
+use crate::block::Block;
 use crate::compression::{Packer, sender_lane_bytes};
 use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};
@@ -62,7 +63,7 @@ struct Lane<'a, S> {
     number: u32,
     stream: S,
     source: Box<dyn SourceLane>,
-    block: Box<[u8]>,
+    block: Block,
     clock: LaneClock,
     /// One frame with a pack: header, table, payload.
     pack: Vec<u8>,
@@ -77,7 +78,7 @@ impl<'a, S: Stream> Lane<'a, S> {
             number,
             stream,
             source: job.source_lane(),
-            block: vec![0; BLOCK_BYTES].into(),
+            block: Block::new(BLOCK_BYTES),
             clock,
             pack: vec![0; HEADER_BYTES + PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),

@@ -84,6 +84,8 @@ pub struct Client {
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) session: Arc<Session>,
+    /// What the control stream's records are sealed with; the lanes' handshakes have the same choice.
+    cipher: String,
     pub(super) answers: Answers,
     /// Connections dialled early, not yet joined.
     pub(super) early: Mutex<VecDeque<Connection>>,
@@ -113,7 +115,7 @@ impl Client {
             .collect();
         let connection = connect(&*options.connector, 0).map_err(ConnectError::Net)?;
         let id = SessionId(net::random_bytes());
-        let peer = connection.peer_pin();
+        let (peer, cipher) = (connection.peer_pin(), connection.cipher_note());
         let exporter = connection.export(EXPORTER_LABEL, &id.0);
         let lost = |e: std::io::Error| ConnectError::Lost(e.to_string());
         let (control, stream) = connection.into_control(control_options()).map_err(lost)?;
@@ -132,6 +134,7 @@ impl Client {
         let shared = Arc::new(Shared {
             options,
             session,
+            cipher,
             answers: Answers::default(),
             early: Mutex::default(),
             state: Mutex::default(),
@@ -342,7 +345,11 @@ impl Client {
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
         let adapted = lanes.adaptation.as_ref().and_then(Adaptation::note);
-        report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted));
+        let computed = [
+            format!("cipher: {}", self.shared.cipher),
+            format!("digest: {} by {}", options.digest, options.digest.implementation()),
+        ];
+        report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted).chain(computed));
         report
     }
 

@@ -64,6 +64,9 @@ pub struct Args {
     /// nothing)
     #[arg(long, value_name = "on|off", default_value = "off", action = clap::ArgAction::Set, value_parser = switch, env = "THALWEG_TLS")]
     tls: bool,
+    /// Cipher of --tls on, and after a slash the library that carries it at this end, as in `thalweg cp`
+    #[arg(long, value_name = "CIPHER[/LIBRARY]", default_value = "auto", env = "THALWEG_CIPHER")]
+    cipher: net::cipher::Wanted,
     /// From the server to this host
     #[arg(long, conflicts_with = "both", env = "THALWEG_REVERSE")]
     reverse: bool,
@@ -80,6 +83,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     raise_descriptor_limit();
+    net::cipher::want(args.cipher);
     if let Some(listen) = &args.serve {
         return serve(listen);
     }
