@@ -17,6 +17,8 @@ mod side;
 mod bottleneck;
 mod verdict;
 mod time_left;
+pub mod graph;
+pub mod solve;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
