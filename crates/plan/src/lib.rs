@@ -19,6 +19,8 @@ mod verdict;
 mod time_left;
 pub mod graph;
 pub mod solve;
+pub mod staging;
+pub mod fit;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};

@@ -3,7 +3,7 @@
 //! Owns the forms F1 to F5 and their values. Invariant: a value is never negative and never undefined, whatever the number;
 //! nothing is carried where nothing works. Not here: which number is chosen (`solve`), what fits measurements (`fit`).
 
-use super::Problem;
+use super::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Law {
     }
 
     /// Makes every value so many times as large.
-    pub(super) fn multiply(&mut self, factor: f64) {
+    pub fn multiply(&mut self, factor: f64) {
         match self {
             Law::Constant { value } => *value *= factor,
             Law::F1 { beta, .. } => *beta *= factor,
@@ -108,7 +108,10 @@ impl Law {
             ],
             Law::F3 { a, b, scale, .. } => {
                 if !b.is_finite() || a + b <= 0.0 {
-                    return wrong(format!("a and b of F3 leave nothing for one stream ({a} + {b})"), "give a rate above 0");
+                    return wrong(
+                        format!("a and b of F3 leave nothing for one stream ({a} + {b})"),
+                        "give a rate above 0",
+                    );
                 }
                 &[("a", *a, false), ("scale", *scale, true)]
             }

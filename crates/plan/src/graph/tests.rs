@@ -1,3 +1,5 @@
+//! What models may and may not say.
+
 use super::*;
 
 const EDGE: &str = r#"{"name":"e","from":"Src","to":"Dst","capacity":{"form":"const","value":1e9}}"#;
@@ -28,7 +30,10 @@ fn what_a_model_may_not_say_is_refused_with_its_place() {
         (edges(&format!("{EDGE},{EDGE}")), "stands twice"),
         (edges(&EDGE.replace("Dst", "dst")), "no edge touches Dst"),
         (edges(&[line("a", "Src", "x"), line("b", "x", "x"), line("c", "x", "Dst")].join(",")), "loop"),
-        (edges(&[line("a", "Src", "x"), line("b", "x", "y"), line("c", "y", "x"), line("d", "y", "Dst")].join(",")), "loop"),
+        (
+            edges(&[line("a", "Src", "x"), line("b", "x", "y"), line("c", "y", "x"), line("d", "y", "Dst")].join(",")),
+            "loop",
+        ),
         (edges(&[line("a", "Dst", "x"), line("b", "x", "Src")].join(",")), "wrong way"),
         (edges(&format!("{EDGE},{}", line("b", "Src", "x"))), "nothing leads from its end \"x\""),
         (edges(&format!("{EDGE},{}", line("b", "x", "Dst"))), "to its beginning \"x\""),

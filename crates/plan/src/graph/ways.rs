@@ -1,6 +1,7 @@
 //! Whether a graph leads from its source to its destination, everywhere and without a loop.
 
-use super::{DESTINATION, Graph, Problem, SOURCE};
+use super::parts::{DESTINATION, Graph, SOURCE};
+use super::problem::Problem;
 
 /// Refuses loops, edges on no way from source to destination, and graphs without any way.
 pub fn check(graph: &Graph) -> Result<(), Problem> {
@@ -13,7 +14,11 @@ pub fn check(graph: &Graph) -> Result<(), Problem> {
     }
     if let Some(at) = on_a_loop(&leaving, &arriving) {
         let what = format!("the edges behind node {:?} lead back to it", graph.nodes[at].name);
-        return Err(Problem::new("the graph has a loop", what, "data moves from Src to Dst once: remove one of these edges"));
+        return Err(Problem::new(
+            "the graph has a loop",
+            what,
+            "data moves from Src to Dst once: remove one of these edges",
+        ));
     }
     if let Some(node) = (0..count).find(|node| leaving[*node].is_empty() && arriving[*node].is_empty()) {
         let what = "no edge begins or ends there";
@@ -26,7 +31,11 @@ pub fn check(graph: &Graph) -> Result<(), Problem> {
             (_, false) => format!("nothing leads from its end {:?} to {DESTINATION}", graph.nodes[edge.to].name),
             _ => continue,
         };
-        return Err(Problem::new(format!("edge {:?}", edge.name), what, "connect it, correct a node's name, or remove it"));
+        return Err(Problem::new(
+            format!("edge {:?}", edge.name),
+            what,
+            "connect it, correct a node's name, or remove it",
+        ));
     }
     Ok(())
 }

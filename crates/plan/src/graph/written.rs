@@ -3,7 +3,9 @@
 //! Invariant: a key that is not known is an error, since a misspelt limit would be no limit. What a document may hold is
 //! bounded before anything is built of it.
 
-use super::{Count, DESTINATION, Edge, Graph, Host, Knob, Law, Node, Problem, SOURCE};
+use super::law::Law;
+use super::parts::{Count, DESTINATION, Edge, Graph, Host, Knob, Node, SOURCE};
+use super::problem::Problem;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 

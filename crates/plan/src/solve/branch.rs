@@ -6,8 +6,7 @@
 //! the search ends; when its work is used up, the best settings found stand, and are said to be unproved.
 
 use super::flow::{self, Limits};
-use super::options::Options;
-use super::search::{rate_at, weight};
+use super::options::{Options, rate_at, weight};
 use super::simplex::{Failure, Program};
 use crate::graph::Graph;
 
@@ -43,12 +42,7 @@ pub fn fastest(graph: &Graph, options: &Options) -> Result<(Vec<u32>, bool), Fai
 }
 
 /// The cheapest settings that reach a rate, starting from some that do; and whether there are none cheaper.
-pub fn cheapest(
-    graph: &Graph,
-    options: &Options,
-    start: &[u32],
-    wanted: f64,
-) -> Result<(Vec<u32>, bool), Failure> {
+pub fn cheapest(graph: &Graph, options: &Options, start: &[u32], wanted: f64) -> Result<(Vec<u32>, bool), Failure> {
     let mut held = lowered(graph, options, start.to_vec(), wanted)?;
     let grain = grain(graph);
     let is_proved = search(graph, options, |part| {
@@ -200,7 +194,8 @@ impl Mixture {
         }
         let optimum = program.solve()?;
         let shares = shares.read(part, &optimum.values);
-        let mean = |knob: usize| shares[knob].iter().zip(&part[knob]).map(|(share, n)| share * f64::from(*n)).sum::<f64>();
+        let mean =
+            |knob: usize| shares[knob].iter().zip(&part[knob]).map(|(share, n)| share * f64::from(*n)).sum::<f64>();
         Ok(Mixture {
             rate: optimum.values[rate] * scale,
             weight: graph.knobs.iter().enumerate().map(|(knob, of)| of.weight * mean(knob)).sum(),
@@ -228,7 +223,8 @@ impl Mixture {
     /// The part in two, at the mean of the knob that is mixed most. Nothing where the mixture is one setting.
     fn split(&self, part: &Options) -> Option<(Options, Options)> {
         let largest = |knob: usize| self.shares[knob].iter().copied().fold(0.0, f64::max);
-        let knob = (0..part.len()).filter(|knob| largest(*knob) < WHOLE).min_by(|a, b| largest(*a).total_cmp(&largest(*b)))?;
+        let knob =
+            (0..part.len()).filter(|knob| largest(*knob) < WHOLE).min_by(|a, b| largest(*a).total_cmp(&largest(*b)))?;
         let mean: f64 = self.shares[knob].iter().zip(&part[knob]).map(|(share, n)| share * f64::from(*n)).sum();
         let at = part[knob].partition_point(|n| f64::from(*n) <= mean).clamp(1, part[knob].len() - 1);
         let (mut low, mut high) = (part.clone(), part.clone());
@@ -260,14 +256,7 @@ impl Shares {
         self.first[knob] + place - 1
     }
 
-    fn limit_edge(
-        &self,
-        program: &mut Program,
-        part: &Options,
-        edge: &crate::graph::Edge,
-        place: usize,
-        scale: f64,
-    ) {
+    fn limit_edge(&self, program: &mut Program, part: &Options, edge: &crate::graph::Edge, place: usize, scale: f64) {
         let mixed: Vec<usize> = edge.knobs().filter(|knob| part[*knob].len() > 1).collect();
         let mut settings: Vec<u32> = part.iter().map(|values| values[0]).collect();
         let base = edge.capacity(&settings) / scale;
@@ -291,7 +280,8 @@ impl Shares {
                 program.balanced(sum);
             }
             for beside in 1..part[other].len() {
-                let mut sum: Vec<_> = pairs.iter().filter_map(|row| row[beside]).map(|variable| (variable, 1.0)).collect();
+                let mut sum: Vec<_> =
+                    pairs.iter().filter_map(|row| row[beside]).map(|variable| (variable, 1.0)).collect();
                 sum.push((self.variable(other, beside), -1.0));
                 program.balanced(sum);
             }

@@ -17,11 +17,10 @@ mod properties;
 
 use crate::graph::Graph;
 pub use flow::{Flow, Limits};
+pub use search::SHARE_KEPT;
+use search::TOLERANCE;
 use simplex::Failure;
 use std::fmt;
-
-/// Of the best rate, what the cheapest settings must keep (S1's plans give up less than what calibration can tell apart).
-pub const SHARE_KEPT: f64 = 0.98;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,9 +95,6 @@ impl Solution {
         self.edge_rates[edge] >= self.edge_capacities[edge] * (1.0 - 1e-6)
     }
 }
-
-/// Rates that differ by less are the same.
-pub(crate) const TOLERANCE: f64 = 1e-9;
 
 /// Solves a model for the best rate, or, with a goal, for the cheapest settings that reach it.
 pub fn solve(graph: &Graph, goal: Option<f64>) -> Result<Solution, Unsolved> {

@@ -1,4 +1,4 @@
-//! The values of each knob that are worth a look.
+//! Settings: their weight and rate, and the values of each knob that are worth a look.
 //!
 //! A value is left out when a smaller one serves every edge and host at least as well: it costs more and brings nothing. That
 //! never changes the best rate, nor the least weight that reaches it.
@@ -6,6 +6,15 @@
 use super::flow::{self, Limits};
 use super::simplex::Failure;
 use crate::graph::{Count, Graph};
+
+/// Weighted knobs; what is least when rates are equal.
+pub fn weight(graph: &Graph, settings: &[u32]) -> f64 {
+    graph.knobs.iter().zip(settings).map(|(knob, n)| knob.weight * f64::from(*n)).sum()
+}
+
+pub fn rate_at(graph: &Graph, settings: &[u32]) -> Result<f64, Failure> {
+    flow::rate(graph, &Limits::at(graph, settings))
+}
 
 /// For every knob its values, rising; at least one.
 pub type Options = Vec<Vec<u32>>;

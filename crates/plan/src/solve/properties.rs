@@ -1,8 +1,7 @@
 //! Relations that hold for every model, on random ones (G4): the linear program against reduction by hand, branch and bound
 //! against trying everything, and what a better device may do.
 
-use super::options::options;
-use super::search::{rate_at, weight};
+use super::options::{options, rate_at, weight};
 use super::*;
 use crate::graph::{Change, Count, Edge, Host, Knob, Law, Node};
 use proptest::prelude::*;

@@ -1,12 +1,14 @@
 //! Finds settings: all of them are tried where that is little work; otherwise branch and bound, from a good start.
 
 use super::branch;
-use super::flow::{self, Limits};
-use super::options::{Options, options};
+use super::options::{Options, options, rate_at, weight};
 use super::simplex::Failure;
-use super::{SHARE_KEPT, TOLERANCE};
 use crate::graph::Graph;
 
+/// Of the best rate, what the cheapest settings must keep (S1's plans give up less than what calibration can tell apart).
+pub const SHARE_KEPT: f64 = 0.98;
+/// Rates that differ by less are the same.
+pub const TOLERANCE: f64 = 1e-9;
 /// Steps of arithmetic that trying every setting may take: some tens of milliseconds.
 const WORK_MAX: f64 = 4e7;
 
@@ -15,15 +17,6 @@ pub struct Found {
     pub best: Vec<u32>,
     pub chosen: Vec<u32>,
     pub is_proved: bool,
-}
-
-/// Weighted knobs; what is least when rates are equal.
-pub fn weight(graph: &Graph, settings: &[u32]) -> f64 {
-    graph.knobs.iter().zip(settings).map(|(knob, n)| knob.weight * f64::from(*n)).sum()
-}
-
-pub fn rate_at(graph: &Graph, settings: &[u32]) -> Result<f64, Failure> {
-    flow::rate(graph, &Limits::at(graph, settings))
 }
 
 /// The rate that a choice has to reach.

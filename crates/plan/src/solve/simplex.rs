@@ -157,7 +157,11 @@ impl Table {
                 _ if distance < far - TINY * (1.0 + far.min(distance)) => true,
                 // Of those that stop it at the same place, the steadiest pivot; by Bland's rule the first variable.
                 Some((row, best)) if distance <= far + TINY * (1.0 + far) => {
-                    if is_careful { self.basis[i] < self.basis[row] } else { slope.abs() > best }
+                    if is_careful {
+                        self.basis[i] < self.basis[row]
+                    } else {
+                        slope.abs() > best
+                    }
                 }
                 _ => false,
             };
