@@ -14,7 +14,7 @@ use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
-    cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
+    cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, plan, rm, serve, stat, sum,
 };
 use crate::commands::{log, sync, ticket, top, tree};
 use crate::exit::{Result, usage};
@@ -80,6 +80,7 @@ pub enum Command {
     Top(top::Args),
     Log(log::Args),
     Doctor(doctor::Args),
+    Plan(Box<plan::Args>),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -100,7 +100,7 @@ impl From<Error> for transfer::Error {
 
 fn kind_of(exit: Exit) -> Kind {
     match exit {
-        Exit::Done | Exit::Failed | Exit::Inconclusive | Exit::BrokenPipe => Kind::Failed,
+        Exit::Done | Exit::Failed | Exit::Inconclusive | Exit::OutOfReach | Exit::BrokenPipe => Kind::Failed,
         Exit::Usage => Kind::Request,
         Exit::SourceFileNotFound => Kind::SourceNotFound,
         Exit::SourceDirectoryNotFound => Kind::SourceDirectoryNotFound,

@@ -113,6 +113,8 @@ pub enum Exit {
     Unreachable = 43,
     NoSpace = 44,
     Cancelled = 45,
+    /// A plan whose goal cannot be had.
+    OutOfReach = 46,
     Interrupted = 130,
     /// The reader of standard output went away.
     BrokenPipe = 141,

@@ -17,6 +17,10 @@ mod side;
 mod bottleneck;
 mod verdict;
 mod time_left;
+pub mod graph;
+pub mod solve;
+pub mod staging;
+pub mod fit;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};

@@ -20,6 +20,7 @@ pub mod sum;
 pub mod top;
 pub mod log;
 pub mod doctor;
+pub mod plan;
 pub mod config;
 pub mod completions;
 pub mod man;
@@ -57,6 +58,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Top(args) => top::run(args),
         Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
+        Command::Plan(args) => plan::run(*args),
         Command::Config(args) => config::run(args, &cli.globals),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

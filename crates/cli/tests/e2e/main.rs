@@ -38,3 +38,4 @@ mod sweeps;
 mod attribution;
 mod measurements;
 mod bundles;
+mod plans;

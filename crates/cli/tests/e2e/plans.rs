@@ -1,0 +1,78 @@
+//! Plans from models: answers as a program reads them, goals, buffers, fits, and what is wrong with a model.
+
+use crate::bed::{Bed, Ran};
+use serde_json::Value;
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models");
+
+fn model(name: &str) -> String {
+    format!("{MODELS}/{name}.json")
+}
+
+fn answer(ran: Ran) -> Value {
+    serde_json::from_slice(&ran.stdout).expect("one JSON object")
+}
+
+#[test]
+fn a_plan_names_rate_settings_limit_and_what_a_change_would_bring() {
+    let bed = Bed::new();
+    let graph = model("s1-100mb");
+    let ran =
+        bed.run(&["plan", "--graph", &graph, "--what-if", "network=x2", "--what-if", "application=3GB", "--json"]);
+    let plan = answer(ran.succeeded());
+    assert_eq!(plan["knobs"], serde_json::json!({"n": 3, "nics": 2, "t": 3}));
+    assert!((plan["rate_bytes_per_second"].as_f64().unwrap() / 1.8e9 - 1.0).abs() < 1e-6);
+    assert_eq!((plan["bottleneck"].as_str(), plan["is_proved"].as_bool()), (Some("application"), Some(true)));
+    assert!((plan["hosts"][0]["cpu_percent"].as_f64().unwrap() - 990.0).abs() < 0.01);
+    assert_eq!(plan["prices"][0]["resource"], "application");
+    assert_eq!(plan["what_if"][0]["change"], "network=x2");
+    assert!(plan["what_if"][1]["best_bytes_per_second"].as_f64().unwrap() > 1.85e9);
+    let fixed = bed.run(&["plan", "--graph", &graph, "--fix", "nics=1", "--fix", "n=2", "--json"]);
+    assert!((answer(fixed.succeeded())["rate_bytes_per_second"].as_f64().unwrap() / 1.2e9 - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_goal_out_of_reach_ends_with_46_and_names_what_limits() {
+    let bed = Bed::new();
+    let graph = model("s1-10mb");
+    let within = answer(bed.run(&["plan", "--graph", &graph, "--goal", "9.6Gbit", "--json"]).succeeded());
+    assert_eq!(within["knobs"], serde_json::json!({"n": 4, "nics": 1, "t": 3}));
+    let ran = bed.run(&["plan", "--graph", &graph, "--goal", "2GB"]);
+    assert_eq!(ran.code(), 46);
+    assert!(ran.stderr().contains("cannot be had") && ran.stderr().contains("limited by disks"), "{}", ran.stderr());
+}
+
+#[test]
+fn a_model_that_is_wrong_is_refused_with_its_place_and_a_cure() {
+    let bed = Bed::new();
+    let edge = |name: &str, from: &str, to: &str| format!(r#"{{"name":"{name}","from":"{from}","to":"{to}"}}"#);
+    let looped = [edge("a", "Src", "x"), edge("b", "x", "y"), edge("c", "y", "x"), edge("d", "y", "Dst")].join(",");
+    for (edges, said) in [
+        (looped, "the graph has a loop"),
+        (edge("a", "Src", "Dst"), "nothing in the model limits the rate"),
+        (edge("a", "Src", "Dst").replace('}', r#","capacity":{"form":"const","value":0}}"#), "value is 0"),
+        (edge("a", "Src", "Dst").replace("from", "form"), "unknown field `form`"),
+    ] {
+        bed.write("model.json", format!(r#"{{"v":1,"edges":[{edges}]}}"#).as_bytes());
+        let ran = bed.run(&["plan", "--graph", "model.json"]);
+        assert_eq!(ran.code(), 2, "{edges}");
+        assert!(ran.stderr().contains(said) && ran.stderr().contains("\nhint: "), "{}", ran.stderr());
+    }
+}
+
+#[test]
+fn buffers_and_fits_answer_in_numbers() {
+    let bed = Bed::new();
+    let buffer = ["plan", "buffer", "--capacity", "4TB", "--in", "10GB", "--out", "4GB", "--volume", "10TB", "--json"];
+    let times = answer(bed.run(&buffer).succeeded());
+    for (key, seconds) in [("fill_seconds", 666.67), ("received_seconds", 1500.0), ("durable_seconds", 2500.0)] {
+        assert!((times[key].as_f64().unwrap() - seconds).abs() < 0.01, "{times}");
+    }
+    bed.write("streams.csv", b"n,bytes_per_second\n1,542307692\n2,503571428\n4,440625000\n8,352500000\n");
+    let fitted = answer(bed.run(&["plan", "fit", "F1", "streams.csv", "--json"]).succeeded());
+    assert!((fitted["beta"].as_f64().unwrap() / 7.05e9 - 1.0).abs() < 0.01, "{fitted}");
+    assert!((fitted["alpha"].as_f64().unwrap() - 12.0).abs() < 0.1, "{fitted}");
+    bed.write("wrong.csv", b"1,fast\n");
+    let ran = bed.run(&["plan", "fit", "F2", "wrong.csv"]);
+    assert!(ran.code() == 2 && ran.stderr().contains("wrong.csv:1"), "{}", ran.stderr());
+}

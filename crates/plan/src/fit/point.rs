@@ -1,0 +1,52 @@
+//! Measured points, and when they say too little.
+
+use std::fmt;
+
+/// A measurement: a file size or a setting, and the rate at it in bytes a second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    pub at: f64,
+    pub bytes_per_second: f64,
+}
+
+/// Why points determine no law.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Unfit {
+    /// Fewer different settings than the law has parameters.
+    TooFew {
+        needed: usize,
+        given: usize,
+    },
+    NoRate {
+        at: f64,
+        bytes_per_second: f64,
+    },
+    /// The rates rise where the law can only fall, or the other way round.
+    OtherShape(&'static str),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::TooFew { needed, given } => {
+                write!(f, "{given} different points are too few: the law has {needed} parameters")
+            }
+            Unfit::NoRate { at, bytes_per_second } => write!(f, "at {at}, {bytes_per_second} is no rate"),
+            Unfit::OtherShape(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// Refuses points that are no measurements, and fewer different ones than parameters.
+pub fn check(points: &[Point], needed: usize) -> Result<(), Unfit> {
+    let is_good = |value: f64| value.is_finite() && value > 0.0;
+    if let Some(wrong) = points.iter().find(|point| !is_good(point.at) || !is_good(point.bytes_per_second)) {
+        return Err(Unfit::NoRate { at: wrong.at, bytes_per_second: wrong.bytes_per_second });
+    }
+    let mut at: Vec<f64> = points.iter().map(|point| point.at).collect();
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    if at.len() < needed { Err(Unfit::TooFew { needed, given: at.len() }) } else { Ok(()) }
+}

@@ -1,0 +1,75 @@
+//! What models may and may not say.
+
+use super::*;
+
+const EDGE: &str = r#"{"name":"e","from":"Src","to":"Dst","capacity":{"form":"const","value":1e9}}"#;
+
+fn model(rest: &str) -> String {
+    format!(r#"{{"v":1,{rest}}}"#)
+}
+
+fn refused(text: &str) -> String {
+    Graph::parse(text).expect_err(text).to_string()
+}
+
+#[test]
+fn what_a_model_may_not_say_is_refused_with_its_place() {
+    let edges = |edges: &str| model(&format!(r#""edges":[{edges}]"#));
+    let line = |name: &str, from: &str, to: &str| format!(r#"{{"name":"{name}","from":"{from}","to":"{to}"}}"#);
+    let cases = [
+        ("[".to_owned(), "EOF"),
+        (r#"{"v":2,"edges":[]}"#.to_owned(), "version 2"),
+        (model(r#""edges":[],"edge":[]"#), "unknown field `edge`"),
+        (edges(&EDGE.replace("value", "valeu")), "valeu"),
+        (edges(&EDGE.replace("\"capacity\"", "\"capcity\"")), "capcity"),
+        (edges(&EDGE.replace("1e9", "\"10Gbit\"")), "expected f64"),
+        (edges(&EDGE.replace("1e9", "0")), "value is 0"),
+        (edges(&EDGE.replace("1e9", "-5")), "value is -5"),
+        (edges(&EDGE.replace("1e9", "1e18")), "bytes a second"),
+        (edges(&EDGE.replace("1e9", "10")), "at most 10 bytes a second"),
+        (edges(&format!("{EDGE},{EDGE}")), "stands twice"),
+        (edges(&EDGE.replace("Dst", "dst")), "no edge touches Dst"),
+        (edges(&[line("a", "Src", "x"), line("b", "x", "x"), line("c", "x", "Dst")].join(",")), "loop"),
+        (
+            edges(&[line("a", "Src", "x"), line("b", "x", "y"), line("c", "y", "x"), line("d", "y", "Dst")].join(",")),
+            "loop",
+        ),
+        (edges(&[line("a", "Dst", "x"), line("b", "x", "Src")].join(",")), "wrong way"),
+        (edges(&format!("{EDGE},{}", line("b", "Src", "x"))), "nothing leads from its end \"x\""),
+        (edges(&format!("{EDGE},{}", line("b", "x", "Dst"))), "to its beginning \"x\""),
+        (model(&format!(r#""nodes":[{{"name":"typo"}}],"edges":[{EDGE}]"#)), "no edge begins or ends there"),
+        (model(&format!(r#""nodes":[{{"name":"Src","gain":0}}],"edges":[{EDGE}]"#)), "gain is 0"),
+        (model(&format!(r#""knobs":[{{"name":"n","min":3,"max":2}}],"edges":[{EDGE}]"#)), "range 3 to 2"),
+        (model(&format!(r#""hosts":[{{"name":"h","cores":2,"reserve":2}}],"edges":[{EDGE}]"#)), "none is left"),
+        (edges(&EDGE.replace("\"capacity\"", "\"host\":\"h\",\"capacity\"")), "no host \"h\""),
+        (edges(&EDGE.replace("\"capacity\"", "\"cpu\":5,\"capacity\"")), "on no host"),
+        (edges(&EDGE.replace("\"capacity\"", "\"count\":\"n\",\"capacity\"")), "no knob \"n\""),
+        (edges(&EDGE.replace("\"capacity\"", "\"count\":0,\"capacity\"")), "count is 0"),
+        (edges(&EDGE.replace("\"capacity\"", "\"count\":1.5,\"capacity\"")), "whole number or the name of a knob"),
+    ];
+    for (text, said) in cases {
+        let why = refused(&text);
+        assert!(why.contains(said), "{text}: {why}");
+    }
+}
+
+#[test]
+fn a_graph_of_ten_thousand_nodes_is_refused_before_it_is_built() {
+    let mut edges = String::new();
+    for at in 0..10_000 {
+        let (from, to) = (if at == 0 { "Src".into() } else { format!("n{at}") }, format!("n{}", at + 1));
+        edges.push_str(&format!(r#"{{"name":"e{at}","from":"{from}","to":"{to}"}},"#));
+    }
+    edges.push_str(r#"{"name":"last","from":"n10000","to":"Dst"}"#);
+    assert!(refused(&model(&format!(r#""edges":[{edges}]"#))).contains("at most"));
+}
+
+#[test]
+fn fixed_knobs_stay_in_their_range() {
+    let text = model(&format!(r#""knobs":[{{"name":"n","min":1,"max":8}}],"edges":[{EDGE}]"#));
+    let mut graph = Graph::parse(&text).unwrap();
+    assert!(graph.fix("n", 9).unwrap_err().to_string().contains("outside its range 1 to 8"));
+    assert!(graph.fix("m", 1).unwrap_err().to_string().contains("it has n"));
+    graph.fix("n", 5).unwrap();
+    assert_eq!((graph.knobs[0].min, graph.knobs[0].max), (5, 5));
+}

@@ -1,0 +1,145 @@
+//! The planner against worked examples: the four-disk host of the disk-to-disk study (G1), and two senders with three
+//! receivers (G5). The models are the files of `docs/models/`.
+
+use super::*;
+use crate::graph::Change;
+
+const MODELS: [(&str, &str); 3] = [
+    ("1 MB", include_str!("../../../../docs/models/s1-1mb.json")),
+    ("10 MB", include_str!("../../../../docs/models/s1-10mb.json")),
+    ("100 MB", include_str!("../../../../docs/models/s1-100mb.json")),
+];
+
+fn graph(text: &str) -> Graph {
+    Graph::parse(text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn fixed(text: &str, knobs: &[(&str, u32)]) -> Graph {
+    let mut graph = graph(text);
+    knobs.iter().for_each(|(knob, n)| graph.fix(knob, *n).unwrap());
+    graph
+}
+
+fn gigabytes(rate: f64) -> f64 {
+    rate / 1e9
+}
+
+/// Rates to the digits that the table prints.
+fn assert_near(own: f64, table: f64) {
+    assert!((own - table).abs() <= 0.0006, "{own} is not {table}");
+}
+
+#[test]
+fn rates_by_streams_are_those_of_the_table() {
+    let table = [
+        [0.184, 0.368, 0.552, 0.736, 0.920, 1.104, 1.288, 1.410, 1.343],
+        [0.300, 0.600, 0.900, 1.200, 1.500, 1.567, 1.484, 1.410, 1.343],
+        [0.600, 1.200, 1.800, 1.763, 1.659, 1.567, 1.484, 1.410, 1.343],
+    ];
+    for ((_, text), row) in MODELS.iter().zip(table) {
+        for (n, rate) in (1..).zip(row) {
+            let graph = fixed(text, &[("n", n), ("nics", 2), ("t", 3)]);
+            assert_near(gigabytes(best(&graph).unwrap()), rate);
+        }
+    }
+}
+
+#[test]
+fn two_cards_and_8_6_3_streams_are_chosen_and_the_right_stage_is_named() {
+    let expected = [(8, 1.4100, "disks"), (6, 1.5667, "disks"), (3, 1.8000, "application")];
+    for ((name, text), (n, rate, bottleneck)) in MODELS.iter().zip(expected) {
+        let solution = solve(&fixed(text, &[("t", 3)]), None).unwrap();
+        assert_eq!(solution.settings, [n, 3, 2], "{name}");
+        assert_near(gigabytes(solution.bytes_per_second), rate);
+        assert_near(gigabytes(solution.best_bytes_per_second), rate);
+        assert_eq!(solution.bottleneck.as_deref(), Some(bottleneck), "{name}");
+        assert!(solution.is_proved);
+        let third = best(&fixed(text, &[("t", 3), ("nics", 3)])).unwrap();
+        assert_near(gigabytes(third), rate);
+    }
+}
+
+#[test]
+fn one_card_takes_the_fewest_streams_that_fill_it() {
+    for ((name, text), n) in MODELS.iter().zip([7, 4, 2]) {
+        let solution = solve(&fixed(text, &[("nics", 1)]), None).unwrap();
+        assert_eq!(solution.settings, [n, 3, 1], "{name}");
+        assert_near(gigabytes(solution.bytes_per_second), 1.2);
+        assert_eq!(solution.bottleneck.as_deref(), Some("network"), "{name}");
+        let globus = best(&fixed(text, &[("nics", 1), ("n", 2), ("t", 3)])).unwrap();
+        assert!(*name == "1 MB" || globus > 0.0);
+    }
+}
+
+#[test]
+fn gains_over_two_streams_in_all_are_8_and_4() {
+    for ((_, text), gain) in MODELS[1..].iter().zip([8.0, 4.0]) {
+        // Two streams in all: one edge of two applications instead of four with n each.
+        let graph = fixed(text, &[("nics", 1), ("n", 1), ("t", 3)]);
+        let per_stream = graph.edges[graph.edge_named("application").unwrap()].law.as_ref().unwrap().value(1);
+        let two = best(&graph.with_capacity("application", Change::To(2.0 * per_stream)).unwrap()).unwrap();
+        let chosen = solve(&fixed(text, &[("nics", 1)]), None).unwrap().bytes_per_second;
+        assert!((chosen / two - gain).abs() < 1e-3, "{}", chosen / two);
+    }
+}
+
+#[test]
+fn processors_limit_behind_the_other_stages_and_the_manual_best_is_no_better_in_the_model() {
+    let solution = solve(&fixed(MODELS[2].1, &[("t", 3)]), None).unwrap();
+    assert!((solution.host_percent[0] - 990.0).abs() < 0.1, "{:?}", solution.host_percent);
+    let manual = [(16, 1.007), (8, 1.410), (4, 1.763)];
+    for ((_, text), (n, rate)) in MODELS.iter().zip(manual) {
+        assert_near(gigabytes(best(&fixed(text, &[("n", n), ("nics", 2), ("t", 3)])).unwrap()), rate);
+    }
+    let mut starved = fixed(MODELS[2].1, &[("t", 3), ("nics", 2), ("n", 3)]);
+    for edge in ["disks", "channel", "application", "network"] {
+        starved = starved.with_capacity(edge, Change::Times(100.0)).unwrap();
+    }
+    let solution = solve(&starved, None).unwrap();
+    assert_near(gigabytes(solution.best_bytes_per_second), 1200.0 / 550.0);
+    assert_eq!(solution.bottleneck.as_deref(), Some("sender"));
+    // One percent of a core moves 1/550 GB/s.
+    assert!((solution.prices[0].bytes_per_second_per_unit - 1e9 / 550.0).abs() < 1.0);
+}
+
+#[test]
+fn one_disk_alone_has_its_own_optimum() {
+    for ((_, text), (n, rate)) in MODELS.iter().zip([(8, 0.3525), (6, 0.3917), (3, 0.4500)]) {
+        let mut graph = graph(text);
+        graph.hosts[0].threads[0].1 = 1.0;
+        for edge in &mut graph.edges {
+            if edge.count == crate::graph::Count::Fixed(4) {
+                edge.count = crate::graph::Count::Fixed(1);
+            }
+        }
+        let graph = graph.with_capacity("network", Change::To(1e12)).unwrap();
+        let solution = solve(&graph, None).unwrap();
+        assert_eq!(solution.settings[0], n);
+        assert_near(gigabytes(solution.bytes_per_second), rate);
+    }
+}
+
+const CLUSTER: &str = include_str!("../../../../docs/models/cluster-2x3.json");
+
+#[test]
+fn a_cluster_is_limited_by_its_receivers_and_loses_one_with_its_card() {
+    let graph = graph(CLUSTER);
+    assert!((best(&graph).unwrap() - 3e9).abs() < 1.0);
+    assert!((best(&graph.with_capacity("receiver3", Change::To(0.0)).unwrap()).unwrap() - 2e9).abs() < 1.0);
+    let solution = solve(&graph, None).unwrap();
+    assert!(solution.prices.iter().all(|price| price.resource.starts_with("receiver")));
+    assert!((solution.prices.iter().map(|price| price.bytes_per_second_per_unit).sum::<f64>() - 3.0).abs() < 1e-6);
+}
+
+/// Volumes of 3 and 1 TB on their own hosts: the edges behind `Src` carry 3 and 1 parts of every 4.
+#[test]
+fn hosts_with_volumes_of_their_own_end_together() {
+    let shares = |first: f64| {
+        let graph = graph(CLUSTER);
+        graph.with_capacity("sender1", Change::To(first)).unwrap()
+    };
+    // 3 phi <= 2 on the first host's card, so phi = 2/3 of the job in 1000 s: 4 TB * 2/3 / 1000 s.
+    let phi = 2.0 / 3.0;
+    let graph = shares(2e9).with_capacity("sender2", Change::To(phi * 1e9)).unwrap();
+    assert!((gigabytes(best(&graph).unwrap()) - 2.667).abs() < 0.001);
+}
