@@ -106,6 +106,7 @@ pub fn parse() -> Result<Cli> {
         let takes_profile = first.command == ["doctor"] && is_set_of_doctor;
         let settings = Settings::read(&first.choice, &program, takes_profile)?;
         program = settings.apply(program, &first.words())?;
+        crate::stores::configure(settings.stores);
     }
     let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
     let (command, given) = innermost(&matches);

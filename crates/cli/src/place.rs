@@ -13,13 +13,13 @@ use model::files::{Found, Question, Record, Tally};
 use model::name::Escaped;
 use model::{Exit, FailureKind, Location};
 use mover::CloseCode;
-use mover::files::{Here, answer};
+use mover::files::{Here, NotReached, Reach, answer};
 use mover::session::{AskError, Client, Tuning};
 use ssh::Access;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
-use store::Stores;
+use store::{How, OpenError, Shelf, Stores};
 
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
@@ -49,6 +49,23 @@ pub struct Place {
 pub enum Side {
     Here,
     There(Arc<There>),
+    Store(Arc<InStore>),
+}
+
+/// Paths in stores of one scheme; each begins with what a URL names first.
+pub struct InStore {
+    scheme: String,
+    stores: Stores,
+}
+
+impl Reach for InStore {
+    fn reach(&self, path: &[u8], how: How) -> std::result::Result<Box<dyn Shelf>, NotReached> {
+        let location = Location::Url { scheme: self.scheme.clone(), rest: path.to_vec() };
+        self.stores.shelf(&location, how).map_err(|e| match e {
+            OpenError::Source { error, .. } => NotReached::Failed(error),
+            e => NotReached::Failed(store::Error::of_kind(FailureKind::Other, "open", b"", &e.to_string())),
+        })
+    }
 }
 
 /// A session with an endpoint; it is closed in order with the last place that needs it.
@@ -93,18 +110,25 @@ impl Places {
         if location.is_synthetic() || *location == Location::Pipe {
             return Err(usage(format!("{location} has no files"), "name a path, or NAME:PATH at an endpoint"));
         }
-        let stores = Stores::default();
+        let stores = crate::stores::all();
         stores.check([location].into_iter()).map_err(|e| transfer::Error::from_open(&e))?;
         let path = location.path().to_vec();
         if path.len() > PATH_BYTES_MAX {
             return Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"));
         }
-        if !location.is_remote() {
+        if !location.is_remote() && !matches!(location, Location::Url { .. }) {
             return Ok(Place { side: Side::Here, path, prefix: String::new() });
         }
         let shown = location.to_string();
         let prefix = shown[..shown.len() - Escaped(&path).to_string().len()].to_owned();
-        let side = Side::There(self.there(location, &prefix)?);
+        let side = match location {
+            Location::Url { scheme, .. } => {
+                // Whether the store can be asked at all is told before anything is.
+                stores.shelf(location, How::Look).map_err(|e| transfer::Error::from_open(&e))?;
+                Side::Store(Arc::new(InStore { scheme: scheme.clone(), stores }))
+            }
+            _ => Side::There(self.there(location, &prefix)?),
+        };
         Ok(Place { side, path, prefix })
     }
 
@@ -151,8 +175,9 @@ impl Side {
         let stopped = || error(interrupt.exit(), "stopped", "what was done so far stays done");
         let is_interrupted = || interrupt.is_set();
         match self {
-            Side::Here => {
-                let answered = answer(question, &Here, &is_interrupted, each);
+            Side::Here | Side::Store(_) => {
+                let reach: &dyn Reach = if let Side::Store(store) = self { &**store } else { &Here };
+                let answered = answer(question, reach, &is_interrupted, each);
                 let tally = answered.map_err(|refusal| Error::from_refusal("this host", &refusal))?;
                 Ok(Answer { tally, stopped: interrupt.is_set().then(stopped) })
             }

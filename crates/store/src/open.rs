@@ -15,7 +15,7 @@ use crate::pipe::{PipeSink, PipeSource};
 use crate::posix::{PosixSink, PosixSource, beneath};
 use crate::rehearsal::Rehearsal;
 use crate::synthetic::{GeneratedSource, NullSink};
-use crate::{Error, Sink, Source};
+use crate::{Error, How, Shelf, Sink, Source};
 use model::name::{Escaped, NameError};
 use model::{Location, Name, TransferOptions};
 use std::ffi::OsStr;
@@ -108,6 +108,22 @@ pub enum OpenError {
     /// Something on the way to the destination.
     #[error("{operation} {}: {error}", Escaped(.path))]
     Destination { operation: &'static str, path: Vec<u8>, error: io::Error },
+    /// A store that somebody else runs.
+    #[error("{text}")]
+    Refused { why: Refused, text: String, advice: String },
+}
+
+/// Why a store that somebody else runs is not open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// What was asked for makes no sense.
+    Request,
+    Keys,
+    /// What holds the objects is not there.
+    Missing,
+    Unreachable,
+    /// It is not who its name says.
+    Untrusted,
 }
 
 fn shown_scheme(scheme: &str) -> String {
@@ -119,6 +135,12 @@ fn shown_scheme(scheme: &str) -> String {
 pub trait Opener: Send + Sync {
     fn source(&self, locations: &[Location], options: &TransferOptions) -> Result<OpenSource, OpenError>;
     fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError>;
+
+    /// What a location leads to, for questions. Paths of this host are reached by `here`.
+    fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        let _ = how;
+        Err(OpenError::NoStore(location.scheme().to_owned()))
+    }
 }
 
 /// The stores that a program has, by their schemes.
@@ -162,8 +184,14 @@ impl Stores {
         self.opener(location)?.sink(location, wish)
     }
 
+    pub fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        self.opener(location)?.shelf(location, how)
+    }
+
+    /// Of `s3+NAME` the opener of `s3`, which knows the names.
     fn opener(&self, location: &Location) -> Result<&dyn Opener, OpenError> {
-        let found = self.openers.iter().find(|(scheme, _)| *scheme == location.scheme());
+        let kind = location.scheme().split('+').next().unwrap_or_default();
+        let found = self.openers.iter().find(|(scheme, _)| *scheme == kind);
         found.map(|(_, opener)| &**opener).ok_or_else(|| OpenError::NoStore(location.scheme().to_owned()))
     }
 }

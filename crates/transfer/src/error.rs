@@ -212,6 +212,7 @@ impl Error {
     /// A location that could not be opened.
     pub fn from_open(e: &store::OpenError) -> Error {
         use store::OpenError;
+        use store::open::Refused;
         match e {
             OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string()).advice(
                 "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
@@ -219,6 +220,15 @@ impl Error {
             OpenError::Nameless => crate::route::no_name(),
             OpenError::Name { path, .. } => shown(path, e).advice("check the path"),
             OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),
+            OpenError::Refused { why, text, advice } => {
+                let kind = match why {
+                    Refused::Request => Kind::Request,
+                    Refused::Keys | Refused::Untrusted => Kind::Authentication,
+                    Refused::Missing => Kind::SourceDirectoryNotFound,
+                    Refused::Unreachable => Kind::Unreachable,
+                };
+                Error::new(kind, "", text.clone()).advice(advice.clone())
+            }
             OpenError::Source { path, error } => {
                 let mut failed = Error::from_store(error, &Escaped(path).to_string());
                 let is_missing = matches!(error.kind, FailureKind::NotFound | FailureKind::InTheWay);

@@ -1,10 +1,11 @@
 //! One configuration file as settings: TOML, checked against the commands and flags there are.
 //!
 //! What stands above all tables holds for every command that has the flag; `[cp]` for one command, `[endpoint.add]` for
-//! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`.
+//! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`; `[stores.NAME]` describes an object store.
 //! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
 
 use super::known;
+use super::stores::{self, StoreTable};
 use super::{Layer, Origin, Place, Setting, may_set};
 use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, usage};
@@ -16,12 +17,14 @@ use toml::de::{DeTable, DeValue};
 
 /// The table that holds the profiles.
 const PROFILES: &str = "profiles";
+const STORES: &str = "stores";
 
 /// What one file says.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Parsed {
     pub settings: Vec<Setting>,
     pub profiles: BTreeMap<String, Vec<Setting>>,
+    pub stores: BTreeMap<String, StoreTable>,
 }
 
 /// Reads a file's text.
@@ -35,6 +38,7 @@ pub fn parse(text: &str, place: &Place, program: &Command) -> Result<Parsed> {
     for (key, value) in in_order(table.get_ref()) {
         match value.get_ref() {
             DeValue::Table(profiles) if key.get_ref() == PROFILES => reader.profiles(profiles, &mut parsed)?,
+            DeValue::Table(tables) if key.get_ref() == STORES => reader.stores(tables, &mut parsed)?,
             _ => reader.entry(&place.layer, &mut Vec::new(), key, value, &mut parsed.settings)?,
         }
     }
@@ -66,6 +70,26 @@ impl Reader<'_> {
                 self.entry(&Layer::Profile(name_text.clone()), &mut Vec::new(), key, value, &mut settings)?;
             }
             parsed.profiles.insert(name_text, settings);
+        }
+        Ok(())
+    }
+
+    fn stores(&self, tables: &DeTable<'_>, parsed: &mut Parsed) -> Result<()> {
+        for (name, value) in in_order(tables) {
+            let (at, text) = (name.span().start, name.get_ref().to_string());
+            let DeValue::Table(table) = value.get_ref() else {
+                return Err(self.wrong(
+                    at,
+                    &format!("{} is not a table", shown(&text)),
+                    "a store is a table: [stores.NAME]",
+                ));
+            };
+            if !stores::is_name(&text) {
+                let hint = "a store's name has lower-case letters, digits, - and .";
+                return Err(self.wrong(at, &format!("{} cannot be the name of a store", shown(&text)), hint));
+            }
+            let read = stores::read(table, at).map_err(|wrong| self.wrong(wrong.at, &wrong.what, &wrong.hint))?;
+            parsed.stores.insert(text, read);
         }
         Ok(())
     }
@@ -160,7 +184,7 @@ impl Reader<'_> {
 
     fn unknown_table(&self, here: &Command, name: &str, at: usize, is_outermost: bool) -> Error {
         let mut tables = known::subcommands(here);
-        tables.extend(is_outermost.then(|| PROFILES.to_owned()));
+        tables.extend(is_outermost.then_some([PROFILES, STORES]).into_iter().flatten().map(str::to_owned));
         let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
             Some(near) => format!("did you mean [{near}]?"),
             None => "tables are named after commands, or are [profiles.NAME]".to_owned(),

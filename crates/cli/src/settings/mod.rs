@@ -9,6 +9,7 @@
 
 pub mod file;
 pub mod known;
+pub mod stores;
 
 use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, of_file, usage};
@@ -17,10 +18,12 @@ use clap::Command;
 use daemon::trust::open_file;
 use file::Parsed;
 use model::mutant;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use stores::StoreTable;
 
 /// The file of the whole system; a package may name another one when it is built into something larger.
 const SYSTEM_FILE: &str = "/etc/thalweg/config.toml";
@@ -74,6 +77,8 @@ pub struct Choice {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Settings {
     all: Vec<Setting>,
+    /// Object stores by name.
+    pub stores: BTreeMap<String, StoreTable>,
 }
 
 impl Layer {
@@ -133,7 +138,9 @@ impl Settings {
             found.into_iter().for_each(|settings| all.extend(narrow_first(settings)));
         }
         files.iter().for_each(|file| all.extend(narrow_first(&file.settings)));
-        Ok(Settings { all })
+        let mut stores = BTreeMap::new();
+        files.into_iter().rev().for_each(|file| stores.extend(file.stores));
+        Ok(Settings { all, stores })
     }
 
     /// The setting that holds for a flag of a command, given by its words.

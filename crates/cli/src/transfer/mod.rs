@@ -22,7 +22,6 @@ use shown::Shown;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use store::Stores;
 use store::open::Pipes;
 
 /// What the user asked for.
@@ -99,7 +98,7 @@ fn run_to(
     let pipes =
         Pipes { input: Box::new(move || Box::new(for_input.stdin())), output: Box::new(|| Box::new(output::Data)) };
     let means = Means {
-        stores: Stores::default().with("-", Arc::new(pipes)),
+        stores: crate::stores::all().with("-", Arc::new(pipes)),
         peers,
         watcher: shown.clone(),
         stop: interrupt.flag().clone(),

@@ -1,0 +1,88 @@
+//! Tables `[stores.NAME]`: object stores by the names that `s3+NAME://` calls them.
+//!
+//! Invariant: every key is known and every value is of its kind, or the whole file is refused. No key holds a secret.
+//! Not here: what a store does with its table (`object`).
+
+use toml::de::{DeTable, DeValue};
+
+/// The keys there are, for hints.
+pub const KEYS: &[&str] =
+    &["kind", "endpoint", "region", "addressing", "allow_clear", "ca_file", "aws_profile", "anonymous"];
+
+/// A table, as it stands in the file.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct StoreTable {
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    /// Buckets stand in the host's name, and not in the path.
+    pub is_by_host: Option<bool>,
+    pub allow_clear: bool,
+    pub ca_file: Option<String>,
+    pub aws_profile: Option<String>,
+    pub is_anonymous: bool,
+}
+
+/// What is wrong with a table: where in the text, what, and what to do.
+pub struct Wrong {
+    pub at: usize,
+    pub what: String,
+    pub hint: String,
+}
+
+/// Whether a text can stand behind `s3+`.
+pub fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain)
+}
+
+pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
+    let mut read = StoreTable::default();
+    let mut has_kind = false;
+    for (key, value) in table {
+        let name = key.get_ref();
+        let wrong = |what: String, hint: &str| Wrong { at: key.span().start, what, hint: hint.to_owned() };
+        let text = || match value.get_ref() {
+            DeValue::String(text) => Ok(text.to_string()),
+            _ => Err(wrong(format!("{name}: not a text"), "write the value in quotes")),
+        };
+        let switch = || match value.get_ref() {
+            DeValue::Boolean(is_on) => Ok(*is_on),
+            _ => Err(wrong(format!("{name}: neither true nor false"), "write true or false, without quotes")),
+        };
+        match &name[..] {
+            "kind" if text()? == "s3" => has_kind = true,
+            "kind" => return Err(wrong(format!("kind {:?} is not known", text()?), "write kind = \"s3\"")),
+            "endpoint" => read.endpoint = Some(text()?),
+            "region" => read.region = Some(text()?),
+            "addressing" => {
+                read.is_by_host = Some(match &text()?[..] {
+                    "host" => true,
+                    "path" => false,
+                    other => {
+                        let what = format!("addressing {other:?} is not known");
+                        return Err(wrong(what, "it is \"path\" or \"host\""));
+                    }
+                });
+            }
+            "allow_clear" => read.allow_clear = switch()?,
+            "ca_file" => read.ca_file = Some(text()?),
+            "aws_profile" => read.aws_profile = Some(text()?),
+            "anonymous" => read.is_anonymous = switch()?,
+            other if other.contains("key") || other.contains("secret") || other.contains("token") => {
+                let hint = "keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the AWS files";
+                return Err(wrong(format!("{other}: this file holds no keys"), hint));
+            }
+            other => {
+                let hint = format!("a store has {}", KEYS.join(", "));
+                return Err(wrong(format!("unknown setting {} of a store", crate::output::shown(other)), &hint));
+            }
+        }
+    }
+    match has_kind {
+        true => Ok(read),
+        false => {
+            let (what, hint) = ("the store has no kind".to_owned(), "write kind = \"s3\"".to_owned());
+            Err(Wrong { at, what, hint })
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The requests there are, each as one function: what is sent, and what of the answer counts.
+
+use crate::bucket::{Answer, Bucket, Call};
+use crate::failure::{Failure, Result, Why};
+use crate::metadata::{self, MODE, MTIME};
+use crate::xml::{Element, escape};
+use data_encoding::BASE64;
+use model::{Digest, DigestAlgorithm, Timestamp};
+use web::Response;
+
+pub const CRC: &str = "x-amz-checksum-crc64nvme";
+/// What the store takes of keys in one answer or question.
+pub const PAGE_MAX: usize = 1000;
+
+/// What is known of an object without reading it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Object {
+    pub size_bytes: u64,
+    pub etag: String,
+    /// When the store took it, in seconds.
+    pub stored: i64,
+    /// What its writer said of its time and mode.
+    pub modified: Option<Timestamp>,
+    pub mode: Option<u32>,
+    /// Of the whole object.
+    pub crc: Option<u64>,
+}
+
+/// An object of a listing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listed {
+    pub key: String,
+    pub size_bytes: u64,
+    pub etag: String,
+    pub stored: i64,
+}
+
+#[derive(Default)]
+pub struct Page {
+    pub objects: Vec<Listed>,
+    pub prefixes: Vec<String>,
+    pub next: Option<String>,
+}
+
+/// On what condition a key is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Condition {
+    Any,
+    Absent,
+    /// The version with this ETag stands there.
+    Is(String),
+}
+
+/// An upload of parts that is open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Upload {
+    pub key: String,
+    pub id: String,
+    /// Seconds since 1970.
+    pub begun: i64,
+}
+
+/// A part that the store has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    pub number: u32,
+    pub etag: String,
+    pub size_bytes: u64,
+    pub crc: Option<u64>,
+}
+
+type Headers = Vec<(String, String)>;
+
+fn header(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
+}
+
+pub fn crc_of(bytes: &[u8]) -> u64 {
+    match DigestAlgorithm::Crc64Nvme.of_object(bytes) {
+        Digest::Crc64Nvme(crc) => crc,
+        Digest::Blake3(_) => unreachable!("it was asked for a CRC"),
+    }
+}
+
+fn crc_text(crc: u64) -> String {
+    BASE64.encode(&crc.to_be_bytes())
+}
+
+fn crc_value(text: &str) -> Option<u64> {
+    Some(u64::from_be_bytes(BASE64.decode(text.as_bytes()).ok()?.try_into().ok()?))
+}
+
+impl Condition {
+    fn put(&self, headers: &mut Headers) {
+        match self {
+            Condition::Any => {}
+            Condition::Absent => headers.push(header("if-none-match", "*")),
+            Condition::Is(etag) => headers.push(header("if-match", etag)),
+        }
+    }
+}
+
+impl Object {
+    fn of_answer(headers: impl Fn(&str) -> Option<String>) -> Object {
+        let is_whole = headers("x-amz-checksum-type").is_none_or(|kind| kind == "FULL_OBJECT");
+        Object {
+            size_bytes: headers("content-length").and_then(|length| length.parse().ok()).unwrap_or_default(),
+            etag: headers("etag").unwrap_or_default(),
+            stored: headers("last-modified").and_then(|text| metadata::header_moment(&text)).unwrap_or_default(),
+            modified: headers(MTIME).and_then(|text| metadata::time(&text)),
+            mode: headers(MODE).and_then(|text| metadata::mode(&text)),
+            crc: headers(CRC).filter(|_| is_whole).and_then(|text| crc_value(&text)),
+        }
+    }
+
+    pub fn of_response(response: &Response) -> Object {
+        Object::of_answer(|name| response.header(name).map(str::to_owned))
+    }
+
+    /// What its writer said, or when the store took it.
+    pub fn modified(&self) -> Timestamp {
+        self.modified.unwrap_or(Timestamp { seconds: self.stored, nanoseconds: 0 })
+    }
+}
+
+fn unknown(text: &str) -> Failure {
+    Failure::new(Why::Unknown, text)
+}
+
+/// The root of an answer, if it has the name that it has to have.
+fn root(answer: &Answer, name: &str) -> Option<Element> {
+    Element::parse(&answer.body).filter(|root| root.name == name)
+}
+
+impl Bucket {
+    /// Whether anything at all may be asked here: keys, bucket and region are right.
+    pub fn check(&self) -> Result<()> {
+        match self.page("", true, None, 1) {
+            // A client that may write and not list.
+            Err(failure) if failure.why == Why::Forbidden => Ok(()),
+            page => page.map(drop),
+        }
+    }
+
+    pub fn head(&self, key: &str) -> Result<Option<Object>> {
+        let headers = vec![header("x-amz-checksum-mode", "ENABLED")];
+        let call = Call { method: "HEAD", key: Some(key), headers, ..Call::default() };
+        match self.call(&call, |_| true) {
+            Ok(answer) => Ok(Some(Object::of_answer(|name| answer.header(name).map(str::to_owned)))),
+            Err(failure) if failure.why == Why::NoKey => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Bytes of one version of an object; the whole of it where no range is given.
+    pub fn get(&self, key: &str, range: Option<(u64, u64)>, etag: &str) -> Result<Response> {
+        let mut headers = Headers::new();
+        if let Some((start, end)) = range {
+            headers.push(header("range", format!("bytes={start}-{}", end - 1)));
+        }
+        if !etag.is_empty() {
+            headers.push(header("if-match", etag));
+        }
+        if range.is_none() {
+            headers.push(header("x-amz-checksum-mode", "ENABLED"));
+        }
+        let response = self.open(&Call { method: "GET", key: Some(key), headers, ..Call::default() })?;
+        if response.header("content-encoding").is_some_and(|coding| coding.contains("aws-chunked")) {
+            return Err(unknown("the store sent content in a coding that was not asked for"));
+        }
+        let Some((start, end)) = range else { return Ok(response) };
+        let place = response.header("content-range").and_then(|range| range.strip_prefix("bytes "));
+        let place = place.and_then(|range| range.split('/').next());
+        match response.status == 206 && place == Some(&format!("{start}-{}", end - 1)) {
+            true => Ok(response),
+            false => Err(unknown("the store sent another range than was asked for")),
+        }
+    }
+
+    pub fn put(&self, key: &str, body: &[u8], meta: &[(String, String)], condition: &Condition) -> Result<String> {
+        let mut headers = meta.to_vec();
+        headers.push(header(CRC, crc_text(crc_of(body))));
+        condition.put(&mut headers);
+        let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
+        let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
+        Ok(answer.header("etag").unwrap_or_default().to_owned())
+    }
+
+    /// Removes a key, whether or not it is there.
+    pub fn delete(&self, key: &str) -> Result<()> {
+        let call = Call { method: "DELETE", key: Some(key), ..Call::default() };
+        match self.call(&call, |_| true) {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.why == Why::NoKey => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Copies an object of this bucket, which is still the version with this ETag. `meta` replaces its metadata.
+    pub fn copy(
+        &self,
+        from: (&str, &str),
+        to: &str,
+        meta: Option<&[(String, String)]>,
+        condition: &Condition,
+    ) -> Result<()> {
+        let (key, etag) = from;
+        let source = format!("/{}/{}", self.name, crate::sign::encode(key.as_bytes(), true));
+        let mut headers = meta.unwrap_or_default().to_vec();
+        headers.push(header("x-amz-copy-source", source));
+        headers.push(header("x-amz-copy-source-if-match", etag));
+        headers.push(header("x-amz-metadata-directive", if meta.is_some() { "REPLACE" } else { "COPY" }));
+        condition.put(&mut headers);
+        let call = Call { method: "PUT", key: Some(to), headers, ..Call::default() };
+        self.call(&call, |answer| root(answer, "CopyObjectResult").is_some()).map(drop)
+    }
+
+    pub fn page(&self, prefix: &str, is_flat: bool, next: Option<&str>, count: usize) -> Result<Page> {
+        let mut query = vec![
+            ("list-type", "2".to_owned()),
+            ("encoding-type", "url".to_owned()),
+            ("max-keys", count.to_string()),
+            ("prefix", prefix.to_owned()),
+        ];
+        query.extend((!is_flat).then(|| ("delimiter", "/".to_owned())));
+        query.extend(next.map(|token| ("continuation-token", token.to_owned())));
+        let call = Call { method: "GET", query, ..Call::default() };
+        let answer = self.call(&call, |answer| root(answer, "ListBucketResult").is_some())?;
+        let root = root(&answer, "ListBucketResult").expect("looked at above");
+        page(&root).ok_or_else(|| unknown("the store's listing makes no sense"))
+    }
+
+    pub fn begin_upload(&self, key: &str, meta: &[(String, String)]) -> Result<String> {
+        let mut headers = meta.to_vec();
+        headers.push(header("x-amz-checksum-algorithm", "CRC64NVME"));
+        headers.push(header("x-amz-checksum-type", "FULL_OBJECT"));
+        let query = vec![("uploads", String::new())];
+        let call = Call { method: "POST", key: Some(key), query, headers, body: &[] };
+        let id = |answer: &Answer| {
+            let root = root(answer, "InitiateMultipartUploadResult")?;
+            root.get("UploadId").filter(|id| !id.is_empty()).map(str::to_owned)
+        };
+        let answer = self.call(&call, |answer| id(answer).is_some())?;
+        Ok(id(&answer).expect("looked at above"))
+    }
+
+    pub fn put_part(&self, key: &str, id: &str, number: u32, body: &[u8]) -> Result<Part> {
+        let crc = crc_of(body);
+        let query = vec![("partNumber", number.to_string()), ("uploadId", id.to_owned())];
+        let headers = vec![header(CRC, crc_text(crc))];
+        let call = Call { method: "PUT", key: Some(key), query, headers, body };
+        let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
+        let etag = answer.header("etag").unwrap_or_default().to_owned();
+        Ok(Part { number, etag, size_bytes: body.len() as u64, crc: Some(crc) })
+    }
+
+    /// Makes an object of parts. `crc` is of the whole.
+    pub fn complete(&self, key: &str, id: &str, parts: &[Part], crc: u64, condition: &Condition) -> Result<()> {
+        let mut body = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+        for Part { number, etag, crc, .. } in parts {
+            let crc = crc.map(|crc| format!("<ChecksumCRC64NVME>{}</ChecksumCRC64NVME>", crc_text(crc)));
+            let (etag, crc) = (escape(etag), crc.unwrap_or_default());
+            body.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{crc}</Part>"));
+        }
+        body.push_str("</CompleteMultipartUpload>");
+        let size: u64 = parts.iter().map(|part| part.size_bytes).sum();
+        let mut headers = vec![
+            header(CRC, crc_text(crc)),
+            header("x-amz-checksum-type", "FULL_OBJECT"),
+            header("x-amz-mp-object-size", size.to_string()),
+        ];
+        condition.put(&mut headers);
+        let query = vec![("uploadId", id.to_owned())];
+        let call = Call { method: "POST", key: Some(key), query, headers, body: body.as_bytes() };
+        // A success may come before the work is done: only its last element counts.
+        self.call(&call, |answer| root(answer, "CompleteMultipartUploadResult").is_some()).map(drop)
+    }
+
+    pub fn abort(&self, key: &str, id: &str) -> Result<()> {
+        let query = vec![("uploadId", id.to_owned())];
+        let call = Call { method: "DELETE", key: Some(key), query, ..Call::default() };
+        match self.call(&call, |_| true) {
+            Err(failure) if failure.why != Why::NoUpload && failure.why != Why::NoKey => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Uploads that are open below a prefix.
+    pub fn uploads(&self, prefix: &str, each: &mut dyn FnMut(Upload) -> bool) -> Result<()> {
+        let (mut key_marker, mut id_marker) = (String::new(), String::new());
+        loop {
+            let mut query =
+                vec![("uploads", String::new()), ("encoding-type", "url".to_owned()), ("prefix", prefix.to_owned())];
+            if !key_marker.is_empty() {
+                query.extend([("key-marker", key_marker.clone()), ("upload-id-marker", id_marker.clone())]);
+            }
+            let call = Call { method: "GET", query, ..Call::default() };
+            let answer = self.call(&call, |answer| root(answer, "ListMultipartUploadsResult").is_some())?;
+            let root = root(&answer, "ListMultipartUploadsResult").expect("looked at above");
+            let is_encoded = root.get("EncodingType") == Some("url");
+            for upload in root.all("Upload") {
+                let key = text(upload.get("Key"), is_encoded).ok_or_else(|| unknown("an upload has no key"))?;
+                let id = upload.get("UploadId").unwrap_or_default().to_owned();
+                let begun = upload.get("Initiated").and_then(metadata::moment).unwrap_or_default();
+                if !each(Upload { key, id, begun }) {
+                    return Ok(());
+                }
+            }
+            let next_key = text(root.get("NextKeyMarker"), is_encoded).unwrap_or_default();
+            let next_id = root.get("NextUploadIdMarker").unwrap_or_default().to_owned();
+            if root.get("IsTruncated") != Some("true") {
+                return Ok(());
+            }
+            if (&next_key, &next_id) == (&key_marker, &id_marker) || next_key.is_empty() {
+                return Err(unknown("the store's list of uploads does not go on"));
+            }
+            (key_marker, id_marker) = (next_key, next_id);
+        }
+    }
+}
+
+fn text(value: Option<&str>, is_encoded: bool) -> Option<String> {
+    let value = value?;
+    if !is_encoded {
+        return Some(value.to_owned());
+    }
+    String::from_utf8(crate::sign::decode(value)?).ok()
+}
+
+fn page(root: &Element) -> Option<Page> {
+    let is_encoded = root.get("EncodingType") == Some("url");
+    let mut page = Page::default();
+    for found in root.all("Contents") {
+        page.objects.push(Listed {
+            key: text(found.get("Key"), is_encoded)?,
+            size_bytes: found.get("Size")?.parse().ok()?,
+            etag: found.get("ETag").unwrap_or_default().to_owned(),
+            stored: found.get("LastModified").and_then(metadata::moment).unwrap_or_default(),
+        });
+    }
+    for found in root.all("CommonPrefixes") {
+        page.prefixes.push(text(found.get("Prefix"), is_encoded)?);
+    }
+    if root.get("IsTruncated") == Some("true") {
+        page.next = Some(root.get("NextContinuationToken").filter(|token| !token.is_empty())?.to_owned());
+    }
+    Some(page)
+}

@@ -1,0 +1,210 @@
+//! The keys that requests are signed with, from the places where other programs look for them too.
+//!
+//! In this order: `AWS_ACCESS_KEY_ID` with its companions, unless a profile is named in the store's table; the profile's keys or its
+//! `credential_process`; a container's endpoint; the instance's role, unless `AWS_EC2_METADATA_DISABLED`. Keys that expire are fetched
+//! again five minutes early.
+//!
+//! Invariants: secrets are never shown, not even by `Debug`; metadata services are asked over connections of their own.
+
+use crate::config::StoreConfig;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+use web::{Client, Origin, Request, Trust};
+
+const RENEWED_EARLY: Duration = Duration::from_secs(300);
+/// Of what a metadata service or a process answers.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Clone)]
+pub struct Keys {
+    pub id: String,
+    pub secret: String,
+    pub token: Option<String>,
+    expires: Option<SystemTime>,
+    /// Where they were found, for people.
+    pub origin: &'static str,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys({})", self.origin)
+    }
+}
+
+/// Keys as they are needed, renewed before they expire.
+pub struct Credentials {
+    config: StoreConfig,
+    kept: Mutex<Option<Keys>>,
+}
+
+impl Credentials {
+    pub fn new(config: &StoreConfig) -> Credentials {
+        Credentials { config: config.clone(), kept: Mutex::default() }
+    }
+
+    /// `None` where requests are not to be signed.
+    pub fn keys(&self) -> Result<Option<Keys>, String> {
+        if self.config.anonymous {
+            return Ok(None);
+        }
+        let mut kept = self.kept.lock().unwrap();
+        let is_good = |keys: &Keys| keys.expires.is_none_or(|end| SystemTime::now() + RENEWED_EARLY < end);
+        if !kept.as_ref().is_some_and(is_good) {
+            *kept = Some(find(&self.config)?);
+        }
+        Ok(kept.clone())
+    }
+
+    /// What was kept was refused; true where other keys may be had.
+    pub fn expire(&self) -> bool {
+        let kept = self.kept.lock().unwrap().take();
+        kept.is_some_and(|keys| keys.expires.is_some())
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn find(config: &StoreConfig) -> Result<Keys, String> {
+    if config.aws_profile.is_none()
+        && let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
+    {
+        let token = variable("AWS_SESSION_TOKEN");
+        return Ok(Keys { id, secret, token, expires: None, origin: "AWS_ACCESS_KEY_ID" });
+    }
+    let profile = config.aws_profile.clone().or_else(|| variable("AWS_PROFILE"));
+    if let Some(keys) = from_profile(profile.as_deref().unwrap_or("default"))? {
+        return Ok(keys);
+    }
+    if let Some(name) = profile {
+        return Err(format!("the AWS files have no keys for profile {name}"));
+    }
+    if let Some(keys) = from_container()? {
+        return Ok(keys);
+    }
+    let is_off = variable("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if !is_off && let Some(keys) = from_instance() {
+        return Ok(keys);
+    }
+    Err("no keys were found for this store".to_owned())
+}
+
+/// A section of the files that the AWS tools share.
+fn from_profile(profile: &str) -> Result<Option<Keys>, String> {
+    let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
+    let file = |name: &str, usual: &str| variable(name).map_or_else(|| home.join(".aws").join(usual), PathBuf::from);
+    let shared = std::fs::read_to_string(file("AWS_SHARED_CREDENTIALS_FILE", "credentials")).unwrap_or_default();
+    let config = std::fs::read_to_string(file("AWS_CONFIG_FILE", "config")).unwrap_or_default();
+    let long = format!("profile {profile}");
+    let value = |key: &str| {
+        let in_config = || setting(&config, &long, key).or_else(|| setting(&config, profile, key));
+        setting(&shared, profile, key).or_else(in_config)
+    };
+    if let (Some(id), Some(secret)) = (value("aws_access_key_id"), value("aws_secret_access_key")) {
+        let token = value("aws_session_token");
+        return Ok(Some(Keys { id, secret, token, expires: None, origin: "the AWS files" }));
+    }
+    value("credential_process").map(|command| from_process(&command)).transpose()
+}
+
+/// The value of a key in a section of an INI file.
+fn setting(text: &str, section: &str, key: &str) -> Option<String> {
+    let mut is_inside = false;
+    for line in text.lines().map(str::trim) {
+        match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(name) => is_inside = name.split_whitespace().eq(section.split_whitespace()),
+            None if is_inside && !line.starts_with(['#', ';']) => match line.split_once('=') {
+                Some((name, value)) if name.trim() == key => return Some(value.trim().to_owned()),
+                _ => {}
+            },
+            None => {}
+        }
+    }
+    None
+}
+
+fn from_process(command: &str) -> Result<Keys, String> {
+    let ran = Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = ran.map_err(|e| format!("credential_process could not be started: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("credential_process failed ({})", output.status));
+    }
+    let text = output.stdout.get(..output.stdout.len().min(ANSWER_BYTES_MAX)).unwrap_or_default();
+    from_json(text, ("AccessKeyId", "SecretAccessKey", "SessionToken"), "credential_process")
+        .ok_or_else(|| "credential_process printed no keys".to_owned())
+}
+
+fn from_json(text: &[u8], names: (&str, &str, &str), origin: &'static str) -> Option<Keys> {
+    let json: serde_json::Value = serde_json::from_slice(text).ok()?;
+    let text = |name: &str| json.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+    let expires = text("Expiration").and_then(|time| crate::metadata::moment(&time));
+    let expires = expires.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds as u64)));
+    Some(Keys { id: text(names.0)?, secret: text(names.1)?, token: text(names.2), expires, origin })
+}
+
+const OF_ROLE: (&str, &str, &str) = ("AccessKeyId", "SecretAccessKey", "Token");
+
+fn from_container() -> Result<Option<Keys>, String> {
+    let url = match (variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"), variable("AWS_CONTAINER_CREDENTIALS_FULL_URI"))
+    {
+        (Some(path), _) => format!("http://169.254.170.2{path}"),
+        (None, Some(url)) => url,
+        (None, None) => return Ok(None),
+    };
+    let file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").and_then(|path| std::fs::read_to_string(path).ok());
+    let token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN").or(file);
+    let headers: Vec<_> =
+        token.map(|token| ("authorization".to_owned(), token.trim().to_owned())).into_iter().collect();
+    let answer = fetch("GET", &url, &headers).map_err(|e| format!("the container's keys: {e}"))?;
+    let keys = from_json(&answer, OF_ROLE, "the container's role");
+    keys.map(Some).ok_or_else(|| "the container's endpoint gave no keys".to_owned())
+}
+
+/// The instance metadata service, version 2.
+fn from_instance() -> Option<Keys> {
+    const ROLES: &str = "http://169.254.169.254/latest/meta-data/iam/security-credentials/";
+    let ttl = [("x-aws-ec2-metadata-token-ttl-seconds".to_owned(), "21600".to_owned())];
+    let token = fetch("PUT", "http://169.254.169.254/latest/api/token", &ttl).ok()?;
+    let token = [("x-aws-ec2-metadata-token".to_owned(), String::from_utf8(token).ok()?)];
+    let role = String::from_utf8(fetch("GET", ROLES, &token).ok()?).ok()?;
+    let role = role.lines().next().filter(|role| !role.is_empty())?;
+    from_json(&fetch("GET", &format!("{ROLES}{role}"), &token).ok()?, OF_ROLE, "the instance's role")
+}
+
+fn fetch(method: &'static str, url: &str, headers: &[(String, String)]) -> Result<Vec<u8>, String> {
+    let scheme_end = url.find("://").map_or(0, |at| at + 3);
+    let path_start = url[scheme_end..].find('/').map_or(url.len(), |at| at + scheme_end);
+    let origin = Origin::parse(&url[..path_start]).map_err(|e| e.text)?;
+    let target = if path_start == url.len() { "/" } else { &url[path_start..] };
+    let client = Client::new(origin, &Trust::Host).map_err(|e| e.text)?;
+    let response = client.send(&Request { method, target, headers, body: &[] }).map_err(|e| e.text)?;
+    match response.status {
+        200 => response.into_bytes(ANSWER_BYTES_MAX).map_err(|e| e.text),
+        status => Err(format!("status {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_has_its_own_keys_and_no_others() {
+        let text = "[default]\naws_access_key_id = A\n# aws_access_key_id = Z\n[profile  b]\naws_access_key_id=B\n";
+        let id = |section| setting(text, section, "aws_access_key_id");
+        assert_eq!((id("default").as_deref(), id("profile b").as_deref(), id("b")), (Some("A"), Some("B"), None));
+    }
+
+    #[test]
+    fn keys_of_a_role_are_read_with_their_end_and_are_not_shown() {
+        let text = br#"{"AccessKeyId":"I","SecretAccessKey":"hush","Token":"T","Expiration":"2001-09-09T01:46:40Z"}"#;
+        let keys = from_json(text, OF_ROLE, "x").unwrap();
+        assert_eq!((&keys.id[..], &keys.secret[..], keys.token.as_deref()), ("I", "hush", Some("T")));
+        assert_eq!(keys.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)));
+        assert!(!format!("{keys:?}").contains("hush"));
+        assert!(from_json(b"{}", OF_ROLE, "x").is_none() && from_json(b"<html>", OF_ROLE, "x").is_none());
+    }
+}

@@ -1,0 +1,36 @@
+//! Object stores as storage: S3 and what speaks its protocol.
+//!
+//! `Buckets` opens `s3://BUCKET/KEY` and `s3+NAME://BUCKET/KEY` for `store::open`. Below it a `Bucket` makes single requests,
+//! signed and repeated where that helps; `source`, `sink` and `shelf` make of them what the traits of `store` ask for.
+//!
+//! Invariants:
+//! - An object gets its name by one request, on the condition that what stands there is what was decided on; and a success is
+//!   believed only when the store says it in so many words.
+//! - Every body that is sent carries its CRC64-NVME; what a retry sends comes from memory, never again from the source.
+//! - No secret is in a text that is shown, and none goes to another host than the one that was configured.
+//! Not here: HTTP (`web`), and when something is copied or removed (`mover`).
+
+mod config;
+mod credentials;
+mod sign;
+mod xml;
+mod key;
+mod failure;
+mod bucket;
+mod calls;
+mod width;
+mod metadata;
+mod listing;
+mod source;
+mod reading;
+mod sink;
+mod lane;
+mod upload;
+mod publish;
+mod shelf;
+mod open;
+
+pub use bucket::Bucket;
+pub use calls::Upload;
+pub use config::{Addressing, StoreConfig};
+pub use open::{Buckets, Place};

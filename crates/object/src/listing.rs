@@ -1,0 +1,105 @@
+//! Listings of any length: pages one after another, in the order of keys.
+//!
+//! Invariant: a store that repeats a page, or goes backwards, is an error and never an endless or partial listing.
+
+use crate::bucket::Bucket;
+use crate::calls::{Listed, PAGE_MAX};
+use crate::failure::{Failure, Result, Why};
+use model::Name;
+use std::collections::BTreeMap;
+
+/// Names of one directory that are held at once.
+pub const NAMES_MAX: usize = 2_000_000;
+
+/// What stands at a name of a directory: an object, keys below it, or both.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Child {
+    pub object: Option<Listed>,
+    pub is_directory: bool,
+}
+
+/// The names directly below a prefix.
+#[derive(Default)]
+pub struct Children {
+    pub names: BTreeMap<Vec<u8>, Child>,
+    /// Parts of keys that are no names, and why.
+    pub odd: Vec<(String, String)>,
+    /// The object whose key is the prefix itself.
+    pub marker: Option<Listed>,
+}
+
+impl Bucket {
+    /// Every object below a prefix, a page at a time; `each` returns false to stop.
+    pub fn each_page(&self, prefix: &str, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
+        let (mut next, mut last): (Option<String>, Option<String>) = (None, None);
+        loop {
+            let page = self.page(prefix, true, next.as_deref(), PAGE_MAX)?;
+            for listed in &page.objects {
+                if !listed.key.starts_with(prefix) || last.as_ref().is_some_and(|last| *last >= listed.key) {
+                    return Err(Failure::new(Why::Unknown, "the store's listing is out of order"));
+                }
+                last = Some(listed.key.clone());
+            }
+            if !each(page.objects) {
+                return Ok(());
+            }
+            match page.next {
+                None => return Ok(()),
+                Some(token) if next.as_ref() == Some(&token) => {
+                    return Err(Failure::new(Why::Unknown, "the store's listing repeats itself"));
+                }
+                token => next = token,
+            }
+        }
+    }
+
+    /// The names directly below a prefix, which is empty or ends in a slash; `None` where there are more than `pages_max` pages.
+    pub fn children(&self, prefix: &str, pages_max: usize) -> Result<Option<Children>> {
+        let mut found = Children::default();
+        let mut next: Option<String> = None;
+        for number in 0.. {
+            if number == pages_max {
+                return Ok(None);
+            }
+            let page = self.page(prefix, false, next.as_deref(), PAGE_MAX)?;
+            for listed in page.objects {
+                let Some(part) = listed.key.strip_prefix(prefix) else { return Err(astray()) };
+                match crate::key::to_name(part) {
+                    _ if part.is_empty() => found.marker = Some(listed),
+                    Ok(name) => found.names.entry(bytes(&name)).or_default().object = Some(listed),
+                    Err(why) => found.odd.push((listed.key, why)),
+                }
+            }
+            for below in page.prefixes {
+                let part = below.strip_prefix(prefix).and_then(|part| part.strip_suffix('/'));
+                match crate::key::to_name(part.ok_or_else(astray)?) {
+                    Ok(name) => found.names.entry(bytes(&name)).or_default().is_directory = true,
+                    Err(why) => found.odd.push((below, why)),
+                }
+            }
+            if found.names.len() > NAMES_MAX {
+                return Err(Failure::new(Why::Other, format!("more than {NAMES_MAX} names stand in one directory")));
+            }
+            match page.next {
+                None => return Ok(Some(found)),
+                Some(token) if next.as_ref() == Some(&token) => return Err(astray()),
+                token => next = token,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether any key stands below a prefix.
+    pub fn has_below(&self, prefix: &str) -> Result<bool> {
+        let page = self.page(prefix, true, None, 1)?;
+        Ok(!page.objects.is_empty())
+    }
+}
+
+fn bytes(name: &Name) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+fn astray() -> Failure {
+    Failure::new(Why::Unknown, "the store's listing is not of what was asked for")
+}

@@ -1,0 +1,190 @@
+//! From a URL to a bucket that answers: `s3://BUCKET/KEY`, and `s3+NAME://BUCKET/KEY` for a store that a table describes.
+//!
+//! Invariant: a bucket is asked once, before anything else, whether it can be used: wrong keys, a bucket that is not there and a store
+//! that does not answer are told before a transfer begins.
+
+use crate::bucket::Bucket;
+use crate::config::{StoreConfig, is_bucket};
+use crate::failure::{Failure, Why};
+use crate::key;
+use crate::shelf::ObjectShelf;
+use crate::sink::ObjectSink;
+use crate::source::{Base, ObjectSource};
+use model::{FailureKind, Location, Name, TransferOptions};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkWish};
+use store::{Error, How, OpenError, Shelf};
+
+pub const SCHEME: &str = "s3";
+
+/// The stores that a program knows, by their names.
+#[derive(Default)]
+pub struct Buckets {
+    stores: BTreeMap<String, StoreConfig>,
+    open: Mutex<HashMap<String, Arc<Bucket>>>,
+}
+
+/// A place in a bucket.
+pub struct Place {
+    pub bucket: Arc<Bucket>,
+    /// Without a slash at its end; empty for all of the bucket.
+    pub key: String,
+    /// Only a directory is meant.
+    pub is_directory: bool,
+}
+
+impl Place {
+    fn prefix(&self) -> String {
+        if self.key.is_empty() { String::new() } else { format!("{}/", self.key) }
+    }
+
+    /// The key's last name, and what stands before it.
+    fn parts(&self) -> Option<(&str, Name)> {
+        let at = self.key.rfind('/').map_or(0, |at| at + 1);
+        key::to_name(&self.key[at..]).ok().map(|name| (&self.key[..at], name))
+    }
+}
+
+fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
+    OpenError::Refused { why, text: text.into(), advice: advice.to_owned() }
+}
+
+impl Buckets {
+    pub fn new(stores: BTreeMap<String, StoreConfig>) -> Buckets {
+        Buckets { stores, open: Mutex::default() }
+    }
+
+    /// The bucket of a location, once it has answered, and the place in it.
+    pub fn place(&self, location: &Location) -> Result<Place, OpenError> {
+        let (scheme, rest) = (location.scheme(), location.path());
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let name = std::str::from_utf8(&rest[..end]).ok().filter(|name| is_bucket(name));
+        let name = name.ok_or_else(|| {
+            let text = format!("{location} names no bucket");
+            refused(Refused::Request, text, "an object's location is s3://BUCKET/KEY, or s3+NAME://BUCKET/KEY")
+        })?;
+        let path = rest.get(end + 1..).unwrap_or_default();
+        let is_directory = path.is_empty() || path.ends_with(b"/");
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        if !path.is_empty()
+            && let Err(why) = key::to_names(&key::of_path(path))
+        {
+            let text = format!("{location} is not a path: {why}");
+            return Err(refused(Refused::Request, text, "name a key whose parts are file names"));
+        }
+        let bucket = self.bucket(scheme, name)?;
+        Ok(Place { bucket, key: key::of_path(path), is_directory })
+    }
+
+    fn bucket(&self, scheme: &str, name: &str) -> Result<Arc<Bucket>, OpenError> {
+        let shown = format!("{scheme}://{name}");
+        let mut open = self.open.lock().unwrap();
+        if let Some(bucket) = open.get(&shown) {
+            return Ok(bucket.clone());
+        }
+        let store = scheme.split_once('+').map_or("", |(_, store)| store);
+        let config = match (self.stores.get(store), store) {
+            (Some(config), _) => config.clone(),
+            (None, "") => StoreConfig::default(),
+            (None, store) => {
+                let text = format!("no store {store:?} is configured");
+                return Err(refused(
+                    Refused::Request,
+                    text,
+                    &format!("describe it in config.toml below [stores.{store}]"),
+                ));
+            }
+        };
+        let bucket = Bucket::new(name, shown.clone(), &config).map_err(|failure| of_failure(&shown, &failure))?;
+        bucket.check().map_err(|failure| of_failure(&shown, &failure))?;
+        let bucket = Arc::new(bucket);
+        open.insert(shown, bucket.clone());
+        Ok(bucket)
+    }
+}
+
+/// Why a bucket cannot be used, and what to do about it.
+fn of_failure(shown: &str, failure: &Failure) -> OpenError {
+    let (why, advice) = match failure.why {
+        Why::Keys => (
+            Refused::Keys,
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of the AWS files (docs/object-stores.md)",
+        ),
+        Why::Forbidden => (Refused::Keys, "the owner of the bucket can allow these keys to list, read and write it"),
+        Why::NoBucket | Why::NoKey => (Refused::Missing, "check the bucket's name, and create the bucket first"),
+        Why::Unreachable | Why::Busy | Why::Unknown => {
+            (Refused::Unreachable, "check the store's endpoint, the network and any firewall on the path")
+        }
+        Why::Untrusted => (Refused::Untrusted, "for a private certificate authority set `ca_file` or SSL_CERT_FILE"),
+        Why::Clock => (Refused::Keys, "set this host's clock"),
+        Why::Settings if failure.text.ends_with("is not encrypted") => {
+            (Refused::Request, "use https://, or set `allow_clear = true` in the store's table")
+        }
+        _ => (Refused::Request, "check the store's table in config.toml (docs/object-stores.md)"),
+    };
+    refused(why, format!("{shown}: {failure}"), advice)
+}
+
+fn missing(location: &Location) -> OpenError {
+    let error = Error::of_kind(FailureKind::NotFound, "open source", location.to_string(), "no such object");
+    OpenError::Source { path: location.to_string().into_bytes(), error }
+}
+
+impl store::open::Opener for Buckets {
+    fn source(&self, locations: &[Location], options: &TransferOptions) -> Result<OpenSource, OpenError> {
+        let mut bases = Vec::new();
+        let mut bucket: Option<Arc<Bucket>> = None;
+        for location in locations {
+            let place = self.place(location)?;
+            if bucket.as_ref().is_some_and(|bucket| !Arc::ptr_eq(bucket, &place.bucket)) {
+                let text = "the sources are in several buckets";
+                return Err(refused(Refused::Request, text, "give a command for each bucket"));
+            }
+            let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
+            let object = match place.is_directory {
+                true => None,
+                false => place.bucket.head(&place.key).map_err(failed)?,
+            };
+            let has_below =
+                object.is_some() || place.key.is_empty() || place.bucket.has_below(&place.prefix()).map_err(failed)?;
+            bases.push(match (object, place.parts()) {
+                _ if !has_below => return Err(missing(location)),
+                (Some(_), Some((_, name))) => Base::Object(name, place.key.clone()),
+                (None, Some((_, name))) if !place.is_directory => Base::Directory(name, place.prefix()),
+                _ => Base::Contents(place.prefix()),
+            });
+            bucket = Some(place.bucket);
+        }
+        let is_single = matches!(&bases[..], [Base::Object(..)]);
+        let bucket = bucket.ok_or_else(|| OpenError::NoStore(SCHEME.to_owned()))?;
+        let source = ObjectSource::new(bucket, bases, options.selection_at_source());
+        Ok(OpenSource { source: Arc::new(source), is_single })
+    }
+
+    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+        let place = self.place(location)?;
+        let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
+        let is_object = !place.is_directory && place.bucket.head(&place.key).map_err(failed)?.is_some();
+        let is_directory =
+            place.is_directory || (!is_object && place.bucket.has_below(&place.prefix()).map_err(failed)?);
+        if wish.is_nameless && is_directory {
+            return Err(OpenError::Nameless);
+        }
+        let (prefix, rename_to) = match (wish.shape, place.parts()) {
+            (Shape::Single | Shape::SingleOrTree, Some((above, name))) if !is_directory => {
+                (above.to_owned(), Some(name))
+            }
+            (Shape::Tree, _) if is_object => return Err(OpenError::NoDirectory(location.to_string().into_bytes())),
+            _ => (place.prefix(), None),
+        };
+        let is_rehearsal = wish.rights == Rights::Rehearse;
+        let sink = ObjectSink::new(place.bucket, prefix, wish.options.fidelity, is_rehearsal);
+        Ok(OpenSink::new(Arc::new(sink), rename_to))
+    }
+
+    fn shelf(&self, location: &Location, _: How) -> Result<Box<dyn Shelf>, OpenError> {
+        let Place { bucket, key, is_directory } = self.place(location)?;
+        Ok(Box::new(ObjectShelf::new(bucket, key, is_directory, false)))
+    }
+}

@@ -1,0 +1,114 @@
+//! Giving an object its name: one request, on a condition, and a success that is proven.
+//!
+//! Invariants: where a store keeps to conditions, nothing is replaced but what was decided on; where it does not, one look stands
+//! right before the request, and a rival within that moment is not noticed. What a request came to that was not answered is found
+//! out by looking: size and checksum decide.
+
+use crate::bucket::{Bucket, random};
+use crate::calls::{Condition, Part, crc_of};
+use crate::failure::{Failure, Result, Why};
+use data_encoding::HEXLOWER;
+
+/// Which conditions a store keeps to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Conditions {
+    pub absent: bool,
+    pub version: bool,
+}
+
+/// What the names of scratch objects begin with.
+pub const PROBE_PREFIX: &str = ".thalweg-probe-";
+
+type Meta<'a> = &'a [(String, String)];
+
+impl Bucket {
+    /// What the store does with conditions: found out once, on a scratch key, before the first object is published.
+    pub fn conditions(&self, prefix: &str) -> Result<Conditions> {
+        if let Some(known) = self.conditions.get() {
+            return Ok(*known);
+        }
+        let key = format!("{prefix}{PROBE_PREFIX}{}", HEXLOWER.encode(&random::<8>()));
+        let found = self.probe(&key);
+        let removed = self.delete(&key);
+        let found = found?;
+        if found != Conditions::default() {
+            removed?;
+        }
+        Ok(*self.conditions.get_or_init(|| found))
+    }
+
+    fn probe(&self, key: &str) -> Result<Conditions> {
+        let is_kept = |condition| match self.put(key, b"probe", &[], &condition) {
+            Ok(_) => Ok(false),
+            Err(failure) if failure.why == Why::Condition => Ok(true),
+            Err(failure) if failure.may_pass() => Err(failure),
+            Err(_) => Ok(false),
+        };
+        match self.put(key, b"probe", &[], &Condition::Any) {
+            Err(failure) if failure.may_pass() || failure.why == Why::NoBucket || failure.why == Why::Keys => {
+                Err(failure)
+            }
+            // A client that may write below other names alone.
+            Err(_) => Ok(Conditions::default()),
+            Ok(_) => Ok(Conditions {
+                absent: is_kept(Condition::Absent)?,
+                version: is_kept(Condition::Is("\"00000000000000000000000000000000\"".to_owned()))?,
+            }),
+        }
+    }
+
+    /// The condition as the store keeps to it; where it does not, what stands there is looked at now.
+    fn settled(&self, key: &str, condition: &Condition) -> Result<Condition> {
+        let prefix = key.rfind('/').map_or("", |at| &key[..=at]);
+        let is_kept = match condition {
+            Condition::Any => true,
+            Condition::Absent => self.conditions(prefix)?.absent,
+            Condition::Is(_) => self.conditions(prefix)?.version,
+        };
+        if is_kept {
+            return Ok(condition.clone());
+        }
+        let there = self.head(key)?;
+        let is_met = match condition {
+            Condition::Is(etag) => there.is_some_and(|there| there.etag == *etag),
+            _ => there.is_none(),
+        };
+        match is_met {
+            true => Ok(Condition::Any),
+            false => Err(Failure::new(Why::Condition, "")),
+        }
+    }
+
+    pub fn publish(&self, key: &str, body: &[u8], meta: Meta<'_>, condition: &Condition) -> Result<()> {
+        let condition = self.settled(key, condition)?;
+        match self.put(key, body, meta, &condition) {
+            Ok(_) => Ok(()),
+            Err(failure) => self.resolve(key, body.len() as u64, crc_of(body), failure),
+        }
+    }
+
+    pub fn publish_parts(&self, key: &str, id: &str, parts: &[Part], crc: u64, condition: &Condition) -> Result<()> {
+        let condition = self.settled(key, condition)?;
+        let size = parts.iter().map(|part| part.size_bytes).sum();
+        match self.complete(key, id, parts, crc, &condition) {
+            Ok(()) => Ok(()),
+            Err(failure) => self.resolve(key, size, crc, failure),
+        }
+    }
+
+    /// Whether a request that was not answered, or only the second time, was carried out.
+    fn resolve(&self, key: &str, size_bytes: u64, crc: u64, failure: Failure) -> Result<()> {
+        let may_be_done = match failure.why {
+            Why::Unknown | Why::Busy => true,
+            Why::Condition | Why::NoUpload | Why::Conflict => failure.is_repeated,
+            _ => false,
+        };
+        if !may_be_done {
+            return Err(failure);
+        }
+        match self.head(key)? {
+            Some(there) if there.size_bytes == size_bytes && there.crc == Some(crc) => Ok(()),
+            _ => Err(failure),
+        }
+    }
+}

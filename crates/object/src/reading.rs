@@ -1,0 +1,306 @@
+//! Content of one version of an object: by range, with what comes next fetched ahead.
+//!
+//! Invariants: every range is asked for on the condition that the version is still there, so that two versions never mix; a range
+//! whose connection breaks goes on where it stopped; an object that was read whole has the checksum that the store keeps of it, if
+//! it keeps one. What is fetched ahead takes spare memory alone.
+
+use crate::bucket::Bucket;
+use crate::calls::{Object, crc_of};
+use crate::failure::{Failure, Result, Why};
+use crate::width::Permit;
+use aws_lc_rs::digest;
+use model::{Digest, DigestAlgorithm, Extent, FailureKind, Generation, Timestamp, VersionToken};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use store::SourceFile;
+
+/// Times that a range is continued without a byte having come.
+const CONTINUED_MAX: u32 = 4;
+/// Extents that are fetched before they are asked for.
+const AHEAD_MAX: usize = 8;
+/// Longer ones are not: they take a connection's full rate by themselves.
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
+
+impl Bucket {
+    /// What tells versions of this bucket's objects apart.
+    pub fn generation(&self, key: &str, object: &Object) -> Generation {
+        Generation {
+            size_bytes: object.size_bytes,
+            modified: object.modified(),
+            version: VersionToken::new(changed(object.stored), self.number(key, &object.etag), self.storage()),
+        }
+    }
+
+    /// A number of one version of one object.
+    pub fn number(&self, key: &str, etag: &str) -> u64 {
+        number(&[key.as_bytes(), etag.as_bytes()].join(&0))
+    }
+
+    pub fn storage(&self) -> u64 {
+        number(&[self.address().as_bytes(), self.name.as_bytes()].join(&0))
+    }
+
+    /// Reads a range of a version and hands over every block; returns how much there was until `each` said false.
+    pub fn stream(
+        &self,
+        (key, etag): (&str, &str),
+        (start, end): (u64, u64),
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        let (mut at, mut continued) = (start, 0);
+        while at < end {
+            let mut response = self.get(key, Some((at, end)), etag)?;
+            let failed = loop {
+                match response.read(block) {
+                    Ok(0) => break Failure::new(Why::Unknown, "the store sent less than it said"),
+                    Err(e) => break Failure::of_web(&e),
+                    Ok(read) => {
+                        (at, continued) = (at + read as u64, 0);
+                        if !each(&block[..read]) {
+                            return Ok(at - start);
+                        }
+                    }
+                }
+                if at >= end {
+                    return Ok(at - start);
+                }
+            };
+            continued += 1;
+            if continued > CONTINUED_MAX {
+                return Err(failed);
+            }
+        }
+        Ok(at - start)
+    }
+}
+
+pub fn changed(stored: i64) -> Timestamp {
+    Timestamp { seconds: stored, nanoseconds: 0 }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let hash = digest::digest(&digest::SHA256, bytes);
+    u64::from_le_bytes(hash.as_ref()[..8].try_into().expect("a hash is longer"))
+}
+
+/// One version of an object, open.
+pub struct ObjectFile {
+    pub bucket: Arc<Bucket>,
+    pub key: String,
+    pub object: Object,
+    generation: Generation,
+    is_changed: AtomicBool,
+    ahead: Arc<Ahead>,
+    /// Checksums of extents that were read, by their starts, with their lengths.
+    read: Mutex<BTreeMap<u64, (u64, u64)>>,
+}
+
+/// Extents under way or at hand, by their starts.
+#[derive(Default)]
+struct Ahead {
+    slots: Mutex<BTreeMap<u64, Slot>>,
+    came: Condvar,
+}
+
+enum Slot {
+    Coming,
+    Here(Result<Vec<u8>>, Permit),
+}
+
+impl ObjectFile {
+    pub fn new(bucket: Arc<Bucket>, key: String, object: Object, generation: Generation) -> ObjectFile {
+        let is_changed = AtomicBool::new(false);
+        ObjectFile { bucket, key, object, generation, is_changed, ahead: Arc::default(), read: Mutex::default() }
+    }
+
+    /// Looks at an object and opens the version that is there.
+    pub fn open(bucket: &Arc<Bucket>, key: &str) -> store::Result<ObjectFile> {
+        let found = bucket.head(key).map_err(|failure| failure.on("open file", key))?;
+        let object = found.ok_or_else(|| Failure::new(Why::NoKey, "").on("open file", key))?;
+        let generation = bucket.generation(key, &object);
+        Ok(ObjectFile::new(bucket.clone(), key.to_owned(), object, generation))
+    }
+
+    fn failed(&self, failure: &Failure) -> store::Error {
+        if matches!(failure.why, Why::Condition | Why::NoKey) {
+            self.is_changed.store(true, Relaxed);
+            let why = "it changed while it was read";
+            return store::Error::of_kind(FailureKind::Changed, "read file", self.key.as_bytes(), why);
+        }
+        failure.on("read file", &self.key)
+    }
+
+    fn end(&self, end: u64) -> u64 {
+        end.min(self.object.size_bytes)
+    }
+
+    /// Reads an extent and has those behind it fetched.
+    pub fn extent(&self, extent: Extent, block: &mut [u8], each: &mut dyn FnMut(&[u8]) -> bool) -> store::Result<u64> {
+        let (start, end) = (extent.start, self.end(extent.end));
+        if start >= end {
+            return Ok(0);
+        }
+        self.fetch_ahead(end, end - start);
+        let mut hasher = model::ChunkHasher::new(DigestAlgorithm::Crc64Nvme, 0);
+        let mut take = |bytes: &[u8]| {
+            hasher.update(bytes);
+            each(bytes)
+        };
+        let read = match self.ahead.take(start) {
+            Some((fetched, _permit)) => {
+                let fetched = fetched.map_err(|failure| self.failed(&failure))?;
+                let mut handed = 0;
+                for bytes in fetched.chunks(block.len()) {
+                    handed += bytes.len() as u64;
+                    if !take(bytes) {
+                        return Ok(handed);
+                    }
+                }
+                handed
+            }
+            None => {
+                let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), block, &mut take);
+                read.map_err(|failure| self.failed(&failure))?
+            }
+        };
+        if read == end - start
+            && let Digest::Crc64Nvme(crc) = hasher.finish(true)
+        {
+            self.judge(start, read, crc)?;
+        }
+        Ok(read)
+    }
+
+    /// Compares the whole, once all of it was read, with what the store keeps of it.
+    fn judge(&self, start: u64, length: u64, crc: u64) -> store::Result<()> {
+        let Some(stored) = self.object.crc else { return Ok(()) };
+        let mut read = self.read.lock().unwrap();
+        read.insert(start, (length, crc));
+        let first = read.first_key_value().filter(|(at, _)| **at == 0).map_or(0, |(_, (length, _))| *length);
+        let size = self.object.size_bytes;
+        let is_whole = first > 0 && read.len() as u64 == size.div_ceil(first) && read.keys().all(|at| at % first == 0);
+        if !is_whole || read.values().map(|(length, _)| length).sum::<u64>() != size {
+            return Ok(());
+        }
+        let parts: Vec<_> = read.values().map(|(_, crc)| Digest::Crc64Nvme(*crc)).collect();
+        read.clear();
+        match DigestAlgorithm::Crc64Nvme.combine(&parts, first, size) == Digest::Crc64Nvme(stored) {
+            true => Ok(()),
+            false => Err(damaged(&self.key)),
+        }
+    }
+
+    /// Fetches what comes next, as far as memory is spare.
+    fn fetch_ahead(&self, from: u64, length: u64) {
+        let size = self.object.size_bytes;
+        if length > AHEAD_BYTES_MAX {
+            return;
+        }
+        let mut start = from;
+        for _ in 0..AHEAD_MAX {
+            let end = (start + length).min(size);
+            if start >= end {
+                return;
+            }
+            let mut slots = self.ahead.slots.lock().unwrap();
+            // What lanes have gone past is not wanted any more.
+            slots.retain(|at, slot| *at + length * 2 * AHEAD_MAX as u64 > from || matches!(slot, Slot::Coming));
+            let is_free = !slots.contains_key(&start) && !self.read.lock().unwrap().contains_key(&start);
+            if is_free && slots.len() < AHEAD_MAX {
+                let Some(permit) = self.bucket.permits.spare(end - start) else { return };
+                slots.insert(start, Slot::Coming);
+                drop(slots);
+                if !self.spawn(start, end, permit) {
+                    self.ahead.slots.lock().unwrap().remove(&start);
+                    return;
+                }
+            }
+            start = end;
+        }
+    }
+
+    fn spawn(&self, start: u64, end: u64, permit: Permit) -> bool {
+        let (bucket, key, etag) = (self.bucket.clone(), self.key.clone(), self.object.etag.clone());
+        let ahead = self.ahead.clone();
+        let fetch = move || {
+            let mut bytes = Vec::with_capacity((end - start) as usize);
+            let mut block = vec![0; 128 << 10];
+            let read = bucket.stream((&key, &etag), (start, end), &mut block, &mut |block| {
+                bytes.extend_from_slice(block);
+                true
+            });
+            ahead.slots.lock().unwrap().insert(start, Slot::Here(read.map(|_| bytes), permit));
+            ahead.came.notify_all();
+        };
+        std::thread::Builder::new().name("store".to_owned()).spawn(fetch).is_ok()
+    }
+}
+
+pub fn damaged(key: &str) -> store::Error {
+    let why = "what the store sent is not what it keeps the checksum of";
+    store::Error::of_kind(FailureKind::DigestMismatch, "read file", key.as_bytes(), why)
+}
+
+impl Ahead {
+    /// What was fetched of an extent, waiting for it while it is under way.
+    fn take(&self, start: u64) -> Option<(Result<Vec<u8>>, Permit)> {
+        let mut slots = self.slots.lock().unwrap();
+        while matches!(slots.get(&start), Some(Slot::Coming)) {
+            slots = self.came.wait(slots).unwrap();
+        }
+        match slots.remove(&start)? {
+            Slot::Here(bytes, permit) => Some((bytes, permit)),
+            Slot::Coming => None,
+        }
+    }
+}
+
+impl SourceFile for ObjectFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+        let end = self.end(offset.saturating_add(buffer.len() as u64));
+        if offset >= end {
+            return Ok(0);
+        }
+        let (mut filled, mut block) = (0, vec![0; buffer.len().min(128 << 10)]);
+        let read = self.bucket.stream((&self.key, &self.object.etag), (offset, end), &mut block, &mut |bytes| {
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            true
+        });
+        read.map(|read| read as usize).map_err(|failure| self.failed(&failure))
+    }
+
+    fn generation(&self) -> store::Result<Generation> {
+        Ok(if self.is_changed.load(Relaxed) { Generation::default() } else { self.generation })
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl Bucket {
+    /// A whole small object, with what is known of it.
+    pub fn read_whole(&self, key: &str, bytes_max: usize) -> std::result::Result<(Vec<u8>, Object), store::Error> {
+        let failed = |failure: Failure| failure.on("read file", key);
+        let mut last = None;
+        for _ in 0..CONTINUED_MAX {
+            let response = self.get(key, None, "").map_err(failed)?;
+            let object = Object::of_response(&response);
+            if object.size_bytes > bytes_max as u64 {
+                // It grew: what is known of it says so.
+                return Ok((Vec::new(), object));
+            }
+            match response.into_bytes(bytes_max) {
+                Ok(bytes) if object.crc.is_some_and(|crc| crc != crc_of(&bytes)) => last = Some(damaged(key)),
+                Ok(bytes) if bytes.len() as u64 == object.size_bytes => return Ok((bytes, object)),
+                Ok(_) => last = Some(failed(Failure::new(Why::Unknown, "the store sent less than it said"))),
+                Err(e) => last = Some(failed(Failure::of_web(&e))),
+            }
+        }
+        Err(last.expect("it was tried"))
+    }
+}

@@ -1,0 +1,332 @@
+//! Questions about what a bucket holds.
+//!
+//! A listing tells when the store took an object; a look at one tells the time that its writer gave it. Both tell the same version
+//! by the same numbers. An object gets no other name here, because no store gives it one in one step.
+
+use crate::bucket::Bucket;
+use crate::calls::{Condition, Listed, Object};
+use crate::failure::{Failure, Why};
+use crate::key;
+use crate::listing::{Child, Children};
+use crate::metadata;
+use crate::reading::{ObjectFile, changed};
+use crate::width::in_parallel;
+use model::FailureKind;
+use model::files::{FileKind, FileStatus, Tally, Version};
+use std::collections::HashSet;
+use std::sync::Arc;
+use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+
+pub struct ObjectShelf {
+    bucket: Arc<Bucket>,
+    /// Without a slash at its end; empty for the root.
+    key: String,
+    /// Nothing but a directory is meant.
+    is_directory: bool,
+    /// The root of what may be reached: it stays.
+    is_root: bool,
+}
+
+fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
+    Error::of_kind(kind, operation, b"", why)
+}
+
+/// One object of a walk.
+struct Item {
+    path: Vec<u8>,
+    key: String,
+    status: FileStatus,
+    listed: Option<Listed>,
+    is_last: bool,
+}
+
+enum Step {
+    Object(Item),
+    Left(Vec<u8>),
+    Failed(Vec<u8>, Error),
+}
+
+impl ObjectShelf {
+    pub fn new(bucket: Arc<Bucket>, key: String, is_directory: bool, is_root: bool) -> ObjectShelf {
+        ObjectShelf { bucket, key, is_directory, is_root }
+    }
+
+    fn prefix(&self) -> String {
+        if self.key.is_empty() { String::new() } else { format!("{}/", self.key) }
+    }
+
+    fn directory(&self, marker: Option<&Object>) -> FileStatus {
+        let modified = marker.map_or_else(Default::default, Object::modified);
+        let mode = marker.and_then(|marker| marker.mode).map_or(0o755, |mode| mode & 0o7777);
+        let base = status(&self.bucket, &self.key, &Listed::default());
+        FileStatus { kind: FileKind::Directory, mode, modified, ..base }
+    }
+
+    /// What stands here: an object with what is known of it, or a directory.
+    fn find(&self) -> Result<(FileStatus, Option<Object>)> {
+        let looked = |failure: Failure| failure.on("look at", "");
+        if self.key.is_empty() {
+            return Ok((self.directory(None), None));
+        }
+        if !self.is_directory
+            && let Some(object) = self.bucket.head(&self.key).map_err(looked)?
+        {
+            return Ok((self.file(&object)?, Some(object)));
+        }
+        if !self.bucket.has_below(&self.prefix()).map_err(looked)? {
+            return Err(failed(FailureKind::NotFound, "look at", "no such object"));
+        }
+        let marker = self.bucket.head(&self.prefix()).map_err(looked)?;
+        Ok((self.directory(marker.as_ref()), None))
+    }
+
+    fn file(&self, object: &Object) -> Result<FileStatus> {
+        let Object { size_bytes, stored, etag, .. } = object.clone();
+        let listed = Listed { key: self.key.clone(), size_bytes, etag, stored };
+        let mut found = status(&self.bucket, &self.key, &listed);
+        found.modified = object.modified();
+        found.mode = object.mode.map_or(found.mode, |mode| mode & 0o7777);
+        if object.mode.is_some_and(metadata::is_link) {
+            let (target, _) = self.bucket.read_whole(&self.key, size_bytes as usize)?;
+            found.kind = FileKind::Symlink(target.into());
+        }
+        Ok(found)
+    }
+
+    /// The steps through a directory, the last one first.
+    fn steps(&self, prefix: &str, path: &[u8]) -> Result<Vec<Step>> {
+        let found = self.bucket.children(prefix, usize::MAX).map_err(|failure| failure.on("list", ""))?;
+        let Children { names, odd, .. } = found.unwrap_or_default();
+        let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+        let mut steps: Vec<Step> = Vec::new();
+        for (key, why) in odd {
+            let path = [path, slash, key[prefix.len()..].as_bytes()].concat();
+            let why = format!("this key is no path: {why}");
+            steps.push(Step::Failed(path, failed(FailureKind::NameRefused, "name", &why)));
+        }
+        let count = names.len();
+        for (at, (name, child)) in names.into_iter().enumerate().rev() {
+            let path = [path, slash, &name[..]].concat();
+            let key = format!("{prefix}{}", key::of_name(&name));
+            let is_last = at + 1 == count;
+            let Child { object, is_directory } = child;
+            if is_directory {
+                let below = ObjectShelf::new(self.bucket.clone(), key.clone(), true, false);
+                let status = below.directory(None);
+                steps.push(Step::Object(Item { path: path.clone(), key: key.clone(), status, listed: None, is_last }));
+            }
+            if let Some(listed) = object {
+                let status = status(&self.bucket, &key, &listed);
+                let is_last = is_last && !is_directory;
+                steps.push(Step::Object(Item { path, key, status, listed: Some(listed), is_last }));
+            }
+        }
+        Ok(steps)
+    }
+
+    fn opener(&self, item_key: &str, listed: &Listed) -> Opener {
+        let (bucket, key) = (self.bucket.clone(), item_key.to_owned());
+        let Listed { size_bytes, etag, stored, .. } = listed.clone();
+        Box::new(move || {
+            let object = Object { size_bytes, etag, stored, ..Object::default() };
+            let generation = bucket.generation(&key, &object);
+            Ok(Arc::new(ObjectFile::new(bucket, key, object, generation)) as Arc<dyn SourceFile>)
+        })
+    }
+
+    fn changeable(&self) -> Result<()> {
+        match self.is_root || self.key.is_empty() {
+            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn status(bucket: &Bucket, key: &str, listed: &Listed) -> FileStatus {
+    FileStatus {
+        kind: FileKind::File,
+        mode: 0o644,
+        size_bytes: listed.size_bytes,
+        allocated_bytes: listed.size_bytes,
+        owner: 0,
+        group: 0,
+        links: 1,
+        inode: bucket.number(key, &listed.etag),
+        device: bucket.storage(),
+        modified: changed(listed.stored),
+        changed: changed(listed.stored),
+    }
+}
+
+/// The same version, whether it was listed or looked at.
+fn is_version(found: &FileStatus, version: &Version) -> bool {
+    (found.size_bytes, found.changed, found.inode) == (version.size_bytes, version.changed, version.inode)
+}
+
+impl Shelf for ObjectShelf {
+    fn look(&self) -> Result<FileStatus> {
+        self.find().map(|(status, _)| status)
+    }
+
+    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
+        self.walk(levels, slots, &mut |found| match found {
+            Visit::Object { path, status, is_last, .. } => {
+                visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
+            }
+            Visit::Failed { path, error } => visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
+            Visit::Left { .. } => true,
+        });
+    }
+
+    fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
+        let (first, object) = match self.find() {
+            Ok(found) => found,
+            Err(error) => {
+                visit(Visit::Failed { path: b"", error });
+                return;
+            }
+        };
+        let listed = object.map(|Object { size_bytes, etag, stored, .. }| Listed {
+            key: self.key.clone(),
+            size_bytes,
+            etag,
+            stored,
+        });
+        // What is read later is compared with what was told of it.
+        let status = match first.kind {
+            FileKind::File => FileStatus { modified: first.changed, ..first },
+            _ => first,
+        };
+        let item = Item { path: Vec::new(), key: self.key.clone(), status, listed, is_last: true };
+        let mut steps = vec![Step::Object(item)];
+        while let Some(step) = steps.pop() {
+            let goes_on = match step {
+                Step::Left(path) => visit(Visit::Left { path: &path }),
+                Step::Failed(path, error) => visit(Visit::Failed { path: &path, error }),
+                Step::Object(Item { path, key, status, listed, is_last }) => {
+                    let is_directory = status.is_directory();
+                    let none = Listed::default();
+                    let opener = &|| self.opener(&key, listed.as_ref().unwrap_or(&none));
+                    let goes_on = visit(Visit::Object { path: &path, status, is_last, opener });
+                    let depth = if path.is_empty() { 0 } else { 1 + path.iter().filter(|byte| **byte == b'/').count() };
+                    if is_directory && goes_on {
+                        steps.push(Step::Left(path.clone()));
+                        let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
+                        if (depth as u64) < u64::from(levels) {
+                            match self.steps(&prefix, &path) {
+                                Ok(more) => steps.extend(more),
+                                Err(error) => steps.push(Step::Failed(path.clone(), error)),
+                            }
+                        }
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn make(&self, may_be_there: bool) -> Result<bool> {
+        let made = |failure: Failure| failure.on("make directory", "");
+        let there = if self.key.is_empty() { None } else { self.bucket.head(&self.key).map_err(made)? };
+        let is_there = self.key.is_empty() || self.bucket.has_below(&self.prefix()).map_err(made)?;
+        match (there.is_some(), is_there) {
+            (true, _) => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+            (false, true) if may_be_there => Ok(false),
+            (false, true) => Err(failed(FailureKind::InTheWay, "make directory", "it is there already")),
+            (false, false) => {
+                self.bucket.put(&self.prefix(), b"", &[], &Condition::Any).map_err(made)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn rename(&self, _: &dyn Shelf, _: bool) -> Result<()> {
+        let crosses = std::io::Error::from(std::io::ErrorKind::CrossesDevices);
+        Err(Error { kind: FailureKind::InTheWay, operation: "rename", subject: Vec::new(), source: crosses })
+    }
+
+    fn remove(&self, version: Option<&Version>, may_be_directory: bool) -> Result<Tally> {
+        self.changeable()?;
+        let found = self.look()?;
+        if version.is_some_and(|version| !is_version(&found, version)) {
+            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+        }
+        let removed = |failure: Failure| failure.on("remove", "");
+        let mut tally = Tally::default();
+        tally.count(&found);
+        if !found.is_directory() {
+            self.bucket.delete(&self.key).map_err(removed)?;
+            return Ok(tally);
+        }
+        if !may_be_directory {
+            return Err(failed(FailureKind::InTheWay, "remove", "it is a directory"));
+        }
+        let children = self.bucket.children(&self.prefix(), usize::MAX).map_err(removed)?.unwrap_or_default();
+        if !children.names.is_empty() || !children.odd.is_empty() {
+            return Err(failed(FailureKind::InTheWay, "remove", "the directory is not empty"));
+        }
+        self.bucket.delete(&self.prefix()).map_err(removed)?;
+        Ok(tally)
+    }
+
+    fn remove_tree(&self, is_stopped: Stopped<'_>, each_failure: EachFailure<'_>) -> Tally {
+        let mut tally = Tally::default();
+        let (first, object) = match self.changeable().and_then(|()| self.find()) {
+            Ok(found) => found,
+            Err(error) => {
+                each_failure(b"", error);
+                return Tally { failed: 1, ..tally };
+            }
+        };
+        if is_stopped() {
+            return tally;
+        }
+        if object.is_some() {
+            match self.bucket.delete(&self.key) {
+                Ok(()) => tally.count(&first),
+                Err(failure) => {
+                    each_failure(b"", failure.on("remove", ""));
+                    tally.failed += 1;
+                }
+            }
+            return tally;
+        }
+        let prefix = self.prefix();
+        let mut directories: HashSet<u64> = HashSet::from([self.bucket.number(&prefix, "")]);
+        let listed = self.bucket.each_page(&prefix, &mut |page| {
+            let removed =
+                in_parallel(&page, |listed| if is_stopped() { None } else { Some(self.bucket.delete(&listed.key)) });
+            for (listed, removed) in page.iter().zip(removed) {
+                let rest = &listed.key[prefix.len()..];
+                match removed {
+                    None => return false,
+                    Some(Err(failure)) => {
+                        each_failure(rest.as_bytes(), failure.on("remove", ""));
+                        tally.failed += 1;
+                    }
+                    Some(Ok(())) => {
+                        for (slash, _) in rest.match_indices('/') {
+                            directories.insert(self.bucket.number(&listed.key[..=prefix.len() + slash], ""));
+                        }
+                        if !listed.key.ends_with('/') {
+                            tally.count(&status(&self.bucket, &listed.key, listed));
+                        }
+                    }
+                }
+            }
+            true
+        });
+        if let Err(failure) = listed {
+            let kind = if failure.why == Why::NoBucket { FailureKind::NotFound } else { FailureKind::Other };
+            each_failure(b"", failed(kind, "list", &failure.text));
+            tally.failed += 1;
+        }
+        if tally.failed == 0 && !is_stopped() {
+            tally.directories = directories.len() as u64;
+        }
+        tally
+    }
+}

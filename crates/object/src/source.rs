@@ -1,0 +1,349 @@
+//! Keys of a bucket as a source: a tree of the directories that their slashes make.
+//!
+//! Invariants: objects come in the order of their keys, a directory before what is in it, and each once; a key that is no path is
+//! told as a failure of that object. Directories alone are remembered.
+
+use crate::bucket::Bucket;
+use crate::calls::{Listed, Object};
+use crate::failure::Why;
+use crate::key;
+use crate::metadata;
+use crate::reading::ObjectFile;
+use crate::width::in_parallel;
+use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+
+/// The longest target of a symbolic link.
+const TARGET_BYTES_MAX: usize = 4096;
+const USUAL_FILE: u32 = 0o644;
+const USUAL_DIRECTORY: u32 = 0o755;
+
+/// What the user named.
+pub enum Base {
+    /// Everything below a prefix, which is empty or ends in a slash.
+    Contents(String),
+    /// The same with a directory of this name above it.
+    Directory(Name, String),
+    Object(Name, String),
+}
+
+pub struct ObjectSource {
+    bucket: Arc<Bucket>,
+    bases: Vec<Base>,
+    selection: Arc<Selection>,
+    directories: Directories,
+}
+
+/// By their numbers; lanes look keys up in it too.
+type Directories = Arc<Mutex<HashMap<u64, Directory>>>;
+
+#[derive(Clone)]
+struct Directory {
+    /// What stands before a name in a key.
+    prefix: String,
+    /// What stands before it in a report.
+    path: Vec<u8>,
+}
+
+impl ObjectSource {
+    pub fn new(bucket: Arc<Bucket>, bases: Vec<Base>, selection: Arc<Selection>) -> ObjectSource {
+        ObjectSource { bucket, bases, selection, directories: Arc::default() }
+    }
+}
+
+fn key_of(directories: &Directories, object: &SourceObject) -> String {
+    let directories = directories.lock().unwrap();
+    let prefix = directories.get(&object.directory.0).map_or("", |directory| &directory.prefix);
+    format!("{prefix}{}", key::of_name(object.entry.name.as_bytes()))
+}
+
+/// One scan: the directories that are open, outermost first, and the numbers given so far.
+struct Scan<'a> {
+    source: &'a ObjectSource,
+    emit: &'a mut dyn FnMut(Found) -> bool,
+    open: Vec<Level>,
+    id: u64,
+    /// Of directories.
+    number: u64,
+    is_over: bool,
+}
+
+struct Level {
+    part: String,
+    id: ObjectId,
+    directory: u64,
+}
+
+impl Scan<'_> {
+    fn emit(&mut self, found: Found) {
+        self.is_over = self.is_over || !(self.emit)(found);
+    }
+
+    /// Remembers a directory; its objects go below `id`.
+    fn enter(&mut self, part: String, id: ObjectId, directory: Directory) {
+        let number = self.number;
+        self.number += 1;
+        self.source.directories.lock().unwrap().insert(number, directory);
+        self.open.push(Level { part, id, directory: number });
+    }
+
+    fn here(&self) -> (ObjectId, DirectoryKey, Directory) {
+        let level = self.open.last().expect("a base is open");
+        let directory = self.source.directories.lock().unwrap()[&level.directory].clone();
+        (level.id, DirectoryKey(level.directory), directory)
+    }
+
+    fn object(&mut self, name: Name, kind: Kind, mode: u32, generation: Generation) -> ObjectId {
+        self.id += 1;
+        let (parent, directory, _) = self.here();
+        let entry = Entry { id: ObjectId(self.id), parent, name, kind, mode, generation, attributes: None };
+        self.emit(Found::Object(SourceObject { entry, directory, end: End::Known }));
+        ObjectId(self.id)
+    }
+
+    /// Opens the directories that `parts` lead through, below the base.
+    fn descend(&mut self, parts: &[&str], known: Option<&Object>, stored: i64) -> bool {
+        let same = self.open[1..].iter().zip(parts).take_while(|(level, part)| level.part == **part).count();
+        self.open.truncate(1 + same);
+        for (at, part) in parts.iter().enumerate().skip(same) {
+            if self.is_over {
+                return false;
+            }
+            let Ok(name) = key::to_name(part) else { return false };
+            // Only the last of them is the one that something is known of.
+            let known = known.filter(|_| at + 1 == parts.len());
+            let modified = known.map_or(Timestamp { seconds: stored, nanoseconds: 0 }, Object::modified);
+            let mode = known.and_then(|known| known.mode).map_or(USUAL_DIRECTORY, |mode| mode & 0o7777);
+            let (_, _, above) = self.here();
+            let path = [&above.path[..], name.as_bytes(), b"/"].concat();
+            let prefix = format!("{}{part}/", above.prefix);
+            let generation = Generation { modified, ..Generation::default() };
+            let id = self.object(name, Kind::Directory, mode, generation);
+            self.enter((*part).to_owned(), id, Directory { prefix, path });
+        }
+        true
+    }
+
+    fn base(&mut self, base: &Base) -> Result<()> {
+        self.open.clear();
+        let root = Directory { prefix: String::new(), path: Vec::new() };
+        match base {
+            Base::Object(name, key) => {
+                let prefix = key[..key.len() - key::of_name(name.as_bytes()).len()].to_owned();
+                self.enter(String::new(), ObjectId::ROOT, Directory { prefix, ..root });
+                let found = self.source.bucket.head(key).map_err(|failure| failure.on("open source", key))?;
+                match found {
+                    Some(found) => self.file(name.clone(), key, &found),
+                    None => self.failed(key, FailureKind::NotFound, "open file: no such object"),
+                }
+                Ok(())
+            }
+            Base::Contents(prefix) => {
+                self.enter(String::new(), ObjectId::ROOT, Directory { prefix: prefix.clone(), ..root });
+                self.below(prefix)
+            }
+            Base::Directory(name, prefix) => {
+                let above = prefix[..prefix.len() - key::of_name(name.as_bytes()).len() - 1].to_owned();
+                self.enter(String::new(), ObjectId::ROOT, Directory { prefix: above, ..root });
+                let marker = self.source.bucket.head(prefix).ok().flatten();
+                let stored = marker.as_ref().map_or(0, |marker| marker.stored);
+                self.descend(&[&key::of_name(name.as_bytes())], marker.as_ref(), stored);
+                if self.is_over {
+                    return Ok(());
+                }
+                // From here on it is the base.
+                self.open.remove(0);
+                self.below(prefix)
+            }
+        }
+    }
+
+    fn below(&mut self, prefix: &str) -> Result<()> {
+        let bucket = self.source.bucket.clone();
+        let listed = bucket.each_page(prefix, &mut |page| {
+            let taken: Vec<Listed> = page.into_iter().filter(|listed| self.is_taken(prefix, listed)).collect();
+            let known = in_parallel(&taken, |listed| bucket.head(&listed.key));
+            for (listed, known) in taken.iter().zip(known) {
+                if self.is_over {
+                    return false;
+                }
+                match known {
+                    Ok(Some(known)) => self.listed(prefix, listed, &known),
+                    Ok(None) => self.failed(&listed.key, FailureKind::NotFound, "look at: it vanished"),
+                    // Whoever may list and read a key may all the same not ask for its metadata.
+                    Err(failure) if failure.why == Why::Forbidden => {
+                        let Listed { size_bytes, etag, stored, .. } = listed.clone();
+                        let known = Object { size_bytes, etag, stored, ..Object::default() };
+                        self.listed(prefix, listed, &known);
+                    }
+                    Err(failure) => {
+                        let error = failure.on("look at", "");
+                        self.failed(&listed.key, error.kind, &error.message());
+                    }
+                }
+            }
+            !self.is_over
+        });
+        listed.map_err(|failure| failure.on("list", prefix))
+    }
+
+    /// Whether the rules take a key, as far as its name and the listing tell. One that is no path is told, not left out.
+    fn is_taken(&self, prefix: &str, listed: &Listed) -> bool {
+        let rest = &listed.key[prefix.len()..];
+        if rest.is_empty() {
+            return false;
+        }
+        let is_directory = rest.ends_with('/');
+        let Ok(names) = key::to_names(rest.strip_suffix('/').unwrap_or(rest)) else { return true };
+        let selection = &self.source.selection;
+        let base = self.source.directories.lock().unwrap()[&self.open[0].directory].clone();
+        let path = [base.path, model::name::join(&names)].concat();
+        let file = (!is_directory).then_some((listed.size_bytes, listed.stored));
+        // The listing's time is not the file's own, which is looked at later.
+        let is_taken = Selection { bounds: model::selection::Bounds::default(), ..Selection::clone(selection) };
+        is_taken.takes(&path, is_directory, file)
+    }
+
+    fn listed(&mut self, prefix: &str, listed: &Listed, known: &Object) {
+        let rest = &listed.key[prefix.len()..];
+        let whole = rest.strip_suffix('/').filter(|_| listed.size_bytes == 0).unwrap_or(rest);
+        if let Err(why) = key::to_names(whole) {
+            return self.failed(
+                &listed.key,
+                FailureKind::NameRefused,
+                &format!("name file: this key is no path: {why}"),
+            );
+        }
+        let parts: Vec<&str> = whole.split('/').collect();
+        if whole.len() < rest.len() {
+            self.descend(&parts, Some(known), listed.stored);
+            return;
+        }
+        let (last, above) = parts.split_last().expect("a text has a part");
+        if self.descend(above, None, listed.stored)
+            && let Ok(name) = key::to_name(last)
+        {
+            self.file(name, &listed.key, known);
+        }
+    }
+
+    fn file(&mut self, name: Name, key: &str, known: &Object) {
+        let mut generation = self.source.bucket.generation(key, known);
+        let mode = known.mode.map_or(USUAL_FILE, |mode| mode & 0o7777);
+        if known.mode.is_some_and(metadata::is_link) && known.size_bytes <= TARGET_BYTES_MAX as u64 {
+            match self.source.bucket.read_whole(key, TARGET_BYTES_MAX) {
+                Ok((target, _)) if !target.is_empty() => {
+                    generation.size_bytes = 0;
+                    self.object(name, Kind::Symlink(target.into()), 0o777, generation);
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => return self.failed(key, error.kind, &error.message()),
+            }
+        }
+        let (size, modified) = (known.size_bytes, known.modified().seconds);
+        let bounds = &self.source.selection.bounds;
+        let probe = Selection { bounds: *bounds, ..Selection::default() };
+        if probe.takes(name.as_bytes(), false, Some((size, modified))) {
+            self.object(name, Kind::File, mode, generation);
+        }
+    }
+
+    fn failed(&mut self, key: &str, kind: FailureKind, message: &str) {
+        self.emit(Found::Failed(Failure { path: key.as_bytes().to_vec(), kind, message: message.to_owned() }));
+    }
+}
+
+impl Source for ObjectSource {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+        let mut scan = Scan { source: self, emit, open: Vec::new(), id: 0, number: 0, is_over: false };
+        for base in &self.bases {
+            scan.base(base)?;
+            if scan.is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        let (bucket, directories) = (self.bucket.clone(), self.directories.clone());
+        Box::new(ObjectLane { bucket, directories, ahead: HashMap::new() })
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        let directories = self.directories.lock().unwrap();
+        let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.path);
+        [above, object.entry.name.as_bytes()].concat()
+    }
+
+    fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+        let key = key_of(&self.directories, object);
+        let key = if object.entry.kind == Kind::Directory { format!("{key}/") } else { key };
+        let found = self.bucket.head(&key).map_err(|failure| failure.on("look at", &key))?;
+        let mut again = object.clone();
+        match found {
+            Some(found) if again.entry.kind == Kind::File => {
+                again.entry.generation = self.bucket.generation(&key, &found);
+                again.entry.mode = found.mode.map_or(USUAL_FILE, |mode| mode & 0o7777);
+            }
+            None if again.entry.kind == Kind::File => {
+                let why = "it is not there any more";
+                return Err(store::Error::of_kind(FailureKind::NotFound, "look at", key.into_bytes(), why));
+            }
+            _ => {}
+        }
+        Ok(again)
+    }
+}
+
+struct ObjectLane {
+    bucket: Arc<Bucket>,
+    directories: Directories,
+    /// Small objects that were fetched before they were asked for.
+    ahead: HashMap<ObjectId, Result<(Vec<u8>, Generation)>>,
+}
+
+impl ObjectLane {
+    fn fetch(&self, object: &SourceObject) -> Result<(Vec<u8>, Generation)> {
+        let key = key_of(&self.directories, object);
+        let size = object.entry.size_bytes() as usize;
+        let (bytes, found) = self.bucket.read_whole(&key, size)?;
+        Ok((bytes, self.bucket.generation(&key, &found)))
+    }
+}
+
+impl SourceLane for ObjectLane {
+    fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
+        let fetched = self.ahead.remove(&object.entry.id).unwrap_or_else(|| self.fetch(object));
+        let (bytes, generation) = fetched?;
+        let count = bytes.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok((count, generation))
+    }
+
+    fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>> {
+        Ok(Arc::new(ObjectFile::open(&self.bucket, &key_of(&self.directories, object))?))
+    }
+
+    fn ahead(&mut self, next: &[SourceObject]) {
+        self.ahead.clear();
+        let fetched = in_parallel(next, |object| self.fetch(object));
+        self.ahead.extend(next.iter().map(|object| object.entry.id).zip(fetched));
+    }
+
+    fn read_extent(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        match file.native().and_then(|native| native.downcast_ref::<ObjectFile>()) {
+            Some(file) => file.extent(extent, block, each),
+            None => store::read_by_blocks(file, extent, block, each),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A large object on its way: blocks become parts, and parts leave as soon as they are full.
+//!
+//! Parts are equal, but for the last; they grow with the object so that it has no more of them than a store takes. An object of one
+//! part leaves whole, when it is published.
+//!
+//! Invariants: an upload is completed or aborted by whoever began it, as far as the store answers; a part counts when the store
+//! confirmed it; bytes that come twice replace what they were.
+
+use crate::calls::Part;
+use crate::failure::{Failure, Result, Why};
+use crate::sink::Job;
+use crate::width::Permit;
+use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
+use store::{PublishRule, StagedFile};
+
+pub const PART_BYTES: u64 = 8 << 20;
+/// Of an object whose end is not known.
+const OPEN_PART_BYTES: u64 = 64 << 20;
+const PARTS_MAX: u64 = 10_000;
+
+pub struct ObjectUpload {
+    job: Arc<Job>,
+    /// Its metadata is that of the entry it was begun with.
+    entry: Entry,
+    key: String,
+    size_bytes: Option<u64>,
+    part_bytes: u64,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    id: Option<String>,
+    filling: BTreeMap<u64, Filling>,
+    under_way: BTreeSet<u64>,
+    sent: BTreeMap<u64, Part>,
+    failed: Option<Failure>,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Filling {
+    bytes: Vec<u8>,
+    written: ExtentSet,
+}
+
+/// The length of parts of an object of this size.
+fn part_bytes(size_bytes: u64) -> u64 {
+    let mut length = PART_BYTES;
+    while size_bytes.div_ceil(length) > PARTS_MAX {
+        length *= 2;
+    }
+    length
+}
+
+impl ObjectUpload {
+    pub fn begin(job: Arc<Job>, entry: &Entry, key: String) -> ObjectUpload {
+        let size_bytes = Some(entry.size_bytes()).filter(|size| *size > 0);
+        let part_bytes = size_bytes.map_or(OPEN_PART_BYTES, part_bytes);
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        ObjectUpload { job, entry: entry.clone(), key, size_bytes, part_bytes, shared }
+    }
+
+    /// How long a part is, as far as the object's end is known.
+    fn length(&self, number: u64) -> u64 {
+        let start = number * self.part_bytes;
+        self.size_bytes.map_or(self.part_bytes, |size| self.part_bytes.min(size.saturating_sub(start)))
+    }
+
+    fn error(&self, failure: &Failure) -> store::Error {
+        failure.on("write file", &self.key)
+    }
+
+    fn refused(&self, why: &str) -> store::Error {
+        store::Error::of_kind(FailureKind::WriteError, "write file", self.key.as_bytes(), why)
+    }
+
+    /// Puts bytes of one part in their place; sends it when it is full.
+    fn put(&self, number: u64, offset: u64, bytes: &[u8]) -> store::Result<()> {
+        let length = self.length(number);
+        if offset + bytes.len() as u64 > length {
+            return Err(self.refused("it is longer than it was described"));
+        }
+        let mut state = self.shared.state.lock().unwrap();
+        while state.under_way.contains(&number) {
+            state = self.shared.changed.wait(state).unwrap();
+        }
+        if let Some(failure) = &state.failed {
+            return Err(self.error(failure));
+        }
+        state.sent.remove(&number);
+        let filling = state.filling.entry(number).or_default();
+        let end = offset as usize + bytes.len();
+        if filling.bytes.len() < end {
+            // What is large gets its room at once.
+            let room = if self.size_bytes.is_some() { length as usize } else { end };
+            filling.bytes.reserve_exact(room.saturating_sub(filling.bytes.len()));
+            filling.bytes.resize(end, 0);
+        }
+        filling.bytes[offset as usize..end].copy_from_slice(bytes);
+        filling.written.insert(Extent::new(offset, end as u64));
+        let is_full = filling.written.covers(length);
+        let is_single = self.size_bytes.is_some_and(|size| size <= self.part_bytes);
+        if !is_full || is_single {
+            return Ok(());
+        }
+        let full = state.filling.remove(&number).expect("it was just written to");
+        state.under_way.insert(number);
+        drop(state);
+        self.send(number, full.bytes).map_err(|failure| self.error(&failure))
+    }
+
+    /// Sends a part, which is marked as under way, once memory for it is free.
+    fn send(&self, number: u64, bytes: Vec<u8>) -> Result<()> {
+        let sent = self.id().map(|id| {
+            let permit = self.job.bucket.permits.take(bytes.len() as u64);
+            self.spawn(id, number, bytes, permit);
+        });
+        if let Err(failure) = &sent {
+            self.shared.settle(number, Err(failure.clone()));
+        }
+        sent
+    }
+
+    /// The upload, begun by the first part that leaves.
+    fn id(&self) -> Result<String> {
+        // Others wait for the one request.
+        let mut state = self.shared.state.lock().unwrap();
+        if let Some(id) = &state.id {
+            return Ok(id.clone());
+        }
+        let id = self.job.bucket.begin_upload(&self.key, &self.job.meta(&self.entry))?;
+        state.id = Some(id.clone());
+        Ok(id)
+    }
+
+    fn spawn(&self, id: String, number: u64, bytes: Vec<u8>, permit: Permit) {
+        let (bucket, key, shared) = (self.job.bucket.clone(), self.key.clone(), self.shared.clone());
+        let run = move || {
+            let sent = bucket.put_part(&key, &id, number as u32 + 1, &bytes);
+            drop((bytes, permit));
+            shared.settle(number, sent);
+        };
+        if let Err(e) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
+            self.shared.settle(number, Err(Failure::new(Why::Other, format!("no thread to send it: {e}"))));
+        }
+    }
+
+    /// Everything that was written is with the store; an object of one part is returned instead.
+    fn finish(&self, size: u64) -> store::Result<Finished> {
+        let count = size.div_ceil(self.part_bytes).max(1);
+        let mut state = self.shared.state.lock().unwrap();
+        if state.id.is_none() && count == 1 && state.under_way.is_empty() {
+            let whole = state.filling.remove(&0).unwrap_or_default();
+            return match whole.written.covers(size) && whole.bytes.len() as u64 == size {
+                true => Ok(Finished::Whole(whole.bytes)),
+                false => Err(self.refused("a part of it is missing")),
+            };
+        }
+        let rest = std::mem::take(&mut state.filling);
+        state.under_way.extend(rest.keys());
+        drop(state);
+        for (number, part) in rest {
+            self.send(number, part.bytes).map_err(|failure| self.error(&failure))?;
+        }
+        let mut state = self.shared.state.lock().unwrap();
+        while !state.under_way.is_empty() {
+            state = self.shared.changed.wait(state).unwrap();
+        }
+        if let Some(failure) = &state.failed {
+            return Err(self.error(failure));
+        }
+        let parts: Vec<Part> = state.sent.values().cloned().collect();
+        let is_in_place = |(at, part): (usize, &Part)| {
+            let length = self.part_bytes.min(size.saturating_sub(at as u64 * self.part_bytes));
+            part.number as usize == at + 1 && part.size_bytes == length
+        };
+        match (parts.len() as u64 == count && parts.iter().enumerate().all(is_in_place), &state.id) {
+            (true, Some(id)) => Ok(Finished::Parts(id.clone(), parts)),
+            _ => Err(self.refused("a part of it is missing")),
+        }
+    }
+
+    /// Ends the upload without an object.
+    fn abort(&self) {
+        let mut state = self.shared.state.lock().unwrap();
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        state.filling.clear();
+        while !state.under_way.is_empty() {
+            state = self.shared.changed.wait(state).unwrap();
+        }
+        if let Some(id) = state.id.take() {
+            drop(state);
+            // What stays of it is told by `thalweg uploads ls`.
+            let _ = self.job.bucket.abort(&self.key, &id);
+        }
+    }
+}
+
+enum Finished {
+    Whole(Vec<u8>),
+    Parts(String, Vec<Part>),
+}
+
+impl Shared {
+    fn settle(&self, number: u64, sent: Result<Part>) {
+        let mut state = self.state.lock().unwrap();
+        state.under_way.remove(&number);
+        match sent {
+            Ok(part) => _ = state.sent.insert(number, part),
+            Err(failure) => _ = state.failed.get_or_insert(failure),
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl StagedFile for ObjectUpload {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> store::Result<()> {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let number = at / self.part_bytes;
+            let within = at - number * self.part_bytes;
+            let (now, after) = rest.split_at(rest.len().min((self.part_bytes - within) as usize));
+            self.put(number, within, now)?;
+            (at, rest) = (at + now.len() as u64, after);
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> store::Result<usize> {
+        Err(store::Error::of_kind(
+            FailureKind::ReadError,
+            "read back",
+            b"",
+            "an object store returns nothing of an open upload",
+        ))
+    }
+
+    /// Nothing is kept for another attempt.
+    fn append_journal(&self, _: &[u8]) -> store::Result<()> {
+        Ok(())
+    }
+
+    fn truncate_journal(&self, _: u64) -> store::Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> store::Result<()> {
+        Ok(())
+    }
+
+    fn reread(&self, _: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+        self.read_at(0, &mut []).map(drop)
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> store::Result<()> {
+        let size = entry.size_bytes();
+        let published = match self.finish(size)? {
+            Finished::Whole(bytes) => {
+                return self.job.publish(entry, &self.key, &bytes, rule).inspect(|()| {
+                    self.shared.state.lock().unwrap().is_over = true;
+                });
+            }
+            Finished::Parts(id, parts) => {
+                let sums: Vec<_> = parts.iter().map(|part| Digest::Crc64Nvme(part.crc.unwrap_or_default())).collect();
+                let Digest::Crc64Nvme(crc) = DigestAlgorithm::Crc64Nvme.combine(&sums, self.part_bytes, size) else {
+                    unreachable!("a combined CRC is a CRC")
+                };
+                let condition = self.job.condition(&self.key, rule);
+                self.job.bucket.publish_parts(&self.key, &id, &parts, crc, &condition)
+            }
+        };
+        published.map_err(|failure| failure.on("publish", &self.key))?;
+        self.shared.state.lock().unwrap().is_over = true;
+        Ok(())
+    }
+
+    fn discard(&self) {
+        self.abort();
+    }
+}
+
+impl Drop for ObjectUpload {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_grow_so_that_no_object_has_too_many() {
+        for (size, length) in
+            [(1, 8 << 20), (80_000 << 20, 8 << 20), ((80_000 << 20) + 1, 16 << 20), (5 << 40, 1 << 30)]
+        {
+            assert_eq!(part_bytes(size), length, "{size}");
+            assert!(size.div_ceil(part_bytes(size)) <= PARTS_MAX);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Requests to one origin, over connections that are kept for the next one.
+
+use crate::body::Body;
+use crate::connection::{Connection, Head};
+use crate::error::{Error, ErrorKind, Result};
+use crate::origin::Origin;
+use crate::trust::Trust;
+use rustls::ClientConfig;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Servers end connections that nobody uses: S3 after some 20 s.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+/// So that addresses which are new or gone are noticed.
+const AGE_MAX: Duration = Duration::from_secs(600);
+/// Connections that wait for the next request.
+const IDLE_COUNT_MAX: usize = 128;
+/// What of an answer nobody wants is read all the same, to keep its connection.
+const REST_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    pub method: &'static str,
+    /// Path and query, encoded.
+    pub target: &'a str,
+    /// `Host` and `Content-Length` are added.
+    pub headers: &'a [(String, String)],
+    pub body: &'a [u8],
+}
+
+/// Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    origin: Origin,
+    tls: Option<Arc<ClientConfig>>,
+    idle: Mutex<Vec<Connection>>,
+    opened: AtomicUsize,
+}
+
+pub struct Response {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    body: Body,
+    connection: Option<Connection>,
+    is_kept: bool,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    pub fn new(origin: Origin, trust: &Trust) -> Result<Client> {
+        let tls = if origin.is_tls { Some(trust.client()?) } else { None };
+        Ok(Client { shared: Arc::new(Shared { origin, tls, idle: Mutex::default(), opened: AtomicUsize::new(0) }) })
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.shared.origin
+    }
+
+    /// Sends a request and reads the head of its answer. A connection that was used before and ends before it answers says nothing
+    /// of this request, which is sent again over a new one, unless it is a POST, which may do its work twice.
+    pub fn send(&self, request: &Request<'_>) -> Result<Response> {
+        if let Some(connection) = self.shared.take() {
+            match self.exchange(connection, request) {
+                Err(e) if e.kind == ErrorKind::Lost && request.method != "POST" => {}
+                answered => return answered,
+            }
+        }
+        let turn = self.shared.opened.fetch_add(1, Relaxed);
+        self.exchange(Connection::open(&self.shared.origin, self.shared.tls.as_ref(), turn)?, request)
+    }
+
+    fn exchange(&self, mut connection: Connection, request: &Request<'_>) -> Result<Response> {
+        let head = self.head(request)?;
+        let sent = match request.body.len() {
+            // In one segment with its head, where it fits.
+            0..=1024 => connection.write(&[head.as_bytes(), request.body].concat()),
+            _ => connection.write(head.as_bytes()).and_then(|()| connection.write(request.body)),
+        };
+        // A server that refuses may answer and close before all was sent: what it said tells more than that.
+        let head = match (sent, connection.head()) {
+            (_, Ok(head)) => head,
+            (Err(e), Err(_)) | (Ok(()), Err(e)) => return Err(e),
+        };
+        connection.uses += 1;
+        let is_closing = |(name, value): &(String, String)| name == "connection" && value.eq_ignore_ascii_case("close");
+        let is_kept = !head.is_http_1_0 && !head.headers.iter().any(is_closing);
+        let body = Body::of(request.method, &head, &connection)?;
+        let Head { status, headers, .. } = head;
+        let mut response =
+            Response { status, headers, body, connection: Some(connection), is_kept, shared: self.shared.clone() };
+        response.keep();
+        Ok(response)
+    }
+
+    fn head(&self, request: &Request<'_>) -> Result<String> {
+        let is_plain = |text: &str| !text.chars().any(|c| c.is_control());
+        let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.target);
+        for (name, value) in request.headers {
+            if !is_plain(name) || !is_plain(value) {
+                return Err(Error::new(ErrorKind::Settings, format!("header {name:?} holds control characters")));
+            }
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+        if !request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            let _ = write!(head, "host: {}\r\n", self.shared.origin.authority());
+        }
+        if !request.body.is_empty() || matches!(request.method, "PUT" | "POST") {
+            let _ = write!(head, "content-length: {}\r\n", request.body.len());
+        }
+        head.push_str("\r\n");
+        Ok(head)
+    }
+}
+
+impl Shared {
+    fn take(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap();
+        let now = Instant::now();
+        idle.retain(|one| now - one.idle_since < IDLE_MAX && now - one.opened < AGE_MAX);
+        idle.pop()
+    }
+}
+
+impl Response {
+    /// The value of a header, whose name is in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    /// The length of the body, where it was told.
+    pub fn length(&self) -> Option<u64> {
+        self.header("content-length").and_then(|length| length.parse().ok())
+    }
+
+    /// Reads some of the body; 0 at its end alone.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let Some(connection) = &mut self.connection else { return Ok(0) };
+        let read = self.body.read(connection, buffer);
+        match read {
+            Ok(_) => self.keep(),
+            Err(_) => self.connection = None,
+        }
+        read
+    }
+
+    /// The whole body, if it is no longer than allowed.
+    pub fn into_bytes(mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        let mut block = vec![0; 16 << 10];
+        loop {
+            match self.read(&mut block)? {
+                0 => return Ok(whole),
+                read if whole.len() + read > bytes_max => {
+                    self.connection = None;
+                    let text = format!("{} sent more than {bytes_max} bytes", self.shared.origin.host);
+                    return Err(Error::new(ErrorKind::Malformed, text));
+                }
+                read => whole.extend_from_slice(&block[..read]),
+            }
+        }
+    }
+
+    /// Gives the connection back once the body is over.
+    fn keep(&mut self) {
+        if self.body != Body::Ended {
+            return;
+        }
+        let Some(mut connection) = self.connection.take().filter(|one| self.is_kept && one.is_quiet()) else { return };
+        connection.idle_since = Instant::now();
+        let mut idle = self.shared.idle.lock().unwrap();
+        if idle.len() < IDLE_COUNT_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        if let Body::Length(left) = self.body
+            && left <= REST_BYTES_MAX as u64
+        {
+            let mut rest = vec![0; left as usize];
+            while matches!(self.read(&mut rest), Ok(read) if read > 0) {}
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One connection: what is written and read on it, with a clock on progress alone.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::origin::Origin;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// To an address, the handshake not counted.
+pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Without a byte in either direction.
+pub const PROGRESS_MAX: Duration = Duration::from_secs(30);
+/// Status line and headers.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 128;
+/// What is read at once while a head or the frame of a chunk is looked for.
+const READ_BYTES: usize = 16 << 10;
+
+enum Stream {
+    Clear(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+pub(crate) struct Connection {
+    stream: Stream,
+    host: String,
+    /// What was read and not taken.
+    buffer: Vec<u8>,
+    taken: usize,
+    pub opened: Instant,
+    pub idle_since: Instant,
+    pub uses: u64,
+}
+
+/// A status line with its headers, the names in lower case.
+pub(crate) struct Head {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub is_http_1_0: bool,
+}
+
+impl Connection {
+    /// Tries the addresses of the origin, beginning with one that `turn` chooses.
+    pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize) -> Result<Connection> {
+        let host = &origin.host;
+        let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
+        let found = (&host[..], origin.port).to_socket_addrs();
+        let mut addresses: Vec<SocketAddr> =
+            found.map_err(|e| unreachable(format!("{host} has no address: {e}")))?.collect();
+        if addresses.is_empty() {
+            return Err(unreachable(format!("{host} has no address")));
+        }
+        let first = turn % addresses.len();
+        addresses.rotate_left(first);
+        let mut failed = None;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+                Ok(stream) => return Connection::over(stream, origin, tls),
+                Err(e) => failed = Some(unreachable(format!("nobody answers at {address} ({host}): {e}"))),
+            }
+        }
+        Err(failed.expect("there was an address"))
+    }
+
+    fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>) -> Result<Connection> {
+        let host = origin.host.clone();
+        let failed = |e: io::Error| Error::from_io(&host, &e);
+        stream.set_nodelay(true).map_err(failed)?;
+        stream.set_read_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        stream.set_write_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        let stream = match tls {
+            None => Stream::Clear(stream),
+            Some(config) => {
+                let untrusted = |why: String| Error::new(ErrorKind::Untrusted, why);
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|e| Error::new(ErrorKind::Settings, format!("{host} is not a host name: {e}")))?;
+                let session = ClientConnection::new(config.clone(), name).map_err(|e| untrusted(e.to_string()))?;
+                let mut stream = StreamOwned::new(session, stream);
+                while stream.conn.is_handshaking() {
+                    stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
+                }
+                Stream::Tls(Box::new(stream))
+            }
+        };
+        let now = Instant::now();
+        Ok(Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = match &mut self.stream {
+            Stream::Clear(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        };
+        written.map_err(|e| Error::from_io(&self.host, &e))
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            let read = match &mut self.stream {
+                Stream::Clear(stream) => stream.read(buffer),
+                Stream::Tls(stream) => stream.read(buffer),
+            };
+            match read {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A close without a word: whether it is early is for the caller to say.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read.map_err(|e| Error::from_io(&self.host, &e)),
+            }
+        }
+    }
+
+    /// What is waiting, or what comes next; 0 at the end of the connection.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let waiting = &self.buffer[self.taken..];
+        if waiting.is_empty() {
+            return self.receive(buffer);
+        }
+        let count = waiting.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&waiting[..count]);
+        self.taken += count;
+        Ok(count)
+    }
+
+    /// Reads more behind what is waiting; 0 at the end of the connection.
+    fn fill(&mut self) -> Result<usize> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let start = self.buffer.len();
+        let mut more = vec![0; READ_BYTES];
+        let read = self.receive(&mut more)?;
+        self.buffer.extend_from_slice(&more[..read]);
+        debug_assert!(self.buffer.len() == start + read);
+        Ok(read)
+    }
+
+    /// A line without its end, of what frames a body.
+    pub fn line(&mut self) -> Result<Vec<u8>> {
+        loop {
+            let waiting = &self.buffer[self.taken..];
+            if let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
+                let line = waiting[..end].strip_suffix(b"\r").unwrap_or(&waiting[..end]).to_vec();
+                self.taken += end + 1;
+                return Ok(line);
+            }
+            if waiting.len() > READ_BYTES {
+                return Err(self.malformed("a line has no end"));
+            }
+            if self.fill()? == 0 {
+                return Err(self.lost());
+            }
+        }
+    }
+
+    /// The head of the final answer; what is said before it is passed over.
+    pub fn head(&mut self) -> Result<Head> {
+        loop {
+            if let Some(head) = self.parse()? {
+                if head.status >= 200 {
+                    return Ok(head);
+                }
+                continue;
+            }
+            if self.buffer.len() - self.taken > HEAD_BYTES_MAX {
+                return Err(self.malformed("its answer begins with more than 64 KiB of headers"));
+            }
+            if self.fill()? == 0 {
+                return Err(self.lost());
+            }
+        }
+    }
+
+    fn parse(&mut self) -> Result<Option<Head>> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let (length, head) = match response.parse(&self.buffer[self.taken..]) {
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(e) => return Err(self.malformed(&format!("its answer is not HTTP: {e}"))),
+            Ok(httparse::Status::Complete(length)) => {
+                let text = |header: &httparse::Header<'_>| {
+                    (header.name.to_ascii_lowercase(), String::from_utf8_lossy(header.value).into_owned())
+                };
+                let headers = response.headers.iter().map(text).collect();
+                let status = response.code.unwrap_or_default();
+                (length, Head { status, headers, is_http_1_0: response.version == Some(0) })
+            }
+        };
+        self.taken += length;
+        Ok(Some(head))
+    }
+
+    /// Nothing came that nobody asked for, as far as is known.
+    pub fn is_quiet(&self) -> bool {
+        self.taken == self.buffer.len()
+    }
+
+    pub fn lost(&self) -> Error {
+        Error::new(ErrorKind::Lost, format!("{} closed the connection early", self.host))
+    }
+
+    pub fn malformed(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Malformed, format!("{}: {why}", self.host))
+    }
+}

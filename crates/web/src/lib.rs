@@ -1,0 +1,21 @@
+//! A blocking HTTP/1.1 client: connections that are kept, TLS by the host's roots, bounds on all that a server sends.
+//!
+//! A `Client` speaks to one origin. A request's body has a length that is known; a response's body is read by the caller, from
+//! the socket into the caller's memory.
+//!
+//! Invariants: no time is set for a body, only for progress (`PROGRESS_MAX`); a head is at most `HEAD_BYTES_MAX` long; a certificate
+//! is always checked; no redirect is followed, so that nothing that proves who asks goes to another host.
+//! Not here: retries, signatures, and what a status means.
+
+mod error;
+mod origin;
+mod trust;
+mod connection;
+mod body;
+mod client;
+
+pub use client::{Client, Request, Response};
+pub use connection::{CONNECT_MAX, HEAD_BYTES_MAX, PROGRESS_MAX};
+pub use error::{Error, ErrorKind, Result};
+pub use origin::Origin;
+pub use trust::Trust;
