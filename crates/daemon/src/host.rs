@@ -43,6 +43,7 @@ use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::{PosixSink, PosixSource};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use store::{DropBox, Rehearsal, Shelf, Sink};
+use transfer::{LEAVES_ROOT, NOTHING_ELSE};
 use wire::handshake::Direction;
 use wire::limits::LEVELS_MADE_MAX;
 use wire::message::Open;
@@ -143,7 +144,7 @@ impl EndpointHost {
         }
         Asked::within(&rights.scope, names_of(path)?, self.mounts).ok_or_else(|| {
             let scope = Escaped(&name::join(&rights.scope)).to_string();
-            forbidden(path, &format!("this client may reach {scope} and what is below it, nothing else"))
+            forbidden(path, &format!("this client may reach {scope} {NOTHING_ELSE}"))
         })
     }
 
@@ -286,10 +287,9 @@ pub fn generated(open: &Open) -> Result<GeneratedSource, Refusal> {
 
 /// The names of a path that a client sent.
 fn names_of(path: &[u8]) -> Result<Vec<Name>, Refusal> {
-    const RELATIVE: &str = "paths are relative to the endpoint's root and cannot leave it";
     let names = model::name::relative_path(path).map_err(|e| match e {
-        NameError::Separator if path.first() == Some(&b'/') => forbidden(path, RELATIVE),
-        NameError::Dots => forbidden(path, RELATIVE),
+        NameError::Separator if path.first() == Some(&b'/') => forbidden(path, LEAVES_ROOT),
+        NameError::Dots => forbidden(path, LEAVES_ROOT),
         e => forbidden(path, &e.to_string()),
     })?;
     if names.iter().any(|name| name.as_bytes().starts_with(STAGING_PREFIX)) {

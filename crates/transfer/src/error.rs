@@ -4,7 +4,7 @@
 
 use model::name::Escaped;
 use model::{Exit, FailureKind};
-use mover::session::ConnectError;
+use mover::session::{ConnectError, TAKEN_OVER};
 use mover::{CloseCode, Refusal};
 use net::ErrorKind;
 use std::ffi::OsStr;
@@ -17,6 +17,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What an endpoint answers a client that lacks a right.
 pub const MAY_ONLY_READ: &str = "this client may only read here";
 pub const MAY_ONLY_WRITE: &str = "this client may only write here";
+/// What it answers to a path that it does not serve, and, behind a path, to one that the client's ticket does not cover.
+pub const LEAVES_ROOT: &str = "paths are relative to the endpoint's root and cannot leave it";
+pub const NOTHING_ELSE: &str = "and what is below it, nothing else";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -92,6 +95,9 @@ impl Error {
                 (Kind::NoSpace, Some("make room at the destination; the same command continues where it stopped"))
             }
             CloseCode::Reached => (Kind::TransferLimit, Some("the same command continues where this one stopped")),
+            CloseCode::Cancelled if refusal.text == TAKEN_OVER => {
+                (Kind::Cancelled, Some("nothing needs to be done: the newer run goes on with what this one delivered"))
+            }
             CloseCode::Cancelled => (Kind::Cancelled, Some("the same command continues where it stopped")),
             CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
                 (Kind::Temporary, Some("try again later; the same command continues where it stopped"))
@@ -275,6 +281,12 @@ fn way_out(text: &str) -> Option<&'static str> {
         }
         _ if text.contains(MAY_ONLY_READ) => {
             Some("its ticket is read-only: ask for one that allows writing (docs/rights.md)")
+        }
+        _ if text.ends_with(NOTHING_ELSE) => {
+            Some("its ticket is limited to that path: name something below it, or ask for another ticket")
+        }
+        _ if text.ends_with(LEAVES_ROOT) => {
+            Some("omit the leading slash or the `..`: paths begin at the endpoint's root")
         }
         _ => None,
     }

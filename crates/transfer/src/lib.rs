@@ -34,7 +34,7 @@ mod handle;
 pub use connect::{ConnectOptions, Reach, connect_over};
 pub use control::{Observed, Phase, Steering};
 pub use ended::Ended;
-pub use error::{Error, Kind, MAY_ONLY_READ, MAY_ONLY_WRITE, Result, plain};
+pub use error::{Error, Kind, LEAVES_ROOT, MAY_ONLY_READ, MAY_ONLY_WRITE, NOTHING_ELSE, Result, plain};
 pub use handle::Transfer;
 pub use job_id::job_id;
 pub use means::Means;

@@ -109,14 +109,6 @@ impl Route {
         }
     }
 
-    fn leaves_root(&self) -> bool {
-        match self {
-            Route::Push { peer, path } => peer.is_endpoint() && is_outside(path),
-            Route::Pull { peer, paths } => peer.is_endpoint() && paths.iter().any(|path| is_outside(path)),
-            Route::Local => false,
-        }
-    }
-
     /// The same command has the same id, wherever in the file system it is given.
     pub fn job_id(&self, spec: &TransferSpec, identity: Option<&Identity>) -> JobId {
         let sources: Vec<_> = spec.sources.iter().map(absolute).collect();
@@ -131,9 +123,6 @@ impl Route {
             Route::Pull { peer, paths } => (peer.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
             Route::Local => (Error::from_refusal("this host", refusal), false),
         };
-        if refusal.code == CloseCode::Forbidden && self.leaves_root() {
-            refused = refused.advice("omit the leading slash or the `..`: paths begin at the endpoint's root");
-        }
         if refusal.code == CloseCode::NotFound && names_directory {
             refused.kind = Kind::SourceDirectoryNotFound;
         }
@@ -157,11 +146,6 @@ impl Route {
         let text = format!("{sort} {name} {does}{refusal}");
         Error::new(Kind::Fault, name, text).advice(hint)
     }
-}
-
-/// Whether a path cannot be below an endpoint's root, whatever is there.
-fn is_outside(path: &[u8]) -> bool {
-    path.starts_with(b"/") || path.split(|b| *b == b'/').any(|name| name == b"..")
 }
 
 pub fn no_name() -> Error {

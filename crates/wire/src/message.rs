@@ -12,6 +12,7 @@ use crate::limits::{FAILURES_MAX, FAILURES_TOLD_BYTES};
 pub use crate::pace::{Pace, Times};
 pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
+use zeroize::Zeroize;
 
 macro_rules! messages {
     ($($(#[$doc:meta])* $kind:ident = $number:literal),+ $(,)?) => {
@@ -473,7 +474,21 @@ pub struct Cancel {
 
 /// A message as a frame.
 pub fn encode(message: impl Into<Message>) -> Vec<u8> {
-    frame::encode(FrameType::Message, &Envelope { message: Some(message.into()) }.encode_to_vec())
+    let mut envelope = Envelope { message: Some(message.into()) };
+    let mut body = envelope.encode_to_vec();
+    let frame = frame::encode(FrameType::Message, &body);
+    if let Some(Message::Hello(hello)) = &mut envelope.message {
+        hello.forget_credential();
+        body.zeroize();
+    }
+    frame
+}
+
+impl Hello {
+    /// Overwrites the credential, which nobody needs once it was sent or checked.
+    pub fn forget_credential(&mut self) {
+        self.credential.zeroize();
+    }
 }
 
 /// Reads the body of a message frame; `None` for a kind this version does not know. What holds more than it may is refused
@@ -536,6 +551,15 @@ mod own;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_credential_is_sent_and_forgotten_afterwards() {
+        let hello = Hello { credential: vec![7; 64], ..Hello::default() };
+        let Some(Message::Hello(mut told)) = decode(&encode(hello.clone())[8..]).unwrap() else { panic!("a hello") };
+        assert_eq!(told, hello);
+        told.forget_credential();
+        assert!(told.credential.is_empty());
+    }
 
     #[test]
     fn golden_bytes_of_version_1() {

@@ -118,6 +118,12 @@ pub fn change(change: &Change, is_sent: bool) -> String {
 }
 
 fn pace(ended: &Ended) -> String {
+    if ended.files_ok == 0 && ended.bytes == 0 {
+        // There is no rate, and nothing that was verified or made durable.
+        let is_finished = ended.report.as_ref().is_some_and(|r| matches!(r.ending, Ending::Finished(_)));
+        let what = if is_finished && ended.files_failed == 0 { "no file had to be copied" } else { "no file arrived" };
+        return format!("in {}; {what}", duration(ended.seconds));
+    }
     let rate = ended.rate();
     let mut text = format!("in {} at {rate} ({}/s)", duration(ended.seconds), ByteCount(rate.bytes_per_second as u64));
     let per_second = ended.files_ok as f64 / ended.seconds.max(1e-9);

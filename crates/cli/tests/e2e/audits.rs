@@ -73,6 +73,7 @@ fn an_endpoint_is_asked_and_the_path_to_it_measured() {
     assert!(finding(&events, ".")["found"].as_str().unwrap().contains(" free"));
     let (code, log) = server.stop();
     assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("WARN"), "an audit is no reason to warn of anybody: {log}");
     assert_eq!(bed.run(&["doctor", "lab"]).code, Some(43), "it is gone");
 }
 

@@ -87,9 +87,26 @@ fn directories_are_made_and_trees_removed_where_they_are() {
     for root in ["lab:", "lab:.", "lab:./"] {
         let refused = bed.run(&["rm", "-r", root]);
         assert_eq!(refused.code, Some(2), "{root} {}", refused.stderr);
-        assert!(refused.stderr.contains("this is the root itself, which stays"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("remove: this is the endpoint's root, which stays"), "{}", refused.stderr);
     }
-    assert_eq!(bed.run(&["rm", "-r", "."]).code, Some(2));
+    for path in [".", "root/..", "/"] {
+        let refused = bed.run(&["rm", "-r", path]);
+        assert_eq!(refused.code, Some(2), "{path}");
+        assert!(refused.stderr.contains("remove: the path does not end in a name"), "{}", refused.stderr);
+    }
+    let refused = bed.run(&["rm", "-r", "lab:t/.."]);
+    assert!(refused.stderr.contains("hint: omit the leading slash or the `..`: paths begin at the"), "{}", refused.stderr);
+    for at in ["lab:", "root/"] {
+        let (file, tree) = (format!("{at}t/a/x"), format!("{at}t"));
+        for (from, to, why) in [
+            (&file, format!("{at}t/a/x"), "both names are of one file already"),
+            (&tree, format!("{at}t/a/t"), "a directory cannot go into itself"),
+        ] {
+            let refused = bed.run(&["mv", from, &to]);
+            assert_eq!(refused.code, Some(2), "{from} {to}: {}", refused.stderr);
+            assert!(refused.stderr.contains(&format!("rename: {why}")), "{}", refused.stderr);
+        }
+    }
     let done = bed.run(&["rm", "-r", "--json", "lab:t"]).succeeded().done();
     assert_eq!((&done["files"], &done["directories"], &done["code"]), (&7.into(), &3.into(), &0.into()));
     assert!(!bed.path("root/t").exists());

@@ -70,6 +70,11 @@ fn steady(text: &str) -> String {
             steady.push_str("[how fast, how verified, what limited it]\n");
             continue;
         }
+        if let Some((_, what)) = line.split_once("; no file ").filter(|_| line.starts_with("in ")) {
+            is_pace = true;
+            steady.push_str(&format!("[how long]; no file {what}\n[what limited it]\n"));
+            continue;
+        }
         is_pace &= !["error: ", "hint: ", "note: ", "failed: ", "skipped: "].iter().any(is_ours);
         if is_pace {
             continue;

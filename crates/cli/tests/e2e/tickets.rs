@@ -49,7 +49,7 @@ fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
         (
             Some(6),
             "error: lab: resultsx: this client may reach results and what is below it, nothing else\n\
-             hint: its configuration or its file system does not allow this; ask whoever runs the endpoint"
+             hint: its ticket is limited to that path: name something below it, or ask for another ticket"
         )
     );
     assert_eq!(bed.run(&["cp", "got/a", "lab:results/new"]).code, Some(6));

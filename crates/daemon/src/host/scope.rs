@@ -150,9 +150,9 @@ mod tests {
         let asked = |path: &[u8]| Asked::within(&names(b"box"), names(path), Mounts::Kept).unwrap();
         for follows in [false, true] {
             let target = asked(b"box").target(root.as_fd(), follows).unwrap();
-            assert!(target.is_root && target.hides_staging && target.changeable().is_err());
+            assert!(target.is_root && target.hides_staging && target.changeable("remove").is_err());
         }
-        assert!(asked(b"box/in").target(root.as_fd(), false).unwrap().changeable().is_ok());
+        assert!(asked(b"box/in").target(root.as_fd(), false).unwrap().changeable("remove").is_ok());
         assert!(asked(b"box/out").target(root.as_fd(), true).is_err());
         assert!(asked(b"box/out/box").target(root.as_fd(), false).is_err());
         assert!(asked(b"box/new/deep").new_target(root.as_fd(), false).is_err());

@@ -71,6 +71,10 @@ impl Acceptor {
 impl Shared {
     /// Serves one connection until it ends.
     fn attend(&self, tcp: TcpStream, peer: SocketAddr, mut pass: Pass, arrived: Instant) {
+        if matches!(tcp.peek(&mut [0]), Ok(0)) {
+            // Somebody looked whether the port is open, as `doctor` and load balancers do.
+            return tracing::debug!(%peer, "a connection ended before it said anything");
+        }
         let connection = match accept_tls(tcp, &self.tls, Instant::now() + HANDSHAKE_TIMEOUT) {
             Ok(connection) => connection,
             Err(e) => return self.refused.note(refusals::of_handshake(&e.kind), peer, &e),

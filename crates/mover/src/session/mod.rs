@@ -34,6 +34,7 @@ pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
 pub use connector::{Connector, Direct, Path};
 pub use error::ConnectError;
 pub use host::{Grant, Host, HostFacts, Opened};
+pub use opening::TAKEN_OVER;
 pub use question::AskError;
 pub use server::Server;
 

@@ -30,7 +30,8 @@ use wire::limits::{JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX};
 use wire::message::{self, Accept, Open, Reject};
 use wire::{CloseCode, Refusal};
 
-const TAKEN_OVER: &str = "a newer run of the same command took over";
+/// Why the older of two runs of one command ends.
+pub const TAKEN_OVER: &str = "a newer run of the same command took over";
 /// How long a newer attempt waits for the older one to let its staging go.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
 /// What a message that waits takes beside its bytes.

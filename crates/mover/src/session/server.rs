@@ -102,11 +102,12 @@ impl Server {
     fn open_session(
         self: &Arc<Server>,
         mut stream: DataStream,
-        hello: Hello,
+        mut hello: Hello,
         peer: Pin,
         arrived: Instant,
     ) -> Result<(), Refusal> {
         let greeted = self.greet(&hello, peer);
+        hello.forget_credential();
         let (id, grant, version, features) = match greeted {
             Ok(greeted) => greeted,
             Err(refusal) => {

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use model::files::{Tally, Version};
 use model::{FailureKind, Name};
 use os::fs::{fsync, mkdirat, renameat_with, unlinkat};
-use rustix::fs::{AtFlags, FileType, Mode, RenameFlags, statat};
+use rustix::fs::{AtFlags, FileType, Mode, RenameFlags, Stat, statat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -50,8 +50,20 @@ pub fn make(target: &Target, may_be_there: bool) -> Result<bool> {
 pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
     let failed = |e: Errno| Error::new("rename", b"", e);
     let flags = if may_replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-    let (old, new) = (from.changeable()?, to.changeable()?);
-    renameat_with(&from.directory, old.as_c_str(), &to.directory, new.as_c_str(), flags).map_err(failed)?;
+    let (old, new) = (from.changeable("rename")?, to.changeable("rename")?);
+    let refused = |why| Err(Error::of_kind(FailureKind::NameRefused, "rename", b"", why));
+    // The kernel does nothing then, and calls it done. Where names differ in case only, it has something to do.
+    let is_one = |(a, b): (Stat, Stat)| {
+        let is_linked = !FileType::from_raw_mode(a.st_mode).is_dir() && a.st_nlink > 1;
+        (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) && (old == new || is_linked)
+    };
+    if from.status().ok().zip(to.status().ok()).is_some_and(is_one) {
+        return refused("both names are of one file already");
+    }
+    match renameat_with(&from.directory, old.as_c_str(), &to.directory, new.as_c_str(), flags) {
+        Err(Errno::INVAL) => return refused("a directory cannot go into itself"),
+        renamed => renamed.map_err(failed)?,
+    }
     for directory in [&to.directory, &from.directory] {
         match fsync(directory) {
             // Some network file systems cannot, and keep names by themselves.
@@ -64,7 +76,7 @@ pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
 
 /// Removes one object that is no directory, or an empty directory; only if it still is of the version given.
 pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: bool) -> Result<Tally> {
-    let name = target.changeable()?;
+    let name = target.changeable("remove")?;
     let failed = |e: Errno| Error::new("remove", b"", e);
     let status = target.status().map_err(failed)?;
     let found = status_of(target.directory.as_fd(), target.name.as_ref(), &status)?;
@@ -95,7 +107,7 @@ pub fn remove_tree(target: &Target, is_stopped: Stopped<'_>, each_failure: EachF
     }
     let counts = Counts::default();
     let failed = |path: &[u8], e: Error| counts.fail(path, e);
-    match target.changeable().and_then(|_| target.open().map_err(|e| Error::new("open directory", b"", e))) {
+    match target.changeable("remove").and_then(|_| target.open().map_err(|e| Error::new("open directory", b"", e))) {
         Err(e) => failed(b"", e),
         Ok(open) => {
             let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);

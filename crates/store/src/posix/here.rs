@@ -57,6 +57,6 @@ mod tests {
     fn slashes_behind_a_name_mean_nothing_and_the_root_stays_the_root() {
         let names = [&b"a/"[..], b"a//", b"a", b"/", b"//", b""];
         assert_eq!(names.map(without_slashes), [&b"a"[..], b"a", b"a", b"/", b"/", b""]);
-        assert!(target(b"/", How::Take).unwrap().changeable().is_err());
+        assert!(target(b"/", How::Take).unwrap().changeable("remove").is_err());
     }
 }

@@ -96,10 +96,14 @@ impl Target {
     }
 
     /// The name, of what is no root.
-    pub fn changeable(&self) -> Result<&Name> {
+    pub fn changeable(&self, operation: &'static str) -> Result<&Name> {
         match &self.name {
             Some(name) if !self.is_root => Ok(name),
-            _ => Err(Error::of_kind(FailureKind::NameRefused, "change", b"", "this is the root itself, which stays")),
+            // Only a client's target hides staging: its root is the endpoint's.
+            _ if self.hides_staging => {
+                Err(Error::of_kind(FailureKind::NameRefused, operation, b"", "this is the endpoint's root, which stays"))
+            }
+            _ => Err(Error::of_kind(FailureKind::NameRefused, operation, b"", "the path does not end in a name")),
         }
     }
 }
@@ -204,9 +208,9 @@ mod tests {
     fn what_has_no_name_of_its_own_cannot_be_changed() {
         for path in [&b"/"[..], b".", b"..", b"/tmp/.", b"/tmp/.."] {
             let target = Target::local(path, false).unwrap();
-            assert!(target.is_root && target.changeable().is_err(), "{path:?}");
+            assert!(target.is_root && target.changeable("remove").is_err(), "{path:?}");
         }
         let root = beneath::open_directory(Path::new("/tmp")).unwrap();
-        assert!(Target::beneath(root.as_fd(), &[], false, Mounts::Kept).unwrap().changeable().is_err());
+        assert!(Target::beneath(root.as_fd(), &[], false, Mounts::Kept).unwrap().changeable("remove").is_err());
     }
 }
