@@ -241,10 +241,12 @@ impl fmt::Debug for Digest {
 }
 
 /// Digests one chunk block by block.
+#[derive(Clone)]
 pub struct ChunkHasher(State);
 
 // A CRC's state is 200 bytes of tables' parameters; a chunk has one, on the stack, and no allocation.
 #[allow(clippy::large_enum_variant)]
+#[derive(Clone)]
 enum State {
     Crc {
         digest: crc_fast::Digest,

@@ -32,4 +32,6 @@ pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
     StagedFile, There, ToPublish,
 };
-pub use source::{DirectoryKey, End, Footing, Found, Holes, Piece, Source, SourceFile, SourceLane, SourceObject};
+pub use source::{
+    DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, Source, SourceFile, SourceLane, SourceObject, Watch,
+};
