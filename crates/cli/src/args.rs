@@ -14,7 +14,8 @@ use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
-    cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, plan, rm, serve, stat, sum,
+    cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, ls, man, mkdir, mv, plan, rm, serve,
+    stat, sum,
 };
 use crate::commands::{log, sync, ticket, top, tree};
 use crate::exit::{Result, usage};
@@ -66,6 +67,7 @@ pub enum Command {
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
     Sync(Box<sync::Args>),
+    Follow(Box<follow::Args>),
     Filter(filter::Args),
     Mv(mv::Args),
     Ls(ls::Args),

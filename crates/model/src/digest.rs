@@ -221,8 +221,10 @@ impl fmt::Debug for Digest {
 }
 
 /// Digests one chunk block by block.
+#[derive(Clone)]
 pub struct ChunkHasher(State);
 
+#[derive(Clone)]
 enum State {
     Crc {
         digest: Crc64,

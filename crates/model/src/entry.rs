@@ -60,6 +60,17 @@ impl VersionToken {
     }
 }
 
+/// What is known of an object's end when it is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is as long as its entry says.
+    Known,
+    /// Where reading comes to it, once (pipes): the size of its entry is 0.
+    ReadOnce,
+    /// The object is being written. What there is of it is read and can be read again; the source tells when it is complete.
+    Growing,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     Directory,

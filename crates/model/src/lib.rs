@@ -12,6 +12,7 @@ pub mod digest;
 pub mod quantity;
 mod glob;
 pub mod filter;
+pub mod follow;
 pub mod selection;
 pub mod location;
 pub mod options;
@@ -28,7 +29,7 @@ pub mod mutant;
 
 pub use change::Change;
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
-pub use entry::{Entry, Generation, Kind, Node, Timestamp, VersionToken};
+pub use entry::{End, Entry, Generation, Kind, Node, Timestamp, VersionToken};
 pub use extent::{Extent, ExtentSet};
 pub use fidelity::{Attributes, Fidelity};
 pub use id::{JobId, ObjectId, Pin, SessionId};

@@ -2,6 +2,7 @@
 
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
+use crate::follow::Follow;
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub struct TransferOptions {
     pub payload_bytes_max: Option<u64>,
     /// Congestion control, by the kernel's name, of the streams of a sender elsewhere.
     pub congestion: Option<String>,
+    /// Files are sent while they are written. Within the sender alone.
+    pub follow: Option<Arc<Follow>>,
 }
 
 /// Bytes of a congestion control's name, as the kernel bounds them.
@@ -177,6 +180,7 @@ impl Default for TransferOptions {
             pace: None,
             payload_bytes_max: None,
             congestion: None,
+            follow: None,
         }
     }
 }

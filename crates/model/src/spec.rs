@@ -141,6 +141,7 @@ mod tests {
                 pace: Some(Arc::new(Timetable::parse("08:00,512K 12:00,off").unwrap())),
                 payload_bytes_max: Some(77),
                 congestion: None,
+                follow: None,
             },
             streams: Some(4),
             congestion: Some("bbr".into()),

@@ -32,6 +32,25 @@ pub struct Delivered {
     pub digest: Digest,
 }
 
+/// What becomes of files that are followed. Paths are relative to the destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Followed {
+    /// Complete, compared and published.
+    Sealed { path: Vec<u8>, size_bytes: u64 },
+    /// It went on after it had been published, and is sent again.
+    Reopened { path: Vec<u8> },
+    /// It became shorter than what was sent of it, and begins anew.
+    Truncated { path: Vec<u8> },
+    /// Another file has its name.
+    Replaced { path: Vec<u8> },
+    /// Its writer went back and changed what had been sent.
+    Rewritten { path: Vec<u8> },
+    /// It was removed before it was complete.
+    Vanished { path: Vec<u8> },
+    /// Bytes that are written and not acknowledged, of so many files.
+    Lag { bytes: u64, files: u64 },
+}
+
 /// Watches what becomes of each object. Called in batches, from any thread, never under a lock of the data path.
 pub trait Observer: Send + Sync {
     /// Whether paths and digests are wanted at all: making them costs.
@@ -42,6 +61,10 @@ pub trait Observer: Send + Sync {
     fn delivered(&self, batch: &[Delivered]);
 
     fn failed(&self, failure: &Failure);
+
+    fn followed(&self, event: &Followed) {
+        let _ = event;
+    }
 
     /// Whether changes are told here; otherwise the receiver tells the sender of them.
     fn wants_changes(&self) -> bool {

@@ -32,7 +32,7 @@ pub mod local;
 pub mod files;
 pub mod report;
 
-pub use job::{Delivered, Ending, Observer};
+pub use job::{Delivered, Ending, Followed, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
 pub use report::{Removal, Report};

@@ -117,3 +117,6 @@ const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);
 const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);
+
+/// How often an object that grew may be found changed after it was sealed.
+pub const SETTLE_ROUNDS_MAX: u32 = 3;

@@ -305,6 +305,14 @@ impl StagedFile for DropFile {
         self.file.truncate_journal(length)
     }
 
+    fn seal_extent(&self, extent: Extent, record: &[u8]) -> Result<()> {
+        self.file.seal_extent(extent, record)
+    }
+
+    fn settle(&self, size_bytes: u64) -> Result<()> {
+        self.file.settle(size_bytes)
+    }
+
     fn checkpoint(&self) -> Result<()> {
         self.file.checkpoint()
     }

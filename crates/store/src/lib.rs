@@ -33,5 +33,6 @@ pub use sink::{
     StagedFile, There, ToPublish,
 };
 pub use source::{
-    DirectoryKey, End, Footing, Found, Holes, Piece, SIZE_UNTRUE, Source, SourceFile, SourceLane, SourceObject,
+    DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,
+    SourceObject, Watch,
 };

@@ -244,6 +244,11 @@ pub trait Sink: Send + Sync {
         self.begin(entry, stem)
     }
 
+    /// As `begin`, for an object that grows: its size is not known, and the staging has what an earlier attempt wrote.
+    fn begin_growing(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        self.begin(entry, stem)
+    }
+
     /// True when `begin` would find a journal that an earlier attempt left.
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
 
@@ -357,6 +362,20 @@ pub trait StagedFile: Send + Sync {
 
     /// Keeps the first `length` bytes of the journal.
     fn truncate_journal(&self, length: u64) -> Result<()>;
+
+    /// The bytes of `extent` were verified and are not written again, unless all of the object is: a store that sends an object
+    /// in parts may send this one. `record` says so in the journal; it is empty where none is kept.
+    fn seal_extent(&self, extent: Extent, record: &[u8]) -> Result<()> {
+        let _ = extent;
+        if record.is_empty() { Ok(()) } else { self.append_journal(record) }
+    }
+
+    /// All `size_bytes` of the object are sealed, and it is about to be published: a store that still sends parts of it waits
+    /// for them. Nothing can be seen of it yet.
+    fn settle(&self, size_bytes: u64) -> Result<()> {
+        let _ = size_bytes;
+        Ok(())
+    }
 
     /// Makes the data written so far durable, then the journal.
     fn checkpoint(&self) -> Result<()>;

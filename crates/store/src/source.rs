@@ -1,10 +1,13 @@
 //! Reading storage.
 
 use crate::{Engines, Result, SourceFacts};
+pub use model::End;
 use model::fidelity::Warning;
-use model::{Entry, Extent, Failure, Generation};
+use model::follow::Follow;
+use model::{Entry, Extent, Failure, Generation, ObjectId};
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A directory of a source, by the number the source gave it. Only that source can read it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,18 +27,10 @@ impl SourceObject {
     pub fn is_open_ended(&self) -> bool {
         self.end == End::ReadOnce
     }
-}
 
-/// What is known of an object's end when it is listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It is as long as its entry says.
-    Known,
-    /// Where reading comes to it, once (pipes): `entry.generation.size_bytes` is 0.
-    ReadOnce,
-    /// The object is being written, and what there is of it can be read again. It is copied as it was listed, and reported as
-    /// changed where it grew meanwhile.
-    Growing,
+    pub fn is_growing(&self) -> bool {
+        self.end == End::Growing
+    }
 }
 
 /// What a file takes on its storage, and whether that is less than it is long.
@@ -70,6 +65,56 @@ pub enum Found {
     Failed(Failure),
 }
 
+/// What a watch comes upon. Objects have the numbers that the watch gave them, as their ids and as their parents' ids.
+#[derive(Debug)]
+pub enum Event {
+    /// A growing file, or whatever is complete as it is. Parents come before children.
+    Found(SourceObject),
+    /// Something that says that others are complete; it is to arrive after them.
+    Marker {
+        object: SourceObject,
+        covers: Vec<ObjectId>,
+    },
+    Failed(Failure),
+    /// So much of a growing file, or of one that had ended, can be read.
+    Grown {
+        id: ObjectId,
+        available_bytes: u64,
+    },
+    /// A file is complete: what it is, and is called, now.
+    Ended {
+        id: ObjectId,
+        entry: Entry,
+    },
+    /// What was read of a file is not its beginning any more.
+    Restarted {
+        object: SourceObject,
+        why: Restart,
+    },
+    /// A growing file was removed, or moved out of reach.
+    Gone {
+        id: ObjectId,
+    },
+    /// Nothing new is told any more. Growing files that can still end are.
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restart {
+    Truncated,
+    /// Another file has its name.
+    Replaced,
+}
+
+/// Tells what becomes of a source's objects while they are written.
+pub trait Watch: Send {
+    /// Waits until something happens, at most for `patience`, and tells it.
+    ///
+    /// # Errors
+    /// Only what makes all further watching worthless.
+    fn next(&mut self, patience: Duration, hear: &mut dyn FnMut(Event)) -> Result<()>;
+}
+
 pub trait Source: Send + Sync {
     fn facts(&self) -> SourceFacts {
         SourceFacts::default()
@@ -80,6 +125,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// Only what makes the listing as a whole worthless; objects that fail are found as `Failed`.
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()>;
+
+    /// Lists everything and then what changes, by these rules. `None` where what grows cannot be told from what is complete.
+    fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {
+        let _ = rules;
+        Ok(None)
+    }
 
     /// One lane's own handle.
     fn lane(&self) -> Box<dyn SourceLane>;
@@ -139,8 +190,7 @@ pub trait SourceLane: Send {
 }
 
 /// Why an object that is listed with size 0 and has content is not copied as an empty one.
-pub const SIZE_UNTRUE: &str =
-    "its size is said to be 0, but it has content, as files of /proc do: copy it through a pipe (`cat FILE | thalweg cp - DST`)";
+pub const SIZE_UNTRUE: &str = "its size is said to be 0, but it has content, as files of /proc do: copy it through a pipe (`cat FILE | thalweg cp - DST`)";
 
 /// An open object, shared by the lanes that read it.
 pub trait SourceFile: Send + Sync {

@@ -58,6 +58,7 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         pace: _,
         payload_bytes_max: _,
         congestion: _,
+        follow,
     } = options;
     for word in [fsync.name(), verify.name(), digest.name(), engine.name()] {
         put(bytes, word.as_bytes());
@@ -81,6 +82,9 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
     }
     if let Some(backup) = backup {
         put_named(bytes, "backup-dir", [backup]);
+    }
+    if let Some(follow) = follow {
+        put_named(bytes, "follow", [format!("{follow:?}")]);
     }
     if !fidelity.is_none() {
         put_named(bytes, "fidelity", [fidelity.to_bits().to_le_bytes()]);
@@ -130,6 +134,7 @@ mod tests {
     use super::*;
     use model::DigestAlgorithm;
     use model::filter::{Filter, Rule};
+    use model::follow::{Follow, Until};
     use model::options::{Compression, Deletion, Engine, Fsync, Verify};
     use model::pace::Timetable;
     use model::selection::Listed;
@@ -188,6 +193,7 @@ mod tests {
             pace: _,
             payload_bytes_max: _,
             congestion: _,
+            follow: _,
         } = TransferOptions::default();
         let Choice { filter: _, size_bytes_min: _, size_bytes_max: _, newer_than: _, older_than: _, listed: _ } =
             Choice::default();
@@ -216,6 +222,7 @@ mod tests {
             changed("no_clobber", &|o| o.no_clobber = true),
             changed("chmod", &|o| o.chmod = Some((0o600, 0o700))),
             changed("engine", &|o| o.engine = Engine::Plain),
+            changed("follow", &|o| o.follow = Some(Arc::new(Follow { until: Until::Never, ends: Vec::new() }))),
             chosen("one rule", &|c| c.filter = rules(&["- a"])),
             chosen("two rules", &|c| c.filter = rules(&["- a", "+ b"])),
             chosen("two rules in another order", &|c| c.filter = rules(&["+ b", "- a"])),

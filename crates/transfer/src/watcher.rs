@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::route::Direction;
 use model::{Change, Failure, JobId};
-use mover::Progress;
+use mover::{Followed, Progress};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,11 @@ pub trait Watcher: Send + Sync {
     /// Objects changed at the destination, or would; only where the options say that changes are told.
     fn changed(&self, changes: &[Change]) {
         let _ = changes;
+    }
+
+    /// Something became of a file that is followed.
+    fn followed(&self, event: &Followed) {
+        let _ = event;
     }
 
     /// Whoever reads what is copied has seen enough.

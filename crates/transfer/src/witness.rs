@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::watcher::Watcher;
 use model::manifest;
 use model::{Change, DigestAlgorithm, Failure, FailureKind};
-use mover::{Delivered, Observer};
+use mover::{Delivered, Followed, Observer};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -101,6 +101,10 @@ impl Observer for Witness {
 
     fn changed(&self, changes: &[Change]) {
         self.watcher.changed(changes);
+    }
+
+    fn followed(&self, event: &Followed) {
+        self.watcher.followed(event);
     }
 
     fn failed(&self, failure: &Failure) {

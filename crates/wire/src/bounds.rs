@@ -166,7 +166,7 @@ const SHAPES: &[Shape] = &[
         lists: &[("warnings", WARNINGS_MAX)],
         fields: &[many(2, 0)],
     },
-    plain(70),
+    plain(70), plain(80),
 ];
 
 /// A list that a message may have.

@@ -9,7 +9,7 @@
 //! The digest is bound to object and extent (`model::Digest::bind`); its length follows from the job's algorithm.
 
 use crate::close::{CloseCode, Refusal};
-use crate::limits::{PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
+use crate::limits::{FRAGMENT_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
 use model::{Digest, DigestAlgorithm, Extent, ObjectId};
 
 pub const CHUNK_HEADER_BYTES: usize = 24;
@@ -78,6 +78,26 @@ impl ChunkHeader {
         if extent.start % chunk_bytes != 0 {
             return Err(malformed("a chunk does not start on a multiple of the chunk length"));
         }
+        Ok(ChunkHeader { object: ObjectId(u64_at(bytes, 0)), extent })
+    }
+
+    /// The same of a fragment: it begins anywhere and has at most `FRAGMENT_BYTES_MAX` bytes.
+    pub fn decode_fragment(
+        bytes: &[u8; CHUNK_HEADER_BYTES],
+        body_bytes: u32,
+        algorithm: DigestAlgorithm,
+    ) -> Result<ChunkHeader, Refusal> {
+        let malformed = |what: &str| Refusal::new(CloseCode::Malformed, what);
+        let length = u64::from(u32_at(bytes, 16));
+        if bytes[20..24] != [0; 4] {
+            return Err(malformed("reserved bits are set in a fragment"));
+        }
+        let is_fit = length > 0 && length <= FRAGMENT_BYTES_MAX;
+        if !is_fit || length + chunk_extra_bytes(algorithm) as u64 != u64::from(body_bytes) {
+            return Err(malformed("a fragment's length does not fit its frame"));
+        }
+        let extent = Extent::from_length(u64_at(bytes, 8), length).filter(|e| e.end <= i64::MAX as u64);
+        let extent = extent.ok_or_else(|| malformed("a fragment beyond any file's end"))?;
         Ok(ChunkHeader { object: ObjectId(u64_at(bytes, 0)), extent })
     }
 }
@@ -240,6 +260,21 @@ mod tests {
         let mut trailer = Vec::new();
         ChunkTrailer { status: Status::GoodLast, object_bytes: 7, bound: Digest::Crc64Nvme(0x0102) }.put(&mut trailer);
         assert_eq!(trailer, [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_fragment_begins_anywhere_and_is_never_empty_or_long() {
+        let decode = |start: u64, length: u32, body: u32| {
+            let mut bytes = ChunkHeader { object: ObjectId(1), extent: Extent::new(start, start + 5) }.encode();
+            bytes[16..20].copy_from_slice(&length.to_le_bytes());
+            ChunkHeader::decode_fragment(&bytes, body, DigestAlgorithm::Crc64Nvme)
+        };
+        assert_eq!(decode(7, 5, 53).unwrap().extent, Extent::new(7, 12));
+        let long = FRAGMENT_BYTES_MAX as u32;
+        assert!(decode(7, long, long + 48).is_ok());
+        for (start, length, body) in [(7, 0, 48), (7, long + 1, long + 49), (7, 5, 52), (i64::MAX as u64 - 4, 5, 53)] {
+            assert!(decode(start, length, body).is_err(), "{start} {length} {body}");
+        }
     }
 
     #[test]

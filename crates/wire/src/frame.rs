@@ -8,7 +8,7 @@
 
 use crate::bounds;
 use crate::close::{CloseCode, Refusal};
-use crate::limits::{CONTROL_BODY_BYTES_MAX, HELLO_BODY_BYTES_MAX, PACK_BODY_BYTES_MAX};
+use crate::limits::{CONTROL_BODY_BYTES_MAX, FRAGMENT_BYTES_MAX, HELLO_BODY_BYTES_MAX, PACK_BODY_BYTES_MAX};
 
 pub const HEADER_BYTES: usize = 8;
 /// Of a body, so many bytes tell which message it is.
@@ -31,13 +31,14 @@ pub enum FrameType {
     Pack = 4,
     /// Data stream: nothing follows (section 7).
     End = 5,
+    /// Data stream: a fragment of an object that grows (section 17).
+    Growth = 6,
 }
 
 impl FrameType {
     pub fn from_number(number: u8) -> Option<FrameType> {
-        [FrameType::Message, FrameType::Join, FrameType::Chunk, FrameType::Pack, FrameType::End]
-            .into_iter()
-            .find(|t| *t as u8 == number)
+        use FrameType::*;
+        [Message, Join, Chunk, Pack, End, Growth].into_iter().find(|t| *t as u8 == number)
     }
 }
 
@@ -217,6 +218,7 @@ pub fn check_data_body(frame_type: FrameType, body_bytes: u32, chunk_bytes: u64)
         FrameType::Pack => PACK_BODY_BYTES_MAX as u64,
         FrameType::Chunk => chunk_bytes + crate::data::CHUNK_EXTRA_BYTES_MAX as u64,
         FrameType::End => 0,
+        FrameType::Growth => FRAGMENT_BYTES_MAX + crate::data::CHUNK_EXTRA_BYTES_MAX as u64,
         FrameType::Message | FrameType::Join => {
             return Err(Refusal::new(CloseCode::WrongState, "a control frame on a data stream"));
         }

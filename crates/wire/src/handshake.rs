@@ -32,11 +32,24 @@ pub mod feature {
     /// The client chooses the congestion control of the server's data streams.
     pub const CONGESTION: u64 = 1 << 13;
 
+    /// Files that are sent while they are written: kind 10, frame 6, message 80.
+    pub const GROWTH: u64 = 1 << 19;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
-    pub const ALL: u64 =
-        CRC64NVME | BLAKE3 | PACK | OPEN_ENDED | SYNTHETIC | FILES | SYNC | FIDELITY | LIMITS | DELTA | CONGESTION;
+    pub const ALL: u64 = CRC64NVME
+        | BLAKE3
+        | PACK
+        | OPEN_ENDED
+        | SYNTHETIC
+        | FILES
+        | SYNC
+        | FIDELITY
+        | LIMITS
+        | DELTA
+        | CONGESTION
+        | GROWTH;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -13,6 +13,7 @@ mod wishes;
 pub mod fidelity;
 mod pace;
 pub mod close;
+mod growth;
 pub mod handshake;
 pub mod listing;
 pub mod files;

@@ -1,5 +1,8 @@
 //! Every bound that the protocol sets, in one table, with the relations between them proved at compile time.
 
+/// A fragment of an object that grows.
+pub const FRAGMENT_BYTES_MAX: u64 = 256 << 10;
+
 /// The length of any control frame's body.
 pub const CONTROL_BODY_BYTES_MAX: usize = 1 << 20;
 /// Before a session is authenticated, a body may be no longer than this.

@@ -7,7 +7,7 @@ use crate::close::{CloseCode, Refusal};
 use crate::fidelity::{AttributeCheck, of_node, record_of as attributes_record_of};
 use crate::limits::{DIRECTORIES_MAX, ENTRIES_MAX, LINK_BYTES_MAX};
 use crate::message::{Entries, EntryRecord};
-use model::{Entry, Fidelity, Generation, Kind, Name, ObjectId, Timestamp, VersionToken};
+use model::{End, Entry, Fidelity, Generation, Kind, Name, ObjectId, Timestamp, VersionToken};
 use std::collections::HashSet;
 
 /// Ids from here on describe again an object whose source changed; the object's earlier id is void.
@@ -18,12 +18,16 @@ const FILE: u32 = 2;
 const SYMLINK: u32 = 3;
 const OPEN_ENDED: u32 = 4;
 const OTHER_NAME: u32 = 9;
+const GROWING: u32 = 10;
 
-pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
+pub fn record_of(entry: &Entry, end: End) -> EntryRecord {
     let (kind, link) = match &entry.kind {
         Kind::Directory => (DIRECTORY, Vec::new()),
-        Kind::File if is_open_ended => (OPEN_ENDED, Vec::new()),
-        Kind::File => (FILE, Vec::new()),
+        Kind::File => match end {
+            End::Known => (FILE, Vec::new()),
+            End::ReadOnce => (OPEN_ENDED, Vec::new()),
+            End::Growing => (GROWING, Vec::new()),
+        },
         Kind::Symlink(target) => (SYMLINK, target.to_vec()),
         Kind::Node(node) => (of_node(*node).0, Vec::new()),
         Kind::HardLink(_) => (OTHER_NAME, Vec::new()),
@@ -55,7 +59,7 @@ pub fn record_of(entry: &Entry, is_open_ended: bool) -> EntryRecord {
 /// An entry as a peer described it. A bad name fails its entry, not the session (F040, F048).
 #[derive(Debug)]
 pub enum Described {
-    Entry { entry: Entry, is_open_ended: bool },
+    Entry { entry: Entry, end: End },
     BadName { id: ObjectId, parent: ObjectId, name: Vec<u8>, why: String },
 }
 
@@ -71,6 +75,8 @@ pub struct ListingCheck {
     is_ended: bool,
     /// The session has the feature for objects whose end is not known.
     may_be_open_ended: bool,
+    /// The session has the feature for objects that grow.
+    may_grow: bool,
     attributes: AttributeCheck,
 }
 
@@ -85,6 +91,7 @@ impl ListingCheck {
             granted,
             is_ended: false,
             may_be_open_ended: true,
+            may_grow: true,
             attributes: AttributeCheck::default(),
         }
     }
@@ -100,6 +107,11 @@ impl ListingCheck {
     /// Refuses objects whose end is not known from here on: the session lacks the feature for them.
     pub fn forbid_open_ended(&mut self) {
         self.may_be_open_ended = false;
+    }
+
+    /// The same for objects that grow.
+    pub fn forbid_growing(&mut self) {
+        self.may_grow = false;
     }
 
     /// Takes what the job asks for beside the ordinary, from here on; otherwise it is refused.
@@ -172,7 +184,8 @@ impl ListingCheck {
             OPEN_ENDED if !self.may_be_open_ended => {
                 return Err(malformed("its end is not known, and the session lacks the feature for that"));
             }
-            FILE | OPEN_ENDED => Kind::File,
+            GROWING if !self.may_grow => return Err(malformed("it grows, and the session lacks the feature for that")),
+            FILE | OPEN_ENDED | GROWING => Kind::File,
             SYMLINK if record.link.is_empty() || record.link.len() > LINK_BYTES_MAX || record.link.contains(&0) => {
                 return Err(malformed("not the content of a symbolic link"));
             }
@@ -203,10 +216,14 @@ impl ListingCheck {
                 record.device,
             ),
         };
-        let is_open_ended = record.kind == OPEN_ENDED;
+        let end = match record.kind {
+            OPEN_ENDED => End::ReadOnce,
+            GROWING => End::Growing,
+            _ => End::Known,
+        };
         let (parent, mode) = (ObjectId(record.parent), record.mode);
         let entry = Entry { id, parent, name, kind, mode, generation, attributes };
-        Ok(Described::Entry { entry, is_open_ended })
+        Ok(Described::Entry { entry, end })
     }
 }
 
@@ -230,8 +247,8 @@ mod tests {
         let records = vec![directory, file(1, b"f"), link];
         let described = check.check(batch(1, records.clone())).unwrap();
         for (found, record) in described.iter().zip(&records) {
-            let Described::Entry { entry, is_open_ended } = found else { panic!("{found:?}") };
-            let again = record_of(entry, *is_open_ended);
+            let Described::Entry { entry, end } = found else { panic!("{found:?}") };
+            let again = record_of(entry, *end);
             assert_eq!(EntryRecord { size_bytes: record.size_bytes, ..again }, *record);
         }
     }
@@ -251,7 +268,7 @@ mod tests {
         let described = check.check(batch(1, records.clone())).unwrap();
         for (found, record) in described.iter().zip(&records) {
             let Described::Entry { entry, .. } = found else { panic!("{found:?}") };
-            assert_eq!(record_of(entry, false), *record);
+            assert_eq!(record_of(entry, End::Known), *record);
         }
         for record in records {
             let alone = batch(1, vec![record.clone()]);
@@ -292,7 +309,12 @@ mod tests {
         let mut check = ListingCheck::new(9);
         check.forbid_open_ended();
         assert_eq!(check.check(batch(1, vec![pipe])).unwrap_err().code, CloseCode::Malformed);
-        check.check(batch(2, vec![file(0, b"f")])).unwrap();
+        check.forbid_growing();
+        let growing = EntryRecord { kind: GROWING, ..file(0, b"g") };
+        assert_eq!(check.check(batch(2, vec![growing.clone()])).unwrap_err().code, CloseCode::Malformed);
+        let described = ListingCheck::new(9).check(batch(1, vec![growing])).unwrap();
+        assert!(matches!(described[0], Described::Entry { end: End::Growing, .. }));
+        check.check(batch(3, vec![file(0, b"f")])).unwrap();
     }
 
     #[test]

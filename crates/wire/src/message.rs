@@ -7,6 +7,7 @@ use crate::bounds;
 use crate::close::{CloseCode, Refusal};
 pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
 use crate::frame::{self, FrameType};
+pub use crate::growth::Seal;
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
 use crate::limits::{FAILURES_MAX, FAILURES_TOLD_BYTES};
 pub use crate::pace::{Pace, Times};
@@ -90,13 +91,15 @@ messages! {
     Warnings = "61",
     /// Receiver: how fast and how far the sender may go, as its user set it.
     Pace = "70",
+    /// Sender: an object that grew is complete.
+    Seal = "80",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80"
     )]
     message: Option<Message>,
 }

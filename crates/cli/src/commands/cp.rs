@@ -15,6 +15,7 @@ use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
+use model::follow::Follow;
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions, TransferSpec};
 use std::ffi::OsString;
@@ -145,6 +146,21 @@ impl Args {
         Ok(args::sources_and_destination(&self.locations)?.0)
     }
 
+    /// A flag that says nothing about files that are followed, if one is given.
+    pub fn not_followed(&self) -> Result<Option<&'static str>> {
+        let choice = self.selection.choice()?;
+        let mut options = TransferOptions::default();
+        self.decisions.apply(&mut options, true, false);
+        Ok(match () {
+            () if !choice.is_everything() => Some("a filter, a list or a bound"),
+            () if options.has_wishes() => Some("a comparison or a dry run"),
+            () if self.fidelity.fidelity().hard_links => Some("--hard-links"),
+            () if self.verify == Verify::None => Some("--verify none"),
+            () if self.no_clobber => Some("--no-clobber"),
+            () => None,
+        })
+    }
+
     /// A list says what of the source is taken.
     pub fn is_listed(&self) -> bool {
         self.selection.is_listed()
@@ -156,10 +172,11 @@ pub struct More {
     pub command: &'static str,
     pub deletion: Option<Deletion>,
     pub backup: Option<Vec<u8>>,
+    pub follow: Option<Follow>,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    run_with(&args, &More { command: "cp", deletion: None, backup: None })
+    run_with(&args, &More { command: "cp", deletion: None, backup: None, follow: None })
 }
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
@@ -200,7 +217,7 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
         return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
     };
     let (sources, destination) = sending.locations();
-    let more = More { command: "cp", deletion: None, backup: None };
+    let more = More { command: "cp", deletion: None, backup: None, follow: None };
     let request = request(&args, &more, sources, destination)?;
     carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
 }
@@ -299,7 +316,8 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             streams: args.streams,
             congestion: args.cc.clone(),
             memory_bytes: Some(args.memory),
-            retries: args.retries,
+            // An instrument goes on, whatever the network does meanwhile.
+            retries: if more.follow.is_some() { u32::MAX } else { args.retries },
             bounds: args.limits.bounds(),
         },
         manifest: args.manifest.clone(),
@@ -329,6 +347,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         engine: args.engine,
         deletion: more.deletion,
         backup: more.backup.clone(),
+        follow: more.follow.clone().map(Arc::new),
         fidelity: args.fidelity.fidelity(),
         ..TransferOptions::default()
     };

@@ -7,6 +7,7 @@ pub mod ticket;
 pub mod cp;
 pub mod sync;
 pub mod filter;
+pub mod follow;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
+        Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),
         Command::Ls(args) => ls::run(args),

@@ -13,6 +13,7 @@ use model::name::Escaped;
 use model::options::Verify;
 use model::progress::Bottleneck;
 use model::{Change, Exit, Failure, FailureKind, JobId};
+use mover::Followed;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use transfer::{Direction, Ended, Sample};
@@ -46,6 +47,31 @@ impl Events {
                 message: Escaped(failure.message.as_bytes()).to_string(),
             },
         );
+    }
+
+    /// What became of a file that is followed, and each second how far the destination is behind.
+    pub fn followed(&self, event: &Followed) {
+        #[derive(Serialize)]
+        struct Path {
+            path: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            bytes: Option<u64>,
+        }
+        #[derive(Serialize)]
+        struct Lag {
+            bytes: u64,
+            files: u64,
+        }
+        let (name, path, bytes) = match event {
+            Followed::Lag { bytes, files } => return self.write("lag", &Lag { bytes: *bytes, files: *files }),
+            Followed::Sealed { path, size_bytes } => ("sealed", path, Some(*size_bytes)),
+            Followed::Reopened { path } => ("reopened", path, None),
+            Followed::Truncated { path } => ("truncated", path, None),
+            Followed::Replaced { path } => ("replaced", path, None),
+            Followed::Rewritten { path } => ("rewritten", path, None),
+            Followed::Vanished { path } => ("vanished", path, None),
+        };
+        self.write(name, &Path { path: Escaped(path).to_string(), bytes });
     }
 
     /// What ended an attempt, and whether there will be another.

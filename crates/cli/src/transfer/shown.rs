@@ -8,7 +8,7 @@ use crate::output::json::{self, Events, Start};
 use crate::output::progress::{Display, Mode};
 use crate::output::{self, duration, human};
 use model::{Change, Failure, JobId};
-use mover::Progress;
+use mover::{Followed, Progress};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transfer::{Direction, Watcher};
@@ -103,6 +103,12 @@ impl Watcher for Shown {
             None => human::change(change, is_sent),
         };
         lines.lock().unwrap().push(changes.iter().map(line).collect());
+    }
+
+    fn followed(&self, event: &Followed) {
+        if let Some(events) = &self.events {
+            events.followed(event);
+        }
     }
 
     fn is_enough(&self) -> bool {

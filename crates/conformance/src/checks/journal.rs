@@ -1,10 +1,10 @@
 //! Large objects: chunks from several threads, and journals by which a later attempt goes on.
 
-use crate::Ability::{AnyOrder, InOrder, Journals, Keeps, ReadsStaged, Sink};
+use crate::Ability::{AnyOrder, InOrder, Journals, Keeps, ReadsStaged, Sink, Stages};
 use crate::check::{Check, Fault, ensure};
 use crate::job::{Attempt, STEM, content, name};
 use crate::stand::Place;
-use model::{Entry, ObjectId};
+use model::{Entry, Extent, ObjectId};
 use std::sync::Arc;
 use store::{PublishRule, StagedFile};
 
@@ -62,6 +62,18 @@ pub const CHECKS: &[Check] = &[
         says: "each of three attempts appends to what those before it left, and the last publishes the whole",
         takes: &[Sink, Keeps, Journals],
         run: several_attempts,
+    },
+    Check {
+        name: "sealed-extents-are-found-again",
+        says: "what was put down with a sealed extent stands in the journal of the next attempt, and the extent can be read",
+        takes: &[Sink, Keeps, Journals],
+        run: sealed_extents,
+    },
+    Check {
+        name: "settled-is-whole-and-invisible",
+        says: "a large object that is settled cannot be seen before it is published, and is whole then",
+        takes: &[Sink, Keeps, Stages],
+        run: settled,
     },
 ];
 
@@ -130,6 +142,45 @@ fn staged_is_readable(place: &dyn Place) -> Result<(), Fault> {
         ensure!(read == buffer.len() && buffer == bytes[start..end], "other bytes came from {start} to {end}");
     }
     file.discard();
+    drop(file);
+    job.close(place)
+}
+
+fn sealed_extents(place: &dyn Place) -> Result<(), Fault> {
+    let bytes = content(1, 2 * CHUNK);
+    let job = Attempt::at(place)?;
+    let file = job.begin(&described(&job, bytes.len()))?;
+    for (number, record) in [&b"the first, "[..], b"the second"].into_iter().enumerate() {
+        let extent = Extent::new((number * CHUNK) as u64, ((number + 1) * CHUNK) as u64);
+        file.write_at(extent.start, &bytes[number * CHUNK..(number + 1) * CHUNK])?;
+        file.seal_extent(extent, record)?;
+    }
+    file.seal_extent(Extent::new(0, CHUNK as u64), b"")?;
+    file.checkpoint()?;
+    drop(file);
+    job.end();
+    let job = Attempt::at(place)?;
+    let (file, journal) = go_on(&job, bytes.len())?;
+    ensure!(journal == b"the first, the second", "the journal says {:?}", journal.escape_ascii().to_string());
+    let mut held = vec![0; bytes.len()];
+    let read = file.read_at(0, &mut held)?;
+    ensure!(read == held.len() && held == bytes, "what was sealed is not there");
+    file.discard();
+    drop(file);
+    job.close(place)
+}
+
+fn settled(place: &dyn Place) -> Result<(), Fault> {
+    let bytes = content(1, 2 * CHUNK + 9);
+    let job = Attempt::at(place)?;
+    let entry = described(&job, bytes.len());
+    let file = job.begin(&entry)?;
+    file.write_at(0, &bytes)?;
+    file.seal_extent(Extent::new(0, bytes.len() as u64), b"")?;
+    file.settle(bytes.len() as u64)?;
+    ensure!(place.content(FILE)?.is_none(), "it can be seen before it is published");
+    file.publish(&entry, PublishRule::NoReplace, false)?;
+    ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "it is not what was settled");
     drop(file);
     job.close(place)
 }

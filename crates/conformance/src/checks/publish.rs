@@ -6,7 +6,7 @@ use crate::job::{Attempt, MODIFIED, content, hostile_names, name, published, rea
 use crate::stand::Place;
 use model::{Entry, FailureKind, ObjectId, Timestamp};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use store::{Decision, PublishRule};
+use store::{Decision, PublishRule, ToPublish};
 
 pub const CHECKS: &[Check] = &[
     Check {
@@ -64,6 +64,13 @@ pub const CHECKS: &[Check] = &[
         run: in_groups,
     },
     Check {
+        name: "publish-group-tells-each",
+        says: "of a group that is published each object is told once, by its place, failures among them, and no more are begun \
+               after the caller has had enough",
+        takes: &[Sink, Keeps, Stages],
+        run: group_tells_each,
+    },
+    Check {
         name: "decide-absent",
         says: "a name at which nothing stands is decided to be absent",
         takes: &[Sink, Stages],
@@ -80,6 +87,12 @@ pub const CHECKS: &[Check] = &[
         says: "a file of another size or time is to be replaced, and its size and time are told",
         takes: &[Sink, Keeps, Stages, Touch],
         run: decide_replace,
+    },
+    Check {
+        name: "decide-in-groups",
+        says: "a group is decided in its order, each object as it would be alone, behind what was decided before",
+        takes: &[Sink, Keeps, Stages, Touch],
+        run: decide_in_groups,
     },
     Check {
         name: "times-are-kept",
@@ -298,6 +311,66 @@ fn in_groups(place: &dyn Place) -> Result<(), Fault> {
         }
     }
     ensure!(found.len() == LANES * (FILES + 1), "{} objects are there", found.len());
+    job.close(place)
+}
+
+fn group_tells_each(place: &dyn Place) -> Result<(), Fault> {
+    let job = Attempt::at(place)?;
+    let mut lane = job.lane()?;
+    let mut staged = Vec::new();
+    for number in 0..6u64 {
+        let entry = job.file(ObjectId::ROOT, name(&format!("f{number}")), 300);
+        staged.push((stage(&mut *lane, &entry, &content(number, 300), PublishRule::NoReplace)?, entry));
+    }
+    job.put(&job.file(ObjectId::ROOT, name("f1"), 6), b"theirs", PublishRule::NoReplace)?;
+    let group: Vec<_> = staged.iter().map(|(staged, entry)| ToPublish { entry, staged: *staged }).collect();
+    let mut heard = Vec::new();
+    job.sink.publish_group(&group, &mut |place, result| {
+        heard.push((place, result.err().map(|e| e.kind)));
+        heard.len() < 4
+    });
+    heard.sort_unstable_by_key(|(place, _)| *place);
+    let mut places: Vec<_> = heard.iter().map(|(place, _)| *place).collect();
+    places.dedup();
+    ensure!(places.len() == heard.len(), "one was told of twice: {heard:?}");
+    for (place, failed) in &heard {
+        let expected = (*place == 1).then_some(FailureKind::InTheWay);
+        ensure!(*failed == expected, "object {place} came to {failed:?} instead of {expected:?}");
+    }
+    let there = (0..6u64).filter(|number| {
+        let path = format!("f{number}");
+        place.content(path.as_bytes()).ok().flatten() == Some(content(*number, 300))
+    });
+    let (there, told) = (there.count(), heard.iter().filter(|(_, failed)| failed.is_none()).count());
+    ensure!(there == told, "{there} objects are there, and {told} were told of");
+    ensure!(heard.len() < 6, "all six were published after the caller had enough with four");
+    staged.iter().for_each(|(staged, _)| job.sink.discard(*staged));
+    drop(lane);
+    job.close(place)
+}
+
+fn decide_in_groups(place: &dyn Place) -> Result<(), Fault> {
+    let job = Attempt::at(place)?;
+    for (text, bytes) in [("same", &b"one"[..]), ("other", b"two!")] {
+        job.put(&job.file(ObjectId::ROOT, name(text), bytes.len()), bytes, PublishRule::NoReplace)?;
+    }
+    job.close(place)?;
+    let job = Attempt::at(place)?;
+    let described = |text: &str| job.file(ObjectId::ROOT, name(text), 3);
+    let group = [described("none"), described("same"), described("other")];
+    let mut found = Vec::new();
+    job.sink.decide_group(&mut group[..1].iter(), &mut found);
+    job.sink.decide_group(&mut group.iter(), &mut found);
+    let told: Vec<_> = found
+        .into_iter()
+        .map(|decision| match decision {
+            Ok(Decision::Absent) => "absent",
+            Ok(Decision::Same) => "same",
+            Ok(Decision::Replace { size_bytes: 4, .. }) => "replace",
+            _ => "something else",
+        })
+        .collect();
+    ensure!(told == ["absent", "absent", "same", "replace"], "it was decided {told:?}");
     job.close(place)
 }
 

@@ -108,6 +108,19 @@ impl StagedFile for MemoryLarge {
         })
     }
 
+    fn seal_extent(&self, _: Extent, record: &[u8]) -> Result<()> {
+        if self.has(Flaw::ForgetsSealedExtents) || record.is_empty() { Ok(()) } else { self.append_journal(record) }
+    }
+
+    fn settle(&self, size_bytes: u64) -> Result<()> {
+        self.on(|upload| {
+            if self.has(Flaw::CutsWhatIsSettled) {
+                upload.data.truncate(size_bytes as usize / 2);
+            }
+            Ok(())
+        })
+    }
+
     fn checkpoint(&self) -> Result<()> {
         self.job.shared.faults.meet(Call::Checkpoint)?;
         self.on(|_| Ok(()))

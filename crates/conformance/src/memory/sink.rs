@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use store::{
     Abilities, Decision, Error, Fate, LinkRule, Linked, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
-    SourceFile, Staged, StagedFile, There,
+    SourceFile, Staged, StagedFile, There, ToPublish,
 };
 
 pub struct MemorySink {
@@ -337,6 +337,22 @@ impl Sink for MemorySink {
                 Ok(Decision::Replace { size_bytes: object.size_bytes(), there })
             }
             false => Ok(Decision::Replace { size_bytes: 0, there: There::default() }),
+        }
+    }
+
+    fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
+        let from = found.len();
+        found.extend(group.map(|entry| self.decide(entry)));
+        if self.has(Flaw::DecidesGroupsBackwards) {
+            found[from..].reverse();
+        }
+    }
+
+    fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
+        for (place, one) in group.iter().enumerate() {
+            if !published(place, self.publish(one.entry, one.staged)) && !self.has(Flaw::GoesOnPublishing) {
+                return;
+            }
         }
     }
 

@@ -256,6 +256,8 @@ mod tests {
             pace: _,
             congestion: _,
             payload_bytes_max: _,
+            // Of a sender alone: it does not travel.
+            follow: _,
             // What is taken; at a receiver it only protects from removal.
             selection: _,
             no_clobber: _,

@@ -1,35 +1,53 @@
 //! The header of an extent log: which version of which object, cut how, the log speaks of.
 //!
+//! Version 2 is written, versions 1 and 2 are read.
+//!
 //! Invariant: a header passes the same checks before it is written and after it was read.
 
 use super::record::Appender;
 use super::{Fields, Unusable, checksum};
-use model::{DigestAlgorithm, Generation, JobId, Timestamp, VersionToken};
+use model::{DigestAlgorithm, Generation, JobId, Timestamp};
 
 pub(super) const MAGIC: [u8; 4] = *b"TWXL";
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
+const VERSION_1: u16 = 1;
 /// PATH_MAX: no longer path can be opened in one call.
 pub const NAME_BYTES_MAX: usize = 4096;
+pub const STEM_BYTES_MAX: usize = 1024;
 /// A BLAKE3 subtree needs at least 1 KiB.
 const CHUNK_BYTES_MIN: u64 = 1 << 10;
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Largest file offset of the operating system; it also keeps start + chunk_bytes from overflowing.
-const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
 const NANOSECONDS_MAX: u32 = 999_999_999;
+/// Size, two times, inode and device.
+const GENERATION_BYTES: usize = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     pub algorithm: DigestAlgorithm,
     /// A power of two from 1 KiB to 1 GiB.
     pub chunk_bytes: u64,
-    pub object_bytes: u64,
-    /// The version of the source that the chunks were read from.
-    pub generation: Generation,
+    /// How long a log of version 1 says that its object is. Version 2 has no place for it.
+    pub object_bytes: Option<u64>,
+    /// What the source tells the object, or this version of it, from others by: 1 to `STEM_BYTES_MAX` bytes to compare.
+    pub stem: Vec<u8>,
     /// The receiver's boot id when the log was started.
     pub boot: [u8; 16],
     pub job: JobId,
     /// Final path relative to the receiver's root: 1 to `NAME_BYTES_MAX` bytes, no NUL. A key to compare, never to open.
     pub name: Vec<u8>,
+}
+
+/// The stem of one version of an object: what the source told of it, in the layout that version 1 has for it.
+pub fn stem_of(generation: &Generation) -> Vec<u8> {
+    let mut stem = Vec::with_capacity(GENERATION_BYTES);
+    stem.extend_from_slice(&generation.size_bytes.to_le_bytes());
+    put_timestamp(&mut stem, generation.modified);
+    put_timestamp(&mut stem, generation.version.changed());
+    stem.extend_from_slice(&generation.version.object().to_le_bytes());
+    stem.extend_from_slice(&generation.version.storage().to_le_bytes());
+    stem
 }
 
 /// Begins a log: the bytes of its header, and what encodes the records that follow.
@@ -45,32 +63,29 @@ impl Header {
     /// not compared: another job that delivers the same version to the same name may continue.
     pub fn is_same_object(&self, other: &Header) -> bool {
         self.name == other.name
-            && self.generation == other.generation
-            && self.object_bytes == other.object_bytes
+            && self.stem == other.stem
             && self.chunk_bytes == other.chunk_bytes
             && self.algorithm == other.algorithm
     }
 
     pub fn encode(&self) -> Result<Vec<u8>, Unusable> {
         self.check()?;
-        let name_bytes = u16::try_from(self.name.len()).map_err(|_| Unusable::Field("name"))?;
-        let generation = &self.generation;
-        let mut out = Vec::with_capacity(114 + self.name.len());
+        if self.object_bytes.is_some() {
+            return Err(Unusable::Field("object_bytes"));
+        }
+        let mut out = Vec::with_capacity(60 + self.stem.len() + self.name.len());
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.push(algorithm_number(self.algorithm));
         out.push(0);
         out.extend_from_slice(&self.chunk_bytes.to_le_bytes());
-        out.extend_from_slice(&self.object_bytes.to_le_bytes());
-        out.extend_from_slice(&generation.size_bytes.to_le_bytes());
-        put_timestamp(&mut out, generation.modified);
-        put_timestamp(&mut out, generation.version.changed());
-        out.extend_from_slice(&generation.version.object().to_le_bytes());
-        out.extend_from_slice(&generation.version.storage().to_le_bytes());
         out.extend_from_slice(&self.boot);
         out.extend_from_slice(&self.job.0);
-        out.extend_from_slice(&name_bytes.to_le_bytes());
-        out.extend_from_slice(&self.name);
+        for (field, bytes) in [("stem", &self.stem), ("name", &self.name)] {
+            let length = u16::try_from(bytes.len()).map_err(|_| Unusable::Field(field))?;
+            out.extend_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
         let crc = checksum(&[&out]);
         out.extend_from_slice(&crc.to_le_bytes());
         Ok(out)
@@ -82,11 +97,12 @@ impl Header {
         if fields.array().ok_or(Unusable::Truncated)? != MAGIC {
             return Err(Unusable::NotALog);
         }
-        match fields.u16().ok_or(Unusable::Truncated)? {
-            VERSION => {}
+        let raw = match fields.u16().ok_or(Unusable::Truncated)? {
+            VERSION_1 => RawBody::read_version_1(&mut fields),
+            VERSION => RawBody::read(&mut fields),
             unknown => return Err(Unusable::Version(unknown)),
-        }
-        let raw = RawBody::read(&mut fields).ok_or(Unusable::Truncated)?;
+        };
+        let raw = raw.ok_or(Unusable::Truncated)?;
         let body_bytes = bytes.len() - fields.0.len();
         let crc = fields.u64().ok_or(Unusable::Truncated)?;
         if crc != checksum(&[&bytes[..body_bytes]]) {
@@ -98,15 +114,13 @@ impl Header {
     }
 
     fn check(&self) -> Result<(), Unusable> {
-        let generation = &self.generation;
         let checks = [
             (
                 self.chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.chunk_bytes),
                 "chunk_bytes",
             ),
-            (self.object_bytes <= OBJECT_BYTES_MAX, "object_bytes"),
-            (generation.modified.nanoseconds <= NANOSECONDS_MAX, "mtime_ns"),
-            (generation.version.changed().nanoseconds <= NANOSECONDS_MAX, "ctime_ns"),
+            (self.object_bytes.is_none_or(|bytes| bytes <= OBJECT_BYTES_MAX), "object_bytes"),
+            ((1..=STEM_BYTES_MAX).contains(&self.stem.len()), "stem"),
             ((1..=NAME_BYTES_MAX).contains(&self.name.len()) && !self.name.contains(&0), "name"),
         ];
         match checks.iter().find(|(is_ok, _)| !is_ok) {
@@ -121,36 +135,38 @@ struct RawBody<'a> {
     algorithm: u8,
     reserved: u8,
     chunk_bytes: u64,
-    object_bytes: u64,
-    generation: Generation,
+    object_bytes: Option<u64>,
+    stem: &'a [u8],
     boot: [u8; 16],
     job: [u8; 16],
     name: &'a [u8],
 }
 
 impl<'a> RawBody<'a> {
+    // Struct expressions evaluate their fields in the order written, which is that of the layout.
     fn read(fields: &mut Fields<'a>) -> Option<RawBody<'a>> {
-        // Struct expressions evaluate their fields in the order written, which is that of the layout.
         Some(RawBody {
             algorithm: fields.u8()?,
             reserved: fields.u8()?,
             chunk_bytes: fields.u64()?,
-            object_bytes: fields.u64()?,
-            generation: Generation {
-                size_bytes: fields.u64()?,
-                modified: Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
-                version: VersionToken::new(
-                    Timestamp { seconds: fields.i64()?, nanoseconds: fields.u32()? },
-                    fields.u64()?,
-                    fields.u64()?,
-                ),
-            },
+            object_bytes: None,
             boot: fields.array()?,
             job: fields.array()?,
-            name: {
-                let length = fields.u16()?;
-                fields.slice(usize::from(length))?
-            },
+            stem: fields.counted()?,
+            name: fields.counted()?,
+        })
+    }
+
+    fn read_version_1(fields: &mut Fields<'a>) -> Option<RawBody<'a>> {
+        Some(RawBody {
+            algorithm: fields.u8()?,
+            reserved: fields.u8()?,
+            chunk_bytes: fields.u64()?,
+            object_bytes: Some(fields.u64()?),
+            stem: fields.slice(GENERATION_BYTES)?,
+            boot: fields.array()?,
+            job: fields.array()?,
+            name: fields.counted()?,
         })
     }
 
@@ -159,15 +175,29 @@ impl<'a> RawBody<'a> {
             return Err(Unusable::Field("reserved"));
         }
         let algorithm = algorithm_from_number(self.algorithm).ok_or(Unusable::Algorithm(self.algorithm))?;
+        if self.object_bytes.is_some() {
+            self.check_times()?;
+        }
         Ok(Header {
             algorithm,
             chunk_bytes: self.chunk_bytes,
             object_bytes: self.object_bytes,
-            generation: self.generation,
+            stem: self.stem.to_vec(),
             boot: self.boot,
             job: JobId(self.job),
             name: self.name.to_vec(),
         })
+    }
+
+    /// Of a generation in the place that version 1 has for it.
+    fn check_times(&self) -> Result<(), Unusable> {
+        for (at, field) in [(16, "mtime_ns"), (28, "ctime_ns")] {
+            let nanoseconds = Fields(&self.stem[at..]).u32();
+            if nanoseconds.is_none_or(|nanoseconds| nanoseconds > NANOSECONDS_MAX) {
+                return Err(Unusable::Field(field));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - Replay never reports an extent that was not recorded, whatever happened to the bytes: each record's checksum covers
 //!   the checksum before it, so that records that were moved, dropped, repeated or taken from another log do not verify.
-//! - Memory is bounded by the number of chunks of the object, and the number of records by `records_max`.
+//! - Memory is bounded by the number of chunks recorded, and the number of records by `records_max`.
 //! - An extent is relied on unread only by a checkpoint's word, and only in the boot in which the log was started.
 //!
 //! Not here: files, syncing, and the decision whether the source still is the generation in the header.
@@ -17,7 +17,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, NAME_BYTES_MAX, start};
+pub use header::{Header, NAME_BYTES_MAX, STEM_BYTES_MAX, start, stem_of};
 pub use record::{Appender, Mark, RECORD_BYTES, records_max};
 pub use replay::{Chunk, Continuation, Replayed, replay};
 
@@ -31,7 +31,7 @@ pub enum Unusable {
     Truncated,
     #[error("not an extent log")]
     NotALog,
-    #[error("extent log of version {0}; this program reads version {version}", version = header::VERSION)]
+    #[error("extent log of version {0}; this program reads versions 1 to {version}", version = header::VERSION)]
     Version(u16),
     #[error("the header's checksum does not match")]
     Checksum,
@@ -48,14 +48,16 @@ pub enum Unusable {
 pub enum Violation {
     #[error("its sequence number is not the next one")]
     Sequence,
-    #[error("unknown flags")]
-    Flags,
+    #[error("unknown kind of record")]
+    Kind,
     #[error("a checkpoint that carries an extent or vouches for records that do not precede it")]
     Checkpoint,
     #[error("the extent does not begin at a chunk boundary")]
     Unaligned,
     #[error("the extent is not a chunk of the object")]
     NotAChunk,
+    #[error("a prefix that is empty, longer than a chunk or shorter than before")]
+    Prefix,
     #[error("the digest is of another algorithm or not padded with zeros")]
     Digest,
     #[error("another digest was recorded for the same extent")]
@@ -89,6 +91,12 @@ impl<'a> Fields<'a> {
         Some(head)
     }
 
+    /// A length in 16 bits, and so many bytes.
+    fn counted(&mut self) -> Option<&'a [u8]> {
+        let length = self.u16()?;
+        self.slice(usize::from(length))
+    }
+
     fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_le_bytes)
     }
@@ -103,9 +111,5 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
-    }
-
-    fn i64(&mut self) -> Option<i64> {
-        self.array().map(i64::from_le_bytes)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what `Appender` encodes, `Record::decode` accepts under the same link, and under no other.
 
-use super::header::Header;
+use super::header::{Header, OBJECT_BYTES_MAX};
 use super::{Fields, Violation, checksum};
 use model::{Digest, DigestAlgorithm, Extent, mutant};
 
@@ -10,11 +10,16 @@ use model::{Digest, DigestAlgorithm, Extent, mutant};
 pub const RECORD_BYTES: usize = 64;
 const BODY_BYTES: usize = RECORD_BYTES - 8;
 const DIGEST_BYTES: usize = 32;
-/// Bit 0 of the flags: the record is a checkpoint. Its start is the number of records it vouches for.
-const FLAG_CHECKPOINT: u32 = 1;
+/// Kinds of records. Two more have their numbers and are not written yet: 3 a durable range, 4 an upload.
+const EXTENT: u32 = 0;
+/// Its start is the number of records it vouches for.
+const CHECKPOINT: u32 = 1;
+/// The beginning of a chunk that is still growing, always with a CRC-64. Not in version 1.
+const PREFIX: u32 = 2;
 
 /// Records that a log may hold: each chunk four times (a chunk is recorded again when it was sent again), and 65,536
-/// checkpoints (4 MiB). A log that is full is started anew with the extents it holds.
+/// checkpoints (4 MiB). A log that is full is started anew with the extents it holds. In version 2 `object_bytes` is where the
+/// last extent recorded so far ends.
 pub fn records_max(object_bytes: u64, chunk_bytes: u64) -> u32 {
     let chunks = object_bytes.div_ceil(chunk_bytes.max(1));
     u32::try_from(chunks.saturating_mul(4).saturating_add(65_536)).unwrap_or(u32::MAX)
@@ -27,18 +32,25 @@ pub struct Appender {
     sequence: u32,
     /// Checksum of what comes before: the header's, then each record's.
     link: u64,
+    /// Where the last of the extents ends.
+    reach: u64,
 }
 
 impl Appender {
     pub(super) fn new(header: &Header, link: u64) -> Appender {
         let shape =
             Shape { algorithm: header.algorithm, chunk_bytes: header.chunk_bytes, object_bytes: header.object_bytes };
-        Appender { shape, sequence: 0, link }
+        Appender { shape, sequence: 0, link, reach: 0 }
     }
 
     /// Records that the bytes of `extent` are written and have this digest.
     pub fn extent(&mut self, extent: Extent, digest: &Digest) -> Result<[u8; RECORD_BYTES], Violation> {
         self.append(Body::Extent(extent, *digest))
+    }
+
+    /// Records that so much of a chunk is written, from its start, and has this CRC-64. A longer one takes its place.
+    pub fn prefix(&mut self, extent: Extent, crc: u64) -> Result<[u8; RECORD_BYTES], Violation> {
+        self.append(Body::Prefix(extent, crc))
     }
 
     /// Where the log stands. Taken before a sync of the data begins, it says what that sync makes durable; extents may be
@@ -54,12 +66,12 @@ impl Appender {
     }
 
     fn append(&mut self, body: Body) -> Result<[u8; RECORD_BYTES], Violation> {
-        if self.sequence >= self.records_max() {
+        if self.sequence >= self.records_max(&body) {
             return Err(Violation::TooMany);
         }
         self.check(&body)?;
         let bytes = Record { sequence: self.sequence, body }.encode(self.link);
-        self.advance(link_of(&bytes));
+        self.advance(&body, link_of(&bytes));
         Ok(bytes)
     }
 
@@ -67,6 +79,7 @@ impl Appender {
     pub(super) fn check(&self, body: &Body) -> Result<(), Violation> {
         match body {
             Body::Extent(extent, digest) => self.shape.check(*extent, digest),
+            Body::Prefix(extent, _) => self.shape.check_prefix(*extent),
             Body::Checkpoint { records } if *records <= self.sequence => Ok(()),
             Body::Checkpoint { .. } => Err(Violation::Checkpoint),
         }
@@ -84,12 +97,15 @@ impl Appender {
         self.link
     }
 
-    pub(super) fn records_max(&self) -> u32 {
-        records_max(self.shape.object_bytes, self.shape.chunk_bytes)
+    /// With `body` as the next record.
+    pub(super) fn records_max(&self, body: &Body) -> u32 {
+        let object_bytes = self.shape.object_bytes.unwrap_or(self.reach.max(body.end()));
+        records_max(object_bytes, self.shape.chunk_bytes)
     }
 
     /// Steps over one record that is in the log. Its sequence number was below `records_max`, so this cannot overflow.
-    pub(super) fn advance(&mut self, link: u64) {
+    pub(super) fn advance(&mut self, body: &Body, link: u64) {
+        self.reach = self.reach.max(body.end());
         self.sequence += 1;
         self.link = link;
     }
@@ -106,7 +122,7 @@ pub struct Mark {
 struct Shape {
     algorithm: DigestAlgorithm,
     chunk_bytes: u64,
-    object_bytes: u64,
+    object_bytes: Option<u64>,
 }
 
 impl Shape {
@@ -114,8 +130,13 @@ impl Shape {
         if !extent.start.is_multiple_of(self.chunk_bytes) {
             return Err(Violation::Unaligned);
         }
-        let end = extent.start.saturating_add(self.chunk_bytes).min(self.object_bytes);
-        if extent.start >= self.object_bytes || extent.end != end {
+        let end = extent.start.saturating_add(self.chunk_bytes);
+        let is_chunk = match self.object_bytes {
+            Some(object_bytes) => extent.start < object_bytes && extent.end == end.min(object_bytes),
+            // Which chunk is the last is not known here: only that may be shorter.
+            None => !extent.is_empty() && extent.end <= end && extent.end <= OBJECT_BYTES_MAX,
+        };
+        if !is_chunk {
             return Err(Violation::NotAChunk);
         }
         if digest.algorithm() != self.algorithm {
@@ -123,12 +144,34 @@ impl Shape {
         }
         Ok(())
     }
+
+    fn check_prefix(&self, extent: Extent) -> Result<(), Violation> {
+        match self.object_bytes {
+            Some(_) => Err(Violation::Kind),
+            None if !extent.start.is_multiple_of(self.chunk_bytes) => Err(Violation::Unaligned),
+            None if extent.is_empty() || extent.length() > self.chunk_bytes || extent.end > OBJECT_BYTES_MAX => {
+                Err(Violation::Prefix)
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Body {
     Extent(Extent, Digest),
     Checkpoint { records: u32 },
+    Prefix(Extent, u64),
+}
+
+impl Body {
+    /// Where its extent ends.
+    fn end(&self) -> u64 {
+        match self {
+            Body::Extent(extent, _) | Body::Prefix(extent, _) => extent.end,
+            Body::Checkpoint { .. } => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,20 +183,26 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn encode(&self, link: u64) -> [u8; RECORD_BYTES] {
         let mut bytes = [0u8; RECORD_BYTES];
-        let flags = match &self.body {
+        let kind = match &self.body {
             Body::Extent(extent, digest) => {
                 bytes[..8].copy_from_slice(&extent.start.to_le_bytes());
                 bytes[8..16].copy_from_slice(&extent.end.to_le_bytes());
                 let digest = digest.to_bytes();
                 bytes[16..16 + digest.len()].copy_from_slice(&digest);
-                0
+                EXTENT
+            }
+            Body::Prefix(extent, crc) => {
+                bytes[..8].copy_from_slice(&extent.start.to_le_bytes());
+                bytes[8..16].copy_from_slice(&extent.end.to_le_bytes());
+                bytes[16..24].copy_from_slice(&crc.to_le_bytes());
+                PREFIX
             }
             Body::Checkpoint { records } => {
                 bytes[..8].copy_from_slice(&u64::from(*records).to_le_bytes());
-                FLAG_CHECKPOINT
+                CHECKPOINT
             }
         };
-        bytes[48..52].copy_from_slice(&flags.to_le_bytes());
+        bytes[48..52].copy_from_slice(&kind.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.sequence.to_le_bytes());
         let crc = checksum(&[&link.to_le_bytes(), &bytes[..BODY_BYTES]]);
         bytes[BODY_BYTES..].copy_from_slice(&crc.to_le_bytes());
@@ -173,11 +222,12 @@ impl Record {
         let mut fields = Fields(bytes);
         let (start, end) = (fields.u64()?, fields.u64()?);
         let digest: [u8; DIGEST_BYTES] = fields.array()?;
-        let (flags, sequence) = (fields.u32()?, fields.u32()?);
-        let body = match flags {
-            0 => extent_body(start, end, &digest, algorithm),
-            FLAG_CHECKPOINT => checkpoint_body(start, end, &digest),
-            _ => Err(Violation::Flags),
+        let (kind, sequence) = (fields.u32()?, fields.u32()?);
+        let body = match kind {
+            EXTENT => extent_body(start, end, &digest, algorithm),
+            CHECKPOINT => checkpoint_body(start, end, &digest),
+            PREFIX => prefix_body(start, end, &digest),
+            _ => Err(Violation::Kind),
         };
         Some(body.map(|body| Record { sequence, body }))
     }
@@ -204,6 +254,16 @@ fn checkpoint_body(start: u64, end: u64, digest: &[u8; DIGEST_BYTES]) -> Result<
     match u32::try_from(start) {
         Ok(records) if (end, *digest) == (0, [0; DIGEST_BYTES]) => Ok(Body::Checkpoint { records }),
         _ => Err(Violation::Checkpoint),
+    }
+}
+
+fn prefix_body(start: u64, end: u64, digest: &[u8; DIGEST_BYTES]) -> Result<Body, Violation> {
+    if start > end {
+        return Err(Violation::Prefix);
+    }
+    match extent_body(start, end, digest, DigestAlgorithm::Crc64Nvme)? {
+        Body::Extent(extent, Digest::Crc64Nvme(crc)) => Ok(Body::Prefix(extent, crc)),
+        _ => Err(Violation::Digest),
     }
 }
 

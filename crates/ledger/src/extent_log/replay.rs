@@ -7,8 +7,8 @@ use super::header::Header;
 use super::record::{Appender, Body, RECORD_BYTES, Record, link_of};
 use super::{Unusable, Violation};
 use model::{Digest, Extent, mutant};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where a chunk lies in its object, and the digest of its content.
 pub type Chunk = (Extent, Digest);
@@ -18,6 +18,8 @@ pub struct Replayed {
     pub header: Header,
     /// Each chunk once, in the order first recorded.
     pub extents: Vec<Chunk>,
+    /// What there is of chunks that were growing, by their start, with its CRC-64: the longest recorded. Never relied on unread.
+    pub prefixes: BTreeMap<u64, (Extent, u64)>,
     /// So many of `extents`, from the first, are durable by the word of a checkpoint.
     pub durable_count: usize,
     /// Length of the part that verified; anything behind it is a torn tail.
@@ -41,6 +43,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, Unusable> {
         extents: Vec::new(),
         first_records: Vec::new(),
         positions: HashMap::new(),
+        prefixes: BTreeMap::new(),
         durable_records: 0,
     };
     let mut rest = &bytes[header_bytes..];
@@ -55,21 +58,25 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, Unusable> {
     let durable_count = fold.first_records.partition_point(|&record| record < fold.durable_records);
     let good_bytes = bytes.len() - rest.len();
     assert_eq!(good_bytes, header_bytes + fold.end.sequence() as usize * RECORD_BYTES);
-    Ok(Replayed { header, extents: fold.extents, durable_count, good_bytes, end: fold.end })
+    Ok(Replayed { header, extents: fold.extents, prefixes: fold.prefixes, durable_count, good_bytes, end: fold.end })
 }
 
 impl Replayed {
     /// Nothing in another boot than the one that started the log: in the old file a later checkpoint would vouch for what is
-    /// not known to be there, so that a new log has to say what was found.
+    /// not known to be there, so that a new log has to say what was found. Nor is a log of version 1 continued.
     pub fn continuation(&self, boot: &[u8; 16]) -> Option<Continuation> {
-        let is_same = self.header.boot == *boot || mutant::is_on("ignore-reboot");
-        is_same.then(|| Continuation { keep_bytes: self.good_bytes, appender: self.end.clone() })
+        let may = self.is_of(boot) && self.header.object_bytes.is_none();
+        may.then(|| Continuation { keep_bytes: self.good_bytes, appender: self.end.clone() })
+    }
+
+    fn is_of(&self, boot: &[u8; 16]) -> bool {
+        self.header.boot == *boot || mutant::is_on("ignore-reboot")
     }
 
     /// What may be relied on unread, and what has to be read back and compared first. In the same boot a checkpoint is
     /// enough; after another one not even that, because names may be those of older files.
     pub fn sure_and_doubtful(&self, boot: &[u8; 16]) -> (&[Chunk], &[Chunk]) {
-        self.extents.split_at(if self.continuation(boot).is_some() { self.durable_count } else { 0 })
+        self.extents.split_at(if self.is_of(boot) { self.durable_count } else { 0 })
     }
 }
 
@@ -81,6 +88,7 @@ struct Fold {
     first_records: Vec<u32>,
     /// Where in `extents` the chunk at an offset is.
     positions: HashMap<u64, usize>,
+    prefixes: BTreeMap<u64, (Extent, u64)>,
     /// The largest number of records that a checkpoint vouched for.
     durable_records: u32,
 }
@@ -93,21 +101,24 @@ impl Fold {
         if record.sequence != self.end.sequence() {
             return Err(Violation::Sequence);
         }
-        if record.sequence >= self.end.records_max() {
+        if record.sequence >= self.end.records_max(&record.body) {
             return Err(Violation::TooMany);
         }
         self.end.check(&record.body)?;
         match record.body {
             Body::Extent(extent, digest) => self.add(extent, digest, record.sequence)?,
+            Body::Prefix(extent, crc) => self.add_prefix(extent, crc)?,
             Body::Checkpoint { records } => self.durable_records = self.durable_records.max(records),
         }
-        self.end.advance(link_of(bytes));
+        self.end.advance(&record.body, link_of(bytes));
         Ok(true)
     }
 
     fn add(&mut self, extent: Extent, digest: Digest, record: u32) -> Result<(), Violation> {
         match self.positions.entry(extent.start) {
-            Entry::Occupied(known) if self.extents[*known.get()].1 != digest => return Err(Violation::Contradiction),
+            Entry::Occupied(known) if self.extents[*known.get()] != (extent, digest) => {
+                return Err(Violation::Contradiction);
+            }
             Entry::Occupied(_) => {}
             Entry::Vacant(free) => {
                 free.insert(self.extents.len());
@@ -116,5 +127,13 @@ impl Fold {
             }
         }
         Ok(())
+    }
+
+    fn add_prefix(&mut self, extent: Extent, crc: u64) -> Result<(), Violation> {
+        match self.prefixes.insert(extent.start, (extent, crc)) {
+            Some((before, _)) if before.end > extent.end => Err(Violation::Prefix),
+            Some((before, known)) if before == extent && known != crc => Err(Violation::Contradiction),
+            _ => Ok(()),
+        }
     }
 }

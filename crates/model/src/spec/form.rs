@@ -128,6 +128,8 @@ fn of_options(options: TransferOptions) -> Form {
         payload_bytes_max,
         // Made of the transfer's own when it starts.
         congestion: _,
+        // `thalweg follow` makes it of its arguments.
+        follow: _,
     } = options;
     let default = TransferOptions::default();
     let kept = fidelity.names();
@@ -191,6 +193,7 @@ impl TryFrom<Form> for TransferSpec {
             pace: form.bwlimit.as_deref().map(Timetable::parse).transpose()?.map(Arc::new),
             payload_bytes_max: form.max_transfer,
             congestion: None,
+            follow: None,
         };
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,

@@ -5,7 +5,7 @@
 
 use super::ways::undigested;
 use super::{Lane, take_turn};
-use crate::sender::judge_read;
+use crate::sender::{judge_read, read_fragment};
 use model::progress::Stage;
 use model::{ChunkHasher, Extent, FailureKind};
 use store::{Holes, Piece, SourceFile, SourceObject};
@@ -30,6 +30,9 @@ impl Lane<'_> {
                 return Ok(());
             }
         };
+        if object.is_growing() {
+            return self.copy_fragment(object, extent, &*file);
+        }
         if object.is_open_ended() {
             return self.copy_open_ended(object, extent, &*file);
         }
@@ -152,6 +155,22 @@ impl Lane<'_> {
             true
         });
         read.map(|read| handed_on + read)
+    }
+
+    fn copy_fragment(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> Result<(), Refusal> {
+        let payload = &mut self.buffer[..extent.length() as usize];
+        if !read_fragment(self.sender, object, extent, file, payload) {
+            return Ok(());
+        }
+        self.clock.enter(Stage::Digest);
+        let digest = self.sender.options.digest.of_object(payload);
+        let bound = digest.bind(object.entry.id, extent);
+        take_turn(self.sender, &mut self.clock, payload.len());
+        let header = ChunkHeader { object: object.entry.id, extent };
+        let trailer = ChunkTrailer { status: Status::Good, object_bytes: extent.end, bound };
+        self.writer.fragment(&header, payload, &trailer, digest)?;
+        self.sender.progress.payload_moved(extent.length());
+        Ok(())
     }
 
     fn copy_open_ended(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> Result<(), Refusal> {

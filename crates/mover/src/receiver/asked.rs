@@ -16,7 +16,7 @@ use model::filter::Word;
 use model::name::{Escaped, relative_path};
 use model::selection::Node;
 use model::synthetic::Generated;
-use model::{Entry, Kind, Name, ObjectId, Selection, mutant};
+use model::{End, Entry, Kind, Name, ObjectId, Selection, mutant};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::synthetic::is_generated;
@@ -76,7 +76,7 @@ impl Asked {
         }
         batch.iter().try_for_each(|described| match described {
             // Nobody asked for a file without an end.
-            Described::Entry { entry, is_open_ended: true } => Err(unasked(self.path_of(entry))),
+            Described::Entry { entry, end: End::ReadOnce | End::Growing } => Err(unasked(self.path_of(entry))),
             Described::Entry { entry, .. } => self.entry(entry),
             // Nothing is made of it, and nothing is found below it.
             Described::BadName { .. } => Ok(()),

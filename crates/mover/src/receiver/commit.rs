@@ -23,7 +23,7 @@ use os::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Staged, ToPublish};
+use store::{Durability, Staged, ToPublish};
 use wire::message::ExtentRecord;
 
 pub enum Item {
@@ -243,6 +243,19 @@ pub fn survives_reread(
     false
 }
 
+/// A large object is complete: the committer publishes it, or its caller does.
+pub fn complete(job: &Arc<ReceiveJob>, large: Arc<Large>) {
+    if job.durability == Durability::Group {
+        return job.committer.push(Item::Large(large), &job.end);
+    }
+    let mut outcome = Outcome::default();
+    publish_large(job, &large, job.durability == Durability::File, &mut outcome);
+    match job.durability {
+        Durability::File if !mutant::is_on("settle-large-names-unsynced") => confirm(job, outcome),
+        _ => job.settle(outcome),
+    }
+}
+
 /// Publishes a complete large object.
 pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
     let (listed, index) = large.place().clone();
@@ -250,9 +263,9 @@ pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outc
     if job.options.verify == Verify::Reread && !rereads(job, large, &*file, digest, size_bytes) {
         return;
     }
-    let mut entry = large.entry().clone();
+    let (mut entry, rule) = large.final_entry();
     entry.generation.size_bytes = size_bytes;
-    match file.publish(&entry, large.rule, sync) {
+    match file.settle(size_bytes).and_then(|()| file.publish(&entry, rule, sync)) {
         Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: true }),
         Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => {
             file.discard();
@@ -335,8 +348,8 @@ pub fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: &Arc<dyn store::
 
 fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     let (listed, index) = large.place().clone();
-    if large.is_open_ended {
-        // A pipe is read once: nothing of it can come again.
+    if large.is_open_ended || large.is_growing {
+        // A pipe is read once: nothing of it can come again. What grows is followed again by the next attempt.
         return job.fail(&listed, index, kind_of(e), e.message());
     }
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };

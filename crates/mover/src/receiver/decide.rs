@@ -13,21 +13,24 @@ use super::links::HardLinks;
 use super::naming::bad_path;
 use super::needs;
 use super::policy::{self, Step};
+use super::seal::Settling;
 use super::settle::Outcome;
 use super::table::{Expected, Listed};
+use crate::limits::CHECKPOINT_INTERVAL;
 use crate::memory::Permit;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::{Change, Entry, Failure, FailureKind, Kind, Name};
+use model::{Change, End, Entry, Failure, FailureKind, Kind, Name};
 use os::sync::{Condvar, Mutex};
-use std::collections::{HashSet, VecDeque};
+use os::time::Instant;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Decision, Durability, PublishRule, SinkFacts};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, Names, runs_of};
+use wire::message::{DigestRecord, ExtentRecord, Names, Seal, runs_of};
 use wire::{CloseCode, Message};
 
 pub enum Event {
@@ -35,6 +38,9 @@ pub enum Event {
     Described(Vec<Described>, Arc<Permit>),
     Digests(Vec<DigestRecord>, Permit),
     Names(Names),
+    /// An object that grew is complete at its source, and all of one is held here.
+    Sealed(Seal),
+    Covered(u64),
     Finish,
 }
 
@@ -83,8 +89,17 @@ pub fn run(job: &Arc<ReceiveJob>) {
         backlog: VecDeque::new(),
         links: HardLinks::default(),
         warnings: Warnings::default(),
+        settling: Settling::default(),
+        rounds: HashMap::new(),
     };
+    let mut noted = Instant::now();
     while !job.end.is_set() {
+        if job.has_growing.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
+            if job.durability != Durability::Group {
+                decide.note_frontiers();
+            }
+            noted = Instant::now();
+        }
         if !job.is_full_of_deltas()
             && let Some(batch) = decide.backlog.pop_front()
         {
@@ -104,6 +119,8 @@ pub fn run(job: &Arc<ReceiveJob>) {
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
+            Event::Sealed(seal) => decide.sealed(&seal),
+            Event::Covered(id) => decide.covered(id),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || decide.is_waiting() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
@@ -128,6 +145,9 @@ pub(super) struct Decide<'a> {
     backlog: VecDeque<(Vec<Described>, Arc<Permit>)>,
     pub(super) links: HardLinks,
     pub(super) warnings: Warnings,
+    pub(super) settling: Settling,
+    /// How often an object that grew was found changed.
+    pub(super) rounds: HashMap<u64, u32>,
 }
 
 /// What is decided of an object.
@@ -185,9 +205,9 @@ impl Decide<'_> {
             for entry in group {
                 let index = answer.described;
                 answer.described += 1;
-                let Some((entry, is_open_ended)) = entry else { continue };
+                let Some((entry, end)) = entry else { continue };
                 let found = found.next().unwrap_or_else(|| Err(undecided()));
-                match found.and_then(|found| self.decided(&entry, is_open_ended, found, &mut answer)) {
+                match found.and_then(|found| self.decided(&entry, end, found, &mut answer)) {
                     Ok(Decided::Settled) => {}
                     Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
                     Ok(Decided::Asked(found)) => {
@@ -217,6 +237,9 @@ impl Decide<'_> {
     /// Takes the sender's digests in, and answers the batches that waited for them.
     fn compared(&mut self, digests: Vec<DigestRecord>) {
         for record in digests {
+            if self.settled_window(&record) {
+                continue;
+            }
             let Some((first, compared)) = self.comparisons.take(self.job, &record) else {
                 return self.job.cancel(CloseCode::WrongState, "a digest that was not asked for");
             };
@@ -258,7 +281,7 @@ impl Decide<'_> {
             return None;
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
-        match self.publish(&entry, false, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
+        match self.publish(&entry, End::Known, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
             Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
             Ok(Decided::Differs(delta)) => return Some(delta.placed(index)),
             Ok(_) => {}
@@ -294,10 +317,10 @@ impl Decide<'_> {
 
     /// Counts what was described, names it, and makes what is a directory. Returns a file or link, whose fate what stands at
     /// its name decides.
-    fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, bool)> {
+    fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, End)> {
         let counters = &self.job.progress.counters;
-        let (mut entry, is_open_ended) = match described {
-            Described::Entry { entry, is_open_ended } => (entry, is_open_ended),
+        let (mut entry, end) = match described {
+            Described::Entry { entry, end } => (entry, end),
             Described::BadName { id, parent, name, why } => {
                 let path = bad_path(self.job, parent, &name);
                 let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
@@ -316,7 +339,7 @@ impl Decide<'_> {
         let told = |e: store::Error| (e.kind, e.message());
         let named = self.named(&mut entry);
         match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
-            Ok(true) => Some((entry, is_open_ended)),
+            Ok(true) => Some((entry, end)),
             Ok(false) => None,
             Err((kind, message)) => {
                 self.failed(&entry, kind, message, answer);
@@ -373,30 +396,31 @@ impl Decide<'_> {
     }
 
     /// Decides about a file or link of which it is known what stands at its name.
-    fn decided(
-        &mut self,
-        entry: &Entry,
-        is_open_ended: bool,
-        found: Decision,
-        answer: &mut Answer,
-    ) -> store::Result<Decided> {
+    fn decided(&mut self, entry: &Entry, end: End, found: Decision, answer: &mut Answer) -> store::Result<Decided> {
         let options = &self.job.options;
         let replaced_bytes = match &found {
             Decision::Replace { size_bytes, .. } => *size_bytes,
             Decision::Absent | Decision::Same => 0,
         };
-        match policy::step(options, entry, is_open_ended, &found) {
+        match policy::step(options, entry, end != End::Known, &found) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
                 answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             }
             Step::Compare => return Ok(Decided::Asked(found)),
             Step::Publish(rule) => {
+                let rule = self.rule_of(entry, rule);
                 let causes = policy::causes(entry, &found);
-                return self.publish(entry, is_open_ended, (rule, replaced_bytes), causes, answer);
+                return self.publish(entry, end, (rule, replaced_bytes), causes, answer);
             }
         }
         Ok(Decided::Settled)
+    }
+
+    /// What is followed may have been published by this job before, in a directory that it made and that is not looked at.
+    pub(super) fn rule_of(&self, entry: &Entry, rule: PublishRule) -> PublishRule {
+        let is_again = entry.id.0 >= REPLACEMENT_FIRST && self.job.has_growing.load(Relaxed);
+        if is_again { PublishRule::Replace } else { rule }
     }
 
     fn directory(&mut self, entry: &Entry, answer: &mut Answer) -> store::Result<()> {
@@ -449,7 +473,7 @@ impl Decide<'_> {
     fn publish(
         &mut self,
         entry: &Entry,
-        is_open_ended: bool,
+        end: End,
         (rule, replaced_bytes): (PublishRule, u64),
         causes: u32,
         answer: &mut Answer,
@@ -482,9 +506,9 @@ impl Decide<'_> {
             answer.links.push(id);
             return Ok(Decided::Settled);
         }
-        if is_open_ended || size > job.options.chunk_bytes {
+        if end != End::Known || size > job.options.chunk_bytes {
             needs::check_parts(&job.options, &job.facts, size)?;
-            let large = Large::new(job, entry, rule, is_open_ended)?;
+            let large = Large::new(job, entry, rule, end)?;
             self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
             self.probe_if_large(size.saturating_sub(large.spared_bytes));
             if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {

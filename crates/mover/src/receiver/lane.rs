@@ -202,7 +202,7 @@ impl<'a> Writer<'a> {
                 let end = header.extent.end;
                 let is_inside = end <= large.size_bytes
                     && (end == large.size_bytes || header.extent.length() == self.job.options.chunk_bytes);
-                if !large.is_open_ended && !is_inside {
+                if large.is_growing || !large.is_open_ended && !is_inside {
                     return Err(malformed("a chunk is not a part of its object"));
                 }
                 self.clock.enter(Stage::Create);
@@ -211,6 +211,66 @@ impl<'a> Writer<'a> {
         };
         self.clock.enter(Stage::Open);
         self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, is_hole: false, error });
+        Ok(())
+    }
+
+    /// Takes a fragment of an object that grows, with the digest that its bytes have here.
+    pub fn fragment(
+        &mut self,
+        header: &ChunkHeader,
+        payload: &[u8],
+        trailer: &ChunkTrailer,
+        digest: Digest,
+    ) -> Result<(), Refusal> {
+        let found = self.job.table.lock().unwrap().take(header.object.0);
+        let large = match found {
+            Found::NotNow => return Ok(()),
+            Found::Large(large) if large.is_growing => large,
+            _ => return Err(malformed("a fragment of an object that does not grow")),
+        };
+        if trailer.status != Status::Good {
+            return Err(malformed("a fragment with a last word on its object"));
+        }
+        let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
+        if verify::chunk(trailer, header.object, header.extent, digest) == Verdict::Mismatch {
+            let (listed, index) = large.place().clone();
+            self.job.ask_again(&listed, index, Some(extent), "digest mismatch", FailureKind::DigestMismatch);
+            return Ok(());
+        }
+        let turn = match large.turn(header.extent, &self.breaker, &self.job.end) {
+            Claimed::Turn(turn) => Some(turn),
+            Claimed::Held(_) | Claimed::Nothing => None,
+        };
+        let file = match large.file(self.job) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                let (listed, index) = large.place().clone();
+                self.job.fail(&listed, index, kind_of(&e), e.message());
+                return Ok(());
+            }
+        };
+        self.clock.enter(Stage::Write);
+        if turn.is_some()
+            && let Err(e) = file.write_at(header.extent.start, payload)
+        {
+            commit::chunk_failed(self.job, &large, &file, &e);
+            return Ok(());
+        }
+        let recorded = large.record(&file, header.extent, digest, None, false);
+        drop(turn);
+        match recorded {
+            Ok(None) => return Ok(()),
+            Ok(_) => {}
+            Err(e) => {
+                commit::chunk_failed(self.job, &large, &file, &e);
+                return Ok(());
+            }
+        }
+        self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
+        if large.covered().is_some() {
+            self.job.covered(large.id);
+        }
         Ok(())
     }
 
@@ -438,15 +498,7 @@ impl<'a> Writer<'a> {
 
     fn complete(&mut self, large: Arc<Large>) {
         self.clock.enter(Stage::Publish);
-        if self.job.durability == Durability::Group {
-            return self.job.committer.push(Item::Large(large), &self.job.end);
-        }
-        let mut outcome = Outcome::default();
-        commit::publish_large(self.job, &large, self.job.durability == Durability::File, &mut outcome);
-        match self.job.durability {
-            Durability::File if !mutant::is_on("settle-large-names-unsynced") => commit::confirm(self.job, outcome),
-            _ => self.job.settle(outcome),
-        }
+        commit::complete(self.job, large);
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Large {
     pub id: u64,
     pub size_bytes: u64,
     pub is_open_ended: bool,
+    /// It is written while it comes; `seal` says when it is complete.
+    pub is_growing: bool,
     pub rule: PublishRule,
     /// What of it will not be written, as far as is known: holes, and what it will share with its source.
     pub spared_bytes: u64,
@@ -58,6 +60,9 @@ struct State {
     /// Whether the staging shares its blocks with the source, once that was tried.
     is_shared: Option<bool>,
     resumed_bytes: u64,
+    /// Of an object that grows: how far it was put down in the journal, and as what it is to be published, once it was sealed.
+    frontier: Option<resume::Frontier>,
+    sealed: Option<(Entry, PublishRule)>,
 }
 
 impl std::fmt::Debug for Large {
@@ -68,26 +73,32 @@ impl std::fmt::Debug for Large {
 
 impl Large {
     /// Looks for what an earlier attempt left; staging is otherwise opened when the first chunk comes.
-    pub fn new(job: &ReceiveJob, entry: &Entry, rule: PublishRule, is_open_ended: bool) -> store::Result<Arc<Large>> {
+    pub fn new(job: &ReceiveJob, entry: &Entry, rule: PublishRule, end: model::End) -> store::Result<Arc<Large>> {
+        let is_growing = end == model::End::Growing;
         let path = job.sink.path(entry);
         let options = &job.options;
         let large = Large {
             id: entry.id.0,
-            size_bytes: entry.size_bytes(),
-            is_open_ended,
+            // Where it ends is known when it is sealed.
+            size_bytes: if is_growing { i64::MAX as u64 } else { entry.size_bytes() },
+            is_open_ended: end == model::End::ReadOnce,
+            is_growing,
             rule,
             spared_bytes: job.footing(entry).map_or(0, |footing| match footing.has_holes {
                 true => entry.size_bytes().saturating_sub(footing.allocated_bytes),
                 false => 0,
             }),
             chunk_bytes: options.chunk_bytes,
-            stem: resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
+            stem: match is_growing {
+                true => resume::stem_of_growing(job.sender, &path, entry, options.digest, options.chunk_bytes),
+                false => resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
+            },
             path,
             listed: OnceLock::new(),
             state: Mutex::default(),
             turn_ended: Condvar::new(),
         };
-        if !is_open_ended && job.sink.has_journal(entry, &large.stem) {
+        if !large.is_open_ended && job.sink.has_journal(entry, &large.stem) {
             match large.open(job, entry) {
                 // Its log could not be written: it is gone, and the object comes whole.
                 Err(e) if kind_of(&e) == FailureKind::WriteError => {}
@@ -129,13 +140,23 @@ impl Large {
             return Ok(state.file.clone());
         }
         let (file, journal) = match self.spared_bytes {
+            _ if self.is_growing => job.sink.begin_growing(entry, &self.stem)?,
             0 => job.sink.begin(entry, &self.stem)?,
             _ => job.sink.begin_sparse(entry, &self.stem)?,
         };
-        if !self.is_open_ended {
+        if self.is_growing {
+            let options = &job.options;
+            let header = resume::header_of_growing(&self.path, entry, options.digest, options.chunk_bytes, job.id);
+            let held = resume::open_growing(&*file, &journal, &header, &|| job.end.is_set());
+            let (frontier, appender) = held.inspect_err(|_| file.discard())?;
+            state.held.insert(Extent::new(0, frontier.end()));
+            state.resumed_bytes = frontier.end();
+            (state.frontier, state.appender) = (Some(frontier), appender);
+        } else if !self.is_open_ended {
             let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
-            let held = resume::open(&*file, &journal, &header, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
+            let asked = (&header, entry.size_bytes());
+            let held = resume::open(&*file, &journal, asked, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
             for (extent, digest) in held.chunks {
                 if state.held.insert(extent) {
                     state.digests.insert(extent.start, digest);
@@ -241,15 +262,28 @@ impl Large {
             state.sealed_bytes = Some(size);
         }
         let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
+        if self.is_growing {
+            // What overlaps was asked for again in other pieces.
+            for gap in state.held.gaps(extent.end) {
+                state.held.insert(Extent::new(gap.start.max(extent.start).min(gap.end), gap.end));
+            }
+            state.is_dirty = true;
+            return Ok(Some(false));
+        }
         if state.held.insert(extent) && !says_nothing {
             state.digests.insert(extent.start, digest);
             let appender = state.appender.as_mut().filter(|_| !is_hole);
             let record = appender.map(|appender| appender.extent(extent, &digest));
             match (record, &state.file) {
-                (Some(Ok(record)), Some(file)) => file.append_journal(&record)?,
-                // A journal that is full stops helping; the transfer goes on.
-                (Some(Err(_)), _) => state.appender = None,
-                _ => {}
+                (Some(Ok(record)), Some(file)) => file.seal_extent(extent, &record)?,
+                (record, Some(file)) => {
+                    file.seal_extent(extent, &[])?;
+                    // A journal that is full stops helping; the transfer goes on.
+                    if record.is_some() {
+                        state.appender = None;
+                    }
+                }
+                (_, None) => {}
             }
             state.is_dirty = true;
         }
@@ -309,8 +343,76 @@ impl Large {
         Some((file, job.options.digest.combine(&chunks, job.options.chunk_bytes, size), size))
     }
 
+    /// Puts down in the journal how far an object that grows has come, and what the bytes on the way are.
+    pub fn note_frontier(&self) -> store::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        let State { file, appender, frontier, held, .. } = &mut *state;
+        let (Some(file), Some(appender), Some(frontier)) = (file, appender, frontier) else { return Ok(()) };
+        let end = held.gaps(u64::MAX).first().map_or(u64::MAX, |gap| gap.start);
+        if end <= frontier.end() {
+            return Ok(());
+        }
+        let records = frontier.note(&**file, end, appender)?;
+        file.append_journal(&records)
+    }
+
+    /// The object is to end here, under this name, if what is held is what its source has.
+    pub fn seal(&self, entry: Entry, rule: PublishRule) {
+        self.state.lock().unwrap().sealed = Some((entry, rule));
+    }
+
+    /// Its source went on: whoever compares it starts again with the next seal.
+    pub fn unseal(&self) {
+        self.state.lock().unwrap().sealed = None;
+    }
+
+    /// What is published of it, and how.
+    pub fn final_entry(&self) -> (Entry, PublishRule) {
+        self.state.lock().unwrap().sealed.clone().unwrap_or_else(|| (self.entry().clone(), self.rule))
+    }
+
+    /// The entry that an object which grows was sealed with, once all of it is held.
+    pub fn covered(&self) -> Option<Entry> {
+        let state = self.state.lock().unwrap();
+        let (entry, _) = state.sealed.as_ref()?;
+        (!state.is_complete && !state.is_discarded && state.held.covers(entry.size_bytes())).then(|| entry.clone())
+    }
+
+    /// Gives up an extent of an object that grows: it comes again.
+    pub fn give_up(&self, extent: Extent) {
+        let mut state = self.state.lock().unwrap();
+        let mut held = ExtentSet::new();
+        for kept in state.held.iter() {
+            held.insert(Extent::new(kept.start, kept.end.min(extent.start).max(kept.start)));
+            held.insert(Extent::new(kept.start.max(extent.end).min(kept.end), kept.end));
+        }
+        state.held = held;
+        // What was put down of it is not true any more.
+        if state.frontier.as_ref().is_some_and(|frontier| frontier.end() > extent.start) {
+            state.frontier = None;
+            if let Some(file) = state.file.clone() {
+                state.stop_journal(&file);
+            }
+        }
+    }
+
+    /// What is held of an object that grows is what its source has, chunk by chunk: it can be published. False when it was given
+    /// up meanwhile.
+    pub fn complete(&self, size_bytes: u64, digests: impl IntoIterator<Item = Digest>) -> bool {
+        let mut state = self.state.lock().unwrap();
+        if state.is_complete || state.is_discarded || !state.held.covers(size_bytes) {
+            return false;
+        }
+        state.digests = (0..).step_by(self.chunk_bytes as usize).zip(digests).collect();
+        (state.sealed_bytes, state.is_complete) = (Some(size_bytes), true);
+        true
+    }
+
     /// Makes what was recorded so far survive a power loss.
     pub fn checkpoint(&self) -> store::Result<()> {
+        if self.is_growing {
+            return self.checkpoint_growing();
+        }
         let (file, mark) = {
             let mut state = self.state.lock().unwrap();
             if !std::mem::take(&mut state.is_dirty) || state.is_complete || state.is_discarded {
@@ -327,6 +429,18 @@ impl Large {
             file.append_journal(&record)?;
         }
         Ok(())
+    }
+
+    fn checkpoint_growing(&self) -> store::Result<()> {
+        let file = {
+            let mut state = self.state.lock().unwrap();
+            if !std::mem::take(&mut state.is_dirty) || state.is_complete || state.is_discarded {
+                return Ok(());
+            }
+            state.file.clone()
+        };
+        self.note_frontier()?;
+        file.map_or(Ok(()), |file| file.checkpoint())
     }
 
     /// Drops everything staged: nothing of it can be used.
@@ -436,6 +550,7 @@ mod tests {
             id: 1,
             size_bytes,
             is_open_ended: false,
+            is_growing: false,
             spared_bytes: 0,
             chunk_bytes: 8,
             rule: PublishRule::Replace,

@@ -2,7 +2,7 @@
 //!
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing, `naming` what
 //! it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
-//! holds large objects, `commit` publishes, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
+//! holds large objects, `commit` publishes, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
 //! for what is described, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
@@ -28,6 +28,7 @@ mod lane;
 mod verify;
 mod large;
 mod commit;
+mod seal;
 mod settle;
 mod retry;
 mod resume;
@@ -47,7 +48,7 @@ use commit::Committer;
 use decide::{Decider, Event};
 use model::fidelity::Warning;
 use model::options::{Fsync, is_congestion_name};
-use model::{Change, Entry, JobId, Name, Pin, TransferOptions};
+use model::{Change, End as ObjectEnd, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use prune::Census;
 use std::collections::HashMap;
@@ -95,6 +96,7 @@ pub struct ReceiveJob {
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
+    has_growing: AtomicBool,
     /// What files take where they lie, for a copy within one process.
     footing: OnceLock<FootingOf>,
     /// The session has the feature for digests of chunks.
@@ -173,6 +175,7 @@ impl ReceiveJob {
             granted_at: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
+            has_growing: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
             memory: OnceLock::new(),
@@ -233,8 +236,9 @@ impl ReceiveJob {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
                 self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().check(&described))?;
-                let is_open = |d: &Described| matches!(d, Described::Entry { is_open_ended: true, .. });
-                self.has_open_ended.fetch_or(described.iter().any(is_open), Relaxed);
+                let ends = |d: &Described| if let Described::Entry { end, .. } = d { *end } else { ObjectEnd::Known };
+                self.has_open_ended.fetch_or(described.iter().any(|d| ends(d) != ObjectEnd::Known), Relaxed);
+                self.has_growing.fetch_or(described.iter().any(|d| ends(d) == ObjectEnd::Growing), Relaxed);
                 self.take_described(described);
             }
             Message::SourceFailures(failures) => {
@@ -255,6 +259,7 @@ impl ReceiveJob {
                 }
                 self.take_digests(told.digests);
             }
+            Message::Seal(seal) => self.take_seal(seal)?,
             Message::Names(names) => self.take_names(names)?,
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
             Message::Finish(_) => self.take_finish()?,
@@ -311,6 +316,11 @@ impl ReceiveJob {
     /// The session lacks the feature for objects whose end is not known.
     pub(crate) fn forbid_open_ended(&self) {
         self.listing.lock().unwrap().forbid_open_ended();
+    }
+
+    /// The session lacks the feature for objects that grow.
+    pub(crate) fn forbid_growing(&self) {
+        self.listing.lock().unwrap().forbid_growing();
     }
 
     /// The session lacks the feature for digests of chunks: everything travels whole.

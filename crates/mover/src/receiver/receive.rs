@@ -119,6 +119,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             match frame_type {
                 FrameType::Pack => self.pack(header.body_bytes as usize)?,
                 FrameType::Chunk => self.chunk(header.body_bytes)?,
+                FrameType::Growth => self.fragment(header.body_bytes as usize)?,
                 _ => return Ok(()),
             }
             self.writer.clock.note_cpu();
@@ -166,6 +167,21 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         moved
     }
 
+    /// A fragment of an object that grows: it is verified before any of it is written.
+    fn fragment(&mut self, body_bytes: usize) -> Result<(), LaneError> {
+        let algorithm = self.job.options.digest;
+        let body = &mut self.pack[..body_bytes];
+        recv_timed(&mut self.stream, &mut self.writer.clock, body)?;
+        let (head, rest) = body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(short_fragment)?;
+        let header = ChunkHeader::decode_fragment(head, body_bytes as u32, algorithm)?;
+        let (payload, trailer) = rest.split_at(header.extent.length() as usize);
+        let trailer = ChunkTrailer::decode(trailer, algorithm)?;
+        let digest = algorithm.of_object(payload);
+        self.job.progress.payload_moved(payload.len() as u64);
+        self.writer.fragment(&header, payload, &trailer, digest)?;
+        Ok(())
+    }
+
     fn chunk_payload(&mut self, header: &ChunkHeader) -> Result<(), LaneError> {
         let algorithm = self.job.options.digest;
         let mut hasher = ChunkHasher::new(algorithm, header.extent.start);
@@ -211,6 +227,10 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         self.writer.end(&trailer, hasher.finish(is_whole))?;
         Ok(())
     }
+}
+
+fn short_fragment() -> Refusal {
+    Refusal::new(CloseCode::Malformed, "a fragment is shorter than its header")
 }
 
 /// Receives, counting time in the socket as `Receive` and the rest as `Open`.

@@ -32,19 +32,52 @@ pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlg
         key.extend_from_slice(&number.to_le_bytes());
     }
     key.extend_from_slice(destination);
-    net::identity::sha256(&key)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hashed(&key)
+}
+
+/// What a log says of an object that grows: size and times change meanwhile.
+fn growing_stem(entry: &Entry) -> Vec<u8> {
+    let version = &entry.generation.version;
+    [&b"growing\0"[..], &version.object().to_le_bytes(), &version.storage().to_le_bytes()].concat()
+}
+
+/// As `stem`, for an object that grows.
+pub fn stem_of_growing(
+    sender: Pin,
+    destination: &[u8],
+    entry: &Entry,
+    algorithm: DigestAlgorithm,
+    chunk_bytes: u64,
+) -> String {
+    let numbers = [chunk_bytes, algorithm.digest_bytes() as u64].map(u64::to_le_bytes).concat();
+    hashed(&[&sender.0[..], &growing_stem(entry), &numbers, destination].concat())
+}
+
+fn hashed(key: &[u8]) -> String {
+    net::identity::sha256(key)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub fn header(destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64, job: JobId) -> Header {
     Header {
         algorithm,
         chunk_bytes,
-        object_bytes: entry.size_bytes(),
-        generation: entry.generation,
+        object_bytes: None,
+        stem: extent_log::stem_of(&entry.generation),
         boot: os::boot_id(),
         job,
         name: destination.to_vec(),
     }
+}
+
+/// As `header`, for an object that grows.
+pub fn header_of_growing(
+    destination: &[u8],
+    entry: &Entry,
+    algorithm: DigestAlgorithm,
+    chunk_bytes: u64,
+    job: JobId,
+) -> Header {
+    Header { stem: growing_stem(entry), ..header(destination, entry, algorithm, chunk_bytes, job) }
 }
 
 /// What is held of an object, and where its journal goes on; `None` for an object too strange for a journal.
@@ -54,7 +87,12 @@ pub struct Held {
 }
 
 /// Reads the journal of an earlier attempt, or starts one. When `is_over` says so, what was not read back yet is given up.
-pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header, is_over: &dyn Fn() -> bool) -> store::Result<Held> {
+pub fn open(
+    file: &dyn StagedFile,
+    journal: &[u8],
+    (header, object_bytes): (&Header, u64),
+    is_over: &dyn Fn() -> bool,
+) -> store::Result<Held> {
     let replayed = extent_log::replay(journal)
         .ok()
         .filter(|r| r.header.is_same_object(header) || model::mutant::is_on("resume-another-version"));
@@ -62,16 +100,123 @@ pub fn open(file: &dyn StagedFile, journal: &[u8], header: &Header, is_over: &dy
     let (sure, doubtful) = replayed.sure_and_doubtful(&header.boot);
     let mut chunks = sure.to_vec();
     for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
-        if digest_of(file, *extent, header)? == Some(*digest) || model::mutant::is_on("trust-log-after-reboot") {
+        if digest_of(file, *extent, header, object_bytes)? == Some(*digest)
+            || model::mutant::is_on("trust-log-after-reboot")
+        {
             chunks.push((*extent, *digest));
         }
     }
+    // The log does not know where its object ends.
+    chunks.retain(|(extent, _)| extent.end == object_bytes.min(extent.start.saturating_add(header.chunk_bytes)));
     match replayed.continuation(&header.boot) {
         Some(Continuation { keep_bytes, appender }) if chunks.len() == replayed.extents.len() => {
             file.truncate_journal(keep_bytes as u64)?;
             Ok(Held { chunks, appender: Some(appender) })
         }
         _ => start(file, header, chunks),
+    }
+}
+
+/// What an earlier attempt left of an object that grows: how far it reaches from its start, and a journal that says so. All of it
+/// is read back.
+pub fn open_growing(
+    file: &dyn StagedFile,
+    journal: &[u8],
+    header: &Header,
+    is_over: &dyn Fn() -> bool,
+) -> store::Result<(Frontier, Option<Appender>)> {
+    let replayed = extent_log::replay(journal).ok().filter(|r| r.header.is_same_object(header));
+    let mut frontier = Frontier::new(header.chunk_bytes);
+    file.truncate_journal(0)?;
+    let Ok((mut bytes, mut appender)) = extent_log::start(header) else { return Ok((frontier, None)) };
+    for (extent, crc) in replayed.into_iter().flat_map(|replayed| replayed.prefixes.into_values()) {
+        let before = frontier.clone();
+        if extent.start != frontier.end() || is_over() || !frontier.advance(file, extent.end)? {
+            frontier = before;
+            break;
+        }
+        if frontier.crc_of(&before) != crc {
+            frontier = before;
+            break;
+        }
+        match appender.prefix(extent, crc) {
+            Ok(record) => bytes.extend_from_slice(&record),
+            Err(_) => return Ok((frontier, None)),
+        }
+    }
+    file.append_journal(&bytes)?;
+    Ok((frontier, Some(appender)))
+}
+
+/// How far an object that grows is there without a gap, and the digest of its last chunk so far.
+#[derive(Clone)]
+pub struct Frontier {
+    chunk_bytes: u64,
+    end: u64,
+    open: ChunkHasher,
+    /// Of the chunk that was closed last.
+    closed_crc: u64,
+}
+
+impl Frontier {
+    pub fn new(chunk_bytes: u64) -> Frontier {
+        let open = ChunkHasher::new(DigestAlgorithm::Crc64Nvme, 0);
+        Frontier { chunk_bytes, end: 0, open, closed_crc: 0 }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Reads on, at most to the end of the chunk. False when there is less than that.
+    fn advance(&mut self, file: &dyn StagedFile, end: u64) -> store::Result<bool> {
+        let mut block = vec![0; crate::limits::BLOCK_BYTES.min((end - self.end) as usize)];
+        while self.end < end {
+            let wanted = block.len().min((end - self.end) as usize);
+            if file.read_at(self.end, &mut block[..wanted])? < wanted {
+                return Ok(false);
+            }
+            self.open.update(&block[..wanted]);
+            self.end += wanted as u64;
+        }
+        if self.end.is_multiple_of(self.chunk_bytes) {
+            self.closed_crc = crc_of(&self.open);
+            self.open = ChunkHasher::new(DigestAlgorithm::Crc64Nvme, self.end);
+        }
+        Ok(true)
+    }
+
+    /// Of the chunk that went on after `before`.
+    fn crc_of(&self, before: &Frontier) -> u64 {
+        match self.end.is_multiple_of(self.chunk_bytes) && self.end > before.end {
+            true => self.closed_crc,
+            false => crc_of(&self.open),
+        }
+    }
+
+    /// Goes on to `end`, and puts down each chunk on the way with what there is of it.
+    pub fn note(&mut self, file: &dyn StagedFile, end: u64, appender: &mut Appender) -> store::Result<Vec<u8>> {
+        let mut records = Vec::new();
+        while self.end < end {
+            let before = self.clone();
+            let start = self.end / self.chunk_bytes * self.chunk_bytes;
+            let next = end.min(start + self.chunk_bytes);
+            if !self.advance(file, next)? {
+                break;
+            }
+            match appender.prefix(Extent::new(start, next), self.crc_of(&before)) {
+                Ok(record) => records.extend_from_slice(&record),
+                Err(_) => break,
+            }
+        }
+        Ok(records)
+    }
+}
+
+fn crc_of(hasher: &ChunkHasher) -> u64 {
+    match hasher.finish(false) {
+        Digest::Crc64Nvme(crc) => crc,
+        Digest::Blake3(_) => 0,
     }
 }
 
@@ -89,7 +234,12 @@ fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) 
     Ok(Held { chunks, appender: Some(appender) })
 }
 
-fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::Result<Option<Digest>> {
+fn digest_of(
+    file: &dyn StagedFile,
+    extent: Extent,
+    header: &Header,
+    object_bytes: u64,
+) -> store::Result<Option<Digest>> {
     let mut hasher = ChunkHasher::new(header.algorithm, extent.start);
     let mut block = Block::new(crate::limits::BLOCK_BYTES);
     let mut at = extent.start;
@@ -101,7 +251,7 @@ fn digest_of(file: &dyn StagedFile, extent: Extent, header: &Header) -> store::R
         hasher.update(&block[..wanted]);
         at += wanted as u64;
     }
-    Ok(Some(hasher.finish(extent == Extent::new(0, header.object_bytes))))
+    Ok(Some(hasher.finish(extent == Extent::new(0, object_bytes))))
 }
 
 #[cfg(test)]
@@ -116,8 +266,8 @@ mod tests {
         let header = |boot: u8| Header {
             algorithm,
             chunk_bytes,
-            object_bytes: 4 * chunk_bytes,
-            generation: Generation { size_bytes: 4 * chunk_bytes, ..Generation::default() },
+            object_bytes: None,
+            stem: b"stem".to_vec(),
             boot: [boot; 16],
             job: JobId([1; 16]),
             name: b"data".to_vec(),
@@ -135,7 +285,7 @@ mod tests {
         log.extend_from_slice(&appender.extent(chunk(1), &digest(&wrong, 1)).unwrap());
         log.extend_from_slice(&appender.extent(chunk(2), &digest(&right, 2)).unwrap());
         let held = |boot: u8, is_over: bool| {
-            let held = open(&Zeros, &log, &header(boot), &|| is_over).unwrap();
+            let held = open(&Zeros, &log, (&header(boot), 4 * chunk_bytes), &|| is_over).unwrap();
             held.chunks.iter().map(|(extent, _)| extent.start / chunk_bytes).collect::<Vec<_>>()
         };
         assert_eq!(held(1, false), [0, 2]);

@@ -214,6 +214,10 @@ impl Table {
         })
     }
 
+    pub fn large_object(&self, id: u64) -> Option<Arc<Large>> {
+        self.large.get(&id).cloned()
+    }
+
     pub fn large_objects(&self) -> Vec<Arc<Large>> {
         self.large.values().cloned().collect()
     }

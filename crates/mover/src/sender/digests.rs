@@ -6,7 +6,7 @@
 use super::SendJob;
 use crate::digest::{chunk_at, of_chunk, of_file};
 use crate::progress::count;
-use model::Kind;
+use model::{End, Extent, Kind};
 use os::sync::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -48,8 +48,15 @@ impl SendJob {
         let chunks = chunks_of(asked)?;
         let mut state = self.asked.state.lock().unwrap();
         for id in asked.runs.iter().flat_map(|run| run.ids()) {
-            let object = self.book.lock().unwrap().split.unanswered_object(id);
-            let object = object.filter(|object| object.entry.kind == Kind::File && !object.is_open_ended());
+            let object = {
+                let book = self.book.lock().unwrap();
+                match chunks.is_some() {
+                    true => book.sealed_object(id).or_else(|| book.split.unanswered_object(id)),
+                    false => book.split.unanswered_object(id),
+                }
+            };
+            let is_fit = |object: &SourceObject| object.entry.kind == Kind::File && object.end == End::Known;
+            let object = object.filter(is_fit);
             let Some(object) = object.filter(|_| state.open.insert(id)) else {
                 let text = format!("the digest of object {id} is asked for, which cannot be told, or twice");
                 return Err(Refusal::new(CloseCode::WrongState, &text));
@@ -117,7 +124,9 @@ fn digest_of(
     object: &SourceObject,
     chunks: Option<Range<u64>>,
 ) -> Option<Vec<u8>> {
-    let file = lane.open(object).ok()?;
+    // What grew may have another name by now.
+    let held = job.book.lock().unwrap().files.get(&object.entry.id.0).cloned();
+    let file = held.map_or_else(|| lane.open(object), Ok).ok()?;
     let goes_on = || {
         count(&job.progress.blocks_compared, 1);
         !job.end.is_set()
@@ -129,6 +138,10 @@ fn digest_of(
             let mut told = Vec::with_capacity(algorithm.digest_bytes() * (chunks.end - chunks.start) as usize);
             for chunk in chunks {
                 let extent = chunk_at(chunk, job.options.chunk_bytes, size);
+                if extent == Extent::new(0, size) {
+                    told.extend_from_slice(&of_file(&*file, size, algorithm, &goes_on).ok()??.to_bytes());
+                    continue;
+                }
                 let digest = of_chunk(&*file, extent, algorithm, &mut |_, _| Ok(goes_on())).ok()??;
                 told.extend_from_slice(&digest.to_bytes());
             }

@@ -6,6 +6,7 @@ use super::work::Batch;
 use model::Extent;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use wire::limits::FRAGMENT_BYTES_MAX;
 use wire::{CloseCode, Refusal};
 
 pub struct Large {
@@ -21,6 +22,10 @@ pub struct Large {
     /// A chunk was sent with the word that all of it had been read from one version. What is read again after that has to be
     /// of the same version too: the receiver may complete the object with it.
     pub is_sealed: bool,
+    /// Of an object that grows: how much of it there is to be read.
+    pub available_bytes: Option<u64>,
+    /// It waits among those that grow for a lane.
+    pub is_queued: bool,
     /// How often a chunk of it was claimed, and how often the receiver asked for something of it again.
     pub claims: u64,
     pub asked_again: u64,
@@ -40,10 +45,24 @@ const ASKED_AGAIN_FREE: u64 = 64;
 impl Large {
     pub fn new(batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) -> Large {
         let object = &batch.objects[index];
-        let (size_bytes, next_start) = (object.entry.size_bytes(), object.is_open_ended().then_some(0));
+        let next_start = (object.is_open_ended() || object.is_growing()).then_some(0);
+        let (size_bytes, available_bytes) = (object.entry.size_bytes(), object.is_growing().then_some(0));
         let in_flight = BTreeMap::new();
         let (owners, is_sealed, claims, asked_again) = (0, false, 0, 0);
-        Large { batch, index, size_bytes, gaps, in_flight, owners, next_start, is_sealed, claims, asked_again }
+        Large {
+            batch,
+            index,
+            size_bytes,
+            gaps,
+            in_flight,
+            owners,
+            next_start,
+            is_sealed,
+            available_bytes,
+            is_queued: false,
+            claims,
+            asked_again,
+        }
     }
 
     /// # Errors
@@ -57,10 +76,25 @@ impl Large {
     }
 
     pub fn is_claimable(&self) -> bool {
-        !self.gaps.is_empty() || self.next_start.is_some()
+        match self.available_bytes {
+            Some(available) => !self.next_fragment(available).is_empty(),
+            None => !self.gaps.is_empty() || self.next_start.is_some(),
+        }
+    }
+
+    /// The next piece of an object that grows; empty where there is none yet.
+    fn next_fragment(&self, available: u64) -> Extent {
+        let (start, end) = match (self.gaps.front(), self.next_start) {
+            (Some(gap), _) => (gap.start, gap.end),
+            (None, start) => (start.unwrap_or(available), available),
+        };
+        Extent::new(start, end.min(available).min(start + FRAGMENT_BYTES_MAX).max(start))
     }
 
     pub fn next_extent(&self, chunk_bytes: u64) -> Extent {
+        if let Some(available) = self.available_bytes {
+            return self.next_fragment(available);
+        }
         match (self.gaps.front(), self.next_start) {
             (Some(gap), _) => Extent::new(gap.start, gap.end.min(gap.start / chunk_bytes * chunk_bytes + chunk_bytes)),
             (None, Some(start)) => Extent::new(start, start + chunk_bytes),

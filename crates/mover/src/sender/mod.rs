@@ -8,6 +8,7 @@
 
 mod allowance;
 mod scan;
+mod follow;
 pub mod split;
 mod states;
 pub mod work;
@@ -18,10 +19,10 @@ mod kept;
 
 pub use crate::stream::LaneEnd;
 pub use send::run_lane;
-pub(crate) use send::{digest_small, judge_read, read_small};
+pub(crate) use send::{digest_small, judge_read, read_fragment, read_small};
 
 use crate::compression::Choice;
-use crate::job::{Delivered, End, Ending, Observer, Port, bounded_path, cancelled};
+use crate::job::{Delivered, End, Ending, Followed, Observer, Port, bounded_path, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
 use crate::pace::Pace;
@@ -32,7 +33,7 @@ use model::fidelity::Warning;
 use model::mutant;
 use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
-use model::{Change, Digest, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use split::{Ids, Split};
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +44,7 @@ use store::{Order, Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
 use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
-use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
+use wire::message::{Cancel, Entries, FailureRecord, Finish, Resend, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
 use work::{Batch, Claim, Work};
 
@@ -86,10 +87,27 @@ struct Book {
     tries: HashMap<u64, u32>,
     /// What objects turned out to be long whose end was not known.
     final_bytes: HashMap<u64, u64>,
+    /// Objects that grew and were sealed, as they are now.
+    sealed: HashMap<u64, Entry>,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
     is_finish_sent: bool,
+}
+
+impl Book {
+    /// An object that grew and was sealed, as it is now.
+    fn sealed_object(&self, id: u64) -> Option<SourceObject> {
+        let (object, entry) = (self.split.object(id)?, self.sealed.get(&id)?.clone());
+        Some(SourceObject { entry, end: ObjectEnd::Known, ..object })
+    }
+
+    /// Lets go of what is held for an object.
+    fn forget(&mut self, id: u64) {
+        self.files.remove(&id);
+        self.sealed.remove(&id);
+        self.final_bytes.remove(&id);
+    }
 }
 
 impl SendJob {
@@ -109,6 +127,7 @@ impl SendJob {
             digests: HashMap::new(),
             tries: HashMap::new(),
             final_bytes: HashMap::new(),
+            sealed: HashMap::new(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -150,11 +169,29 @@ impl SendJob {
 
     /// Starts the listing on a thread of its own.
     pub fn start(self: &Arc<SendJob>) {
-        crate::job::spawn(self, "scan", scan::run, SendJob::cancel);
+        let listing = if self.options.follow.is_some() { follow::run } else { scan::run };
+        crate::job::spawn(self, "scan", listing, SendJob::cancel);
     }
 
     pub fn is_sequential(&self) -> bool {
         self.source.facts().order != Order::Any
+    }
+
+    fn resend(&self, again: &Resend) -> Result<(), Refusal> {
+        let mut book = self.book.lock().unwrap();
+        book.split.resend(&again.runs, &again.extents)?;
+        // What is sealed was all there: its writer went back to it.
+        let first = again.extents.first().and_then(|extent| book.sealed_object(extent.object));
+        drop(book);
+        if let (Some(object), Some(observer)) = (first, &self.observer) {
+            observer.followed(&Followed::Rewritten { path: self.source.path(&object) });
+        }
+        Ok(())
+    }
+
+    /// There was less of a file that grows than had been seen: what becomes of it is the watch's to tell.
+    pub(crate) fn fell_short(&self, object: &SourceObject, extent: Extent, available_bytes: u64) {
+        self.book.lock().unwrap().split.fell_short(object.entry.id.0, extent, available_bytes);
     }
 
     /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.
@@ -169,7 +206,7 @@ impl SendJob {
                 let mut book = self.book.lock().unwrap();
                 held.extents.iter().for_each(|record| book.split.held(record));
             }
-            Message::Resend(again) => self.book.lock().unwrap().split.resend(&again.runs, &again.extents)?,
+            Message::Resend(again) => self.resend(&again)?,
             Message::Credit(credit) => {
                 self.book.lock().unwrap().split.grant(credit.entries, credit.in_flight_bytes);
             }
@@ -236,6 +273,7 @@ impl SendJob {
         let counters = &self.progress.counters;
         let mut delivered = Vec::new();
         let mut failures = Vec::new();
+        let mut sealed = Vec::new();
         let [mut published, mut skipped] = [&settled.published, &settled.skipped].map(|runs| Ids::of(runs));
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
         let digests =
@@ -249,6 +287,10 @@ impl SendJob {
             count(&counters.files_done, 1);
             count(&counters.bytes_done, size_bytes);
             book.files.remove(&id);
+            if let Some(entry) = book.sealed.remove(&id) {
+                let path = self.source.path(&SourceObject { entry, ..object.clone() });
+                sealed.push(Followed::Sealed { path, size_bytes });
+            }
             if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &digests) {
                 delivered.push(Delivered { path: self.source.path(object), size_bytes, digest });
             }
@@ -265,10 +307,11 @@ impl SendJob {
         }
         drop(book);
         failures.into_iter().for_each(|failure| self.failed(failure));
-        if let Some(observer) = &self.observer
-            && !delivered.is_empty()
-        {
-            observer.delivered(&delivered);
+        if let Some(observer) = &self.observer {
+            if !delivered.is_empty() {
+                observer.delivered(&delivered);
+            }
+            sealed.iter().for_each(|event| observer.followed(event));
         }
         self.finish_if_complete();
         Ok(())
@@ -279,7 +322,7 @@ impl SendJob {
         let id = object.entry.id.0;
         let size = object.entry.size_bytes();
         let chunks: Vec<Digest> = book.digests.remove(&id).unwrap_or_default().into_values().collect();
-        if !object.is_open_ended() && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
+        if object.end == ObjectEnd::Known && chunks.len() as u64 == size.div_ceil(self.options.chunk_bytes).max(1) {
             return Some(self.options.digest.combine(&chunks, self.options.chunk_bytes, size));
         }
         self.options.digest.digest_from_bytes(told.get(&id)?)
@@ -408,7 +451,7 @@ impl SendJob {
                 again.entry.id = ObjectId(book.next_replacement);
                 book.next_replacement += 1;
                 book.tries.insert(again.entry.id.0, tries);
-                let (first, record) = (again.entry.id.0, record_of(&again.entry, false));
+                let (first, record) = (again.entry.id.0, record_of(&again.entry, again.end));
                 book.split.describe(Arc::new(Batch { objects: vec![again], charge: None }));
                 drop(book);
                 self.port.send(Message::Entries(Entries { job: self.number, first, entries: vec![record] }));
@@ -532,7 +575,11 @@ impl SendJob {
     pub(crate) fn standing(&self) -> Standing {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
-            || if self.is_sequential() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
+            || if self.is_sequential() || self.options.follow.is_some() {
+                book.split.is_answer_owed()
+            } else {
+                book.split.is_receiver_next()
+            };
         Standing { mark: self.progress.mark(), is_owed }
     }
 

@@ -6,13 +6,13 @@ use super::work::Batch;
 use crate::limits::{BATCH_BYTES, BATCH_ENTRIES, DESCRIBE_PATIENCE, FIRST_BATCH_ENTRIES};
 use crate::memory::Permit;
 use crate::progress::count;
-use model::{Failure, Kind};
+use model::{End, Failure, Kind};
 use os::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Found, SourceObject};
-use wire::listing::record_of;
+use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Entries, ListEnd};
 use wire::{CloseCode, Message};
 
@@ -34,18 +34,8 @@ fn bytes_of(object: &SourceObject) -> usize {
 }
 
 pub fn run(job: &Arc<SendJob>) {
-    let mut scan = Scan {
-        job,
-        objects: Vec::new(),
-        bytes: 0,
-        batch_max: FIRST_BATCH_ENTRIES,
-        since: Instant::now(),
-        failures: Vec::new(),
-        entries: 0,
-        content_bytes: 0,
-        kept: Kept::new(job.options.fidelity),
-    };
-    let listed = job.source.scan(&mut |found| scan.take(found));
+    let mut scan = Scan::new(job);
+    let listed = job.source.scan(&mut |found| scan.take(as_listed(found)));
     if job.end.is_set() {
         return;
     }
@@ -53,19 +43,18 @@ pub fn run(job: &Arc<SendJob>) {
         let code = if e.kind == model::FailureKind::NotFound { CloseCode::NotFound } else { CloseCode::Internal };
         return job.cancel(code, &e.to_string());
     }
-    scan.flush();
-    scan.flush_failures();
-    job.warn([job.source.take_warnings(), scan.kept.take_warnings()].concat());
-    let end = ListEnd { job: job.number, entries: scan.entries, bytes: scan.content_bytes };
-    job.progress.is_listing_complete.store(true, Relaxed);
-    // Said before it is noted: with the note, an answer that comes in at this moment may finish the job.
-    job.port.send(Message::ListEnd(end));
-    job.book.lock().unwrap().split.listing_complete();
-    job.finish_if_complete();
-    job.work.notify_all();
+    scan.finish();
 }
 
-struct Scan<'a> {
+/// Without following, what grows is copied as it was listed, and reported as changed where it grew meanwhile.
+fn as_listed(found: Found) -> Found {
+    match found {
+        Found::Object(object) if object.is_growing() => Found::Object(SourceObject { end: End::Known, ..object }),
+        found => found,
+    }
+}
+
+pub(super) struct Scan<'a> {
     job: &'a Arc<SendJob>,
     objects: Vec<SourceObject>,
     /// Names and links in the batch.
@@ -78,9 +67,38 @@ struct Scan<'a> {
     kept: Kept,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    pub(super) fn new(job: &'a Arc<SendJob>) -> Scan<'a> {
+        Scan {
+            job,
+            objects: Vec::new(),
+            bytes: 0,
+            batch_max: FIRST_BATCH_ENTRIES,
+            since: Instant::now(),
+            failures: Vec::new(),
+            entries: 0,
+            content_bytes: 0,
+            kept: Kept::new(job.options.fidelity),
+        }
+    }
+
+    /// Nothing more is described.
+    pub(super) fn finish(mut self) {
+        let job = self.job;
+        self.flush();
+        self.flush_failures();
+        job.warn([job.source.take_warnings(), self.kept.take_warnings()].concat());
+        let end = ListEnd { job: job.number, entries: self.entries, bytes: self.content_bytes };
+        job.progress.is_listing_complete.store(true, Relaxed);
+        // Said before it is noted: with the note, an answer that comes in at this moment may finish the job.
+        job.port.send(Message::ListEnd(end));
+        job.book.lock().unwrap().split.listing_complete();
+        job.finish_if_complete();
+        job.work.notify_all();
+    }
+
     /// False when the job is over.
-    fn take(&mut self, found: Found) -> bool {
+    pub(super) fn take(&mut self, found: Found) -> bool {
         match found {
             Found::Failed(failure) => {
                 self.failures.push((0, failure));
@@ -107,7 +125,7 @@ impl Scan<'_> {
     }
 
     /// Describes the batch, waiting for credit. False when the job is over.
-    fn flush(&mut self) -> bool {
+    pub(super) fn flush(&mut self) -> bool {
         if self.objects.is_empty() {
             return !self.job.end.is_set();
         }
@@ -127,8 +145,10 @@ impl Scan<'_> {
             count(&counters.bytes_listed, size);
             self.content_bytes += size;
         }
-        self.entries += objects.len() as u64;
-        let records = objects.iter().map(|o| record_of(&o.entry, o.is_open_ended())).collect();
+        let is_replacement = objects[0].entry.id.0 >= REPLACEMENT_FIRST;
+        // Those that replace others are not counted again.
+        self.entries += if is_replacement { 0 } else { objects.len() as u64 };
+        let records = objects.iter().map(|o| record_of(&o.entry, o.end)).collect();
         let message = Entries { job: self.job.number, first: objects[0].entry.id.0, entries: records };
         for names in self.kept.names(self.job.number, &objects, &*self.job.source) {
             self.job.port.send(Message::Names(names));
@@ -170,7 +190,7 @@ impl Scan<'_> {
         }
     }
 
-    fn flush_failures(&mut self) {
+    pub(super) fn flush_failures(&mut self) {
         if !self.failures.is_empty() {
             self.job.tell_failures(std::mem::take(&mut self.failures));
         }

@@ -170,6 +170,9 @@ impl<'a, S: Stream> Lane<'a, S> {
                 return Ok(());
             }
         };
+        if object.is_growing() {
+            return self.send_fragment(object, extent, &*file);
+        }
         if object.is_open_ended() {
             return self.send_open_ended(object, extent, &*file);
         }
@@ -177,6 +180,24 @@ impl<'a, S: Stream> Lane<'a, S> {
         let mut stream = ChunkStream { stream: &mut self.stream, clock: &mut self.clock, head: None };
         let reader: (&mut dyn SourceLane, &mut [u8]) = (&mut *self.source, &mut self.block);
         send_chunk_payload(self.job, reader, object, &*file, extent, &mut stream, header)
+    }
+
+    /// A fragment of an object that grows: read whole before its frame starts, because there may be less of it.
+    fn send_fragment(&mut self, object: &SourceObject, extent: Extent, file: &dyn SourceFile) -> io::Result<()> {
+        let algorithm = self.job.options.digest;
+        let payload = &mut self.pack[..extent.length() as usize];
+        if !read_fragment(self.job, object, extent, file, payload) {
+            return Ok(());
+        }
+        self.clock.enter(Stage::Digest);
+        let bound = algorithm.of_object(payload).bind(object.entry.id, extent);
+        let frame = FrameHeader::new(FrameType::Growth, payload.len() + chunk_extra_bytes(algorithm)).encode();
+        let header = ChunkHeader { object: object.entry.id, extent }.encode();
+        let mut trailer = Vec::new();
+        ChunkTrailer { status: Status::Good, object_bytes: extent.end, bound }.put(&mut trailer);
+        send_timed(&mut self.stream, &mut self.clock, &[&frame, &header, payload, &trailer])?;
+        self.job.progress.payload_moved(extent.length());
+        Ok(())
     }
 
     /// A chunk whose length is known only when it is read: it is read whole before its frame starts.
@@ -214,6 +235,27 @@ impl<'a, S: Stream> Lane<'a, S> {
         send_timed(&mut self.stream, &mut self.clock, &[&frame, &header, &content, &trailer])?;
         self.job.progress.payload_moved(got as u64);
         Ok(())
+    }
+}
+
+/// Reads a fragment. False when there is less of it than was said, or it cannot be read; then it is dealt with.
+pub(crate) fn read_fragment(
+    job: &Arc<SendJob>,
+    object: &SourceObject,
+    extent: Extent,
+    file: &dyn SourceFile,
+    payload: &mut [u8],
+) -> bool {
+    match file.read_at(extent.start, payload) {
+        Ok(got) if got == payload.len() => true,
+        Ok(got) => {
+            job.fell_short(object, extent, extent.start + got as u64);
+            false
+        }
+        Err(e) => {
+            job.source_failed(object, e.kind, e.message());
+            false
+        }
     }
 }
 

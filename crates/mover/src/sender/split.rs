@@ -50,6 +50,10 @@ pub struct Split {
     large: HashMap<u64, Large>,
     /// Large objects with gaps, the largest first.
     claimable: BTreeSet<(Reverse<u64>, u64)>,
+    /// Objects that grow and have something to be read, the one that waited longest first.
+    growing: VecDeque<u64>,
+    /// How much there is of objects that grow and that were not wanted yet.
+    available: HashMap<u64, u64>,
     lanes: HashMap<u32, Lane>,
     entries: EntryCredit,
     bytes: ByteCredit,
@@ -71,6 +75,8 @@ impl Split {
             runs: VecDeque::new(),
             large: HashMap::new(),
             claimable: BTreeSet::new(),
+            growing: VecDeque::new(),
+            available: HashMap::new(),
             lanes: HashMap::new(),
             entries: EntryCredit::default(),
             bytes: ByteCredit::default(),
@@ -167,8 +173,17 @@ impl Split {
             parts.entry(record.object).or_default().push_back(extent);
         }
         let mut held_bytes = 0;
-        for (id, gaps) in parts {
+        for (id, mut gaps) in parts {
             let (batch, index) = self.described(id)?;
+            if batch.objects[index].is_growing() {
+                let rest = gaps.pop_back().expect("it has an extent");
+                if rest.end != i64::MAX as u64 {
+                    return Err(Refusal::new(CloseCode::Malformed, "a part of what grows, without what follows"));
+                }
+                held_bytes += rest.start.saturating_sub(gaps.iter().map(Extent::length).sum());
+                self.add_growing(id, batch, index, gaps, rest.start);
+                continue;
+            }
             let wanted: u64 = gaps.iter().map(Extent::length).sum();
             held_bytes += batch.objects[index].entry.size_bytes().saturating_sub(wanted);
             self.add_large(id, batch, index, gaps);
@@ -180,6 +195,10 @@ impl Split {
     fn check_extent(&self, record: &ExtentRecord) -> Result<Extent, Refusal> {
         let malformed = || Refusal::new(CloseCode::Malformed, "an extent that is not part of a described object");
         let (held, index) = self.find(record.object).ok_or_else(malformed)?;
+        if held.batch.objects[index].is_growing() {
+            let is_fit = record.start < record.end && record.end <= i64::MAX as u64;
+            return is_fit.then(|| Extent::new(record.start, record.end)).ok_or_else(malformed);
+        }
         let size = held.batch.objects[index].entry.size_bytes();
         let is_aligned = record.start.is_multiple_of(self.chunk_bytes)
             && (record.end.is_multiple_of(self.chunk_bytes) || record.end == size);
@@ -231,6 +250,11 @@ impl Split {
         })
     }
 
+    pub fn object(&self, id: u64) -> Option<SourceObject> {
+        let (held, index) = self.find(id)?;
+        Some(held.batch.objects[index].clone())
+    }
+
     /// An object that was described and that the receiver has not answered.
     pub fn unanswered_object(&self, id: u64) -> Option<SourceObject> {
         let (held, index) = self.find(id).filter(|(held, index)| held.states.get(*index) == State::Described)?;
@@ -256,7 +280,9 @@ impl Split {
             return Err(Refusal::new(CloseCode::WrongState, &format!("object {id} has no content to want")));
         }
         let size = object.entry.size_bytes();
-        if object.is_open_ended() {
+        if object.is_growing() {
+            self.add_growing(id, batch, index, VecDeque::new(), 0);
+        } else if object.is_open_ended() {
             self.add_large(id, batch, index, VecDeque::new());
         } else if size > PACKED_FILE_BYTES_MAX.min(self.chunk_bytes) {
             self.add_large(id, batch, index, VecDeque::from([Extent::new(0, size)]));
@@ -287,6 +313,77 @@ impl Split {
         self.large.insert(id, large);
     }
 
+    fn add_growing(&mut self, id: u64, batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>, start: u64) {
+        let mut large = Large::new(batch, index, gaps);
+        large.next_start = Some(start);
+        self.large.insert(id, large);
+        let available = self.available.remove(&id).unwrap_or(0);
+        self.grow(id, available);
+    }
+
+    /// So much of an object that grows can be read now.
+    pub fn grow(&mut self, id: u64, available_bytes: u64) {
+        match self.large.get_mut(&id) {
+            Some(large) => {
+                large.available_bytes = Some(available_bytes);
+                self.queue_growing(id);
+            }
+            None => {
+                if self.find(id).is_some() {
+                    self.available.insert(id, available_bytes);
+                }
+            }
+        }
+    }
+
+    fn queue_growing(&mut self, id: u64) {
+        let Some(large) = self.large.get_mut(&id) else { return };
+        if !large.is_queued && large.is_claimable() {
+            large.is_queued = true;
+            self.growing.push_back(id);
+        }
+    }
+
+    /// How much of an object that grows was claimed, from its start; and how much of that the receiver does not hold.
+    pub fn frontier(&self, id: u64) -> Option<(u64, u64)> {
+        let large = self.large.get(&id)?;
+        let lacking = large.in_flight.values().map(|chunk| chunk.length).sum::<u64>();
+        Some((large.next_start?, lacking + large.gaps.iter().map(Extent::length).sum::<u64>()))
+    }
+
+    /// Objects described and not settled.
+    pub fn open(&self) -> u64 {
+        self.open
+    }
+
+    pub fn is_settled(&self, id: u64) -> bool {
+        let end = if id < REPLACEMENT_FIRST { self.end } else { self.end_of_replacements };
+        id < end && self.find(id).is_none_or(|(held, index)| held.states.get(index) == State::Settled)
+    }
+
+    /// A lane found less of an object that grows than there was to be.
+    pub fn fell_short(&mut self, id: u64, extent: Extent, available_bytes: u64) {
+        if self.large.contains_key(&id) {
+            self.take_back_extent(id, extent);
+            self.grow(id, available_bytes);
+        }
+    }
+
+    /// A fragment of an object that grows. They go before what does not grow: there is little of them.
+    fn claim_fragment(&mut self, lane: u32) -> Option<Claim> {
+        while let Some(id) = self.growing.pop_front() {
+            let Some(large) = self.large.get_mut(&id) else { continue };
+            large.is_queued = false;
+            if !large.is_claimable() {
+                continue;
+            }
+            let claim = self.claim_chunk(lane, id);
+            self.queue_growing(id);
+            return Some(claim);
+        }
+        None
+    }
+
     /// The next unit of work for a lane.
     pub fn claim(&mut self, lane: u32) -> Claim {
         if self.is_complete() {
@@ -295,7 +392,11 @@ impl Split {
         if self.allowance.is_spent() {
             return Claim::Spent;
         }
-        let own = self.lanes.entry(lane).or_default().large;
+        self.lanes.entry(lane).or_default();
+        if let Some(claim) = self.claim_fragment(lane) {
+            return claim;
+        }
+        let own = self.lanes[&lane].large;
         let mine = own.filter(|id| self.large.get(id).is_some_and(Large::is_claimable));
         let free = || {
             let free = self.claimable.iter().find(|(_, id)| self.large[id].owners == 0);
@@ -334,7 +435,8 @@ impl Split {
         }
         let (batch, index) = (large.batch.clone(), large.index);
         self.bytes.sent(extent.length());
-        self.own_large(lane, Some(id));
+        let is_growing = self.large[&id].available_bytes.is_some();
+        self.own_large(lane, Some(id).filter(|_| !is_growing));
         self.set(id, State::Sending);
         Claim::Work(Work::Chunk { batch, index, extent })
     }
@@ -495,6 +597,7 @@ impl Split {
             self.batches.remove(&first);
         }
         self.open -= 1;
+        self.available.remove(&id);
         match self.large.remove(&id) {
             Some(large) => {
                 self.claimable.remove(&(Reverse(large.size_bytes), id));
@@ -553,9 +656,12 @@ impl Split {
             freed += chunk.length;
             large.in_flight.remove(&start);
         }
-        large.give_back(extent);
-        self.claimable.insert((Reverse(large.size_bytes), id));
         self.bytes.acknowledged(freed);
+        large.give_back(extent);
+        match large.available_bytes {
+            Some(_) => self.queue_growing(id),
+            None => _ = self.claimable.insert((Reverse(large.size_bytes), id)),
+        }
     }
 
     /// A lane is gone: what it had in flight is wanted again.

@@ -204,6 +204,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::DELTA != 0)
     }
 
+    /// Whether the endpoint takes files while they are written.
+    pub fn knows_growth(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::GROWTH != 0)
+    }
+
     /// Whether the endpoint knows owners, attributes, other names of files and special files.
     pub fn knows_fidelity(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::FIDELITY != 0)

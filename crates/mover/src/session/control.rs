@@ -164,6 +164,7 @@ fn dispatch(
         Message::Names(m) => m.job,
         Message::Warnings(m) => m.job,
         Message::Pace(m) => m.job,
+        Message::Seal(m) => m.job,
     };
     if session.openings.keep(session, number, body) {
         return Ok(());

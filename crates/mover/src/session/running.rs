@@ -92,6 +92,13 @@ impl Job {
             Job::Receive(job) if !has(feature::OPEN_ENDED) => job.forbid_open_ended(),
             _ => {}
         }
+        match self {
+            Job::Send(job) if job.options.follow.is_some() && !has(feature::GROWTH) => {
+                job.cancel(CloseCode::Version, NO_GROWTH);
+            }
+            Job::Receive(job) if !has(feature::GROWTH) => job.forbid_growing(),
+            _ => {}
+        }
         if let Job::Receive(job) = self
             && !has(feature::DELTA)
         {
@@ -109,6 +116,8 @@ impl Job {
         }
     }
 }
+
+const NO_GROWTH: &str = "the other side does not take files while they are written: bring both sides up to date";
 
 pub(crate) const NO_BLAKE3: &str =
     "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";

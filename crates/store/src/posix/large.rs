@@ -33,6 +33,8 @@ const JOURNAL_BYTES_MAX: u64 = 16 << 30;
 pub enum Room {
     Reserved,
     AsWritten,
+    /// The file is as long as what was written to it: its size is not known.
+    Growing,
 }
 
 pub struct LargeFile {
@@ -67,7 +69,11 @@ impl LargeFile {
             data_name,
             journal_name: file_name(&stem, "log"),
         };
-        let held = file.read_journal(entry.size_bytes()).map_err(fail)?;
+        let size_bytes = (room != Room::Growing).then_some(entry.size_bytes());
+        let held = file.read_journal(size_bytes).map_err(fail)?;
+        if room == Room::Growing {
+            return Ok((file, held));
+        }
         file.reserve(entry.size_bytes(), room)
             .map_err(|e| Error::new("write file (reserve its size)", path.clone(), e))?;
         Ok((file, held))
@@ -77,11 +83,14 @@ impl LargeFile {
         self.data.as_fd()
     }
 
-    /// What the journal says of the data, which has its full size as long as the journal is its own.
-    fn read_journal(&mut self, size_bytes: u64) -> io::Result<Vec<u8>> {
+    /// What the journal says of the data, which has its full size as long as the journal is its own. What is said of an object
+    /// whose size is not known is for the caller to hold against the data.
+    fn read_journal(&mut self, size_bytes: Option<u64>) -> io::Result<Vec<u8>> {
         let journal = self.journal.get_mut().unwrap();
         let mut held = Vec::new();
-        if self.data.metadata()?.len() != size_bytes && !mutant::is_on("trust-a-journal-alone") {
+        let data_bytes = self.data.metadata()?.len();
+        let is_whole = size_bytes.is_none_or(|size_bytes| size_bytes == data_bytes);
+        if !is_whole && !mutant::is_on("trust-a-journal-alone") {
             // The data was published or dropped by an attempt that died before it removed the journal. What is claimed
             // is not there; nothing may claim it once new data has its size.
             if journal.metadata()?.len() > 0 {

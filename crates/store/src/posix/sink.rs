@@ -446,6 +446,11 @@ impl Sink for PosixSink {
         Ok((Arc::new(file), journal))
     }
 
+    fn begin_growing(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Growing)?;
+        Ok((Arc::new(file), journal))
+    }
+
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
         let directory = self.shared.open_directory(entry);
         directory

@@ -9,12 +9,14 @@ use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
 use super::owners::{self, Sort};
 use super::tree::Tree;
+use super::watch::{self, PosixWatch};
 use super::within;
 use crate::source::{
-    DirectoryKey, End, Footing, Found, Holes, Piece, SIZE_UNTRUE, Source, SourceFile, SourceLane, SourceObject,
+    DirectoryKey, End, Footing, Found, Holes, Piece, SIZE_UNTRUE, Source, SourceFile, SourceLane, SourceObject, Watch,
 };
 use crate::{Engines, Error, Result};
 use model::fidelity::{Warning, Warnings};
+use model::follow::Follow;
 use model::{Entry, Extent, Failure, FailureKind, Fidelity, Generation, Kind, Name, ObjectId, Selection};
 use rustix::fs::{AtFlags, fstat, statat};
 use std::any::Any;
@@ -201,6 +203,18 @@ impl Source for PosixSource {
             }
         }
         Ok(())
+    }
+
+    fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {
+        if !self.selection.is_everything() {
+            return Err(watch::refuse_selection());
+        }
+        let top = |base: &Base| match base {
+            Base::Contents { key } => (*key, None),
+            Base::Object { key, name } => (*key, Some(name.clone())),
+        };
+        let tops = self.bases.iter().map(top).collect();
+        Ok(Some(Box::new(PosixWatch::new(self.tree.clone(), tops, rules.clone(), self.wish))))
     }
 
     fn lane(&self) -> Box<dyn SourceLane> {

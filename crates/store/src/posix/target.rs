@@ -100,9 +100,12 @@ impl Target {
         match &self.name {
             Some(name) if !self.is_root => Ok(name),
             // Only a client's target hides staging: its root is the endpoint's.
-            _ if self.hides_staging => {
-                Err(Error::of_kind(FailureKind::NameRefused, operation, b"", "this is the endpoint's root, which stays"))
-            }
+            _ if self.hides_staging => Err(Error::of_kind(
+                FailureKind::NameRefused,
+                operation,
+                b"",
+                "this is the endpoint's root, which stays",
+            )),
             _ => Err(Error::of_kind(FailureKind::NameRefused, operation, b"", "the path does not end in a name")),
         }
     }

@@ -12,7 +12,7 @@ use crate::record::{Outcome as Verdict, Tally};
 use anyhow::{Context, Result, bail};
 use ledger::extent_log::{self, Header};
 use model::options::Verify;
-use model::{Digest, DigestAlgorithm, Extent, Generation, JobId};
+use model::{Digest, DigestAlgorithm, Extent, JobId};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn whole_log(algorithm: DigestAlgorithm) -> (Vec<u8>, Vec<(Extent, Digest)>, usi
     let header = Header {
         algorithm,
         chunk_bytes: CHUNK_BYTES,
-        object_bytes: CHUNKS * CHUNK_BYTES,
-        generation: Generation::default(),
+        object_bytes: None,
+        stem: b"stem".to_vec(),
         boot: [3; 16],
         job: JobId([4; 16]),
         name: b"name".to_vec(),

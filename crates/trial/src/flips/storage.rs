@@ -285,6 +285,10 @@ impl StagedFile for FlipFile {
         self.inner.truncate_journal(length)
     }
 
+    fn settle(&self, size_bytes: u64) -> store::Result<()> {
+        self.inner.settle(size_bytes)
+    }
+
     fn checkpoint(&self) -> store::Result<()> {
         self.inner.checkpoint()
     }

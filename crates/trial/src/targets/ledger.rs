@@ -2,7 +2,7 @@
 
 use super::Bytes;
 use ledger::extent_log::{self, Continuation, Header, RECORD_BYTES, Replayed};
-use model::{Digest, DigestAlgorithm, Extent, Generation, JobId, Timestamp, VersionToken};
+use model::{Digest, DigestAlgorithm, Extent, JobId};
 use std::collections::HashSet;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
         }
         return;
     }
-    let (mut log, recorded, durable) = written(&mut bytes);
+    let (mut log, recorded, durable, grown) = written(&mut bytes);
     let is_whole = !damaged(&mut log, &mut bytes);
     let Ok(replayed) = extent_log::replay(&log) else {
         assert!(!is_whole, "a log that is whole cannot be read");
@@ -29,6 +29,9 @@ pub fn run(data: &[u8]) {
     for found in &replayed.extents[..replayed.durable_count] {
         assert!(durable.contains(found), "{:?} was never made durable", found.0);
     }
+    for (start, (extent, crc)) in &replayed.prefixes {
+        assert!(grown.contains(&(*start, *crc)) && extent.end == *crc, "{extent:?} was never recorded");
+    }
     if is_whole {
         assert_eq!(replayed.extents.len(), recorded.len());
         assert_eq!(replayed.durable_count, durable.len());
@@ -38,24 +41,22 @@ pub fn run(data: &[u8]) {
 
 type Recorded = HashSet<(Extent, Digest)>;
 
-/// A log as a receiver writes it, what was recorded in it and what of that is durable.
-fn written(bytes: &mut Bytes<'_>) -> (Vec<u8>, Recorded, Recorded) {
+/// A log as a receiver writes it, what was recorded in it, what of that is durable, and the prefixes.
+fn written(bytes: &mut Bytes<'_>) -> (Vec<u8>, Recorded, Recorded, Vec<(u64, u64)>) {
     let algorithm = if bytes.u8() & 1 == 0 { DigestAlgorithm::Crc64Nvme } else { DigestAlgorithm::Blake3 };
     let chunks = u64::from(bytes.u8() % 24) + 1;
+    let object_bytes = chunks * CHUNK_BYTES - u64::from(bytes.u16());
     let header = Header {
         algorithm,
         chunk_bytes: CHUNK_BYTES,
-        object_bytes: chunks * CHUNK_BYTES - u64::from(bytes.u16()),
-        generation: Generation {
-            version: VersionToken::new(Timestamp::default(), u64::from(bytes.u8()), 0),
-            ..Generation::default()
-        },
+        object_bytes: None,
+        stem: vec![bytes.u8(), bytes.u8()],
         boot: BOOT,
         job: JobId([1; 16]),
         name: b"dir/name".to_vec(),
     };
     let (mut log, mut appender) = extent_log::start(&header).expect("a header within its bounds");
-    let (mut recorded, mut durable) = (Recorded::new(), Recorded::new());
+    let (mut recorded, mut durable, mut grown) = (Recorded::new(), Recorded::new(), Vec::new());
     for _ in 0..bytes.u8() % 32 {
         let step = bytes.u8();
         if step >= 200 {
@@ -65,7 +66,13 @@ fn written(bytes: &mut Bytes<'_>) -> (Vec<u8>, Recorded, Recorded) {
             continue;
         }
         let start = u64::from(step) % chunks * CHUNK_BYTES;
-        let extent = Extent::new(start, (start + CHUNK_BYTES).min(header.object_bytes));
+        if step >= 170 {
+            let end = start + grown.len() as u64 + 1;
+            log.extend_from_slice(&appender.prefix(Extent::new(start, end), end).expect("the beginning of a chunk"));
+            grown.push((start, end));
+            continue;
+        }
+        let extent = Extent::new(start, (start + CHUNK_BYTES).min(object_bytes));
         if extent.is_empty() {
             continue;
         }
@@ -74,7 +81,7 @@ fn written(bytes: &mut Bytes<'_>) -> (Vec<u8>, Recorded, Recorded) {
         log.extend_from_slice(&appender.extent(extent, &digest).expect("a chunk of the object"));
         recorded.insert((extent, digest));
     }
-    (log, recorded, durable)
+    (log, recorded, durable, grown)
 }
 
 /// What storage may do to a log; false when nothing changed. Few enough flips that no checksum is met by accident.
@@ -123,7 +130,9 @@ fn check(replayed: &Replayed) {
     for (extent, digest) in &replayed.extents {
         let header = &replayed.header;
         assert!(
-            extent.start.is_multiple_of(header.chunk_bytes) && extent.end <= header.object_bytes && !extent.is_empty()
+            extent.start.is_multiple_of(header.chunk_bytes)
+                && header.object_bytes.is_none_or(|bytes| extent.end <= bytes)
+                && !extent.is_empty()
         );
         assert!(places.insert(extent.start), "an extent is reported twice");
         assert_eq!(digest.algorithm(), header.algorithm);
@@ -137,6 +146,9 @@ fn check(replayed: &Replayed) {
 /// The next attempt appends behind what is good, and all of it is read again.
 fn goes_on(log: &[u8], replayed: &Replayed) {
     let next = replayed.continuation(&replayed.header.boot);
+    if replayed.header.object_bytes.is_some() {
+        return assert_eq!(next, None, "a log of version 1 is continued");
+    }
     let Continuation { keep_bytes, mut appender } = next.expect("the boot that wrote a log goes on with it");
     let mut kept = log[..keep_bytes].to_vec();
     let mark = appender.mark();

@@ -1,0 +1,126 @@
+//! `thalweg follow`: sends files while they are written.
+
+use super::cp;
+use crate::args;
+use crate::exit::{Result, usage};
+use model::follow::{Follow, FollowEnd, UNFINISHED, Until};
+use model::{Exit, Location, Name};
+use std::time::Duration;
+
+/// Copy files while they are written, and files that come later
+///
+/// What is in SRC is copied, what comes is followed, and nothing is removed. The bytes of a file that grows travel as they are
+/// written, out of sight at the destination. When the file is complete, by the rule of --until, the source is read once more and
+/// compared with what arrived; only then does the file appear, whole, under its final name. Runs until it is stopped, or until
+/// --end.
+#[derive(clap::Args, Debug)]
+// Those of `cp` have the same name, and a group each.
+#[group(skip)]
+#[command(
+    override_usage = "thalweg follow [OPTIONS] <SRC>... <DST>",
+    after_help = "Examples:\n\
+\x20   thalweg follow run42/ lab:run42/                       files are complete after a minute without a change\n\
+\x20   thalweg follow --until rename daq/ lab:daq/            x.dat.inprogress is complete once it is x.dat\n\
+\x20   thalweg follow --until 'marker:{name}.done' --end marker:STOP daq/ lab:daq/"
+)]
+pub struct Args {
+    #[command(flatten)]
+    copy: cp::Args,
+    #[command(flatten)]
+    rules: RuleArgs,
+}
+
+// When a file is complete, and when the command is.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Following")]
+struct RuleArgs {
+    /// When a file is complete: once it is renamed from a name such as *.inprogress, *.tmp, *.part or *.partial (or GLOB); once
+    /// a marker NAME is there, beside it or above, with {name} for the file's own name; after TIME without a change; or never,
+    /// until the command ends
+    #[arg(
+        long,
+        value_name = "rename[:GLOB]|marker:NAME|quiet:TIME|never",
+        default_value = "quiet:60s",
+        value_parser = until,
+        env = "THALWEG_UNTIL"
+    )]
+    until: Until,
+    /// When the command ends: once a file NAME is at the top of SRC, after TIME without a change, or after TIME in all [default:
+    /// when it is stopped]
+    #[arg(long, value_name = "marker:NAME|idle:TIME|for:TIME", value_parser = end, env = "THALWEG_END")]
+    end: Vec<FollowEnd>,
+}
+
+pub fn run(args: Args) -> Result<Exit> {
+    for source in args.copy.sources()? {
+        match args::location(source)? {
+            Location::Local(_) => {}
+            Location::Pipe => return Err(usage("a pipe is read as it is written anyway", "give `-` to cp instead")),
+            other => {
+                let hint = "run thalweg follow on the host that has the files, with this host as the destination";
+                return Err(usage(
+                    format!("{other} is not on this host: files are followed where they are written"),
+                    hint,
+                ));
+            }
+        }
+    }
+    if let Some(flag) = args.copy.not_followed()? {
+        return Err(usage(format!("{flag} and follow cannot be combined"), "omit the flag, or copy with cp"));
+    }
+    let follow = Some(Follow { until: args.rules.until, ends: args.rules.end });
+    cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow })
+}
+
+fn until(text: &str) -> std::result::Result<Until, String> {
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("rename", "") => Ok(Until::Rename(UNFINISHED.map(Box::from).to_vec())),
+        ("rename", glob) => Ok(Until::Rename(vec![glob.as_bytes().into()])),
+        ("marker", name) => marker(name).map(|name| Until::Marker(name.as_bytes().into())),
+        ("quiet", span) => time(span).map(Until::Quiet),
+        ("never", "") => Ok(Until::Never),
+        _ => Err("expected rename, rename:GLOB, marker:NAME, quiet:TIME such as quiet:60s, or never".to_owned()),
+    }
+}
+
+fn end(text: &str) -> std::result::Result<FollowEnd, String> {
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("marker", name) => marker(name).map(FollowEnd::Marker),
+        ("idle", span) => time(span).map(FollowEnd::Idle),
+        ("for", span) => time(span).map(FollowEnd::For),
+        _ => Err("expected marker:NAME, idle:TIME or for:TIME, such as idle:10m".to_owned()),
+    }
+}
+
+fn marker(name: &str) -> std::result::Result<Name, String> {
+    Name::new(name.as_bytes())
+        .map_err(|_| format!("{name:?} is not the name of a file: a marker is one name without slashes"))
+}
+
+fn time(text: &str) -> std::result::Result<Duration, String> {
+    let span = args::time_span(text)?;
+    let is_positive = !span.is_zero();
+    is_positive.then_some(span).ok_or_else(|| "a time of 0 is over before it begins: give at least 1s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_read_as_the_help_writes_them() {
+        assert_eq!(until("quiet:2s"), Ok(Until::Quiet(Duration::from_secs(2))));
+        assert_eq!(until("rename:*.new"), Ok(Until::Rename(vec![b"*.new"[..].into()])));
+        assert!(matches!(until("rename"), Ok(Until::Rename(patterns)) if patterns.len() == UNFINISHED.len()));
+        assert_eq!(until("marker:{name}.done"), Ok(Until::Marker(b"{name}.done"[..].into())));
+        assert_eq!(until("never"), Ok(Until::Never));
+        assert_eq!(end("marker:STOP"), Ok(FollowEnd::Marker(Name::new(b"STOP").unwrap())));
+        assert_eq!(end("idle:1m"), Ok(FollowEnd::Idle(Duration::from_secs(60))));
+        for wrong in ["", "close", "marker:", "marker:a/b", "quiet", "quiet:0s", "quiet:x", "never:1"] {
+            assert!(until(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "never", "marker:../x", "idle:", "for:0"] {
+            assert!(end(wrong).is_err(), "{wrong}");
+        }
+    }
+}

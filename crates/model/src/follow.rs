@@ -1,0 +1,131 @@
+//! What following a source means: when a file that is being written counts as complete, and when the job is over.
+//!
+//! Not here: watching (`store`), and the words that a user writes (`cli`).
+
+use crate::name::Name;
+use std::time::Duration;
+
+/// Names that programs give to what they have not finished.
+pub const UNFINISHED: [&[u8]; 4] = [b"*.inprogress", b"*.tmp", b"*.part", b"*.partial"];
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Follow {
+    pub until: Until,
+    /// The first of these that comes ends the job; without any it goes on until it is stopped.
+    pub ends: Vec<FollowEnd>,
+}
+
+/// When a file is complete.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// Its name does not match any of these patterns any more.
+    Rename(Vec<Box<[u8]>>),
+    /// A file of this name is in its directory, or above; or, with `{name}` in it, one that is called so for the file.
+    Marker(Box<[u8]>),
+    /// Size and times have not changed for so long.
+    Quiet(Duration),
+    /// The job is over.
+    Never,
+}
+
+/// When the job is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FollowEnd {
+    /// A file of this name is at the top of the source.
+    Marker(Name),
+    /// Nothing has changed for so long.
+    Idle(Duration),
+    /// So long after it began.
+    For(Duration),
+}
+
+impl Until {
+    /// Whether a file of this name is unfinished for its name alone; `None` where the name says nothing.
+    pub fn is_unfinished(&self, name: &[u8]) -> Option<bool> {
+        match self {
+            Until::Rename(patterns) => Some(patterns.iter().any(|pattern| matches(pattern, name))),
+            _ => None,
+        }
+    }
+
+    /// What marks a file of this name as complete, and whether in its own directory only.
+    pub fn marker_of(&self, name: &[u8]) -> Option<(Vec<u8>, bool)> {
+        const PLACE: &[u8] = b"{name}";
+        let Until::Marker(marker) = self else { return None };
+        match marker.windows(PLACE.len()).position(|window| window == PLACE) {
+            Some(at) => Some(([&marker[..at], name, &marker[at + PLACE.len()..]].concat(), true)),
+            None => Some((marker.to_vec(), false)),
+        }
+    }
+
+    /// Whether a name may be that of a marker.
+    pub fn is_marker(&self, name: &[u8]) -> bool {
+        const PLACE: &[u8] = b"{name}";
+        let Until::Marker(marker) = self else { return false };
+        match marker.windows(PLACE.len()).position(|window| window == PLACE) {
+            Some(at) => {
+                let (head, tail) = (&marker[..at], &marker[at + PLACE.len()..]);
+                name.len() > head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+            }
+            None => name == &marker[..],
+        }
+    }
+}
+
+/// Whether a name matches a pattern in which `*` stands for any bytes and `?` for one.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut rest) = (0, name);
+    // Where to go on with the last star taking one byte more.
+    let mut star: Option<(usize, &[u8])> = None;
+    loop {
+        match (pattern.get(at), rest.split_first()) {
+            (Some(b'*'), _) => {
+                star = Some((at, rest));
+                at += 1;
+            }
+            (Some(b'?'), Some((_, tail))) => (at, rest) = (at + 1, tail),
+            (Some(wanted), Some((byte, tail))) if wanted == byte => (at, rest) = (at + 1, tail),
+            (None, None) => return true,
+            _ => match star {
+                Some((from, taken)) if !taken.is_empty() => {
+                    star = Some((from, &taken[1..]));
+                    (at, rest) = (from + 1, &taken[1..]);
+                }
+                _ => return false,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, name, is_match) in [
+            ("*.tmp", "a.tmp", true),
+            ("*.tmp", ".tmp", true),
+            ("*.tmp", "a.tmp.gz", false),
+            ("run?-*.part", "run1-a-b.part", true),
+            ("run?-*.part", "run-a.part", false),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xaxbx", false),
+            ("", "", true),
+            ("", "a", false),
+            ("**", "", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), is_match, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_marker_belongs_to_a_directory_or_to_one_file() {
+        let all = Until::Marker(b"DONE"[..].into());
+        assert_eq!(all.marker_of(b"a"), Some((b"DONE".to_vec(), false)));
+        assert!(all.is_marker(b"DONE") && !all.is_marker(b"a.DONE"));
+        let each = Until::Marker(b"{name}.done"[..].into());
+        assert_eq!(each.marker_of(b"a"), Some((b"a.done".to_vec(), true)));
+        assert!(each.is_marker(b"a.done") && !each.is_marker(b".done") && !each.is_marker(b"a"));
+    }
+}

@@ -1,0 +1,353 @@
+//! Describes a source that is followed: what is there, what comes, and of files that grow how far they are and when they are
+//! complete. Lanes send meanwhile what there is.
+//!
+//! Invariants:
+//! - Ids count up in the order of the descriptions. A name that was described before is described as a replacement.
+//! - What marks others as complete is described after all of them are settled.
+//! - A file that went on after it was settled is described again; nothing of it is lost.
+//!
+//! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
+
+use super::scan::Scan;
+use super::work::Batch;
+use super::{Book, SendJob};
+use crate::job::Followed;
+use crate::progress::count;
+use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use os::time::Instant;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Event, Found, Piece, Restart, SourceLane, SourceObject, Watch};
+use wire::listing::record_of;
+use wire::message::{Entries, Seal};
+use wire::{CloseCode, Message};
+
+/// How long a look at the source may last while something waits for it to end.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE_AT_THE_END: Duration = Duration::from_millis(10);
+const LAG_INTERVAL: Duration = Duration::from_secs(1);
+
+pub fn run(job: &Arc<SendJob>) {
+    let Some(rules) = job.options.follow.clone() else { return };
+    let mut watch = match job.source.watch(&rules) {
+        Ok(Some(watch)) => watch,
+        Ok(None) => return job.cancel(CloseCode::Forbidden, "this kind of source cannot be followed"),
+        Err(e) => return job.cancel(CloseCode::Internal, &e.to_string()),
+    };
+    let mut following = Following {
+        job,
+        scan: Scan::new(job),
+        lane: job.source_lane(),
+        ids: HashMap::from([(0, ObjectId::ROOT)]),
+        files: BTreeMap::new(),
+        directories: HashMap::new(),
+        names: HashSet::new(),
+        next_id: 1,
+        changed: BTreeSet::new(),
+        markers: Vec::new(),
+        is_over: false,
+        lag_told: Instant::now(),
+    };
+    while !job.end.is_set() && !following.is_at_end() {
+        if let Err(e) = following.look(&mut *watch) {
+            return job.cancel(CloseCode::Internal, &e.to_string());
+        }
+    }
+    if !job.end.is_set() {
+        following.scan.finish();
+    }
+}
+
+/// A file that grew, or may go on. Its ids are those of the wire.
+struct File {
+    object: SourceObject,
+    available_bytes: u64,
+    /// What it is, once it is complete.
+    ended: Option<Entry>,
+    is_sealed: bool,
+}
+
+struct Following<'a> {
+    job: &'a Arc<SendJob>,
+    scan: Scan<'a>,
+    lane: Box<dyn SourceLane>,
+    /// Of directories, by the number that the watch gave them.
+    ids: HashMap<u64, ObjectId>,
+    files: BTreeMap<u64, File>,
+    directories: HashMap<(ObjectId, Name), ObjectId>,
+    /// Described before.
+    names: HashSet<(ObjectId, Name)>,
+    next_id: u64,
+    /// Files of which something is to be told.
+    changed: BTreeSet<u64>,
+    markers: Vec<(SourceObject, Vec<ObjectId>)>,
+    is_over: bool,
+    lag_told: Instant,
+}
+
+impl Following<'_> {
+    fn look(&mut self, watch: &mut dyn Watch) -> store::Result<()> {
+        let is_waiting = self.is_over || !self.markers.is_empty();
+        let mut events = Vec::new();
+        watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| events.push(event))?;
+        for event in events {
+            self.take(event);
+        }
+        self.scan.flush();
+        self.scan.flush_failures();
+        for number in std::mem::take(&mut self.changed) {
+            self.tell(number);
+        }
+        self.describe_markers();
+        self.tell_lag();
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Found(object) => self.found(object),
+            Event::Marker { object, covers } => self.markers.push((object, covers)),
+            Event::Failed(failure) => _ = self.scan.take(Found::Failed(failure)),
+            Event::Grown { id, available_bytes } => self.grown(id.0, available_bytes),
+            Event::Ended { id, entry } => self.ended(id.0, entry),
+            Event::Restarted { object, why } => self.restarted(object, why),
+            Event::Gone { id } => self.gone(id.0),
+            Event::Over => {
+                self.is_over = true;
+                self.give_up_unfinished();
+            }
+        }
+    }
+
+    fn found(&mut self, mut object: SourceObject) {
+        let number = object.entry.id.0;
+        let Some(parent) = self.ids.get(&object.entry.parent.0) else { return };
+        object.entry.parent = *parent;
+        let place = (*parent, object.entry.name.clone());
+        if object.entry.kind == Kind::Directory
+            && let Some(id) = self.directories.get(&place)
+        {
+            self.ids.insert(number, *id);
+            return;
+        }
+        if !self.names.insert(place.clone()) {
+            return self.describe_again(number, object);
+        }
+        object.entry.id = ObjectId(self.next_id);
+        self.next_id += 1;
+        match object.entry.kind {
+            Kind::Directory => {
+                self.ids.insert(number, object.entry.id);
+                self.directories.insert(place, object.entry.id);
+            }
+            Kind::File => self.keep(number, &object),
+            _ => {}
+        }
+        self.scan.take(Found::Object(object));
+    }
+
+    /// Remembers a file, and holds one open that grows: it may be renamed before it is read.
+    fn keep(&mut self, number: u64, object: &SourceObject) {
+        if object.is_growing()
+            && let Ok(file) = self.lane.open(object)
+        {
+            self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
+        }
+        let file = File { object: object.clone(), available_bytes: 0, ended: None, is_sealed: false };
+        self.files.insert(number, file);
+    }
+
+    /// A name that was described before, or a file that is another one now.
+    fn describe_again(&mut self, number: u64, mut object: SourceObject) {
+        // In the order of their ids.
+        self.scan.flush();
+        let before = self.files.get(&number).map(|file| file.object.entry.id.0);
+        let job = self.job;
+        {
+            let _order = job.replacing.lock().unwrap();
+            let mut book = job.book.lock().unwrap();
+            while book.split.describable() == 0 {
+                if job.end.is_set() {
+                    return;
+                }
+                book = job.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap().0;
+            }
+            if before.is_none_or(|id| book.split.settle(id).is_none()) {
+                count(&job.progress.counters.files_listed, 1);
+                count(&job.progress.counters.bytes_listed, object.entry.size_bytes());
+            }
+            before.inspect(|id| book.forget(*id));
+            object.entry.id = ObjectId(book.next_replacement);
+            book.next_replacement += 1;
+            let (first, record) = (object.entry.id.0, record_of(&object.entry, object.end));
+            book.split.describe(Arc::new(Batch { objects: vec![object.clone()], charge: None }));
+            drop(book);
+            job.port.send(Message::Entries(Entries { job: job.number, first, entries: vec![record] }));
+        }
+        self.keep(number, &object);
+    }
+
+    fn grown(&mut self, number: u64, available_bytes: u64) {
+        let Some(id) = self.files.get(&number).map(|file| file.object.entry.id.0) else { return };
+        let is_settled = self.is_settled(id);
+        let Some(file) = self.files.get_mut(&number) else { return };
+        (file.available_bytes, file.ended, file.is_sealed) = (available_bytes, None, false);
+        if file.object.is_growing() && !is_settled {
+            self.job.book.lock().unwrap().sealed.remove(&id);
+            self.changed.insert(number);
+            return;
+        }
+        let object = SourceObject { end: End::Growing, ..file.object.clone() };
+        self.say(Followed::Reopened { path: self.job.source.path(&object) });
+        self.describe_again(number, object);
+        if let Some(file) = self.files.get_mut(&number) {
+            file.available_bytes = available_bytes;
+        }
+        self.changed.insert(number);
+    }
+
+    fn ended(&mut self, number: u64, entry: Entry) {
+        let Some(file) = self.files.get(&number) else { return };
+        let (id, parent) = (file.object.entry.id, file.object.entry.parent);
+        let is_renamed = file.ended.as_ref().unwrap_or(&file.object.entry).name != entry.name;
+        let is_over = !file.object.is_growing() || self.is_settled(id.0);
+        if is_over && is_renamed {
+            // The old name stays, as in any copy.
+            let (directory, parent) = (file.object.directory, self.number_of(parent));
+            let entry = Entry { id: ObjectId(number), parent, ..entry };
+            return self.found(SourceObject { entry, directory, end: End::Known });
+        }
+        if is_over {
+            return;
+        }
+        let entry = Entry { id, parent, ..entry };
+        let Some(file) = self.files.get_mut(&number) else { return };
+        self.names.insert((parent, entry.name.clone()));
+        (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(entry), false);
+        self.changed.insert(number);
+    }
+
+    fn restarted(&mut self, mut object: SourceObject, why: Restart) {
+        let Some(parent) = self.ids.get(&object.entry.parent.0) else { return };
+        object.entry.parent = *parent;
+        let path = self.job.source.path(&object);
+        self.say(match why {
+            Restart::Truncated => Followed::Truncated { path },
+            Restart::Replaced => Followed::Replaced { path },
+        });
+        let number = object.entry.id.0;
+        self.names.insert((object.entry.parent, object.entry.name.clone()));
+        self.describe_again(number, object);
+    }
+
+    fn gone(&mut self, number: u64) {
+        let Some(file) = self.files.remove(&number) else { return };
+        if file.object.is_growing() && !self.is_settled(file.object.entry.id.0) {
+            self.say(Followed::Vanished { path: self.job.source.path(&file.object) });
+            let why = "it was removed before it was complete".to_owned();
+            self.job.source_failed(&file.object, FailureKind::NotFound, why);
+        }
+    }
+
+    /// Tells lanes what there is to be read of a file, and the receiver that it is complete.
+    fn tell(&mut self, number: u64) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let id = file.object.entry.id.0;
+        let mut book = self.job.book.lock().unwrap();
+        let available = match &file.ended {
+            Some(entry) => entry.size_bytes(),
+            None => without_hole(&book, id, file.available_bytes),
+        };
+        book.split.grow(id, available);
+        let Some(entry) = file.ended.clone().filter(|_| !file.is_sealed) else {
+            drop(book);
+            return self.job.work.notify_all();
+        };
+        file.is_sealed = true;
+        book.final_bytes.insert(id, entry.size_bytes());
+        book.sealed.insert(id, entry.clone());
+        drop(book);
+        self.job.work.notify_all();
+        let listed = file.object.entry.size_bytes();
+        count(&self.job.progress.counters.bytes_listed, entry.size_bytes().saturating_sub(listed));
+        self.job.port.send(Message::Seal(Seal::of(self.job.number, id, &file.object.entry, &entry)));
+    }
+
+    fn describe_markers(&mut self) {
+        let markers = std::mem::take(&mut self.markers);
+        for (object, covers) in markers {
+            let is_open = |number: &ObjectId| {
+                let file = self.files.get(&number.0);
+                file.is_some_and(|file| !self.is_settled(file.object.entry.id.0))
+            };
+            match covers.iter().any(is_open) {
+                true => self.markers.push((object, covers)),
+                false => self.found(object),
+            }
+        }
+        self.scan.flush();
+    }
+
+    /// The number that the watch knows a directory by.
+    fn number_of(&self, id: ObjectId) -> ObjectId {
+        self.ids.iter().find(|(_, known)| **known == id).map_or(ObjectId::ROOT, |(number, _)| ObjectId(*number))
+    }
+
+    fn is_settled(&self, id: u64) -> bool {
+        self.job.book.lock().unwrap().split.is_settled(id)
+    }
+
+    fn say(&self, event: Followed) {
+        if let Some(observer) = &self.job.observer {
+            observer.followed(&event);
+        }
+    }
+
+    /// How far the receiver is behind.
+    fn tell_lag(&mut self) {
+        if self.lag_told.elapsed() < LAG_INTERVAL {
+            return;
+        }
+        self.lag_told = Instant::now();
+        let book = self.job.book.lock().unwrap();
+        let (mut bytes, mut files) = (0, 0);
+        for file in self.files.values().filter(|file| file.object.is_growing()) {
+            let id = file.object.entry.id.0;
+            if let Some((claimed, lacking)) = book.split.frontier(id) {
+                bytes += file.available_bytes.saturating_sub(claimed) + lacking;
+                files += 1;
+            }
+        }
+        drop(book);
+        self.say(Followed::Lag { bytes, files });
+    }
+
+    /// Whatever can still end has ended.
+    fn is_at_end(&self) -> bool {
+        self.is_over && self.changed.is_empty() && self.markers.is_empty()
+    }
+
+    /// What did not come to its end is told before what ends the job.
+    fn give_up_unfinished(&mut self) {
+        self.scan.flush();
+        let unfinished = self.files.values().filter(|file| file.object.is_growing() && file.ended.is_none());
+        for file in unfinished {
+            let why = "it was not complete when following ended".to_owned();
+            self.job.source_failed(&file.object, FailureKind::Changed, why);
+        }
+    }
+}
+
+/// Of what there is of a file: what lies before its first hole. What was preallocated is not written yet.
+fn without_hole(book: &Book, id: u64, available_bytes: u64) -> u64 {
+    let Some(file) = book.files.get(&id) else { return available_bytes };
+    let mut at = book.split.frontier(id).map_or(0, |(claimed, _)| claimed);
+    while at < available_bytes {
+        match file.piece(Extent::new(at, available_bytes)) {
+            Piece::Data(data) => at = data.end,
+            Piece::Hole(_) => return at,
+        }
+    }
+    at.min(available_bytes)
+}

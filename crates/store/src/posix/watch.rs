@@ -1,0 +1,627 @@
+//! Following a tree: what is there, what comes, how far files have grown and when they are complete.
+//!
+//! Invariants:
+//! - The truth is what a look finds; events only say where to look. Everything is listed again after lost events, and from time to
+//!   time.
+//! - A file is complete when its rule says so, and its size and times have been the same at two looks, `TICKS` apart.
+//! - A file is known by its inode: a new name is the same file, and another inode under its name is another one.
+//!
+//! Not here: reading, and whether what was read is what the file holds in the end.
+
+use super::facts::STAGING_PREFIX;
+use super::hints::{Hint, Hints};
+use super::list::{self, generation_of, read_directory};
+use super::tree::Tree;
+use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
+use crate::{Error, Result};
+use model::fidelity::Warnings;
+use model::follow::{Follow, FollowEnd, Until};
+use model::{Entry, Failure, FailureKind, Fidelity, Generation, Name, ObjectId, Timestamp};
+use rustix::fs::{AtFlags, FileType, Stat, statat};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Two stores within one tick of a file system's clock leave the same times behind; this is more than two ticks.
+const TICKS: Duration = Duration::from_millis(25);
+/// A file of a finished name that nobody renamed to it is taken for complete after this long without a change.
+const UNNAMED_QUIET: Duration = Duration::from_secs(2);
+/// How often everything is listed, with hints and without.
+const LIST_INTERVAL: Duration = Duration::from_secs(60);
+const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(1);
+/// Where directories that were found get their keys from; those that the user named have theirs.
+const FIRST_KEY: u64 = 1;
+
+pub struct PosixWatch {
+    tree: Arc<Tree>,
+    rules: Follow,
+    wish: Fidelity,
+    hints: Hints,
+    directories: BTreeMap<u64, Directory>,
+    files: BTreeMap<u64, File>,
+    /// What was found, by where it lies: its number.
+    places: HashMap<(u64, Name), u64>,
+    inodes: HashMap<(u64, u64), u64>,
+    /// Not yet told, or looked at.
+    to_list: BTreeSet<u64>,
+    to_look: BTreeSet<(u64, Name)>,
+    next_number: u64,
+    /// What ends the job, kept for the end, and whether it has come.
+    stop: Option<SourceObject>,
+    ending: Ending,
+    began: Instant,
+    changed: Instant,
+    listed: Instant,
+    missed: Mutex<Warnings>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+enum Ending {
+    No,
+    /// Everything is listed a last time.
+    Listing,
+    /// What can still end does.
+    Waiting,
+    Over,
+}
+
+struct Directory {
+    number: u64,
+    inode: u64,
+    /// What is looked at in it, where that is not everything.
+    only: Option<Name>,
+    /// What ends the job may lie in it.
+    is_top: bool,
+}
+
+struct File {
+    key: u64,
+    name: Name,
+    generation: Generation,
+    /// When it was seen to change last.
+    changed: Instant,
+    is_growing: bool,
+    /// It had an unfinished name.
+    was_renamed: bool,
+    is_missing: bool,
+    /// How often it went on after it was complete.
+    reopened: u32,
+}
+
+impl PosixWatch {
+    /// Watches what these name: a directory by its key, or one name in it.
+    pub fn new(tree: Arc<Tree>, tops: Vec<(u64, Option<Name>)>, rules: Follow, wish: Fidelity) -> PosixWatch {
+        let now = Instant::now();
+        let mut watch = PosixWatch {
+            tree,
+            rules,
+            wish,
+            hints: Hints::new(),
+            directories: BTreeMap::new(),
+            files: BTreeMap::new(),
+            places: HashMap::new(),
+            inodes: HashMap::new(),
+            to_list: BTreeSet::new(),
+            to_look: BTreeSet::new(),
+            next_number: FIRST_KEY,
+            stop: None,
+            ending: Ending::No,
+            began: now,
+            changed: now,
+            listed: now,
+            missed: Mutex::default(),
+        };
+        for (key, only) in tops {
+            let is_top = only.is_none();
+            watch.directories.insert(key, Directory { number: 0, inode: 0, only, is_top });
+            watch.open_watch(key);
+            watch.to_list.insert(key);
+        }
+        watch
+    }
+
+    fn open_watch(&mut self, key: u64) {
+        if let Ok(directory) = self.tree.open(key) {
+            self.hints.add(key, directory.as_fd());
+        }
+    }
+
+    /// Lists directories and looks at names until nothing new is found.
+    fn look_at_all(&mut self, hear: &mut dyn FnMut(Event)) {
+        loop {
+            if let Some(key) = self.to_list.pop_first() {
+                self.list(key, hear);
+            } else if let Some((key, name)) = self.to_look.pop_first() {
+                match self.tree.open(key) {
+                    Ok(directory) => {
+                        let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+                        self.look(key, directory.as_fd(), (&name, status), hear);
+                    }
+                    Err(_) => self.missing(key, &name),
+                }
+            } else {
+                break;
+            }
+        }
+        // Under no other name did they appear again.
+        let gone: Vec<u64> = self.files.iter().filter(|(_, file)| file.is_missing).map(|(number, _)| *number).collect();
+        for number in gone {
+            self.forget(number);
+            hear(Event::Gone { id: ObjectId(number) });
+        }
+    }
+
+    fn list(&mut self, key: u64, hear: &mut dyn FnMut(Event)) {
+        let Ok(directory) = self.tree.open(key) else { return };
+        let only = self.directories.get(&key).and_then(|directory| directory.only.clone());
+        let mut found = Vec::new();
+        match only {
+            Some(name) => {
+                let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+                found.push((name, status));
+            }
+            None => {
+                let listed = read_directory(directory.as_fd(), &mut |name, status| {
+                    found.push((name.clone(), status));
+                    true
+                });
+                if let Err(e) = listed {
+                    let error = Error::new("read directory", b"", e);
+                    let path = self.tree.path(key, b"");
+                    return hear(Event::Failed(Failure { path, kind: error.kind, message: error.message() }));
+                }
+                let there: BTreeSet<&Name> = found.iter().map(|(name, _)| name).collect();
+                let known = self.places.keys().filter(|(at, name)| *at == key && !there.contains(name));
+                let lost: Vec<Name> = known.map(|(_, name)| name.clone()).collect();
+                lost.iter().for_each(|name| self.missing(key, name));
+            }
+        }
+        for (name, status) in found {
+            self.look(key, directory.as_fd(), (&name, status), hear);
+        }
+    }
+
+    /// Nothing is at a name. Whether its file went, or got another name, the rest of the look tells.
+    fn missing(&mut self, key: u64, name: &Name) {
+        let number = self.places.remove(&(key, name.clone()));
+        if let Some(file) = number.and_then(|number| self.files.get_mut(&number)) {
+            file.is_missing = true;
+        }
+    }
+
+    fn look(
+        &mut self,
+        key: u64,
+        directory: BorrowedFd<'_>,
+        (name, status): (&Name, std::result::Result<Stat, Errno>),
+        hear: &mut dyn FnMut(Event),
+    ) {
+        let is_left_out = |at: &Directory| at.only.as_ref().is_some_and(|only| only != name);
+        if self.directories.get(&key).is_none_or(is_left_out) || name.as_bytes().starts_with(STAGING_PREFIX) {
+            return;
+        }
+        let status = match status {
+            Ok(status) => status,
+            Err(_) => return self.missing(key, name),
+        };
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => self.look_at_file(key, directory, (name, &status), hear),
+            kind => {
+                let known = self.places.get(&(key, name.clone())).copied();
+                let below = known.and_then(|number| self.directories.get(&number));
+                let is_known = match below {
+                    Some(below) => below.inode == status.st_ino,
+                    None => known.is_some(),
+                };
+                if !is_known {
+                    self.found_other(key, directory, (name, &status), kind.is_dir(), hear);
+                }
+            }
+        }
+    }
+
+    /// A directory, a link, or what is not copied.
+    fn found_other(
+        &mut self,
+        key: u64,
+        directory: BorrowedFd<'_>,
+        (name, status): (&Name, &Stat),
+        is_directory: bool,
+        hear: &mut dyn FnMut(Event),
+    ) {
+        if is_directory && self.tree.mounts.is_kept_out(directory, name, status.st_dev) {
+            return;
+        }
+        let place = (key, name.clone());
+        let number = self.places.get(&place).copied().unwrap_or(self.next_number);
+        self.next_number = self.next_number.max(number + 1);
+        self.places.insert(place, number);
+        self.changed = Instant::now();
+        match self.entry(number, key, directory, (name, status)) {
+            Ok(entry) => hear(Event::Found(SourceObject { entry, directory: DirectoryKey(key), end: End::Known })),
+            Err(failure) => return hear(Event::Failed(failure)),
+        }
+        if is_directory {
+            // One that was made again is not the one that is open.
+            self.tree.forget(number);
+            self.tree.insert(number, key, name.clone(), false);
+            let inode = status.st_ino;
+            let is_top = self.directories.get(&key).is_some_and(|above| above.only.is_some());
+            self.directories.insert(number, Directory { number, inode, only: None, is_top });
+            self.open_watch(number);
+            self.to_list.insert(number);
+        }
+    }
+
+    fn look_at_file(
+        &mut self,
+        key: u64,
+        directory: BorrowedFd<'_>,
+        (name, status): (&Name, &Stat),
+        hear: &mut dyn FnMut(Event),
+    ) {
+        let place = (key, name.clone());
+        let inode = (status.st_dev, status.st_ino);
+        let known = self.places.get(&place).copied();
+        let same = self.inodes.get(&inode).copied().filter(|number| self.files.contains_key(number));
+        match (known, same) {
+            (Some(number), Some(same)) if number == same => self.look_again(number, directory, status, hear),
+            (_, Some(same)) if self.is_moved(same) => {
+                if let Some(other) = known.filter(|other| *other != same) {
+                    self.forget(other);
+                    hear(Event::Gone { id: ObjectId(other) });
+                }
+                self.moved(same, place, directory, status, hear);
+            }
+            (Some(number), _) => self.replaced(number, place, directory, status, hear),
+            (None, _) => self.found_file(place, directory, status, hear),
+        }
+    }
+
+    /// Whether a file is not at the name it had.
+    fn is_moved(&self, number: u64) -> bool {
+        let Some(file) = self.files.get(&number) else { return false };
+        if file.is_missing {
+            return true;
+        }
+        let Ok(directory) = self.tree.open(file.key) else { return true };
+        statat(&directory, file.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(true, |status| status.st_ino != file.generation.version.object())
+    }
+
+    fn found_file(
+        &mut self,
+        place: (u64, Name),
+        directory: BorrowedFd<'_>,
+        status: &Stat,
+        hear: &mut dyn FnMut(Event),
+    ) {
+        // What comes after the end is not waited for.
+        if self.ending >= Ending::Waiting {
+            return;
+        }
+        let (key, name) = place.clone();
+        let number = self.next_number;
+        let entry = match self.entry(number, key, directory, (&name, status)) {
+            Ok(entry) => entry,
+            Err(failure) => return hear(Event::Failed(failure)),
+        };
+        self.next_number += 1;
+        self.changed = Instant::now();
+        self.places.insert(place, number);
+        let is_top = self.directories.get(&key).is_some_and(|directory| directory.is_top);
+        let object = SourceObject { entry, directory: DirectoryKey(key), end: End::Known };
+        let ends = |end: &FollowEnd| matches!(end, FollowEnd::Marker(marker) if *marker == name);
+        if is_top && self.rules.ends.iter().any(ends) {
+            self.stop = Some(object);
+            return self.end();
+        }
+        if self.rules.until.is_marker(name.as_bytes()) {
+            let covers = self.below(key);
+            return hear(Event::Marker { object, covers });
+        }
+        let age = age_of(status);
+        let is_growing = match self.rules.until {
+            Until::Quiet(quiet) => age < quiet,
+            Until::Rename(_) => self.rules.until.is_unfinished(name.as_bytes()) == Some(true) || age < UNNAMED_QUIET,
+            Until::Marker(_) => !self.is_marked(key, &name),
+            Until::Never => true,
+        };
+        let now = Instant::now();
+        let file = File {
+            key,
+            name,
+            generation: object.entry.generation,
+            changed: now.checked_sub(age).unwrap_or(now),
+            is_growing,
+            was_renamed: false,
+            is_missing: false,
+            reopened: 0,
+        };
+        self.inodes.insert((status.st_dev, status.st_ino), number);
+        self.files.insert(number, file);
+        let end = if is_growing { End::Growing } else { End::Known };
+        hear(Event::Found(SourceObject { end, ..object }));
+        if is_growing {
+            hear(Event::Grown { id: ObjectId(number), available_bytes: status.st_size as u64 });
+        }
+    }
+
+    /// The files in a directory and below it.
+    fn below(&self, key: u64) -> Vec<ObjectId> {
+        let is_below = |mut at: u64| {
+            while at != key {
+                match self.tree.place(at) {
+                    Some((above, _)) => at = above,
+                    None => return false,
+                }
+            }
+            true
+        };
+        self.files.iter().filter(|(_, file)| is_below(file.key)).map(|(number, _)| ObjectId(*number)).collect()
+    }
+
+    /// Whether what marks a file of this name as complete is there.
+    fn is_marked(&self, key: u64, name: &Name) -> bool {
+        let Some((marker, is_beside)) = self.rules.until.marker_of(name.as_bytes()) else { return false };
+        let Ok(marker) = Name::new(&marker) else { return false };
+        let mut at = key;
+        loop {
+            let directory = self.tree.open(at);
+            if directory.is_ok_and(|d| statat(&d, marker.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
+                return true;
+            }
+            match self.tree.place(at) {
+                Some((above, _)) if !is_beside && self.directories.get(&above).is_some_and(|d| d.only.is_none()) => {
+                    at = above;
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    fn look_again(&mut self, number: u64, directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.is_missing = false;
+        let (before, now) = (file.generation, generation_of(status));
+        if before == now {
+            return;
+        }
+        (file.generation, file.changed) = (now, Instant::now());
+        self.changed = Instant::now();
+        let id = ObjectId(number);
+        let is_content = before.size_bytes != now.size_bytes || before.modified != now.modified;
+        if now.size_bytes < before.size_bytes {
+            file.is_growing = true;
+            let (key, name) = (file.key, file.name.clone());
+            if let Ok(entry) = self.entry(number, key, directory, (&name, status)) {
+                let object = SourceObject { entry, directory: DirectoryKey(key), end: End::Growing };
+                hear(Event::Restarted { object, why: Restart::Truncated });
+                hear(Event::Grown { id, available_bytes: now.size_bytes });
+            }
+        } else if is_content {
+            file.reopened += u32::from(!file.is_growing);
+            file.is_growing = true;
+            hear(Event::Grown { id, available_bytes: now.size_bytes });
+        } else if !file.is_growing {
+            let (key, name) = (file.key, file.name.clone());
+            if let Ok(entry) = self.entry(number, key, directory, (&name, status)) {
+                hear(Event::Ended { id, entry });
+            }
+        }
+    }
+
+    fn moved(
+        &mut self,
+        number: u64,
+        (key, name): (u64, Name),
+        directory: BorrowedFd<'_>,
+        status: &Stat,
+        hear: &mut dyn FnMut(Event),
+    ) {
+        let Some(file) = self.files.get(&number) else { return };
+        // Into another directory: there it is another object.
+        if file.key != key {
+            self.forget(number);
+            hear(Event::Gone { id: ObjectId(number) });
+            return self.found_file((key, name), directory, status, hear);
+        }
+        let before = (file.key, file.name.clone());
+        if self.places.get(&before) == Some(&number) {
+            self.places.remove(&before);
+        }
+        self.places.insert((key, name.clone()), number);
+        let until = &self.rules.until;
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.was_renamed |= until.is_unfinished(file.name.as_bytes()) == Some(true);
+        (file.name, file.is_missing) = (name, false);
+        self.look_again(number, directory, status, hear);
+    }
+
+    fn replaced(
+        &mut self,
+        number: u64,
+        (key, name): (u64, Name),
+        directory: BorrowedFd<'_>,
+        status: &Stat,
+        hear: &mut dyn FnMut(Event),
+    ) {
+        if !self.files.contains_key(&number) {
+            // A marker that was written again, or what was no file before.
+            return;
+        }
+        self.forget(number);
+        let next = self.next_number;
+        self.found_file((key, name.clone()), directory, status, &mut |event| match event {
+            // Under the number that its place has had.
+            Event::Found(mut object) => {
+                object.entry.id = ObjectId(number);
+                hear(Event::Restarted { object, why: Restart::Replaced });
+            }
+            Event::Grown { available_bytes, .. } => hear(Event::Grown { id: ObjectId(number), available_bytes }),
+            other => hear(other),
+        });
+        if let Some(file) = self.files.remove(&next) {
+            self.files.insert(number, file);
+            self.places.insert((key, name), number);
+            self.inodes.insert((status.st_dev, status.st_ino), number);
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        let Some(file) = self.files.remove(&number) else { return };
+        let place = (file.key, file.name);
+        if self.places.get(&place) == Some(&number) {
+            self.places.remove(&place);
+        }
+        let version = &file.generation.version;
+        self.inodes.remove(&(version.storage(), version.object()));
+    }
+
+    fn entry(
+        &self,
+        number: u64,
+        key: u64,
+        directory: BorrowedFd<'_>,
+        (name, status): (&Name, &Stat),
+    ) -> std::result::Result<Entry, Failure> {
+        let parent = self.directories.get(&key).map_or(0, |directory| directory.number);
+        let path = || self.tree.path(key, name.as_bytes());
+        let mut miss = |text: &str| self.missed.lock().unwrap().note(text, &path);
+        let ids = (ObjectId(number), ObjectId(parent));
+        list::entry_from((directory, name), ids, status, self.wish, &mut miss).map_err(|e| Failure {
+            path: path(),
+            kind: e.kind,
+            message: e.message(),
+        })
+    }
+
+    /// What ends the job has come: everything is listed once more.
+    fn end(&mut self) {
+        if self.ending == Ending::No {
+            self.ending = Ending::Listing;
+        }
+    }
+
+    fn look_for_the_end(&mut self) {
+        let is_due = self.rules.ends.iter().any(|end| match end {
+            FollowEnd::Marker(_) => false,
+            FollowEnd::Idle(idle) => self.changed.elapsed() >= *idle,
+            FollowEnd::For(time) => self.began.elapsed() >= *time,
+        });
+        if is_due {
+            self.end();
+        }
+    }
+
+    /// Files of which the rule says that they are complete, and those of which it still may.
+    fn tell_ends(&mut self, hear: &mut dyn FnMut(Event)) -> bool {
+        let mut may_end = false;
+        let growing: Vec<u64> =
+            self.files.iter().filter(|(_, file)| file.is_growing).map(|(number, _)| *number).collect();
+        for number in growing {
+            match self.verdict(&self.files[&number]) {
+                Verdict::Ended => match self.end_of(number) {
+                    Some(entry) => hear(Event::Ended { id: ObjectId(number), entry }),
+                    None => may_end = true,
+                },
+                Verdict::Soon => may_end = true,
+                Verdict::Open => {}
+            }
+        }
+        may_end
+    }
+
+    fn verdict(&self, file: &File) -> Verdict {
+        let quiet = file.changed.elapsed();
+        // A file that went on again and again is complete when it rests.
+        let needed = match (&self.rules.until, file.reopened) {
+            (_, 2..) => Some(Duration::from_secs(60)),
+            (Until::Quiet(needed), _) => Some(*needed),
+            (Until::Rename(_), _) if self.rules.until.is_unfinished(file.name.as_bytes()) == Some(true) => None,
+            (Until::Rename(_), _) => Some(if file.was_renamed { TICKS } else { UNNAMED_QUIET }),
+            (Until::Marker(_), _) => self.is_marked(file.key, &file.name).then_some(TICKS),
+            (Until::Never, _) => (self.ending >= Ending::Waiting).then_some(TICKS),
+        };
+        match needed.map(|needed| if self.ending >= Ending::Waiting { needed.min(UNNAMED_QUIET) } else { needed }) {
+            Some(needed) if quiet >= needed.max(TICKS) => Verdict::Ended,
+            Some(_) => Verdict::Soon,
+            None => Verdict::Open,
+        }
+    }
+
+    /// The entry of a complete file; `None` if it changed since it was looked at.
+    fn end_of(&mut self, number: u64) -> Option<Entry> {
+        let file = self.files.get(&number)?;
+        let (key, name) = (file.key, file.name.clone());
+        let directory = self.tree.open(key).ok()?;
+        let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let Some(status) = status.filter(|status| generation_of(status) == file.generation) else {
+            self.to_look.insert((key, name));
+            return None;
+        };
+        let entry = self.entry(number, key, directory.as_fd(), (&name, &status)).ok()?;
+        self.files.get_mut(&number)?.is_growing = false;
+        Some(entry)
+    }
+}
+
+enum Verdict {
+    Ended,
+    /// Unless it changes.
+    Soon,
+    Open,
+}
+
+impl Watch for PosixWatch {
+    fn next(&mut self, patience: Duration, hear: &mut dyn FnMut(Event)) -> Result<()> {
+        if self.ending == Ending::Over {
+            return Ok(());
+        }
+        if self.to_list.is_empty() && self.to_look.is_empty() {
+            let (to_look, to_list, mut is_lost) = (&mut self.to_look, &mut self.to_list, false);
+            self.hints.take(patience, &mut |hint| match hint {
+                Hint::Name(key, name) => _ = to_look.insert((key, name)),
+                Hint::Directory(key) => _ = to_list.insert(key),
+                Hint::Everything => is_lost = true,
+            });
+            let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
+            if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
+                self.to_list.extend(self.directories.keys());
+                self.listed = Instant::now();
+            }
+        }
+        self.look_at_all(hear);
+        self.look_for_the_end();
+        if self.ending == Ending::Listing && self.to_list.is_empty() {
+            self.to_list.extend(self.directories.keys());
+            self.look_at_all(hear);
+            self.ending = Ending::Waiting;
+        }
+        let may_end = self.tell_ends(hear);
+        if self.ending == Ending::Waiting && !may_end {
+            self.ending = Ending::Over;
+            if let Some(object) = self.stop.take() {
+                hear(Event::Marker { object, covers: self.files.keys().copied().map(ObjectId).collect() });
+            }
+            hear(Event::Over);
+        }
+        Ok(())
+    }
+}
+
+/// How long ago a file changed, by the clock of this host.
+fn age_of(status: &Stat) -> Duration {
+    let Timestamp { seconds, nanoseconds } = generation_of(status).version.changed();
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
+    SystemTime::now().duration_since(changed).unwrap_or_default()
+}
+
+/// What cannot be followed is told once, before anything is watched.
+pub fn refuse_selection() -> Error {
+    let why = "files cannot be chosen while they are followed";
+    Error::of_kind(FailureKind::Other, "follow", b"", why)
+}
