@@ -42,6 +42,8 @@ pub enum Ability {
     Skip,
     /// Publishing replaces only the version that was decided on.
     Conditional,
+    /// An object gets another name in one step.
+    Renames,
 }
 
 impl Ability {
@@ -69,6 +71,7 @@ impl Ability {
             Ability::Modes => "it keeps no permission bits",
             Ability::Skip => "it takes every byte",
             Ability::Conditional => "it replaces whatever stands there",
+            Ability::Renames => "it gives no object another name",
         }
     }
 }
