@@ -44,6 +44,8 @@ pub enum Ability {
     Conditional,
     /// An object gets another name in one step.
     Renames,
+    /// Paths are as long as one likes.
+    LongPaths,
 }
 
 impl Ability {
@@ -72,6 +74,7 @@ impl Ability {
             Ability::Skip => "it takes every byte",
             Ability::Conditional => "it replaces whatever stands there",
             Ability::Renames => "it gives no object another name",
+            Ability::LongPaths => "its paths have a longest length",
         }
     }
 }

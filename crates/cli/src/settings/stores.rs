@@ -6,8 +6,17 @@
 use toml::de::{DeTable, DeValue};
 
 /// The keys there are, for hints.
-pub const KEYS: &[&str] =
-    &["kind", "endpoint", "region", "addressing", "allow_clear", "ca_file", "credentials_file", "aws_profile", "anonymous"];
+pub const KEYS: &[&str] = &[
+    "kind",
+    "endpoint",
+    "region",
+    "addressing",
+    "allow_clear",
+    "ca_file",
+    "credentials_file",
+    "aws_profile",
+    "anonymous",
+];
 
 /// A table, as it stands in the file.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
