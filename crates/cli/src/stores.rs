@@ -36,6 +36,7 @@ pub fn buckets() -> Arc<object::Buckets> {
         }),
         allow_clear: table.allow_clear,
         ca_file: table.ca_file.clone().map(Into::into),
+        credentials_file: table.credentials_file.clone().map(Into::into),
         aws_profile: table.aws_profile.clone(),
         anonymous: table.is_anonymous,
     };

@@ -42,6 +42,10 @@ pub enum Ability {
     Skip,
     /// Publishing replaces only the version that was decided on.
     Conditional,
+    /// An object gets another name in one step.
+    Renames,
+    /// Paths are as long as one likes.
+    LongPaths,
 }
 
 impl Ability {
@@ -69,6 +73,8 @@ impl Ability {
             Ability::Modes => "it keeps no permission bits",
             Ability::Skip => "it takes every byte",
             Ability::Conditional => "it replaces whatever stands there",
+            Ability::Renames => "it gives no object another name",
+            Ability::LongPaths => "its paths have a longest length",
         }
     }
 }

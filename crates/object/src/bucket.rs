@@ -194,6 +194,7 @@ impl Bucket {
     }
 
     fn read(&self, response: Response, call: &Call<'_>, is_repeated: bool) -> Result<Answer> {
+        let is_repeated = is_repeated || response.is_resent;
         let (status, headers) = (response.status, response.headers().to_vec());
         let date = response.header("date").and_then(header_moment);
         let wait = response.header("retry-after").and_then(|text| text.parse().ok()).map(Duration::from_secs);

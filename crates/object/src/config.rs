@@ -22,7 +22,9 @@ pub struct StoreConfig {
     /// Requests may go out unencrypted to other hosts.
     pub allow_clear: bool,
     pub ca_file: Option<PathBuf>,
-    /// The section of the AWS files that has the keys.
+    /// The file that has the keys, in the form of the AWS tools' `credentials`.
+    pub credentials_file: Option<PathBuf>,
+    /// The section of that file, or of the AWS tools' own, that has the keys.
     pub aws_profile: Option<String>,
     /// Requests are not signed.
     pub anonymous: bool,

@@ -1,6 +1,6 @@
 //! The keys that requests are signed with, from the places where other programs look for them too.
 //!
-//! In this order: `AWS_ACCESS_KEY_ID` with its companions, unless a profile is named in the store's table; the profile's keys or its
+//! In this order: the file that the store's table names; `AWS_ACCESS_KEY_ID` with its companions, unless a profile is named in the store's table; the profile's keys or its
 //! `credential_process`; a container's endpoint; the instance's role, unless `AWS_EC2_METADATA_DISABLED`. Keys that expire are fetched
 //! again five minutes early.
 //!
@@ -69,6 +69,12 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn find(config: &StoreConfig) -> Result<Keys, String> {
+    if let Some(path) = &config.credentials_file {
+        let section = config.aws_profile.as_deref().unwrap_or("default");
+        let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        let keys = from_settings(&|key| setting(&text, section, key), "the store's credentials_file")?;
+        return keys.ok_or_else(|| format!("{} has no keys in its section [{section}]", path.display()));
+    }
     if config.aws_profile.is_none()
         && let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
     {
@@ -103,9 +109,13 @@ fn from_profile(profile: &str) -> Result<Option<Keys>, String> {
         let in_config = || setting(&config, &long, key).or_else(|| setting(&config, profile, key));
         setting(&shared, profile, key).or_else(in_config)
     };
+    from_settings(&value, "the AWS files")
+}
+
+fn from_settings(value: &dyn Fn(&str) -> Option<String>, origin: &'static str) -> Result<Option<Keys>, String> {
     if let (Some(id), Some(secret)) = (value("aws_access_key_id"), value("aws_secret_access_key")) {
         let token = value("aws_session_token");
-        return Ok(Some(Keys { id, secret, token, expires: None, origin: "the AWS files" }));
+        return Ok(Some(Keys { id, secret, token, expires: None, origin }));
     }
     value("credential_process").map(|command| from_process(&command)).transpose()
 }

@@ -77,6 +77,29 @@ impl Buckets {
         Ok(Place { bucket, key: key::of_path(path), is_directory })
     }
 
+    /// What a path below a location leads to; the location itself stays. A file on the way is in the way.
+    pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
+        let place = self.place(base).map_err(|e| Error::of_kind(FailureKind::Other, "open", b"", &e.to_string()))?;
+        let refused = |why: &str| Error::of_kind(FailureKind::NameRefused, "open", path, why);
+        let names = model::name::relative_path(path).map_err(|e| refused(&e.to_string()))?;
+        let mut key = place.key.clone();
+        for (at, name) in names.iter().enumerate() {
+            if at > 0 && place.bucket.head(&key).map_err(|failure| failure.on("open", ""))?.is_some() {
+                return Err(Error::of_kind(FailureKind::InTheWay, "open", path, "a file stands on the way"));
+            }
+            if at > 0
+                && how != (How::Make { with_parents: true })
+                && !place.bucket.has_below(&format!("{key}/")).map_err(|failure| failure.on("open", ""))?
+            {
+                return Err(Error::of_kind(FailureKind::NotFound, "open", path, "it is not there"));
+            }
+            let slash = if key.is_empty() { "" } else { "/" };
+            key = format!("{key}{slash}{}", key::of_name(name.as_bytes()));
+        }
+        let is_directory = names.is_empty() || path.ends_with(b"/");
+        Ok(Box::new(ObjectShelf::new(place.bucket, key, is_directory, names.is_empty())))
+    }
+
     fn bucket(&self, scheme: &str, name: &str) -> Result<Arc<Bucket>, OpenError> {
         let shown = format!("{scheme}://{name}");
         let mut open = self.open.lock().unwrap();

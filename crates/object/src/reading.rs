@@ -124,13 +124,16 @@ impl ObjectFile {
         Ok(ObjectFile::new(bucket.clone(), key.to_owned(), object, generation))
     }
 
-    fn failed(&self, failure: &Failure) -> store::Error {
-        if matches!(failure.why, Why::Condition | Why::NoKey) {
-            self.is_changed.store(true, Relaxed);
-            let why = "it changed while it was read";
-            return store::Error::of_kind(FailureKind::Changed, "read file", self.key.as_bytes(), why);
+    /// What came of reading. A version that is gone ends early, and its generation tells.
+    fn settled<T>(&self, read: Result<T>) -> store::Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(failure) if matches!(failure.why, Why::Condition | Why::NoKey) => {
+                self.is_changed.store(true, Relaxed);
+                Ok(None)
+            }
+            Err(failure) => Err(failure.on("read file", &self.key)),
         }
-        failure.on("read file", &self.key)
     }
 
     fn end(&self, end: u64) -> u64 {
@@ -151,7 +154,7 @@ impl ObjectFile {
         };
         let read = match self.ahead.take(start) {
             Some((fetched, _permit)) => {
-                let fetched = fetched.map_err(|failure| self.failed(&failure))?;
+                let Some(fetched) = self.settled(fetched)? else { return Ok(0) };
                 let mut handed = 0;
                 for bytes in fetched.chunks(block.len()) {
                     handed += bytes.len() as u64;
@@ -163,7 +166,8 @@ impl ObjectFile {
             }
             None => {
                 let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), block, &mut take);
-                read.map_err(|failure| self.failed(&failure))?
+                let Some(read) = self.settled(read)? else { return Ok(0) };
+                read
             }
         };
         if read == end - start
@@ -270,7 +274,7 @@ impl SourceFile for ObjectFile {
             filled += bytes.len();
             true
         });
-        read.map(|read| read as usize).map_err(|failure| self.failed(&failure))
+        Ok(self.settled(read)?.map_or(0, |read| read as usize))
     }
 
     fn generation(&self) -> store::Result<Generation> {

@@ -124,6 +124,57 @@ impl ObjectShelf {
         Ok(steps)
     }
 
+    /// Goes through what is here and below. `is_read`: files may be opened as they were told.
+    fn steps_from(&self, levels: u32, is_read: bool, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
+        let (first, object) = match self.find() {
+            Ok(found) => found,
+            Err(error) => {
+                visit(Visit::Failed { path: b"", error });
+                return;
+            }
+        };
+        let listed = object.map(|Object { size_bytes, etag, stored, .. }| Listed {
+            key: self.key.clone(),
+            size_bytes,
+            etag,
+            stored,
+        });
+        // What is read later is compared with what was told of it.
+        let status = match first.kind {
+            FileKind::File if is_read => FileStatus { modified: first.changed, ..first },
+            _ => first,
+        };
+        let item = Item { path: Vec::new(), key: self.key.clone(), status, listed, is_last: true };
+        let mut steps = vec![Step::Object(item)];
+        while let Some(step) = steps.pop() {
+            let goes_on = match step {
+                Step::Left(path) => visit(Visit::Left { path: &path }),
+                Step::Failed(path, error) => visit(Visit::Failed { path: &path, error }),
+                Step::Object(Item { path, key, status, listed, is_last }) => {
+                    let is_directory = status.is_directory();
+                    let none = Listed::default();
+                    let opener = &|| self.opener(&key, listed.as_ref().unwrap_or(&none));
+                    let goes_on = visit(Visit::Object { path: &path, status, is_last, opener });
+                    let depth = if path.is_empty() { 0 } else { 1 + path.iter().filter(|byte| **byte == b'/').count() };
+                    if is_directory && goes_on {
+                        steps.push(Step::Left(path.clone()));
+                        let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
+                        if (depth as u64) < u64::from(levels) {
+                            match self.steps(&prefix, &path) {
+                                Ok(more) => steps.extend(more),
+                                Err(error) => steps.push(Step::Failed(path.clone(), error)),
+                            }
+                        }
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
     fn opener(&self, item_key: &str, listed: &Listed) -> Opener {
         let (bucket, key) = (self.bucket.clone(), item_key.to_owned());
         let Listed { size_bytes, etag, stored, .. } = listed.clone();
@@ -169,7 +220,8 @@ impl Shelf for ObjectShelf {
     }
 
     fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
-        self.walk(levels, slots, &mut |found| match found {
+        let _ = slots;
+        self.steps_from(levels, false, &mut |found| match found {
             Visit::Object { path, status, is_last, .. } => {
                 visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
             }
@@ -179,53 +231,7 @@ impl Shelf for ObjectShelf {
     }
 
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-        let (first, object) = match self.find() {
-            Ok(found) => found,
-            Err(error) => {
-                visit(Visit::Failed { path: b"", error });
-                return;
-            }
-        };
-        let listed = object.map(|Object { size_bytes, etag, stored, .. }| Listed {
-            key: self.key.clone(),
-            size_bytes,
-            etag,
-            stored,
-        });
-        // What is read later is compared with what was told of it.
-        let status = match first.kind {
-            FileKind::File => FileStatus { modified: first.changed, ..first },
-            _ => first,
-        };
-        let item = Item { path: Vec::new(), key: self.key.clone(), status, listed, is_last: true };
-        let mut steps = vec![Step::Object(item)];
-        while let Some(step) = steps.pop() {
-            let goes_on = match step {
-                Step::Left(path) => visit(Visit::Left { path: &path }),
-                Step::Failed(path, error) => visit(Visit::Failed { path: &path, error }),
-                Step::Object(Item { path, key, status, listed, is_last }) => {
-                    let is_directory = status.is_directory();
-                    let none = Listed::default();
-                    let opener = &|| self.opener(&key, listed.as_ref().unwrap_or(&none));
-                    let goes_on = visit(Visit::Object { path: &path, status, is_last, opener });
-                    let depth = if path.is_empty() { 0 } else { 1 + path.iter().filter(|byte| **byte == b'/').count() };
-                    if is_directory && goes_on {
-                        steps.push(Step::Left(path.clone()));
-                        let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
-                        if (depth as u64) < u64::from(levels) {
-                            match self.steps(&prefix, &path) {
-                                Ok(more) => steps.extend(more),
-                                Err(error) => steps.push(Step::Failed(path.clone(), error)),
-                            }
-                        }
-                    }
-                    goes_on
-                }
-            };
-            if !goes_on {
-                return;
-            }
-        }
+        self.steps_from(levels, true, visit);
     }
 
     fn make(&self, may_be_there: bool) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! A prefix of a bucket as a destination.
 //!
 //! What stands there is learnt directory by directory, from listings, and looked at singly only where a name is taken; what was seen
-//! is the condition on which it is replaced. Directories are what keys have in common: one that stays empty gets a marker.
+//! is the condition on which it is replaced. Directories are what keys have in common; one that the job makes gets a marker too, with its time.
 //!
 //! Invariants: a rehearsal sends nothing but looks; nothing is removed that was not listed here.
 
@@ -16,7 +16,7 @@ use crate::reading::ObjectFile;
 use crate::upload::ObjectUpload;
 use crate::width::in_parallel;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use store::{
     Abilities, Decision, Error, Fate, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
@@ -39,6 +39,8 @@ pub struct Job {
     directories: Mutex<HashMap<ObjectId, Arc<Directory>>>,
     /// What stands at a key whose object is wanted.
     decided: Mutex<HashMap<String, Condition>>,
+    /// Numbers of keys that this job wrote: what was listed of them is out of date.
+    written: Mutex<HashSet<u64>>,
 }
 
 struct Directory {
@@ -52,13 +54,17 @@ struct Directory {
 struct DirectoryState {
     /// What was there when it was first looked at; within, nothing where that was too much.
     listed: Option<Option<Arc<Children>>>,
-    /// The job has something for it.
-    is_used: bool,
 }
 
 impl Directory {
     fn new(prefix: String, path: Vec<u8>) -> Arc<Directory> {
         Arc::new(Directory { prefix, path, state: Mutex::default() })
+    }
+
+    /// Nothing was there when it was first looked at.
+    fn is_new(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        matches!(&state.listed, Some(Some(children)) if children.names.is_empty() && children.marker.is_none())
     }
 
     fn children(&self, bucket: &Bucket) -> Result<Option<Arc<Children>>> {
@@ -114,8 +120,9 @@ impl Job {
         meta
     }
 
-    /// On what a key is written.
+    /// On what a key is written, which it is after that.
     pub fn condition(&self, key: &str, rule: PublishRule) -> Condition {
+        self.written.lock().unwrap().insert(self.bucket.number(key, ""));
         let decided = self.decided.lock().unwrap().remove(key);
         match rule {
             PublishRule::NoReplace => Condition::Absent,
@@ -123,27 +130,38 @@ impl Job {
         }
     }
 
+    /// An error where a directory has the name of a file, as far as is known without asking.
+    fn is_free(&self, entry: &Entry, key: &str) -> Result<()> {
+        let above = self.directory(entry.parent)?;
+        let is_made = self.written.lock().unwrap().contains(&self.bucket.number(&format!("{key}/"), ""));
+        let listed = above.state.lock().unwrap().listed.clone().flatten();
+        let child = listed.and_then(|listed| listed.names.get(entry.name.as_bytes()).cloned());
+        match is_made || child.is_some_and(|child| child.is_directory && child.object.is_none()) {
+            true => Err(fault(FailureKind::InTheWay, "publish", entry, "a directory stands where a file is to be")),
+            false => Ok(()),
+        }
+    }
+
     pub fn publish(&self, entry: &Entry, key: &str, bytes: &[u8], rule: PublishRule) -> Result<()> {
+        self.is_free(entry, key)?;
         let condition = self.condition(key, rule);
         let published = self.bucket.publish(key, bytes, &self.meta(entry), &condition);
         published.map_err(|failure| failure.on("publish", key))
     }
 
-    fn used(&self, entry: &Entry) -> Result<Arc<Directory>> {
-        let above = self.directory(entry.parent)?;
-        above.state.lock().unwrap().is_used = true;
-        Ok(above)
-    }
-
     /// What a listing says of a name; nothing where it has to be asked.
     fn child(&self, above: &Directory, name: &Name) -> Result<Option<Child>> {
+        let key = format!("{}{}", above.prefix, of_name(name.as_bytes()));
+        if self.written.lock().unwrap().contains(&self.bucket.number(&key, "")) {
+            return Ok(None);
+        }
         let children = above.children(&self.bucket)?;
         Ok(children.map(|children| children.names.get(name.as_bytes()).cloned().unwrap_or_default()))
     }
 
     /// What stands at the name of a file or link.
     fn there(&self, entry: &Entry) -> Result<Option<Object>> {
-        let (above, key) = (self.used(entry)?, self.key(entry)?);
+        let (above, key) = (self.directory(entry.parent)?, self.key(entry)?);
         let looked = |failure: Failure| failure.on("look at", &key);
         match self.child(&above, &entry.name)? {
             Some(Child { object: None, is_directory: false }) => return Ok(None),
@@ -172,6 +190,25 @@ impl Job {
         Ok(Decision::Replace { size_bytes: there.size_bytes, there: There { is_file, modified } })
     }
 
+    fn find_directory(&self, entry: &Entry) -> Result<Arc<Directory>> {
+        let (above, key) = (self.directory(entry.parent)?, self.key(entry)?);
+        let directory = Directory::new(format!("{key}/"), [&above.path, entry.name.as_bytes(), b"/"].concat());
+        match self.child(&above, &entry.name)? {
+            Some(Child { object: Some(_), .. }) => {
+                let why = "a file stands where a directory is needed";
+                return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+            }
+            Some(Child { object: None, is_directory: false }) => {
+                directory.state.lock().unwrap().listed = Some(Some(Arc::default()));
+            }
+            Some(Child { object: None, is_directory: true }) => {}
+            None => _ = directory.children(&self.bucket)?,
+        }
+        self.written.lock().unwrap().insert(self.bucket.number(&directory.prefix, ""));
+        self.directories.lock().unwrap().insert(entry.id, directory.clone());
+        Ok(directory)
+    }
+
     /// Makes the marker of a directory.
     fn mark(&self, directory: &Directory, entry: &Entry) -> Result<()> {
         let put = self.bucket.put(&directory.prefix, b"", &self.meta(entry), &Condition::Any);
@@ -184,7 +221,15 @@ impl ObjectSink {
     pub fn new(bucket: Arc<Bucket>, prefix: String, keeps: Fidelity, is_rehearsal: bool) -> ObjectSink {
         let root = Directory::new(prefix, Vec::new());
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
-        let job = Job { bucket, held: Held::default(), is_rehearsal, keeps, directories, decided: Mutex::default() };
+        let job = Job {
+            bucket,
+            held: Held::default(),
+            is_rehearsal,
+            keeps,
+            directories,
+            decided: Mutex::default(),
+            written: Mutex::default(),
+        };
         ObjectSink { job: Arc::new(job) }
     }
 
@@ -261,27 +306,19 @@ impl Sink for ObjectSink {
     }
 
     fn make_directory(&self, entry: &Entry) -> Result<()> {
-        let (above, key) = (self.job.used(entry)?, self.job.key(entry)?);
-        let directory = Directory::new(format!("{key}/"), [&above.path, entry.name.as_bytes(), b"/"].concat());
-        let child = self.job.child(&above, &entry.name)?;
-        match child {
-            Some(Child { object: Some(_), .. }) => {
-                let why = "a file stands where a directory is needed";
-                return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
-            }
-            Some(Child { object: None, is_directory: false }) => {
-                directory.state.lock().unwrap().listed = Some(Some(Arc::default()));
-            }
-            _ => {}
+        let directory = self.job.find_directory(entry)?;
+        if directory.is_new() && !self.job.is_rehearsal {
+            self.job.mark(&directory, entry)?;
         }
-        self.job.directories.lock().unwrap().insert(entry.id, directory);
         Ok(())
     }
 
+    fn look_directory(&self, entry: &Entry) -> Result<()> {
+        self.job.find_directory(entry).map(drop)
+    }
+
     fn is_fresh(&self, directory: ObjectId) -> bool {
-        let Ok(directory) = self.job.directory(directory) else { return false };
-        let state = directory.state.lock().unwrap();
-        matches!(&state.listed, Some(Some(children)) if children.names.is_empty() && children.marker.is_none())
+        self.job.directory(directory).is_ok_and(|directory| directory.is_new())
     }
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
@@ -414,18 +451,18 @@ impl Sink for ObjectSink {
         if self.job.is_rehearsal {
             return Ok(());
         }
+        // One that the job made has all this already.
         let directory = self.job.directory(entry.id)?;
-        let is_used = directory.state.lock().unwrap().is_used;
-        if is_used && !self.job.keeps.mode {
+        if directory.is_new() || !self.job.keeps.mode {
             return Ok(());
         }
-        let is_there = match is_used {
-            true => false,
-            false => directory
-                .children(&self.job.bucket)?
-                .is_none_or(|children| children.marker.is_some() || !children.names.is_empty()),
+        let there =
+            self.job.bucket.head(&directory.prefix).map_err(|failure| failure.on("look at", &directory.prefix))?;
+        let is_same = |there: Object| {
+            there.modified == Some(entry.generation.modified)
+                && there.mode.is_some_and(|mode| mode & 0o7777 == entry.mode)
         };
-        if is_there && !self.job.keeps.mode { Ok(()) } else { self.job.mark(&directory, entry) }
+        if there.is_some_and(is_same) { Ok(()) } else { self.job.mark(&directory, entry) }
     }
 
     fn close(&self) {

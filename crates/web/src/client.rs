@@ -45,6 +45,8 @@ struct Shared {
 
 pub struct Response {
     pub status: u16,
+    /// The request was sent before, on a connection that ended: the server may have carried it out then.
+    pub is_resent: bool,
     headers: Vec<(String, String)>,
     body: Body,
     connection: Option<Connection>,
@@ -67,10 +69,16 @@ impl Client {
     pub fn send(&self, request: &Request<'_>) -> Result<Response> {
         if let Some(connection) = self.shared.take() {
             match self.exchange(connection, request) {
-                Err(e) if e.kind == ErrorKind::Lost && request.method != "POST" => {}
+                Err(e) if e.kind == ErrorKind::Lost && request.method != "POST" => {
+                    return Ok(self.send_anew(request)?.resent());
+                }
                 answered => return answered,
             }
         }
+        self.send_anew(request)
+    }
+
+    fn send_anew(&self, request: &Request<'_>) -> Result<Response> {
         let turn = self.shared.opened.fetch_add(1, Relaxed);
         self.exchange(Connection::open(&self.shared.origin, self.shared.tls.as_ref(), turn)?, request)
     }
@@ -92,8 +100,15 @@ impl Client {
         let is_kept = !head.is_http_1_0 && !head.headers.iter().any(is_closing);
         let body = Body::of(request.method, &head, &connection)?;
         let Head { status, headers, .. } = head;
-        let mut response =
-            Response { status, headers, body, connection: Some(connection), is_kept, shared: self.shared.clone() };
+        let mut response = Response {
+            status,
+            is_resent: false,
+            headers,
+            body,
+            connection: Some(connection),
+            is_kept,
+            shared: self.shared.clone(),
+        };
         response.keep();
         Ok(response)
     }
@@ -128,6 +143,11 @@ impl Shared {
 }
 
 impl Response {
+    fn resent(mut self) -> Response {
+        self.is_resent = true;
+        self
+    }
+
     /// The value of a header, whose name is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())

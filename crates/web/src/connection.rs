@@ -1,6 +1,6 @@
 //! One connection: what is written and read on it, with a clock on progress alone.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, plain};
 use crate::origin::Origin;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -49,7 +49,7 @@ impl Connection {
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
         let found = (&host[..], origin.port).to_socket_addrs();
         let mut addresses: Vec<SocketAddr> =
-            found.map_err(|e| unreachable(format!("{host} has no address: {e}")))?.collect();
+            found.map_err(|e| unreachable(format!("{host} has no address: {}", plain(&e))))?.collect();
         if addresses.is_empty() {
             return Err(unreachable(format!("{host} has no address")));
         }
@@ -59,7 +59,7 @@ impl Connection {
         for address in addresses {
             match TcpStream::connect_timeout(&address, CONNECT_MAX) {
                 Ok(stream) => return Connection::over(stream, origin, tls),
-                Err(e) => failed = Some(unreachable(format!("nobody answers at {address} ({host}): {e}"))),
+                Err(e) => failed = Some(unreachable(format!("nobody answers at {address}: {}", plain(&e)))),
             }
         }
         Err(failed.expect("there was an address"))

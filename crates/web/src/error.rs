@@ -39,8 +39,14 @@ impl Error {
             }
             // What rustls found wrong with the other side.
             Io::InvalidData => (ErrorKind::Untrusted, format!("no secure connection to {host}: {error}")),
-            _ => (ErrorKind::Lost, format!("the connection to {host} was lost: {error}")),
+            _ => (ErrorKind::Lost, format!("the connection to {host} was lost: {}", plain(error))),
         };
         Error { kind, text }
     }
+}
+
+/// The operating system's words without the number behind them.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -187,7 +187,7 @@ impl Reader<'_> {
         tables.extend(is_outermost.then_some([PROFILES, STORES]).into_iter().flatten().map(str::to_owned));
         let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
             Some(near) => format!("did you mean [{near}]?"),
-            None => "tables are named after commands, or are [profiles.NAME]".to_owned(),
+            None => "tables are named after commands, or are [profiles.NAME] or [stores.NAME]".to_owned(),
         };
         self.wrong(at, &format!("unknown table {}", shown(name)), &hint)
     }

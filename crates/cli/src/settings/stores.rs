@@ -6,8 +6,17 @@
 use toml::de::{DeTable, DeValue};
 
 /// The keys there are, for hints.
-pub const KEYS: &[&str] =
-    &["kind", "endpoint", "region", "addressing", "allow_clear", "ca_file", "aws_profile", "anonymous"];
+pub const KEYS: &[&str] = &[
+    "kind",
+    "endpoint",
+    "region",
+    "addressing",
+    "allow_clear",
+    "ca_file",
+    "credentials_file",
+    "aws_profile",
+    "anonymous",
+];
 
 /// A table, as it stands in the file.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -18,6 +27,7 @@ pub struct StoreTable {
     pub is_by_host: Option<bool>,
     pub allow_clear: bool,
     pub ca_file: Option<String>,
+    pub credentials_file: Option<String>,
     pub aws_profile: Option<String>,
     pub is_anonymous: bool,
 }
@@ -66,6 +76,7 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             }
             "allow_clear" => read.allow_clear = switch()?,
             "ca_file" => read.ca_file = Some(text()?),
+            "credentials_file" => read.credentials_file = Some(text()?),
             "aws_profile" => read.aws_profile = Some(text()?),
             "anonymous" => read.is_anonymous = switch()?,
             other if other.contains("key") || other.contains("secret") || other.contains("token") => {

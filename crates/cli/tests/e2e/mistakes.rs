@@ -275,7 +275,7 @@ fn path_that_looks_like_a_host() {
         &["cp", "f", "2026-11-20T12:31.log"],
         &["cp", "f", "C:\\data"],
         &["cp", "--no-ssh", "f", "notes:today"],
-        &["cp", "f", "s3://bucket/key"],
+        &["cp", "f", "gs://bucket/key"],
     ] {
         let ran = without_ssh(hosts.run(args));
         told.add(&hosts.bed, args, ran);

@@ -1,6 +1,6 @@
 //! Questions about files.
 
-use crate::Ability::{Directories, Keeps, Shelf, Sink, Symlinks};
+use crate::Ability::{Directories, Keeps, Renames, Shelf, Sink, Symlinks};
 use crate::check::{Check, Fault, ensure};
 use crate::job::{MODIFIED, content, read_to_end};
 use crate::stand::Place;
@@ -51,7 +51,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "rename-is-one-step",
         says: "an object gets another name, with all below it, and replaces what has that name only if it may",
-        takes: &[Sink, Shelf, Keeps, Directories],
+        takes: &[Sink, Shelf, Keeps, Directories, Renames],
         run: renames,
     },
     Check {

@@ -53,7 +53,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "attempts-stay-apart",
         says: "two attempts at one large object at once never share staging: the second gets its own, and an empty journal",
-        takes: &[Sink, Keeps, Stages],
+        takes: &[Sink, Keeps, Stages, ReadsStaged],
         run: attempts_apart,
     },
     Check {

@@ -1,7 +1,7 @@
 //! Directories, links, special files, removal, and changes without content.
 
 use super::publish::with_attributes;
-use crate::Ability::{Directories, HardLinks, Keeps, Modes, Nodes, Prune, Sink, Source, Symlinks, Touch};
+use crate::Ability::{Directories, HardLinks, Keeps, LongPaths, Modes, Nodes, Prune, Sink, Source, Symlinks, Touch};
 use crate::check::{Check, Fault, ensure};
 use crate::job::{Attempt, MODIFIED, Seen, content, name, published, scan};
 use crate::stand::Place;
@@ -44,7 +44,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "deep-trees",
         says: "a tree that is deeper than the longest path of the system is written and read",
-        takes: &[Sink, Source, Keeps, Directories],
+        takes: &[Sink, Source, Keeps, Directories, LongPaths],
         run: deep,
     },
     Check {

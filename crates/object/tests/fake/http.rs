@@ -1,0 +1,129 @@
+//! As much of a server's HTTP as the fake store needs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+pub struct Asked {
+    pub method: String,
+    pub target: String,
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+pub struct Said {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub is_head: bool,
+    pub is_lost: bool,
+    pub is_cut: bool,
+}
+
+impl Asked {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..])
+    }
+
+    pub fn query(&self, name: &str) -> Option<String> {
+        let (_, query) = self.target.split_once('?')?;
+        let value = query.split('&').find_map(|part| part.split_once('=').filter(|(known, _)| *known == name));
+        value.map(|(_, value)| decoded(value))
+    }
+
+    pub fn meta(&self) -> Vec<(String, String)> {
+        self.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-")).cloned().collect()
+    }
+}
+
+impl Said {
+    pub fn new(status: u16, body: &[u8]) -> Said {
+        Said { status, headers: Vec::new(), body: body.to_vec(), is_head: false, is_lost: false, is_cut: false }
+    }
+
+    pub fn with(mut self, name: &str, value: &str) -> Said {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// Answers requests on one connection until it ends.
+pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    while let Some(asked) = read(&mut reader) {
+        let said = answer(&asked);
+        if said.is_lost {
+            return;
+        }
+        let mut head = format!("HTTP/1.1 {} X\r\n", said.status);
+        if said.status != 204 {
+            head += &format!("content-length: {}\r\n", said.body.len());
+        }
+        for (name, value) in &said.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        let body = if said.is_head || asked.method == "HEAD" { &[][..] } else { &said.body[..] };
+        let body = if said.is_cut { &body[..body.len() / 2] } else { body };
+        if stream.write_all((head + "\r\n").as_bytes()).is_err() || stream.write_all(body).is_err() || said.is_cut {
+            return;
+        }
+    }
+}
+
+fn read(reader: &mut impl BufRead) -> Option<Asked> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+    let mut words = line.split(' ');
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.push((name.to_ascii_lowercase(), value.to_owned()));
+    }
+    let length =
+        headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, value)| value.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Asked { method, target, headers, body })
+}
+
+pub fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                u8::from_str_radix(&String::from_utf8(vec![rest.next().unwrap(), rest.next().unwrap()]).unwrap(), 16)
+                    .unwrap()
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+pub fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() || byte == b'/' {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+pub fn amz_date(seconds: i64) -> String {
+    model::Timestamp { seconds, nanoseconds: 0 }.rfc3339().replace(['-', ':'], "")
+}
+
+/// As headers have it.
+pub fn date(seconds: i64) -> String {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let text = model::Timestamp { seconds, nanoseconds: 0 }.rfc3339();
+    let month = MONTHS[text[5..7].parse::<usize>().unwrap() - 1];
+    format!("Day, {} {month} {} {} GMT", &text[8..10], &text[..4], &text[11..19])
+}

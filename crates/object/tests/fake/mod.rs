@@ -1,0 +1,428 @@
+//! An S3 store in this process, for tests: one bucket, strict about signatures, checksums and conditions, with faults to order.
+//!
+//! Invariants: a condition and what it guards are one step; a fault that was ordered is counted when it happens. Signatures are
+//! checked by code of its own.
+
+pub mod http;
+
+use aws_lc_rs::{digest, hmac};
+use data_encoding::{BASE64, HEXLOWER};
+use http::{Asked, Said};
+use model::DigestAlgorithm;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+pub const BUCKET: &str = "bkt";
+pub const SECRET: &str = "fake-secret-0123456789";
+
+#[derive(Clone, Default)]
+pub struct Object {
+    pub bytes: Vec<u8>,
+    pub etag: String,
+    pub meta: Vec<(String, String)>,
+    pub crc: Option<u64>,
+    pub stored: u64,
+}
+
+#[derive(Default)]
+pub struct Upload {
+    pub key: String,
+    pub meta: Vec<(String, String)>,
+    pub parts: BTreeMap<u32, Vec<u8>>,
+}
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Status(u16),
+    /// A success that is none.
+    OkWithError,
+    OkEmpty,
+    /// It is carried out, and the connection ends before it is answered.
+    LostAnswer,
+    /// The body ends half way.
+    Cut,
+    /// A byte of the body is another one.
+    Flipped,
+    /// Whole objects where a range was asked for.
+    NoRange,
+    /// A redirect to another host.
+    Abroad,
+}
+
+struct Rule {
+    method: &'static str,
+    /// In path and query.
+    holds: &'static str,
+    passes: u32,
+    times: u32,
+    fault: Fault,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub objects: BTreeMap<String, Object>,
+    pub uploads: BTreeMap<String, Upload>,
+    rules: Vec<Rule>,
+    pub fired: u32,
+    pub requests: Vec<String>,
+    next: u64,
+    /// What its clock is ahead, in seconds.
+    pub ahead_seconds: i64,
+    /// It passes conditions over.
+    pub is_unconditional: bool,
+    pub page_max: usize,
+    /// A page comes again and again.
+    pub repeats_pages: bool,
+    /// The region that it takes signatures for.
+    pub region: String,
+}
+
+#[derive(Clone)]
+pub struct Fake {
+    pub state: Arc<Mutex<State>>,
+    pub url: String,
+}
+
+impl Fake {
+    pub fn start() -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let state = State { page_max: 1000, region: "us-east-1".to_owned(), ..State::default() };
+        let fake = Fake { state: Arc::new(Mutex::new(state)), url };
+        let server = fake.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let server = server.clone();
+                std::thread::spawn(move || http::serve(stream, &|asked| server.answer(asked)));
+            }
+        });
+        fake
+    }
+
+    /// Has requests go wrong that hold a text: after so many that do not, so many times.
+    pub fn order(&self, method: &'static str, holds: &'static str, passes: u32, times: u32, fault: Fault) {
+        self.state.lock().unwrap().rules.push(Rule { method, holds, passes, times, fault });
+    }
+
+    pub fn put(&self, key: &str, bytes: &[u8]) {
+        self.state.lock().unwrap().put(key, bytes.to_vec(), Vec::new());
+    }
+
+    pub fn content(&self, key: &str) -> Option<Vec<u8>> {
+        self.state.lock().unwrap().objects.get(key).map(|object| object.bytes.clone())
+    }
+
+    pub fn fired(&self) -> u32 {
+        self.state.lock().unwrap().fired
+    }
+
+    /// Requests so far that hold a text.
+    pub fn count(&self, holds: &str) -> usize {
+        self.state.lock().unwrap().requests.iter().filter(|request| request.contains(holds)).count()
+    }
+
+    fn answer(&self, asked: &Asked) -> Said {
+        let mut state = self.state.lock().unwrap();
+        let line = format!("{} {}", asked.method, asked.target);
+        state.requests.push(line.clone());
+        let fault = state.fault(&asked.method, &line);
+        let date = http::date(now() + state.ahead_seconds);
+        let mut said = match fault {
+            Some(Fault::Status(status)) => error(status, if status == 503 { "SlowDown" } else { "InternalError" }),
+            Some(Fault::Abroad) => Said::new(307, b"").with("location", "http://127.0.0.1:1/"),
+            _ => state.check(asked).unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange))),
+        };
+        match fault {
+            Some(Fault::OkWithError) => said = Said::new(200, b"<Error><Code>InternalError</Code></Error>"),
+            Some(Fault::OkEmpty) => said = Said::new(200, b""),
+            Some(Fault::LostAnswer) => said.is_lost = true,
+            Some(Fault::Cut) => said.is_cut = true,
+            Some(Fault::Flipped) if !said.body.is_empty() => {
+                let middle = said.body.len() / 2;
+                said.body[middle] ^= 1;
+            }
+            _ => {}
+        }
+        said.with("date", &date)
+    }
+}
+
+fn now() -> i64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
+fn error(status: u16, code: &str) -> Said {
+    Said::new(
+        status,
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{code}!</Message></Error>").as_bytes(),
+    )
+}
+
+fn crc(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(
+        DigestAlgorithm::Crc64Nvme
+            .of_object(bytes)
+            .to_string()
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap(),
+    )
+}
+
+fn hash(bytes: &[u8]) -> String {
+    HEXLOWER.encode(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+impl State {
+    fn fault(&mut self, method: &str, line: &str) -> Option<Fault> {
+        let rule =
+            self.rules.iter_mut().find(|rule| rule.method == method && line.contains(rule.holds) && rule.times > 0)?;
+        if rule.passes > 0 {
+            rule.passes -= 1;
+            return None;
+        }
+        rule.times -= 1;
+        self.fired += 1;
+        Some(rule.fault)
+    }
+
+    pub fn put(&mut self, key: &str, bytes: Vec<u8>, meta: Vec<(String, String)>) -> String {
+        self.next += 1;
+        let etag = format!("\"{}-{}\"", &hash(&bytes)[..16], self.next);
+        let (crc, stored) = (Some(crc(&bytes)), 1_000_000_000 + self.next);
+        self.objects.insert(key.to_owned(), Object { bytes, etag: etag.clone(), meta, crc, stored });
+        etag
+    }
+
+    /// Whether whoever asks may: signature, clock and region.
+    fn check(&self, asked: &Asked) -> Option<Said> {
+        let Some(authorization) = asked.header("authorization") else { return Some(error(403, "AccessDenied")) };
+        let field =
+            |name: &str| authorization.split([' ', ',']).find_map(|part| part.strip_prefix(name)).unwrap_or_default();
+        let (scope, names) = (field("Credential="), field("SignedHeaders="));
+        let Some(scope) = scope.strip_prefix("fake/") else { return Some(error(403, "InvalidAccessKeyId")) };
+        let region = scope.split('/').nth(1).unwrap_or_default();
+        if region != self.region {
+            let body =
+                format!("<Error><Code>AuthorizationHeaderMalformed</Code><Region>{}</Region></Error>", self.region);
+            return Some(Said::new(400, body.as_bytes()));
+        }
+        let time = asked.header("x-amz-date").unwrap_or_default();
+        let here = http::amz_date(now() + self.ahead_seconds);
+        if time[..time.len().min(11)] != here[..11] {
+            return Some(error(403, "RequestTimeTooSkewed"));
+        }
+        let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+        let lines: String =
+            names.split(';').map(|name| format!("{name}:{}\n", asked.header(name).unwrap_or_default())).collect();
+        let payload = asked.header("x-amz-content-sha256").unwrap_or_default();
+        let canonical = format!("{}\n{path}\n{query}\n{lines}\n{names}\n{payload}", asked.method);
+        let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hash(canonical.as_bytes()));
+        let mut key = format!("AWS4{SECRET}").into_bytes();
+        for part in scope.split('/') {
+            key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
+        }
+        let signed = HEXLOWER.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), text.as_bytes()).as_ref());
+        (signed != field("Signature=")).then(|| error(403, "SignatureDoesNotMatch"))
+    }
+
+    fn carry_out(&mut self, asked: &Asked, is_whole: bool) -> Said {
+        let (path, _) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+        let path = http::decoded(path);
+        let Some(rest) = path.strip_prefix(&format!("/{BUCKET}")) else { return error(404, "NoSuchBucket") };
+        let key = rest.strip_prefix('/').unwrap_or_default().to_owned();
+        let has = |name: &str| asked.query(name).is_some();
+        match &asked.method[..] {
+            "GET" if key.is_empty() && has("uploads") => self.list_uploads(),
+            "GET" if key.is_empty() => self.list(asked),
+            "GET" | "HEAD" => self.get(asked, &key, is_whole),
+            "DELETE" => match asked.query("uploadId") {
+                Some(id) if self.uploads.remove(&id).is_none() => error(404, "NoSuchUpload"),
+                Some(_) => Said::new(204, b""),
+                None => {
+                    self.objects.remove(&key);
+                    Said::new(204, b"")
+                }
+            },
+            "POST" if has("uploads") => {
+                self.next += 1;
+                let id = format!("upload{}", self.next);
+                self.uploads.insert(id.clone(), Upload { key, meta: asked.meta(), ..Upload::default() });
+                let xml =
+                    format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>");
+                Said::new(200, xml.as_bytes())
+            }
+            "POST" => self.complete(asked, &key),
+            "PUT" if has("partNumber") => self.put_part(asked),
+            "PUT" if asked.header("x-amz-copy-source").is_some() => self.copy(asked, &key),
+            "PUT" => self.put_object(asked, &key),
+            _ => error(501, "NotImplemented"),
+        }
+    }
+
+    fn is_damaged(asked: &Asked) -> bool {
+        let stated = asked.header("x-amz-checksum-crc64nvme");
+        stated.is_some_and(|stated| stated != BASE64.encode(&crc(&asked.body).to_be_bytes()))
+    }
+
+    /// Whether the condition of a request is not met.
+    fn refuses(&self, asked: &Asked, key: &str) -> bool {
+        let there = self.objects.get(key);
+        let (none, only) = (asked.header("if-none-match"), asked.header("if-match"));
+        !self.is_unconditional
+            && ((none == Some("*") && there.is_some())
+                || only.is_some_and(|etag| there.is_none_or(|there| there.etag != etag)))
+    }
+
+    fn put_object(&mut self, asked: &Asked, key: &str) -> Said {
+        if State::is_damaged(asked) {
+            return error(400, "BadDigest");
+        }
+        if self.refuses(asked, key) {
+            return error(412, "PreconditionFailed");
+        }
+        let etag = self.put(key, asked.body.clone(), asked.meta());
+        Said::new(200, b"").with("etag", &etag)
+    }
+
+    fn put_part(&mut self, asked: &Asked) -> Said {
+        if State::is_damaged(asked) {
+            return error(400, "BadDigest");
+        }
+        let number: u32 = asked.query("partNumber").unwrap().parse().unwrap();
+        let Some(upload) = self.uploads.get_mut(&asked.query("uploadId").unwrap_or_default()) else {
+            return error(404, "NoSuchUpload");
+        };
+        upload.parts.insert(number, asked.body.clone());
+        Said::new(200, b"").with("etag", &format!("\"{}\"", &hash(&asked.body)[..32]))
+    }
+
+    fn complete(&mut self, asked: &Asked, key: &str) -> Said {
+        let id = asked.query("uploadId").unwrap_or_default();
+        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
+        let text = String::from_utf8_lossy(&asked.body).into_owned();
+        let listed = text.matches("<PartNumber>").count();
+        let lengths: Vec<usize> = upload.parts.values().map(Vec::len).collect();
+        // Parts but the last are equal, as some stores demand.
+        let is_equal = lengths.windows(2).all(|pair| pair[0] >= pair[1])
+            && lengths.iter().rev().skip(1).all(|length| *length == lengths[0]);
+        let is_small = lengths.iter().rev().skip(1).any(|length| *length < 5 << 20);
+        if listed != upload.parts.len() || listed == 0 || !is_equal || is_small {
+            return error(400, "InvalidPart");
+        }
+        let bytes = upload.parts.values().flatten().copied().collect::<Vec<u8>>();
+        let stated = asked.header("x-amz-checksum-crc64nvme");
+        if stated != Some(&BASE64.encode(&crc(&bytes).to_be_bytes())) {
+            return error(400, "BadDigest");
+        }
+        if self.refuses(asked, key) {
+            return error(412, "PreconditionFailed");
+        }
+        let upload = self.uploads.remove(&id).unwrap();
+        let etag = self.put(key, bytes, upload.meta);
+        let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
+        Said::new(200, xml.replace("\"", "&quot;").as_bytes())
+    }
+
+    fn copy(&mut self, asked: &Asked, key: &str) -> Said {
+        let source = http::decoded(asked.header("x-amz-copy-source").unwrap());
+        let source = source.trim_start_matches('/').trim_start_matches(BUCKET).trim_start_matches('/');
+        let Some(object) = self.objects.get(source).cloned() else { return error(404, "NoSuchKey") };
+        if asked.header("x-amz-copy-source-if-match").is_some_and(|etag| etag != object.etag) {
+            return error(412, "PreconditionFailed");
+        }
+        let is_replaced = asked.header("x-amz-metadata-directive") == Some("REPLACE");
+        let etag = self.put(key, object.bytes, if is_replaced { asked.meta() } else { object.meta });
+        Said::new(
+            200,
+            format!("<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>", etag.replace('"', "&quot;")).as_bytes(),
+        )
+    }
+
+    fn get(&self, asked: &Asked, key: &str, is_whole: bool) -> Said {
+        let Some(object) = self.objects.get(key) else { return error(404, "NoSuchKey") };
+        if asked.header("if-match").is_some_and(|etag| etag != object.etag) {
+            return error(412, "PreconditionFailed");
+        }
+        let range = asked.header("range").and_then(|range| range.strip_prefix("bytes=")).filter(|_| !is_whole);
+        let (start, end) =
+            range.and_then(|range| range.split_once('-')).map_or((0, object.bytes.len()), |(start, end)| {
+                (start.parse().unwrap(), (end.parse::<usize>().unwrap() + 1).min(object.bytes.len()))
+            });
+        let mut said = Said::new(if range.is_some() { 206 } else { 200 }, &object.bytes[start..end]);
+        if range.is_some() {
+            said = said.with("content-range", &format!("bytes {start}-{}/{}", end - 1, object.bytes.len()));
+        }
+        said = said.with("etag", &object.etag).with("last-modified", &http::date(object.stored as i64));
+        if asked.header("x-amz-checksum-mode").is_some()
+            && let Some(crc) = object.crc
+        {
+            said = said.with("x-amz-checksum-crc64nvme", &BASE64.encode(&crc.to_be_bytes()));
+            said = said.with("x-amz-checksum-type", "FULL_OBJECT");
+        }
+        for (name, value) in &object.meta {
+            said = said.with(name, value);
+        }
+        said.is_head = asked.method == "HEAD";
+        said
+    }
+
+    fn list(&self, asked: &Asked) -> Said {
+        let get = |name: &str| asked.query(name).unwrap_or_default();
+        let (prefix, delimiter, after) = (get("prefix"), get("delimiter"), get("continuation-token"));
+        let max = get("max-keys").parse().unwrap_or(1000).min(self.page_max);
+        let mut items: Vec<(String, Option<&Object>)> = Vec::new();
+        for (key, object) in self.objects.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix)) {
+            let end = key[prefix.len()..].find('/').filter(|_| !delimiter.is_empty());
+            let item = end.map_or((key.clone(), Some(object)), |end| (key[..=prefix.len() + end].to_owned(), None));
+            if items.last().is_none_or(|(last, _)| *last != item.0) {
+                items.push(item);
+            }
+        }
+        if !self.repeats_pages {
+            items.retain(|(key, _)| *key > after);
+        }
+        let is_cut = items.len() > max;
+        items.truncate(max);
+        let mut xml = String::from("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
+        for (key, object) in &items {
+            let key_text = http::encoded(key);
+            xml += &match object {
+                None => format!("<CommonPrefixes><Prefix>{key_text}</Prefix></CommonPrefixes>"),
+                Some(object) => format!(
+                    "<Contents><Key>{key_text}</Key><Size>{}</Size><ETag>{}</ETag><LastModified>{}</LastModified></Contents>",
+                    object.bytes.len(),
+                    object.etag.replace('"', "&quot;"),
+                    model::Timestamp { seconds: object.stored as i64, nanoseconds: 0 }.rfc3339()
+                ),
+            };
+        }
+        let next = items.last().map(|(key, _)| http::encoded(key)).unwrap_or_default();
+        xml += &format!("<IsTruncated>{is_cut}</IsTruncated>");
+        if is_cut {
+            xml += &format!(
+                "<NextContinuationToken>{}</NextContinuationToken>",
+                http::decoded(&next).replace('&', "&amp;").replace('<', "&lt;")
+            );
+        }
+        Said::new(200, (xml + "</ListBucketResult>").as_bytes())
+    }
+
+    fn list_uploads(&self) -> Said {
+        let mut xml = String::from(
+            "<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>",
+        );
+        for (id, upload) in &self.uploads {
+            let key = http::encoded(&upload.key);
+            xml += &format!(
+                "<Upload><Key>{key}</Key><UploadId>{id}</UploadId><Initiated>2026-01-01T00:00:00.000Z</Initiated></Upload>"
+            );
+        }
+        Said::new(200, (xml + "</ListMultipartUploadsResult>").as_bytes())
+    }
+}

@@ -1,0 +1,271 @@
+//! A store that fails, lies or answers late: what comes of a copy then.
+
+#[allow(dead_code)]
+mod fake;
+
+use fake::{BUCKET, Fake, Fault, SECRET};
+use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
+use object::{Buckets, StoreConfig};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::open::{Opener, Refused, Rights, Shape, SinkWish};
+use store::{Decision, Found, OpenError, PublishRule, Sink, SourceObject};
+
+struct Bed {
+    fake: Fake,
+    buckets: Buckets,
+    _keys: tempfile::NamedTempFile,
+}
+
+fn bed() -> Bed {
+    bed_with("fake", SECRET)
+}
+
+fn bed_with(id: &str, secret: &str) -> Bed {
+    let fake = Fake::start();
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
+    std::fs::write(keys.path(), text).unwrap();
+    let config = StoreConfig {
+        endpoint: Some(fake.url.clone()),
+        region: Some("us-east-1".into()),
+        credentials_file: Some(keys.path().to_owned()),
+        ..StoreConfig::default()
+    };
+    Bed { fake, buckets: Buckets::new(BTreeMap::from([("fake".to_owned(), config)])), _keys: keys }
+}
+
+fn location(path: &str) -> Location {
+    Location::Url { scheme: "s3+fake".into(), rest: path.as_bytes().to_vec() }
+}
+
+fn file(number: u64, name: &str, size_bytes: u64) -> Entry {
+    let modified = Timestamp { seconds: 1_600_000_000, nanoseconds: 5 };
+    Entry {
+        id: ObjectId(number),
+        parent: ObjectId::ROOT,
+        name: Name::new(name.as_bytes()).unwrap(),
+        kind: Kind::File,
+        mode: 0o644,
+        generation: Generation { size_bytes, modified, ..Generation::default() },
+        attributes: None,
+    }
+}
+
+impl Bed {
+    fn sink(&self) -> Arc<dyn Sink> {
+        let options = TransferOptions::default();
+        let (rights, shape) = (Rights::Write, Shape::Tree);
+        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
+        self.buckets.sink(&location(&format!("{BUCKET}/")), &wish).ok().unwrap().sink
+    }
+
+    fn refused(&self, path: &str) -> (Refused, String) {
+        match self.buckets.source(&[location(path)], &TransferOptions::default()) {
+            Err(OpenError::Refused { why, text, .. }) => (why, text),
+            Err(e) => panic!("{e}"),
+            Ok(_) => panic!("it was opened"),
+        }
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> store::Result<()> {
+        put(&*self.sink(), name, bytes, PublishRule::NoReplace)
+    }
+
+    fn put_large(&self, name: &str, bytes: &[u8]) -> store::Result<()> {
+        let (sink, entry) = (self.sink(), file(1, name, bytes.len() as u64));
+        let (upload, _) = sink.begin(&entry, "stem")?;
+        for (at, block) in bytes.chunks(1 << 20).enumerate() {
+            upload.write_at((at as u64) << 20, block)?;
+        }
+        upload.publish(&entry, PublishRule::NoReplace, true)
+    }
+
+    /// The one object, as the source lists it, and what a lane reads of it.
+    fn read(&self) -> store::Result<(SourceObject, Vec<u8>)> {
+        let source = self.buckets.source(&[location(&format!("{BUCKET}/"))], &TransferOptions::default());
+        let source = source.ok().unwrap().source;
+        let mut objects = Vec::new();
+        source.scan(&mut |found| {
+            if let Found::Object(object) = found {
+                objects.push(object);
+            }
+            true
+        })?;
+        let object = objects.pop().expect("an object was put there");
+        let (mut lane, mut bytes) = (source.lane(), Vec::new());
+        let opened = lane.open(&object)?;
+        let size = object.entry.size_bytes();
+        for start in (0..size).step_by(8 << 20) {
+            let extent = Extent::new(start, size.min(start + (8 << 20)));
+            lane.read_extent(&*opened, extent, &mut [0; 100_000], &mut |block| {
+                bytes.extend_from_slice(block);
+                true
+            })?;
+        }
+        Ok((object, bytes))
+    }
+}
+
+fn put(sink: &dyn Sink, name: &str, bytes: &[u8], rule: PublishRule) -> store::Result<()> {
+    let entry = file(1, name, bytes.len() as u64);
+    let mut lane = sink.lane(false)?;
+    lane.create(&entry, rule)?;
+    lane.write(bytes)?;
+    let staged = lane.seal(&entry, true)?;
+    sink.publish(&entry, staged)
+}
+
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn what_a_store_refuses_for_a_while_arrives_all_the_same() {
+    for fault in [Fault::Status(500), Fault::Status(503), Fault::OkWithError, Fault::LostAnswer] {
+        let bed = bed();
+        let bytes = noise(20 << 20);
+        bed.fake.order("PUT", "partNumber", 1, 2, fault);
+        bed.fake.order("POST", "?uploads=", 0, 1, Fault::Status(503));
+        bed.fake.order("POST", "?uploadId=", 0, 1, fault);
+        bed.put_large("large", &bytes).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
+        assert!(bed.fake.content("large").as_ref() == Some(&bytes), "{fault:?}");
+        assert!(bed.fake.fired() >= 3 && bed.fake.state.lock().unwrap().uploads.is_empty(), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_small_object_whose_answer_was_lost_is_found_to_be_there() {
+    let bed = bed();
+    bed.put("first", b"x").unwrap();
+    bed.fake.order("PUT", "/small", 0, 1, Fault::LostAnswer);
+    bed.put("small", b"content").unwrap();
+    assert_eq!((bed.fake.content("small").as_deref(), bed.fake.fired()), (Some(&b"content"[..]), 1));
+}
+
+#[test]
+fn a_rival_is_not_replaced() {
+    let bed = bed();
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&file(1, "a", 3)), Ok(Decision::Absent)));
+    bed.fake.put("a", b"rival");
+    let error = put(&*sink, "a", b"own", PublishRule::NoReplace).unwrap_err();
+    assert_eq!((error.kind, bed.fake.content("a").as_deref()), (FailureKind::InTheWay, Some(&b"rival"[..])));
+    // One that replaces replaces what was seen, and nothing that came after that.
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&file(1, "a", 3)), Ok(Decision::Replace { .. })));
+    bed.fake.put("a", b"later rival");
+    assert_eq!(put(&*sink, "a", b"own", PublishRule::Replace).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("a").as_deref(), Some(&b"later rival"[..]));
+}
+
+#[test]
+fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().is_unconditional = true;
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&file(1, "a", 3)), Ok(Decision::Absent)));
+    bed.fake.put("a", b"rival");
+    assert_eq!(put(&*sink, "a", b"own", PublishRule::NoReplace).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("a").as_deref(), Some(&b"rival"[..]));
+    put(&*sink, "b", b"own", PublishRule::NoReplace).unwrap();
+    assert_eq!(bed.fake.count(".thalweg-probe-") > 0, bed.fake.content("b").is_some());
+}
+
+#[test]
+fn what_breaks_while_it_is_read_goes_on_where_it_stopped() {
+    let bed = bed();
+    let bytes = noise(20 << 20);
+    bed.fake.put("large", &bytes);
+    bed.fake.order("GET", "/large", 0, 3, Fault::Cut);
+    let (_, read) = bed.read().unwrap();
+    assert!(read == bytes && bed.fake.fired() == 3);
+}
+
+#[test]
+fn a_byte_that_the_store_sends_wrong_is_noticed() {
+    let bed = bed();
+    bed.fake.put("large", &noise(20 << 20));
+    bed.fake.order("GET", "/large", 1, 1, Fault::Flipped);
+    assert_eq!(bed.read().unwrap_err().kind, FailureKind::DigestMismatch);
+}
+
+#[test]
+fn a_whole_object_is_not_taken_for_a_range() {
+    let bed = bed();
+    bed.fake.put("large", &noise(9 << 20));
+    bed.fake.order("GET", "/large", 0, 100, Fault::NoRange);
+    assert_eq!(bed.read().unwrap_err().kind, FailureKind::ReadError);
+}
+
+#[test]
+fn another_clock_and_another_region_are_found_out() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().ahead_seconds = 3600;
+    bed.fake.state.lock().unwrap().region = "eu-central-7".to_owned();
+    bed.put("a", b"x").unwrap();
+    assert!(bed.fake.content("a").is_some());
+}
+
+#[test]
+fn wrong_keys_and_buckets_that_are_not_there_are_told_apart() {
+    assert_eq!(bed_with("fake", "wrong").refused(BUCKET).0, Refused::Keys);
+    let (why, text) = bed_with("someone", SECRET).refused(BUCKET);
+    assert_eq!(why, Refused::Keys);
+    assert!(!text.contains(SECRET), "{text}");
+    assert_eq!(bed().refused("other/x").0, Refused::Missing);
+    assert_eq!(bed().refused("").0, Refused::Request);
+    let nobody = StoreConfig { endpoint: Some("http://127.0.0.1:1".into()), anonymous: true, ..StoreConfig::default() };
+    let nobody = Bed { buckets: Buckets::new(BTreeMap::from([("fake".to_owned(), nobody)])), ..bed() };
+    assert_eq!(nobody.refused(BUCKET).0, Refused::Unreachable);
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let bed = bed();
+    bed.fake.order("GET", "list-type", 0, 1, Fault::Abroad);
+    assert_eq!(bed.refused(BUCKET).0, Refused::Request);
+}
+
+#[test]
+fn a_listing_that_never_ends_is_an_error_and_not_a_tree() {
+    let bed = bed();
+    for number in 0..30 {
+        bed.fake.put(&format!("k{number:02}"), b"x");
+    }
+    {
+        let mut state = bed.fake.state.lock().unwrap();
+        (state.page_max, state.repeats_pages) = (10, true);
+    }
+    assert!(bed.read().is_err());
+}
+
+#[test]
+fn keys_that_are_no_path_fail_alone() {
+    let bed = bed();
+    for key in ["fine", "a//b", "../up", "x/./y"] {
+        bed.fake.put(key, b"x");
+    }
+    let source = bed.buckets.source(&[location(&format!("{BUCKET}/"))], &TransferOptions::default());
+    let (mut files, mut failed) = (0, Vec::new());
+    source
+        .ok()
+        .unwrap()
+        .source
+        .scan(&mut |found| {
+            match found {
+                Found::Object(object) if object.entry.kind == Kind::File => files += 1,
+                Found::Object(_) => {}
+                Found::Failed(failure) => failed.push((failure.path, failure.kind)),
+            }
+            true
+        })
+        .unwrap();
+    let refused = |key: &str| (key.as_bytes().to_vec(), FailureKind::NameRefused);
+    assert_eq!((files, failed), (1, vec![refused("../up"), refused("a//b"), refused("x/./y")]));
+}
