@@ -18,7 +18,7 @@ use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Event, Found, Piece, Restart, SourceLane, SourceObject, Watch};
+use store::{Event, Found, Piece, Restart, SourceFile, SourceLane, SourceObject, Watch};
 use wire::listing::record_of;
 use wire::message::{Entries, Seal};
 use wire::{CloseCode, Message};
@@ -66,6 +66,8 @@ struct File {
     /// What it is, once it is complete.
     ended: Option<Entry>,
     is_sealed: bool,
+    /// It was renamed before it could be opened: what it is called in the end is described.
+    is_missed: bool,
 }
 
 struct Following<'a> {
@@ -131,8 +133,9 @@ impl Following<'_> {
             self.ids.insert(number, *id);
             return;
         }
+        let Some(held) = self.held(number, &object) else { return };
         if !self.names.insert(place.clone()) {
-            return self.describe_again(number, object);
+            return self.describe_again(number, object, held);
         }
         object.entry.id = ObjectId(self.next_id);
         self.next_id += 1;
@@ -141,25 +144,42 @@ impl Following<'_> {
                 self.ids.insert(number, object.entry.id);
                 self.directories.insert(place, object.entry.id);
             }
-            Kind::File => self.keep(number, &object),
+            Kind::File => self.keep(number, &object, held),
             _ => {}
         }
         self.scan.take(Found::Object(object));
     }
 
-    /// Remembers a file, and holds one open that grows: it may be renamed before it is read.
-    fn keep(&mut self, number: u64, object: &SourceObject) {
-        if object.is_growing()
-            && let Ok(file) = self.lane.open(object)
-        {
+    /// Opens a file that grows, because it may be renamed before it is read. Nothing where that has happened: it is not described.
+    fn held(&mut self, number: u64, object: &SourceObject) -> Option<Option<Arc<dyn SourceFile>>> {
+        if !object.is_growing() {
+            return Some(None);
+        }
+        let inode = object.entry.generation.version.object();
+        let opened = match self.lane.open(object) {
+            Err(e) if e.kind != FailureKind::NotFound => return Some(None),
+            opened => opened.ok(),
+        };
+        let is_it = |file: &Arc<dyn SourceFile>| file.generation().is_ok_and(|now| now.version.object() == inode);
+        let held = opened.filter(is_it);
+        if held.is_none() {
+            self.gone(number);
+            self.keep(number, object, None);
+            self.files.get_mut(&number)?.is_missed = true;
+        }
+        held.map(Some)
+    }
+
+    fn keep(&mut self, number: u64, object: &SourceObject, held: Option<Arc<dyn SourceFile>>) {
+        if let Some(file) = held {
             self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
         }
-        let file = File { object: object.clone(), available_bytes: 0, ended: None, is_sealed: false };
-        self.files.insert(number, file);
+        let (object, ended) = (object.clone(), None);
+        self.files.insert(number, File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false });
     }
 
     /// A name that was described before, or a file that is another one now.
-    fn describe_again(&mut self, number: u64, mut object: SourceObject) {
+    fn describe_again(&mut self, number: u64, mut object: SourceObject, held: Option<Arc<dyn SourceFile>>) {
         // In the order of their ids.
         self.scan.flush();
         let before = self.files.get(&number).map(|file| file.object.entry.id.0);
@@ -185,11 +205,12 @@ impl Following<'_> {
             drop(book);
             job.port.send(Message::Entries(Entries { job: job.number, first, entries: vec![record] }));
         }
-        self.keep(number, &object);
+        self.keep(number, &object, held);
     }
 
     fn grown(&mut self, number: u64, available_bytes: u64) {
-        let Some(id) = self.files.get(&number).map(|file| file.object.entry.id.0) else { return };
+        let known = self.files.get(&number).filter(|file| !file.is_missed);
+        let Some(id) = known.map(|file| file.object.entry.id.0) else { return };
         let is_settled = self.is_settled(id);
         let Some(file) = self.files.get_mut(&number) else { return };
         (file.available_bytes, file.ended, file.is_sealed) = (available_bytes, None, false);
@@ -200,7 +221,8 @@ impl Following<'_> {
         }
         let object = SourceObject { end: End::Growing, ..file.object.clone() };
         self.say(Followed::Reopened { path: self.job.source.path(&object) });
-        self.describe_again(number, object);
+        let Some(held) = self.held(number, &object) else { return };
+        self.describe_again(number, object, held);
         if let Some(file) = self.files.get_mut(&number) {
             file.available_bytes = available_bytes;
         }
@@ -211,10 +233,11 @@ impl Following<'_> {
         let Some(file) = self.files.get(&number) else { return };
         let (id, parent) = (file.object.entry.id, file.object.entry.parent);
         let is_renamed = file.ended.as_ref().unwrap_or(&file.object.entry).name != entry.name;
-        let is_over = !file.object.is_growing() || self.is_settled(id.0);
-        if is_over && is_renamed {
+        let is_over = !file.object.is_growing() || file.is_missed || self.is_settled(id.0);
+        if is_over && (is_renamed || file.is_missed) {
             // The old name stays, as in any copy.
             let (directory, parent) = (file.object.directory, self.number_of(parent));
+            self.files.remove(&number);
             let entry = Entry { id: ObjectId(number), parent, ..entry };
             return self.found(SourceObject { entry, directory, end: End::Known });
         }
@@ -238,12 +261,13 @@ impl Following<'_> {
         });
         let number = object.entry.id.0;
         self.names.insert((object.entry.parent, object.entry.name.clone()));
-        self.describe_again(number, object);
+        let Some(held) = self.held(number, &object) else { return };
+        self.describe_again(number, object, held);
     }
 
     fn gone(&mut self, number: u64) {
         let Some(file) = self.files.remove(&number) else { return };
-        if file.object.is_growing() && !self.is_settled(file.object.entry.id.0) {
+        if file.object.is_growing() && !file.is_missed && !self.is_settled(file.object.entry.id.0) {
             self.say(Followed::Vanished { path: self.job.source.path(&file.object) });
             let why = "it was removed before it was complete".to_owned();
             self.job.source_failed(&file.object, FailureKind::NotFound, why);
@@ -252,7 +276,7 @@ impl Following<'_> {
 
     /// Tells lanes what there is to be read of a file, and the receiver that it is complete.
     fn tell(&mut self, number: u64) {
-        let Some(file) = self.files.get_mut(&number) else { return };
+        let Some(file) = self.files.get_mut(&number).filter(|file| !file.is_missed) else { return };
         let id = file.object.entry.id.0;
         let mut book = self.job.book.lock().unwrap();
         let available = match &file.ended {
@@ -279,7 +303,7 @@ impl Following<'_> {
         for (object, covers) in markers {
             let is_open = |number: &ObjectId| {
                 let file = self.files.get(&number.0);
-                file.is_some_and(|file| !self.is_settled(file.object.entry.id.0))
+                file.is_some_and(|file| !file.is_missed && !self.is_settled(file.object.entry.id.0))
             };
             match covers.iter().any(is_open) {
                 true => self.markers.push((object, covers)),
@@ -312,7 +336,7 @@ impl Following<'_> {
         self.lag_told = Instant::now();
         let book = self.job.book.lock().unwrap();
         let (mut bytes, mut files) = (0, 0);
-        for file in self.files.values().filter(|file| file.object.is_growing()) {
+        for file in self.files.values().filter(|file| file.object.is_growing() && !file.is_missed) {
             let id = file.object.entry.id.0;
             if let Some((claimed, lacking)) = book.split.frontier(id) {
                 bytes += file.available_bytes.saturating_sub(claimed) + lacking;
@@ -331,7 +355,8 @@ impl Following<'_> {
     /// What did not come to its end is told before what ends the job.
     fn give_up_unfinished(&mut self) {
         self.scan.flush();
-        let unfinished = self.files.values().filter(|file| file.object.is_growing() && file.ended.is_none());
+        let is_open = |file: &&File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
+        let unfinished = self.files.values().filter(is_open);
         for file in unfinished {
             let why = "it was not complete when following ended".to_owned();
             self.job.source_failed(&file.object, FailureKind::Changed, why);
