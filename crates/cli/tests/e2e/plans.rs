@@ -38,8 +38,8 @@ fn a_goal_out_of_reach_ends_with_46_and_names_what_limits() {
     let within = answer(bed.run(&["plan", "--graph", &graph, "--goal", "9.6Gbit", "--json"]).succeeded());
     assert_eq!(within["knobs"], serde_json::json!({"n": 4, "nics": 1, "t": 3}));
     let ran = bed.run(&["plan", "--graph", &graph, "--goal", "2GB"]);
-    assert_eq!(ran.code(), 46);
-    assert!(ran.stderr().contains("cannot be had") && ran.stderr().contains("limited by disks"), "{}", ran.stderr());
+    assert_eq!(ran.code, Some(46));
+    assert!(ran.stderr.contains("cannot be had") && ran.stderr.contains("limited by disks"), "{}", ran.stderr);
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_model_that_is_wrong_is_refused_with_its_place_and_a_cure() {
     ] {
         bed.write("model.json", format!(r#"{{"v":1,"edges":[{edges}]}}"#).as_bytes());
         let ran = bed.run(&["plan", "--graph", "model.json"]);
-        assert_eq!(ran.code(), 2, "{edges}");
-        assert!(ran.stderr().contains(said) && ran.stderr().contains("\nhint: "), "{}", ran.stderr());
+        assert_eq!(ran.code, Some(2), "{edges}");
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("\nhint: "), "{}", ran.stderr);
     }
 }
 
@@ -74,5 +74,5 @@ fn buffers_and_fits_answer_in_numbers() {
     assert!((fitted["alpha"].as_f64().unwrap() - 12.0).abs() < 0.1, "{fitted}");
     bed.write("wrong.csv", b"1,fast\n");
     let ran = bed.run(&["plan", "fit", "F2", "wrong.csv"]);
-    assert!(ran.code() == 2 && ran.stderr().contains("wrong.csv:1"), "{}", ran.stderr());
+    assert!(ran.code == Some(2) && ran.stderr.contains("wrong.csv:1"), "{}", ran.stderr);
 }
