@@ -10,6 +10,7 @@ mod args;
 mod settings;
 mod commands;
 mod selection;
+mod calibrations;
 mod limits;
 mod transfer;
 mod place;

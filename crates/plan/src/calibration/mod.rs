@@ -5,6 +5,7 @@
 //! measurements of one setting are. Not here: measuring (`cli`), steady models (`graph`, `solve`).
 
 mod predict;
+mod model;
 
 pub use predict::{DataSet, Prediction, predict};
 

@@ -96,7 +96,7 @@ struct Draw {
 fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) -> (f64, Part) {
     let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine];
     let rates = carrying.into_iter().filter_map(|part| {
-        let bytes_per_second = level(calibration, part, streams, |run| run.files as f64 * run.file_bytes as f64)?;
+        let bytes_per_second = level(calibration, part, streams, bytes_of)?;
         Some((bytes_per_second * draw.factors[part as usize], part))
     });
     let (bytes_per_second, slowest) =
@@ -119,8 +119,12 @@ fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) ->
     (data.bytes() / (calibration.start() + seconds).max(1e-9), limit)
 }
 
+pub fn bytes_of(run: &Run) -> f64 {
+    run.files as f64 * run.file_bytes as f64
+}
+
 /// The median at so many streams; between two measured numbers a straight line, beyond them the nearest.
-fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl Fn(&Run) -> f64) -> Option<f64> {
+pub fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl Fn(&Run) -> f64) -> Option<f64> {
     let start = calibration.start();
     let at = settings(calibration.runs(part));
     let of = |n: u32| {
@@ -149,7 +153,7 @@ fn settings(runs: &[Run]) -> Vec<u32> {
 }
 
 /// All numbers of streams that some part was measured at.
-fn candidates(calibration: &Calibration) -> Vec<u32> {
+pub fn candidates(calibration: &Calibration) -> Vec<u32> {
     let mut all: Vec<u32> = calibration.measured.iter().flat_map(|measured| settings(&measured.runs)).collect();
     all.sort_unstable();
     all.dedup();

@@ -94,3 +94,17 @@ fn another_host_kernel_or_season_is_a_doubt() {
     assert_eq!(doubts, ["it was taken with kernel 6.1, this is 6.2", "it is 30 days old"]);
     assert!(taken.doubts(&taken.circumstances).is_empty());
 }
+
+#[test]
+fn a_calibration_is_a_model_that_answers_what_ifs() {
+    let large = DataSet::of([4 << 30; 3].into_iter());
+    let graph = calibration().graph(&large).unwrap();
+    let solution = crate::solve::solve(&graph, None).unwrap();
+    assert!((solution.best_bytes_per_second / 250e6 - 1.0).abs() < 0.01, "{solution:?}");
+    assert_eq!((&solution.settings[..], solution.bottleneck.as_deref()), (&[4][..], Some("write")));
+    let faster = graph.with_capacity("write", crate::graph::Change::Times(2.0)).unwrap();
+    assert!((crate::solve::best(&faster).unwrap() / 300e6 - 1.0).abs() < 0.01);
+    let small = DataSet::of(std::iter::repeat_n(2048, 100_000));
+    let small = crate::solve::solve(&calibration().graph(&small).unwrap(), None).unwrap();
+    assert_eq!(small.bottleneck.as_deref(), Some("metadata"));
+}
