@@ -14,8 +14,8 @@ use crate::commands::lab;
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
-    cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, ls, man, mkdir, mv, plan, rm, serve,
-    stat, sum,
+    calibrate, cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, ls, man, mkdir, mv, plan, rm,
+    serve, stat, sum,
 };
 use crate::commands::{log, sync, ticket, top, tree};
 use crate::exit::{Result, usage};
@@ -83,6 +83,7 @@ pub enum Command {
     Log(log::Args),
     Doctor(doctor::Args),
     Plan(Box<plan::Args>),
+    Calibrate(calibrate::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -105,7 +106,9 @@ pub fn parse() -> Result<Cli> {
     if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
         // Doctor knows names of its own.
         let is_set_of_doctor = first.choice.profile.as_deref().is_some_and(|name| audit::profile::find(name).is_some());
-        let takes_profile = first.command == ["doctor"] && is_set_of_doctor;
+        let is_of_calibrate = first.choice.profile.as_deref().is_some_and(calibrate::is_profile);
+        let takes_profile =
+            first.command == ["doctor"] && is_set_of_doctor || first.command == ["calibrate"] && is_of_calibrate;
         let settings = Settings::read(&first.choice, &program, takes_profile)?;
         program = settings.apply(program, &first.words())?;
         crate::stores::configure(settings.stores);

@@ -11,6 +11,7 @@ mod settings;
 mod stores;
 mod commands;
 mod selection;
+mod calibrations;
 mod limits;
 mod transfer;
 mod place;

@@ -21,6 +21,7 @@ pub mod graph;
 pub mod solve;
 pub mod staging;
 pub mod fit;
+pub mod calibration;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};

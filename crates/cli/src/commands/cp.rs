@@ -2,6 +2,8 @@
 
 use crate::args::ssh::SshArgs;
 use crate::args::{self, Command};
+use crate::calibrations;
+use crate::commands::plan::between::{self, Planned};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
@@ -63,6 +65,10 @@ pub struct Args {
     /// Data streams [default: chosen from cores, buffers and distance; see --explain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
     streams: Option<u32>,
+    /// Take the streams of a plan: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
+    /// destination's calibration
+    #[arg(long, value_name = "FILE|auto", conflicts_with = "streams", env = "THALWEG_PLAN")]
+    plan: Option<OsString>,
     /// Memory for the blocks of all streams on this side; one stream takes 952 KiB
     #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = args::memory_bytes, env = "THALWEG_MEMORY")]
     memory: usize,
@@ -189,7 +195,8 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         };
         source.name_contents();
     }
-    let request = request(args, more, sources, args::location(destination)?)?;
+    let mut request = request(args, more, sources, args::location(destination)?)?;
+    let planned = plan(args, &mut request)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
@@ -205,7 +212,41 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
             ended => ended,
         };
     }
-    carry_out(args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+    carry_out(args, &request, |interrupt, events| {
+        let mut finished = transfer::run(&request, started, interrupt, events)?;
+        if let (Some(plan), Some(report)) = (&args.plan, &mut finished.ended.report) {
+            report.notes.push(match &planned {
+                Some(planned) => between::told(plan, planned),
+                None => {
+                    "plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()
+                }
+            });
+        }
+        if let Some(planned) = planned.as_ref().filter(|_| finished.error.is_none()) {
+            note_outcome(planned, &finished.ended);
+        }
+        Ok(finished)
+    })
+}
+
+/// Lets a plan choose the streams.
+fn plan(args: &Args, request: &mut Request) -> Result<Option<Planned>> {
+    let Some(plan) = &args.plan else { return Ok(None) };
+    let planned = between::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
+    request.spec.streams = planned.as_ref().map(|planned| planned.streams).or(request.spec.streams);
+    Ok(planned)
+}
+
+/// Keeps what came of a plan, where the copy moved all that was planned. That it cannot be kept fails no copy.
+fn note_outcome(planned: &Planned, ended: &Ended) {
+    let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
+    if !is_whole || planned.of.is_empty() {
+        return;
+    }
+    let outcome = planned.outcome(ended.bytes, ended.files_ok, ended.seconds);
+    if let Err(e) = calibrations::record(&outcome) {
+        output::note(&format!("note: {}", e.message));
+    }
 }
 
 /// Runs a copy from here for a command that was given on another host.

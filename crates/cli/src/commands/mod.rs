@@ -22,6 +22,7 @@ pub mod top;
 pub mod log;
 pub mod doctor;
 pub mod plan;
+pub mod calibrate;
 pub mod config;
 pub mod completions;
 pub mod man;
@@ -61,6 +62,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
         Command::Plan(args) => plan::run(*args),
+        Command::Calibrate(args) => calibrate::run(&args, cli.globals.profile.as_deref()),
         Command::Config(args) => config::run(args, &cli.globals),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -2,6 +2,7 @@
 
 use crate::bed::{Bed, Ran};
 use serde_json::Value;
+use std::process::{Command, Stdio};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models");
 
@@ -38,8 +39,8 @@ fn a_goal_out_of_reach_ends_with_46_and_names_what_limits() {
     let within = answer(bed.run(&["plan", "--graph", &graph, "--goal", "9.6Gbit", "--json"]).succeeded());
     assert_eq!(within["knobs"], serde_json::json!({"n": 4, "nics": 1, "t": 3}));
     let ran = bed.run(&["plan", "--graph", &graph, "--goal", "2GB"]);
-    assert_eq!(ran.code(), 46);
-    assert!(ran.stderr().contains("cannot be had") && ran.stderr().contains("limited by disks"), "{}", ran.stderr());
+    assert_eq!(ran.code, Some(46));
+    assert!(ran.stderr.contains("cannot be had") && ran.stderr.contains("limited by disks"), "{}", ran.stderr);
 }
 
 #[test]
@@ -55,8 +56,8 @@ fn a_model_that_is_wrong_is_refused_with_its_place_and_a_cure() {
     ] {
         bed.write("model.json", format!(r#"{{"v":1,"edges":[{edges}]}}"#).as_bytes());
         let ran = bed.run(&["plan", "--graph", "model.json"]);
-        assert_eq!(ran.code(), 2, "{edges}");
-        assert!(ran.stderr().contains(said) && ran.stderr().contains("\nhint: "), "{}", ran.stderr());
+        assert_eq!(ran.code, Some(2), "{edges}");
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("\nhint: "), "{}", ran.stderr);
     }
 }
 
@@ -74,5 +75,77 @@ fn buffers_and_fits_answer_in_numbers() {
     assert!((fitted["alpha"].as_f64().unwrap() - 12.0).abs() < 0.1, "{fitted}");
     bed.write("wrong.csv", b"1,fast\n");
     let ran = bed.run(&["plan", "fit", "F2", "wrong.csv"]);
-    assert!(ran.code() == 2 && ran.stderr().contains("wrong.csv:1"), "{}", ran.stderr());
+    assert!(ran.code == Some(2) && ran.stderr.contains("wrong.csv:1"), "{}", ran.stderr);
+}
+
+/// Keeps every processor busy until it is dropped.
+struct Busy(Vec<std::process::Child>);
+
+impl Busy {
+    fn new() -> Busy {
+        let each = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = |_| Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        Busy((0..each).map(spin).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_busy_host_measures_nothing() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("there")).unwrap();
+    let _busy = Busy::new();
+    let ran = bed.run(&["calibrate", "there"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
+    assert!(ran.stderr.contains("other programs used") && ran.stderr.contains("--despite-load"), "{}", ran.stderr);
+    assert_eq!(std::fs::read_dir(bed.path("there")).unwrap().count(), 0);
+}
+
+/// The whole way: measure an endpoint, plan, copy by the plan, and see what came of it.
+#[test]
+fn a_calibrated_endpoint_gives_plans_that_copies_follow_and_are_held_against() {
+    let (bed, _server) = Bed::with_endpoint();
+    for name in ["a", "b", "c"] {
+        bed.write(&format!("src/{name}"), &crate::bed::noise(3 << 20, 7));
+    }
+    let without = bed.run(&["plan", "src/", "lab:dst/"]);
+    assert!(without.code == Some(2) && without.stderr.contains("`thalweg calibrate lab`"), "{}", without.stderr);
+    let kept = answer(bed.run(&["calibrate", "lab", "--source", "src", "--despite-load", "--json"]).succeeded());
+    let parts: Vec<_> = kept["measured"].as_array().unwrap().iter().map(|m| m["part"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["engine", "network", "write", "metadata", "read"]);
+    assert!(kept["measured"][1]["runs"].as_array().unwrap().len() >= 4, "{kept}");
+
+    let ran = bed.run(&["plan", "src/", "lab:dst/", "--json"]).succeeded();
+    bed.write("plan.json", &ran.stdout);
+    let plan = answer(ran);
+    let rate = |key: &str| plan["interval"][key].as_f64().unwrap();
+    assert!(0.0 < rate("p5") && rate("p5") <= rate("p50") && rate("p50") <= rate("p95"), "{plan}");
+    assert!(plan["streams"].as_u64().is_some_and(|n| (1..=8).contains(&n)) && plan["bottleneck"].is_string(), "{plan}");
+
+    let noted = |done: &Value, plan: &str| {
+        let notes = done["notes"].as_array().unwrap();
+        notes.iter().any(|note| note.as_str().unwrap().starts_with(&format!("plan {plan}: ")))
+    };
+    let by_file = bed.run(&["cp", "--json", "--plan", "plan.json", "src/", "lab:one/"]).succeeded().done();
+    assert_eq!(by_file["streams"], plan["streams"]);
+    assert!(noted(&by_file, "plan.json"), "{by_file}");
+    let automatic = bed.run(&["cp", "--json", "--plan", "auto", "src/", "lab:two/"]).succeeded().done();
+    assert!(noted(&automatic, "auto"), "{automatic}");
+    let unknown = bed.run(&["cp", "--json", "--plan", "auto", "src/", "here/"]).succeeded().done();
+    assert!(unknown["notes"].to_string().contains("were not calibrated"), "{unknown}");
+
+    let report = answer(bed.run(&["plan", "report", "--json"]).succeeded());
+    assert_eq!(report["outcomes"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["outcomes"][0]["bytes"], 9 << 20);
+    bed.write("wrong.json", b"{}");
+    let wrong = bed.run(&["cp", "--plan", "wrong.json", "src/", "lab:three/"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("holds no plan"), "{}", wrong.stderr);
 }

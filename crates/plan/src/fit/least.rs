@@ -83,9 +83,8 @@ fn solved(mut left: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {
         right.swap(k, pivot);
         for row in k + 1..count {
             let factor = left[row][k] / left[k][k];
-            for column in k..count {
-                left[row][column] -= factor * left[k][column];
-            }
+            let (above, below) = left.split_at_mut(row);
+            below[0].iter_mut().zip(&above[k]).for_each(|(cell, pivot)| *cell -= factor * pivot);
             right[row] -= factor * right[k];
         }
     }

@@ -274,8 +274,8 @@ impl Shares {
                     terms.extend(variable.map(|variable| (variable, base - edge.capacity(&settings) / scale)));
                 }
             }
-            for at in 1..part[one].len() {
-                let mut sum: Vec<_> = pairs[at].iter().flatten().map(|variable| (*variable, 1.0)).collect();
+            for (at, row) in pairs.iter().enumerate().skip(1) {
+                let mut sum: Vec<_> = row.iter().flatten().map(|variable| (*variable, 1.0)).collect();
                 sum.push((self.variable(one, at), -1.0));
                 program.balanced(sum);
             }
@@ -325,7 +325,7 @@ impl Shares {
 fn pairs(program: &mut Program, one: usize, other: usize) -> Vec<Vec<Option<usize>>> {
     let mut pairs = vec![vec![None; other]; one];
     for (at, row) in pairs.iter_mut().enumerate() {
-        for (_, variable) in row.iter_mut().enumerate().filter(|(beside, _)| at + beside > 0) {
+        for variable in row.iter_mut().skip(usize::from(at == 0)) {
             *variable = Some(program.variable(0.0, 1.0));
         }
     }

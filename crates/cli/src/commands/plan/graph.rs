@@ -1,5 +1,6 @@
 //! `thalweg plan --graph`: solves a model, and shows the answer as text, JSON or a picture.
 
+use super::between::{Ends, Planned};
 use super::picture;
 use super::values::{rate, rate_above_zero, read_text, shown_rate};
 use crate::exit::{self, Result, error, usage};
@@ -9,6 +10,7 @@ use plan::graph::{Change, Graph, Problem};
 use plan::solve::{self, Solution, Unsolved};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What is printed of the resources that limit.
@@ -17,8 +19,17 @@ const PRICES_SHOWN: usize = 3;
 #[derive(clap::Args, Debug)]
 pub struct ModelArgs {
     /// A model of hosts, settings and edges, as JSON
-    #[arg(long, value_name = "MODEL", required = true, env = "THALWEG_GRAPH")]
+    #[arg(
+        long,
+        value_name = "MODEL",
+        conflicts_with = "locations",
+        required_unless_present = "locations",
+        env = "THALWEG_GRAPH"
+    )]
     graph: Option<PathBuf>,
+    /// A source on this host and a destination that was calibrated
+    #[arg(value_name = "SRC DST", num_args = 2)]
+    locations: Vec<OsString>,
     /// Leave a knob at this value; may be given several times
     #[arg(long, value_name = "KNOB=N", value_parser = fixed, value_delimiter = ',', env = "THALWEG_FIX")]
     fix: Vec<(String, u32)>,
@@ -64,12 +75,22 @@ fn what_if(text: &str) -> Result<WhatIf, String> {
 }
 
 pub fn run(args: &ModelArgs) -> Result<Exit> {
-    let Some(path) = &args.graph else { return Err(usage("no model is named", "`--graph MODEL` names one")) };
-    let mut graph = Graph::parse(&read_text(path)?).map_err(of_problem)?;
+    let (mut graph, ends) = match (&args.graph, &args.locations[..]) {
+        (Some(path), _) => (Graph::parse(&read_text(path)?).map_err(of_problem)?, None),
+        (None, [source, destination]) => {
+            let ends = Ends::find(source, destination)?;
+            (ends.graph()?, Some(ends))
+        }
+        _ => return Err(usage("no model is named", "`--graph MODEL` names one")),
+    };
     for (knob, n) in &args.fix {
         graph.fix(knob, *n).map_err(of_problem)?;
     }
     let solution = solve::solve(&graph, args.goal).map_err(of_unsolved)?;
+    let planned = match &ends {
+        Some(ends) => Some(ends.predict(solution.settings.first().copied().filter(|_| args.decides()))?),
+        None => None,
+    };
     let what_ifs = args
         .what_if
         .iter()
@@ -84,9 +105,11 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
         std::fs::write(svg, picture).map_err(|e| exit::of_written("write picture", svg, &e))?;
     }
     if args.json {
-        line(&serde_json::to_string(&Answer::of(&graph, &solution, &what_ifs)).expect("plain values have a JSON form"));
+        let answer = Answer::of(&graph, &solution, &what_ifs, planned.as_ref());
+        line(&serde_json::to_string(&answer).expect("plain values have a JSON form"));
     } else {
-        text(&graph, &solution, &what_ifs).iter().all(|text| line(text));
+        let ahead = planned.as_ref().map(Planned::text).unwrap_or_default();
+        ahead.into_iter().chain(text(&graph, &solution, &what_ifs, planned.is_none())).all(|text| line(&text));
     }
     if !solution.is_proved {
         note("the model has too many settings to try: these are the best that were found");
@@ -94,6 +117,13 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
     match args.goal {
         Some(goal) if !solution.reaches(args.goal) => Err(out_of_reach(goal, &solution)),
         _ => Ok(Exit::Done),
+    }
+}
+
+impl ModelArgs {
+    /// Whether the user, and not the best rate, decides about settings.
+    fn decides(&self) -> bool {
+        !self.fix.is_empty() || self.goal.is_some()
     }
 }
 
@@ -129,6 +159,8 @@ struct Answer<'a> {
     hosts: Vec<HostShare<'a>>,
     prices: Vec<Price<'a>>,
     what_if: &'a [Changed<'a>],
+    #[serde(flatten)]
+    planned: Option<&'a Planned>,
 }
 
 #[derive(Serialize)]
@@ -150,36 +182,45 @@ struct Changed<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn of(graph: &'a Graph, solution: &'a Solution, what_if: &'a [Changed<'a>]) -> Answer<'a> {
+    fn of(
+        graph: &'a Graph,
+        solution: &'a Solution,
+        what_if: &'a [Changed<'a>],
+        planned: Option<&'a Planned>,
+    ) -> Answer<'a> {
         let hosts = graph.hosts.iter().zip(&solution.host_percent);
         let price = |price: &'a solve::Price| Price {
             resource: &price.resource,
             bytes_per_second_per_unit: price.bytes_per_second_per_unit,
         };
-        let knobs = graph.knobs.iter().zip(&solution.settings);
+        let settings = planned.map_or(solution.settings.clone(), |planned| vec![planned.streams]);
+        let knobs = graph.knobs.iter().zip(settings);
         Answer {
             v: 1,
-            rate_bytes_per_second: solution.bytes_per_second,
+            rate_bytes_per_second: planned.map_or(solution.bytes_per_second, |planned| planned.interval.p50),
             best_bytes_per_second: solution.best_bytes_per_second,
-            knobs: knobs.map(|(knob, n)| (knob.name.clone(), (*n).into())).collect(),
+            knobs: knobs.map(|(knob, n)| (knob.name.clone(), n.into())).collect(),
             is_proved: solution.is_proved,
             bottleneck: solution.bottleneck.as_deref(),
             hosts: hosts.map(|(host, percent)| HostShare { name: &host.name, cpu_percent: *percent }).collect(),
             prices: solution.prices.iter().map(price).collect(),
             what_if,
+            planned,
         }
     }
 }
 
 /// What a person reads.
-fn text(graph: &Graph, solution: &Solution, what_ifs: &[Changed]) -> Vec<String> {
+fn text(graph: &Graph, solution: &Solution, what_ifs: &[Changed], has_settings: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let best = solution.best_bytes_per_second;
-    lines.push(format!("rate    {}", shown_rate(solution.bytes_per_second)));
+    if has_settings {
+        lines.push(format!("rate    {}", shown_rate(solution.bytes_per_second)));
+    }
     if solution.bytes_per_second < best * 0.999 {
         lines.push(format!("best    {}", shown_rate(best)));
     }
-    if !graph.knobs.is_empty() {
+    if has_settings && !graph.knobs.is_empty() {
         let knobs = graph.knobs.iter().zip(&solution.settings).map(|(knob, n)| format!("{} = {n}", knob.name));
         lines.push(format!("with    {}", knobs.collect::<Vec<_>>().join(", ")));
     }

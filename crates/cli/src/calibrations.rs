@@ -1,0 +1,188 @@
+//! Calibrations, plans and what came of them, as files in the user's state directory.
+//!
+//! Invariants: a file is replaced whole or not at all; what a record of the past says that cannot be read is counted, never
+//! guessed. Not here: what they mean (`plan::calibration`), measuring (`commands::calibrate`).
+
+use crate::exit::{self, Result, error, usage};
+use crate::output::shown;
+use daemon::Paths;
+use model::{Exit, Location};
+use plan::calibration::{Calibration, Circumstances, DataSet};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Entries of a data set that are looked at; more of them change no plan.
+const ENTRIES_MAX: usize = 500_000;
+/// Of the record of the past, what is read: the last of it.
+const HISTORY_BYTES_MAX: u64 = 16 << 20;
+
+fn directory() -> Result<PathBuf> {
+    Ok(Paths::from_env()?.state.join("calibrations"))
+}
+
+/// The file of an endpoint's or directory's calibration.
+pub fn file(of: &str) -> Result<PathBuf> {
+    const NAME_BYTES_MAX: usize = 200;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    let name: String =
+        of.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect();
+    if name.len() > NAME_BYTES_MAX {
+        return Err(usage(format!("{} is too long a name for a calibration", shown(of)), "calibrate a shorter path"));
+    }
+    Ok(directory()?.join(format!("{name}.json")))
+}
+
+/// The calibration of that name, if there is one.
+pub fn find(of: &str) -> Result<Option<Calibration>> {
+    let file = file(of)?;
+    match fs::read_to_string(&file) {
+        Ok(text) => Calibration::parse(&text).map(Some).map_err(|e| {
+            let hint = format!("`thalweg calibrate {}` measures again and replaces it", shown(of));
+            error(Exit::Failed, format!("{}: {e}", shown(&file)), hint)
+        }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(exit::of_file("read", &file, &e)),
+    }
+}
+
+/// The calibration of a copy's destination: of the endpoint, or of the directory or the nearest one above it.
+pub fn of_destination(destination: &Location) -> Result<Option<Calibration>> {
+    if destination.is_remote() {
+        let text = destination.to_string();
+        return text.split_once(':').map_or(Ok(None), |(name, _)| find(name));
+    }
+    let path = PathBuf::from(OsStr::from_bytes(destination.path()));
+    let absolute = std::path::absolute(&path).map_err(|e| exit::of_file("find", &path, &e))?;
+    let Some(there) = absolute.ancestors().find_map(|at| fs::canonicalize(at).ok()) else { return Ok(None) };
+    for at in there.ancestors() {
+        if let Some(found) = find(&shown(at))? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+pub fn keep(calibration: &Calibration) -> Result<PathBuf> {
+    let file = file(&calibration.of)?;
+    let text = serde_json::to_string_pretty(calibration).expect("plain values have a JSON form") + "\n";
+    let beside = file.with_extension("new");
+    let write = || {
+        fs::create_dir_all(directory().map_err(|e| std::io::Error::other(e.message))?)?;
+        fs::write(&beside, text)?;
+        fs::rename(&beside, &file)
+    };
+    write().map_err(|e| exit::of_written("write calibration", &file, &e))?;
+    Ok(file)
+}
+
+/// This host, now.
+pub fn circumstances(profile: &str) -> Circumstances {
+    let kernel = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    Circumstances {
+        host: kernel("hostname"),
+        kernel: kernel("osrelease"),
+        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        taken: now(),
+        profile: profile.to_owned(),
+    }
+}
+
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The sizes of the files below a path, and whether that was all of them.
+pub fn data_set(root: &Path) -> Result<(DataSet, bool)> {
+    let found = fs::symlink_metadata(root).map_err(|e| exit::of_file("look at", root, &e))?;
+    let (mut sizes, mut left, mut looked) = (Vec::new(), Vec::new(), 0);
+    if found.is_dir() || fs::metadata(root).is_ok_and(|found| found.is_dir()) {
+        left.push(root.to_owned());
+    } else {
+        sizes.push(found.len());
+    }
+    while let Some(dir) = left.pop() {
+        // What cannot be read cannot be copied either, and the copy will say so.
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            looked += 1;
+            if looked > ENTRIES_MAX {
+                return Ok((DataSet::of(sizes.into_iter()), false));
+            }
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                left.push(entry.path());
+            } else if found.is_file() {
+                sizes.push(found.len());
+            }
+        }
+    }
+    Ok((DataSet::of(sizes.into_iter()), true))
+}
+
+/// A plan that a copy was made by, and what it reached.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    pub v: u32,
+    /// Seconds since 1970.
+    pub time: u64,
+    pub of: String,
+    pub streams: u32,
+    pub p5: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub measured: f64,
+    pub bytes: u64,
+    pub files: u64,
+    pub seconds: f64,
+}
+
+impl Outcome {
+    pub fn is_within(&self) -> bool {
+        (self.p5..=self.p95).contains(&self.measured)
+    }
+
+    /// Of the measured rate, how far the predicted one is above it.
+    pub fn error(&self) -> f64 {
+        self.p50 / self.measured.max(1e-9) - 1.0
+    }
+}
+
+fn history() -> Result<PathBuf> {
+    Ok(directory()?.join("outcomes.jsonl"))
+}
+
+/// Adds a line to the record of the past.
+pub fn record(outcome: &Outcome) -> Result<()> {
+    let file = history()?;
+    let line = serde_json::to_string(outcome).expect("plain values have a JSON form") + "\n";
+    let append = || {
+        fs::create_dir_all(directory().map_err(|e| std::io::Error::other(e.message))?)?;
+        fs::OpenOptions::new().append(true).create(true).open(&file)?.write_all(line.as_bytes())
+    };
+    append().map_err(|e| exit::of_written("record what came of the plan", &file, &e))
+}
+
+/// What is recorded, the oldest first, and how many lines could not be read.
+pub fn outcomes() -> Result<(Vec<Outcome>, usize)> {
+    let file = history()?;
+    let text = match fs::read(&file) {
+        Ok(bytes) => {
+            let from = bytes.len().saturating_sub(HISTORY_BYTES_MAX as usize);
+            String::from_utf8_lossy(&bytes[from..]).into_owned()
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(exit::of_file("read", &file, &e)),
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let read: Vec<Outcome> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let unread = lines.len() - read.len();
+    Ok((read, unread))
+}

@@ -1,0 +1,180 @@
+//! `thalweg calibrate`: measures the parts of a way with real transfers, and keeps the raw runs for plans.
+//!
+//! Invariants: nothing is measured while others use the processors, unless that is asked for and then said; what was written
+//! is removed. A part that cannot be measured is named, and the others are measured all the same.
+
+mod quiet;
+mod probe;
+
+use crate::args::ssh::SshArgs;
+use crate::calibrations;
+use crate::exit::{Result, error, usage};
+use crate::output::{line, note, shown};
+use crate::place::Places;
+use daemon::{EndpointBook, Paths};
+use model::{Exit, Location};
+use plan::calibration::{Calibration, Part, Run, VERSION};
+use plan::fit::{Point, SmallFiles};
+use probe::Prober;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measure an endpoint or a directory, so that transfers can be planned
+///
+/// Real transfers measure each part alone: memory to memory within this host (engine), over the network (network), to the
+/// storage there (write), many small files (metadata), files of several sizes, and with --source the storage here (read).
+/// What is written lies in one directory, which is removed. The result is kept for `thalweg plan` and `cp --plan auto`.
+///
+/// --profile says how long: quick (about a minute), standard, full. While other programs use more than a tenth of this
+/// host's processors, nothing is measured.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n\
+\x20   thalweg calibrate lab\n\
+\x20   thalweg calibrate lab --source /data --profile standard\n\
+\x20   thalweg calibrate /scratch")]
+pub struct Args {
+    /// An endpoint that was added, NAME:DIR below its root, or a directory of this host
+    #[arg(value_name = "NAME|PATH")]
+    of: OsString,
+    /// Also measure how fast files are read here
+    #[arg(long, value_name = "DIR", env = "THALWEG_SOURCE")]
+    source: Option<PathBuf>,
+    /// Measure although other programs are busy; the result says so
+    #[arg(long, env = "THALWEG_DESPITE_LOAD")]
+    despite_load: bool,
+    /// Print the calibration, as it is kept
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
+}
+
+/// How long a run is meant to take, how often it is repeated, and when no more repetitions begin.
+#[derive(Clone, Copy)]
+pub struct Profile {
+    name: &'static str,
+    run: Duration,
+    repetitions: u32,
+    budget: Duration,
+}
+
+pub const PROFILES: [Profile; 3] = [
+    Profile { name: "quick", run: Duration::from_millis(600), repetitions: 2, budget: Duration::from_secs(45) },
+    Profile { name: "standard", run: Duration::from_secs(4), repetitions: 3, budget: Duration::from_secs(480) },
+    Profile { name: "full", run: Duration::from_secs(15), repetitions: 5, budget: Duration::from_secs(3000) },
+];
+
+/// Whether `--profile` means one of ours, and none of the configuration.
+pub fn is_profile(name: &str) -> bool {
+    PROFILES.iter().any(|profile| profile.name == name)
+}
+
+pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
+    let profile = PROFILES.into_iter().find(|known| profile == Some(known.name)).unwrap_or(PROFILES[0]);
+    let (of, destination) = target(&args.of)?;
+    if let Some(source) = args.source.as_ref().filter(|source| !source.is_dir()) {
+        return Err(usage(format!("{} is not a directory", shown(source)), "--source names one on this host"));
+    }
+    let places = Places::new(&args.ssh)?;
+    let busy = quiet::wait(&places.interrupt)?;
+    if busy.is_loaded() && !args.despite_load {
+        let hint = "run it when the host is quiet, or with --despite-load, which says so in the result";
+        return Err(error(Exit::Temporary, format!("not measured: {}", busy.words()), hint));
+    }
+    let mut prober = Prober::new(&places, profile, destination);
+    if busy.is_loaded() {
+        prober.notes.push(format!("measured although {}", busy.words()));
+    }
+    let ended = prober.measure(args.source.as_deref());
+    prober.clean();
+    ended?;
+    let after = quiet::look();
+    if after.is_loaded() {
+        prober.notes.push(format!("at the end {}", after.words()));
+    }
+    let absolute = |source: &PathBuf| shown(std::fs::canonicalize(source).unwrap_or_else(|_| source.clone()));
+    let source = args.source.as_ref().map(absolute);
+    let calibration = calibration(of, source, profile, prober);
+    let file = calibrations::keep(&calibration)?;
+    if args.json {
+        line(&serde_json::to_string(&calibration).expect("plain values have a JSON form"));
+    } else {
+        show(&calibration);
+        line(&format!("kept in {}", shown(&file)));
+    }
+    Ok(Exit::Done)
+}
+
+/// What is calibrated by which name, and the directory there that may be written to.
+fn target(of: &OsStr) -> Result<(String, Location)> {
+    let missing = |what: String| usage(what, "name an endpoint that was added (`thalweg endpoint ls`), or a directory");
+    let name = of.to_str().map(|name| name.strip_suffix(':').unwrap_or(name)).unwrap_or_default();
+    let book = EndpointBook::new(Paths::from_env()?.endpoints());
+    let is_endpoint = |name: &str| !name.contains('/') && !name.is_empty() && book.get(name).is_ok();
+    if is_endpoint(name) {
+        return Ok((name.to_owned(), crate::args::location(OsStr::new(&format!("{name}:")))?));
+    }
+    let location = crate::args::location(of)?;
+    if location.is_remote() {
+        let (name, _) = name.split_once(':').unwrap_or((name, ""));
+        return match is_endpoint(name) {
+            true => Ok((name.to_owned(), location)),
+            false => Err(missing(format!("{} is no endpoint that was added", shown(of)))),
+        };
+    }
+    let path = std::fs::canonicalize(of).map_err(|e| crate::exit::of_file("find", of, &e))?;
+    if !path.is_dir() {
+        return Err(missing(format!("{} is neither an endpoint nor a directory", shown(of))));
+    }
+    Ok((shown(&path), crate::args::location(path.as_os_str())?))
+}
+
+fn calibration(of: String, source: Option<String>, profile: Profile, prober: Prober) -> Calibration {
+    let points: Vec<Point> = prober
+        .sizes
+        .iter()
+        .map(|run| Point {
+            at: run.file_bytes as f64,
+            bytes_per_second: (run.files * run.file_bytes) as f64 / run.seconds,
+        })
+        .collect();
+    Calibration {
+        v: VERSION,
+        of,
+        source,
+        circumstances: calibrations::circumstances(profile.name),
+        start_seconds: prober.start_seconds,
+        measured: prober.measured,
+        small_files: SmallFiles::fit(&points).ok().map(Into::into),
+        sizes: prober.sizes,
+        notes: prober.notes,
+    }
+}
+
+fn show(calibration: &Calibration) {
+    line(&format!("start     {:.3} s before the first byte", calibration.start()));
+    for part in Part::ALL {
+        let runs = calibration.runs(part);
+        let rate = |run: &Run| {
+            run.files as f64 * if part == Part::Metadata { 1.0 } else { run.file_bytes as f64 } / run.seconds
+        };
+        let Some(best) = runs.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
+        let shown = match part {
+            Part::Metadata => format!("{:.0} files/s", rate(best)),
+            _ => super::plan::shown_rate(rate(best)),
+        };
+        line(&format!("{:<9} {shown} with {} of {} streams tried", part.word(), best.streams, tried(runs)));
+    }
+    if let Some(curve) = &calibration.small_files {
+        line(&format!("a file    {:.0} us beside its bytes, p = {}", curve.a_seconds * 1e6, curve.p));
+    }
+    calibration.notes.iter().for_each(|text| note(&format!("note: {text}")));
+}
+
+fn tried(runs: &[Run]) -> String {
+    let mut all: Vec<u32> = runs.iter().map(|run| run.streams).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,184 @@
+//! `thalweg plan SRC DST`: what a calibration predicts for a data set of this host.
+
+use super::values::shown_rate;
+use crate::calibrations::{self, Outcome};
+use crate::exit::{Result, error, usage};
+use crate::output::{counted, note, shown};
+use model::quantity::{ByteCount, duration};
+use model::{Exit, Location};
+use plan::calibration::{Calibration, DataSet, Prediction, Unusable, predict};
+use plan::graph::Graph;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A source and a destination of which something is known.
+pub struct Ends {
+    calibration: Calibration,
+    data: DataSet,
+}
+
+/// What is expected of a transfer.
+#[derive(Serialize)]
+pub struct Planned {
+    pub streams: u32,
+    pub interval: Interval,
+    pub seconds: f64,
+    pub files: u64,
+    pub bytes: f64,
+    /// What was calibrated.
+    pub of: String,
+    /// What limits, and how likely.
+    pub limits: Vec<Limit>,
+}
+
+/// Bytes a second.
+#[derive(Serialize)]
+pub struct Interval {
+    pub p5: f64,
+    pub p50: f64,
+    pub p95: f64,
+}
+
+#[derive(Serialize)]
+pub struct Limit {
+    pub part: &'static str,
+    pub share: f64,
+}
+
+impl Ends {
+    pub fn find(source: &OsStr, destination: &OsStr) -> Result<Ends> {
+        let (source, destination) = (crate::args::location(source)?, crate::args::location(destination)?);
+        let calibration = calibrations::of_destination(&destination)?.ok_or_else(|| {
+            let name = destination.to_string();
+            let name = if destination.is_remote() { name.split(':').next().unwrap_or_default() } else { &name };
+            usage(
+                format!("{} was not calibrated", shown(name)),
+                format!("`thalweg calibrate {}` measures it", shown(name)),
+            )
+        })?;
+        let data = data_set(&source)?;
+        for doubt in calibration.doubts(&calibrations::circumstances(&calibration.circumstances.profile)) {
+            note(&format!("the calibration of {} may be stale: {doubt}", shown(&calibration.of)));
+        }
+        Ok(Ends { calibration, data })
+    }
+
+    pub fn graph(&self) -> Result<Graph> {
+        self.calibration.graph(&self.data).map_err(|e| unusable(&self.calibration.of, &e))
+    }
+
+    pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {
+        let of = &self.calibration.of;
+        let found = predict(&self.calibration, &self.data, streams).map_err(|e| unusable(of, &e))?;
+        let Prediction { streams, p5, p50, p95, bottlenecks, .. } = found;
+        Ok(Planned {
+            streams,
+            interval: Interval { p5, p50, p95 },
+            seconds: self.data.bytes() / p50,
+            files: self.data.files(),
+            bytes: self.data.bytes(),
+            of: of.clone(),
+            limits: bottlenecks.into_iter().map(|(part, share)| Limit { part: part.word(), share }).collect(),
+        })
+    }
+}
+
+fn data_set(source: &Location) -> Result<DataSet> {
+    if let Location::Generated(generated) = source {
+        let sizes = std::iter::repeat_n(generated.file_bytes, generated.files.min(1 << 20) as usize);
+        return Ok(DataSet::of(sizes));
+    }
+    if source.is_remote() || source.is_synthetic() || *source == Location::Pipe {
+        let hint = "plans are made where the files are: run it on the other host, towards this one";
+        return Err(usage(format!("the source {source} is not on this host"), hint));
+    }
+    let path = Path::new(OsStr::from_bytes(source.path()));
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let (data, is_whole) = calibrations::data_set(path)?;
+    if data.bytes() <= 0.0 {
+        return Err(usage(format!("{} holds no bytes to plan for", shown(path)), "name a directory with files"));
+    }
+    if !is_whole {
+        note(&format!("{} holds more files than were looked at: the plan is for those", shown(path)));
+    }
+    Ok(data)
+}
+
+fn unusable(of: &str, why: &Unusable) -> crate::exit::Error {
+    error(
+        Exit::Failed,
+        format!("the calibration of {} cannot be used: {why}", shown(of)),
+        format!("`thalweg calibrate {}` measures again", shown(of)),
+    )
+}
+
+impl Planned {
+    /// Beside what a copy reached.
+    pub fn outcome(&self, bytes: u64, files: u64, seconds: f64) -> Outcome {
+        let Interval { p5, p50, p95 } = self.interval;
+        let (time, of, streams) = (calibrations::now(), self.of.clone(), self.streams);
+        let measured = bytes as f64 / seconds.max(1e-9);
+        Outcome { v: 1, time, of, streams, p5, p50, p95, measured, bytes, files, seconds }
+    }
+
+    pub fn text(&self) -> Vec<String> {
+        let Interval { p5, p50, p95 } = self.interval;
+        let limits: Vec<_> = self.limits.iter().map(|l| format!("{} ({:.0} %)", l.part, 100.0 * l.share)).collect();
+        vec![
+            format!("data    {}, {}", counted(self.files, "file", "files"), ByteCount(self.bytes as u64)),
+            format!("rate    {}; 9 times of 10 from {} to {}", shown_rate(p50), shown_rate(p5), shown_rate(p95)),
+            format!("time    {}", duration(self.seconds)),
+            format!("with    {}", counted(self.streams.into(), "stream", "streams")),
+            format!("by      {}", limits.join(", ")),
+        ]
+    }
+}
+
+/// The plan that a copy is to follow: of a file, or made of the calibration for its ends.
+pub fn for_copy(plan: &OsStr, sources: &[Location], destination: &Location) -> Result<Option<Planned>> {
+    if plan != "auto" {
+        return read(Path::new(plan)).map(Some);
+    }
+    let ([source], Some(calibration)) = (sources, calibrations::of_destination(destination)?) else { return Ok(None) };
+    if source.is_remote() || source.is_synthetic() {
+        return Ok(None);
+    }
+    Ends { calibration, data: data_set(source)? }.predict(None).map(Some)
+}
+
+/// Reads what `thalweg plan SRC DST --json` printed.
+fn read(path: &Path) -> Result<Planned> {
+    let text = super::values::read_text(&path.to_owned())?;
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let rate = |key: &str| value["interval"][key].as_f64().filter(|rate| rate.is_finite() && *rate > 0.0);
+    let streams = value["streams"].as_u64().filter(|n| (1..=64).contains(n));
+    let (Some(streams), Some(p5), Some(p50), Some(p95)) = (streams, rate("p5"), rate("p50"), rate("p95")) else {
+        let hint = "`thalweg plan SRC DST --json` prints one";
+        return Err(usage(format!("{} holds no plan of a transfer", shown(path)), hint));
+    };
+    let number = |key: &str| value[key].as_f64().unwrap_or(0.0);
+    Ok(Planned {
+        streams: streams as u32,
+        interval: Interval { p5, p50, p95 },
+        seconds: number("seconds"),
+        files: number("files") as u64,
+        bytes: number("bytes"),
+        of: value["of"].as_str().unwrap_or_default().to_owned(),
+        limits: Vec::new(),
+    })
+}
+
+/// What a result says of the plan.
+pub fn told(plan: &OsString, planned: &Planned) -> String {
+    let Interval { p5, p50, p95 } = planned.interval;
+    format!(
+        "plan {}: {}; {} expected, {} to {}",
+        shown(plan),
+        counted(planned.streams.into(), "stream", "streams"),
+        model::quantity::Rate { bytes_per_second: p50 },
+        model::quantity::Rate { bytes_per_second: p5 },
+        model::quantity::Rate { bytes_per_second: p95 },
+    )
+}

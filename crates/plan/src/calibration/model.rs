@@ -1,0 +1,53 @@
+//! A calibration as a model with one knob, `streams`: what was measured, as tables, in a row from source to destination.
+
+use super::predict::{DataSet, bytes_of, candidates, level};
+use super::{Calibration, Part, Unusable};
+use crate::graph::{Count, Edge, Graph, Knob, Law, Node};
+use std::collections::BTreeMap;
+
+const KNOB: &str = "streams";
+
+impl Calibration {
+    /// The model for a data set: files that are small make an edge of their own, whose capacity is files times mean size.
+    pub fn graph(&self, data: &DataSet) -> Result<Graph, Unusable> {
+        let streams = candidates(self);
+        let (Some(least), Some(most)) = (streams.first(), streams.last()) else { return Err(Unusable::Empty) };
+        if data.files() == 0 {
+            return Err(Unusable::Empty);
+        }
+        let mean = data.bytes() / data.files() as f64;
+        let laws =
+            [Part::Read, Part::Engine, Part::Network, Part::Write, Part::Metadata].into_iter().filter_map(|part| {
+                let point = |n: &u32| {
+                    let rate = match part {
+                        Part::Metadata => mean * level(self, part, *n, |run| run.files as f64)?,
+                        _ => level(self, part, *n, bytes_of)?,
+                    };
+                    Some((n.to_string(), rate))
+                };
+                let points: BTreeMap<String, f64> = streams.iter().filter_map(point).collect();
+                (!points.is_empty()).then(|| (part.word(), Law::F5 { points, knob: KNOB.to_owned() }))
+            });
+        let (mut nodes, mut edges) = (vec![Node { name: "Src".into(), gain: 1.0 }], Vec::new());
+        for (name, law) in laws {
+            nodes.push(Node { name: format!("behind {name}"), gain: 1.0 });
+            edges.push(Edge {
+                name: name.to_owned(),
+                from: nodes.len() - 2,
+                to: nodes.len() - 1,
+                host: None,
+                cpu_percent: 0.0,
+                count: Count::Fixed(1),
+                law: Some(law),
+                law_knob: Some(0),
+            });
+        }
+        let destination = nodes.len() - 1;
+        nodes[destination].name = "Dst".into();
+        let knobs = vec![Knob { name: KNOB.into(), min: *least, max: *most, weight: 1.0 }];
+        if edges.is_empty() {
+            return Err(Unusable::Empty);
+        }
+        Ok(Graph { hosts: Vec::new(), knobs, nodes, edges, source: 0, destination })
+    }
+}

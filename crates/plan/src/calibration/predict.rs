@@ -1,0 +1,212 @@
+//! The rate of a transfer from a calibration: for each number of streams the slowest part sets the pace of bytes, small files
+//! pay for themselves, and the scatter of the measurements becomes an interval.
+
+use super::{Calibration, Part, Run, Unusable};
+
+/// The share of the best rate that fewer streams must keep, as in `solve`.
+const SHARE_KEPT: f64 = 0.98;
+const DRAWS: usize = 2_000;
+/// Least scatter (one sigma, relative) between two runs of one setting: quick profiles repeat too little to see it.
+const SCATTER_MIN: f64 = 0.03;
+/// How files overlap their own cost with their bytes, where no curve was measured: what published sweeps show.
+const EXPONENT_DEFAULT: f64 = 1.5;
+
+/// What is to be moved: how many files of which size.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DataSet {
+    /// Mean size and count of classes of about equal size.
+    pub sizes: Vec<(f64, u64)>,
+}
+
+impl DataSet {
+    /// Puts files into classes by powers of two.
+    pub fn of(file_bytes: impl Iterator<Item = u64>) -> DataSet {
+        let mut classes = [(0.0, 0u64); 65];
+        for bytes in file_bytes {
+            let class = &mut classes[(u64::BITS - bytes.leading_zeros()) as usize];
+            *class = (class.0 + bytes as f64, class.1 + 1);
+        }
+        let filled = classes.into_iter().filter(|(_, count)| *count > 0);
+        DataSet { sizes: filled.map(|(sum, count)| (sum / count as f64, count)).collect() }
+    }
+
+    pub fn files(&self) -> u64 {
+        self.sizes.iter().map(|(_, count)| count).sum()
+    }
+
+    pub fn bytes(&self) -> f64 {
+        self.sizes.iter().map(|(size, count)| size * *count as f64).sum()
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Prediction {
+    pub streams: u32,
+    /// Bytes a second, start included.
+    pub p5: f64,
+    pub p50: f64,
+    pub p95: f64,
+    /// What limits, and in which share of the draws.
+    pub bottlenecks: Vec<(Part, f64)>,
+    /// Every number of streams that was looked at, with its rate.
+    pub choices: Vec<(u32, f64)>,
+}
+
+/// Predicts a transfer, for the number of streams that is asked for or, without one, for the fewest that keep the best rate.
+pub fn predict(calibration: &Calibration, data: &DataSet, asked: Option<u32>) -> Result<Prediction, Unusable> {
+    let has_way = [Part::Network, Part::Write, Part::Engine].iter().any(|part| !calibration.runs(*part).is_empty());
+    if !has_way || data.bytes() <= 0.0 {
+        return Err(Unusable::Empty);
+    }
+    let exact = Draw { factors: [1.0; Part::ALL.len()] };
+    let choices: Vec<(u32, f64)> =
+        candidates(calibration).into_iter().map(|n| (n, rate(calibration, data, n, &exact).0)).collect();
+    let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let fewest = choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT).map_or(1, |(n, _)| *n);
+    let streams = asked.unwrap_or(fewest);
+    let scatters = Part::ALL.map(|part| scatter(calibration, part));
+    let mut random = Random(0x5eed_0f7a_1e57_ca11);
+    let mut counts = [0usize; Part::ALL.len()];
+    let mut rates: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            let draw = Draw { factors: scatters.each_ref().map(|errors| random.of(errors)) };
+            let (rate, part) = rate(calibration, data, streams, &draw);
+            counts[part as usize] += 1;
+            rate
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let quantile = |share: f64| rates[((DRAWS - 1) as f64 * share) as usize];
+    let mut bottlenecks: Vec<(Part, f64)> = Part::ALL
+        .into_iter()
+        .zip(counts)
+        .filter(|(_, count)| *count > 0)
+        .map(|(part, count)| (part, count as f64 / DRAWS as f64))
+        .collect();
+    bottlenecks.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ok(Prediction { streams, p5: quantile(0.05), p50: quantile(0.5), p95: quantile(0.95), bottlenecks, choices })
+}
+
+/// How far the parts are from their medians in one imagined transfer.
+struct Draw {
+    factors: [f64; Part::ALL.len()],
+}
+
+/// Bytes a second with so many streams, and the part that limits them.
+fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) -> (f64, Part) {
+    let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine];
+    let rates = carrying.into_iter().filter_map(|part| {
+        let bytes_per_second = level(calibration, part, streams, bytes_of)?;
+        Some((bytes_per_second * draw.factors[part as usize], part))
+    });
+    let (bytes_per_second, slowest) =
+        rates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Part::Network));
+    let files_per_second = level(calibration, Part::Metadata, streams, |run| run.files as f64);
+    let a = files_per_second.map_or(0.0, |files| 1.0 / (files * draw.factors[Part::Metadata as usize]));
+    let p = calibration.small_files.as_ref().map_or(EXPONENT_DEFAULT, |curve| curve.p).clamp(1.0, 8.0);
+    let of_bytes = |size: f64| size / bytes_per_second;
+    let each = |size: f64| {
+        let longer = a.max(of_bytes(size));
+        if longer > 0.0 {
+            longer * ((a / longer).powf(p) + (of_bytes(size) / longer).powf(p)).powf(1.0 / p)
+        } else {
+            0.0
+        }
+    };
+    let sum = |of: &dyn Fn(f64) -> f64| data.sizes.iter().map(|(size, count)| of(*size) * *count as f64).sum::<f64>();
+    let seconds = sum(&each);
+    let limit = if a * data.files() as f64 > sum(&of_bytes) { Part::Metadata } else { slowest };
+    (data.bytes() / (calibration.start() + seconds).max(1e-9), limit)
+}
+
+pub fn bytes_of(run: &Run) -> f64 {
+    run.files as f64 * run.file_bytes as f64
+}
+
+/// The median at so many streams; between two measured numbers a straight line, beyond them the nearest.
+pub fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl Fn(&Run) -> f64) -> Option<f64> {
+    let start = calibration.start();
+    let at = settings(calibration.runs(part));
+    let of = |n: u32| {
+        let runs = calibration.runs(part).iter().filter(|run| run.streams == n);
+        median(runs.map(|run| amount(run) / steady_seconds(run, start)).collect())
+    };
+    let above = at.iter().position(|n| *n >= streams).unwrap_or(at.len().checked_sub(1)?);
+    let (high, low) = (at[above], at[above.saturating_sub(1)]);
+    if high <= streams || low >= streams || high == low {
+        return of(if low >= streams { low } else { high });
+    }
+    let share = f64::from(streams - low) / f64::from(high - low);
+    Some(of(low)? * (1.0 - share) + of(high)? * share)
+}
+
+/// Without what every transfer takes to begin; a run that took hardly longer keeps a quarter.
+fn steady_seconds(run: &Run, start: f64) -> f64 {
+    (run.seconds - start).max(run.seconds / 4.0)
+}
+
+fn settings(runs: &[Run]) -> Vec<u32> {
+    let mut settings: Vec<u32> = runs.iter().map(|run| run.streams).collect();
+    settings.sort_unstable();
+    settings.dedup();
+    settings
+}
+
+/// All numbers of streams that some part was measured at.
+pub fn candidates(calibration: &Calibration) -> Vec<u32> {
+    let mut all: Vec<u32> = calibration.measured.iter().flat_map(|measured| settings(&measured.runs)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Relative errors of a part's runs against the median of their setting, as logarithms.
+fn scatter(calibration: &Calibration, part: Part) -> Vec<f64> {
+    let runs = calibration.runs(part);
+    let mut errors = Vec::new();
+    for n in settings(runs) {
+        let rates = runs.iter().filter(|run| run.streams == n);
+        let rates: Vec<f64> = rates.map(|run| (run.files * run.file_bytes.max(1)) as f64 / run.seconds).collect();
+        let Some(middle) = median(rates.clone()) else { continue };
+        errors.extend(rates.iter().map(|rate| (rate / middle).ln()));
+    }
+    errors
+}
+
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[half]),
+        _ => Some(f64::midpoint(values[half - 1], values[half])),
+    }
+}
+
+/// The generator SplitMix64: the same prediction for the same calibration, always.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of the errors that were seen, and the scatter that few runs do not show, as a factor.
+    fn of(&mut self, errors: &[f64]) -> f64 {
+        let seen = match errors.len() {
+            0 => 0.0,
+            n => errors[(self.next() % n as u64) as usize],
+        };
+        // Twelve of them are nearly normal.
+        let normal: f64 = (0..12).map(|_| self.unit()).sum::<f64>() - 6.0;
+        (seen + SCATTER_MIN * normal).exp()
+    }
+}
