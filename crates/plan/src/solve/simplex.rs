@@ -3,7 +3,7 @@
 //!
 //! Invariants: every variable is 0 or more; every row's limit is 0 or more, so that all variables at 0 are a first solution
 //! and no phase has to look for one. Ties that repeat are broken by Bland's rule, which cannot cycle. The prices returned
-//! are those of the last basis. Why not a package: docs/decisions/012-own-linear-programs.md.
+//! are those of the last basis. Why not a package: docs/decisions/013-own-linear-programs.md.
 //! Not here: what variables mean (`flow`, `choice`), whole numbers (`choice`).
 
 /// Below this, a number of a scaled program is nothing.
