@@ -13,8 +13,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
 /// What is folded at once: four registers of 32 bytes. Eight took as long.
 const FOLD_BYTES: usize = 128;
-/// Shorter blocks are left to crc-fast.
-const FOLDED_BYTES_MIN: usize = 4 * FOLD_BYTES;
+/// Shorter blocks are left to crc-fast, which is as fast with them (docs/decisions/012-every-processor.md).
+const FOLDED_BYTES_MIN: usize = 8 * FOLD_BYTES;
 
 /// The checksum of bytes that come block by block.
 #[derive(Clone, Copy)]

@@ -41,7 +41,7 @@ pub enum ErrorKind {
     IdentityChanged { expected: Pin, found: Pin },
     /// The peer answered with something that is not TLS.
     NotTls,
-    /// The peer speaks TLS, but not version 1.3 with raw public keys and our protocol name.
+    /// The peer speaks TLS, but not version 1.3 with raw public keys, our protocol name and a cipher of both sides.
     IncompatiblePeer,
     /// The peer ended the handshake with an alert; on the listening side this is also what a wrong pin looks like.
     RefusedByPeer,
@@ -91,7 +91,9 @@ impl fmt::Display for ErrorKind {
                 write!(f, "the peer's identity is {found}, expected {expected}")
             }
             ErrorKind::NotTls => f.write_str("the peer does not speak TLS"),
-            ErrorKind::IncompatiblePeer => f.write_str("the peer speaks TLS, but not the version and protocol needed"),
+            ErrorKind::IncompatiblePeer => {
+                f.write_str("the peer speaks TLS, but not the version, protocol or cipher needed")
+            }
             ErrorKind::RefusedByPeer => f.write_str("the peer ended the handshake"),
             ErrorKind::HandshakeInvalid => f.write_str("the handshake is not valid"),
             ErrorKind::CongestionUnavailable { requested, available } => {

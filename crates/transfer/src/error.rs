@@ -134,7 +134,12 @@ impl Error {
                 "something else answers at this address, or the endpoint has a new identity; if you expected that, ask \
                  for a new ticket and run `thalweg endpoint add --replace`",
             ),
-            ErrorKind::NotTls | ErrorKind::IncompatiblePeer | ErrorKind::RefusedByPeer => (
+            ErrorKind::IncompatiblePeer => (
+                Kind::Version,
+                "check the address and the port, whether both sides allow a common --cipher, and whether the service there \
+                 is a Thalweg endpoint of a version that this program can talk to",
+            ),
+            ErrorKind::NotTls | ErrorKind::RefusedByPeer => (
                 Kind::Version,
                 "check the address and the port: the service there is not a Thalweg endpoint, or has a version that this \
                  program cannot talk to",
