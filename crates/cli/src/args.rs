@@ -16,7 +16,7 @@ use crate::commands::{bench, demo, generate};
 use crate::commands::{
     cat, check, completions, config, cp, doctor, du, endpoint, filter, ls, man, mkdir, mv, rm, serve, stat, sum,
 };
-use crate::commands::{log, sync, ticket, top, tree};
+use crate::commands::{log, sync, ticket, top, tree, uploads};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::place::PATH_BYTES_MAX;
@@ -77,6 +77,7 @@ pub enum Command {
     Rm(rm::Args),
     Check(check::Args),
     Sum(sum::Args),
+    Uploads(uploads::Args),
     Top(top::Args),
     Log(log::Args),
     Doctor(doctor::Args),

@@ -38,3 +38,7 @@ mod sweeps;
 mod attribution;
 mod measurements;
 mod bundles;
+mod object_stores;
+#[path = "../../../object/tests/fake/mod.rs"]
+#[allow(dead_code)]
+mod fake;
