@@ -17,7 +17,7 @@ use crate::commands::{
     calibrate, cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, ls, man, mkdir, mv, plan, rm,
     serve, stat, sum,
 };
-use crate::commands::{log, sync, ticket, top, tree};
+use crate::commands::{log, sync, ticket, top, tree, uploads};
 use crate::exit::{Result, usage};
 use crate::output;
 use crate::place::PATH_BYTES_MAX;
@@ -79,6 +79,7 @@ pub enum Command {
     Rm(rm::Args),
     Check(check::Args),
     Sum(sum::Args),
+    Uploads(uploads::Args),
     Top(top::Args),
     Log(log::Args),
     Doctor(doctor::Args),

@@ -39,6 +39,11 @@ impl Place {
         if self.key.is_empty() { String::new() } else { format!("{}/", self.key) }
     }
 
+    /// What keys below it begin with; without a slash at its end it is any text that they begin with.
+    pub fn below(&self) -> String {
+        if self.is_directory { self.prefix() } else { self.key.clone() }
+    }
+
     /// The key's last name, and what stands before it.
     fn parts(&self) -> Option<(&str, Name)> {
         let at = self.key.rfind('/').map_or(0, |at| at + 1);

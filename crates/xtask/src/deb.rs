@@ -41,7 +41,7 @@ pub enum Purpose {
 pub fn build(purpose: Purpose) -> Result<PathBuf> {
     let workspace = Workspace::read()?;
     let profile = if purpose == Purpose::Release { "dist" } else { "release" };
-    let arguments = ["build", "--profile", profile, "--locked", "-p", "thalweg"];
+    let arguments = ["build", "--profile", profile, "--locked", "-p", "thalweg", "--features", "full"];
     run(Command::new("cargo").args(arguments).current_dir(&workspace.root))?;
     let package = Package::new(&workspace, profile)?;
     package.lay_out()?;

@@ -29,7 +29,8 @@ pub fn run() -> Result<bool> {
     let out = workspace.target.join("static");
     let mut build = Command::new("cargo");
     build
-        .args(["build", "--profile", "dist", "--locked", "-p", "thalweg", "--target", target, "--target-dir"])
+        .args(["build", "--profile", "dist", "--locked", "-p", "thalweg", "--features", "full"])
+        .args(["--target", target, "--target-dir"])
         .arg(&out);
     // With a target named, flags reach the product alone, and not what runs while it is built.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static").current_dir(&workspace.root);

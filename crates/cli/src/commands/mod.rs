@@ -16,6 +16,7 @@ pub mod stat;
 pub mod cat;
 pub mod mkdir;
 pub mod rm;
+pub mod uploads;
 pub mod check;
 pub mod sum;
 pub mod top;
@@ -58,6 +59,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Rm(args) => rm::run(args),
         Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
+        Command::Uploads(args) => uploads::run(args),
         Command::Top(args) => top::run(args),
         Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),

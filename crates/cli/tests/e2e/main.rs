@@ -39,3 +39,7 @@ mod attribution;
 mod measurements;
 mod bundles;
 mod plans;
+mod object_stores;
+#[path = "../../../object/tests/fake/mod.rs"]
+#[allow(dead_code)]
+mod fake;

@@ -70,11 +70,17 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         usual("tools", Work::Tools),
         quick("fmt", Work::Cargo(words("fmt --all -- --check"))),
         quick("tidy", Work::Tidy),
-        quick("build and clippy", Work::Tested(words("test --no-run --all-targets --workspace"))),
+        quick(
+            "build and clippy",
+            Work::Tested(words("test --no-run --all-targets --workspace --features thalweg/full")),
+        ),
         usual("edge build", Work::Tested(words("test --no-run --workspace --no-default-features --bin thalweg"))),
         usual("previous release", Work::Previous),
         // Tests that wait, while a compiler works.
-        Step { is_beside: true, ..usual("product", Work::Product(words("build --release --locked -p thalweg"))) },
+        Step {
+            is_beside: true,
+            ..usual("product", Work::Product(words("build --release --locked -p thalweg --features full")))
+        },
         Step { is_beside: true, ..quick("tests", Work::Tests(UNITS)) },
         usual("end to end", Work::Tests(END_TO_END_TESTS)),
         quick("tests by the clock", Work::Tests(SLOWLY)),
@@ -191,7 +197,7 @@ mod tests {
         assert!(settings.contains("overflow-checks = true") && settings.contains("debug-assertions = true"));
         for step in named(Extent::Usual) {
             if let Work::Product(arguments) = step.work {
-                assert_eq!(arguments.join(" "), "build --release --locked -p thalweg");
+                assert_eq!(arguments.join(" "), "build --release --locked -p thalweg --features full");
             }
         }
     }
