@@ -95,7 +95,11 @@ fn directories_are_made_and_trees_removed_where_they_are() {
         assert!(refused.stderr.contains("remove: the path does not end in a name"), "{}", refused.stderr);
     }
     let refused = bed.run(&["rm", "-r", "lab:t/.."]);
-    assert!(refused.stderr.contains("hint: omit the leading slash or the `..`: paths begin at the"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("hint: omit the leading slash or the `..`: paths begin at the"),
+        "{}",
+        refused.stderr
+    );
     for at in ["lab:", "root/"] {
         let (file, tree) = (format!("{at}t/a/x"), format!("{at}t"));
         for (from, to, why) in [
