@@ -328,6 +328,9 @@ pub fn address(text: &str) -> Result<String, String> {
     match text {
         "" => Err("an address is HOST:PORT, such as [::]:7740".into()),
         _ if has_port => Ok(text.to_owned()),
+        _ if text.matches(':').count() == 1 || (text.starts_with('[') && !text.ends_with(']')) => {
+            Err("a port is a number up to 65535, and an address HOST:PORT, such as [::]:7740".into())
+        }
         _ if text.contains(':') && !text.starts_with('[') => Ok(format!("[{text}]:{PORT}")),
         _ => Ok(format!("{text}:{PORT}")),
     }
@@ -390,6 +393,9 @@ mod tests {
             ("host:1", "host:1"),
         ] {
             assert_eq!(super::address(text).as_deref(), Ok(address));
+        }
+        for wrong in ["127.0.0.1:99999", "host:", "[::1]:x", "host:-1"] {
+            assert!(super::address(wrong).unwrap_err().starts_with("a port is a number"), "{wrong}");
         }
     }
 

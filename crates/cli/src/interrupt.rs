@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the command to stop in order, the second stops it at once.
+//! Ctrl-C, SIGTERM, and SIGHUP where it is not ignored: the first asks the command to stop in order, the second stops it at once.
 //!
 //! Programs that run others pass on a signal that the terminal has sent to all of them already: what follows the first
 //! within `ECHO` is the same signal.
@@ -8,7 +8,7 @@
 
 use crate::exit::{self, Result};
 use model::Exit;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -35,17 +35,18 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Watches for both signals from here on.
+    /// Watches for the signals from here on.
     pub fn watch() -> Result<Interrupt> {
         let failed = |e| exit::error(Exit::Failed, format!("watch for signals: {}", exit::plain(&e)), "try again");
         let is_set = Arc::new(AtomicBool::new(false));
         let last = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM] {
+        let watched = watched();
+        for signal in watched.iter().copied() {
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize).map_err(failed)?;
             signal_hook::flag::register(signal, is_set.clone()).map_err(failed)?;
         }
         let shared = Arc::new(Shared { is_set, signal: last, lock: Mutex::new(()), came: Condvar::new() });
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new(&watched).map_err(failed)?;
         let for_thread = shared.clone();
         let watch = move || {
             let mut first: Option<Instant> = None;
@@ -89,8 +90,18 @@ impl Interrupt {
 
     /// The code of a command that stopped because of the signal.
     pub fn exit(&self) -> Exit {
-        if self.shared.signal.load(SeqCst) == SIGTERM as usize { Exit::Terminated } else { Exit::Interrupted }
+        let signal = self.shared.signal.load(SeqCst);
+        let is_terminated = [SIGTERM, SIGHUP].iter().any(|terminates| *terminates as usize == signal);
+        if is_terminated { Exit::Terminated } else { Exit::Interrupted }
     }
+}
+
+/// A terminal that goes away stops a command, unless the user had it ignore that (`nohup`).
+fn watched() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let is_ignored = mask.is_none_or(|mask| mask >> (SIGHUP - 1) & 1 == 1);
+    [SIGINT, SIGTERM].into_iter().chain((!is_ignored).then_some(SIGHUP)).collect()
 }
 
 /// Standard input, whose end does not count when the user stops the whole pipeline: the program that fills the pipe

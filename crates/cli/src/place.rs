@@ -328,9 +328,7 @@ impl Failures {
         let (exit, hint) = match () {
             () if only(FailureKind::NotFound) && self.is_named_path => (Exit::SourceFileNotFound, "check the path"),
             () if only(FailureKind::NoSpace) => (Exit::NoSpace, "make room there first"),
-            () if only(FailureKind::NameRefused) => {
-                (Exit::Usage, "name a file or directory that can be changed so: the reason is above")
-            }
+            () if only(FailureKind::NameRefused) => (Exit::Usage, "check the path: the reason is above"),
             () => (Exit::Partial, "fix the problems listed above and give the command again"),
         };
         let paths = output::counted(self.count, "path", "paths");

@@ -204,9 +204,12 @@ impl SelectionArgs {
             (None, None) => return Ok(None),
         };
         let listed = Listed::new(paths).map_err(|(path, _)| {
+            let hint = match path.contains(&b'\0') {
+                true => "paths that each end with a NUL byte are read with --files-from0",
+                false => "paths of a list are relative to SRC, without a leading slash and without ..",
+            };
             let path = model::name::Escaped(&path).to_string();
-            let message = format!("{}: {path} is not a path below the source", crate::output::shown(file));
-            usage(message, "paths of a list are relative to SRC, without a leading slash and without ..")
+            usage(format!("{}: {path} is not a path below the source", crate::output::shown(file)), hint)
         })?;
         Ok(Some(listed))
     }

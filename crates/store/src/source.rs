@@ -190,7 +190,8 @@ pub trait SourceLane: Send {
 }
 
 /// Why an object that is listed with size 0 and has content is not copied as an empty one.
-pub const SIZE_UNTRUE: &str = "its size is said to be 0, but it has content, as files of /proc do: copy it through a pipe (`cat FILE | thalweg cp - DST`)";
+pub const SIZE_UNTRUE: &str =
+    "its size is said to be 0, but it has content, as files of /proc do: `cat FILE | thalweg cp - DST` copies it";
 
 /// An open object, shared by the lanes that read it.
 pub trait SourceFile: Send + Sync {

@@ -155,9 +155,8 @@ impl Error {
         };
         let mut text = format!("{name}: {error}");
         if let Some(cause) = &error.source {
-            let cause = cause.to_string();
             if error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved {
-                text = format!("{text}: {}", Escaped(cause.as_bytes()));
+                text = format!("{text}: {}", plain(cause));
             }
         }
         Error::new(kind, name, text).advice(advice)

@@ -7,7 +7,7 @@ use crate::attempt::Attempt;
 use crate::bounds::PIPE_ADVICE;
 use crate::control::Control;
 use crate::ended::{Ended, nothing_moved};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, plain};
 use crate::means::Means;
 use crate::route::Route;
 use crate::sample::bottleneck;
@@ -149,8 +149,8 @@ impl Run {
         }
         let (by_peer, refusal) = match &report.ending {
             Ending::Finished(_) => return Verdict::Done,
-            Ending::Lost(_) => {
-                let error = Error::new(Kind::Temporary, "", report.ending.to_string());
+            Ending::Lost(why) => {
+                let error = Error::new(Kind::Temporary, "", format!("the connection was lost: {}", plain(why)));
                 return Verdict::Failed(error.advice("the same command continues where this one stopped"));
             }
             Ending::Cancelled { by_peer, refusal } => (*by_peer, refusal),

@@ -199,8 +199,12 @@ impl Server {
     }
 
     /// Ends it in order; returns its exit code and its log.
-    pub fn stop(mut self) -> (Option<i32>, String) {
-        signal(&self.child, rustix::process::Signal::TERM);
+    pub fn stop(self) -> (Option<i32>, String) {
+        self.stop_by(rustix::process::Signal::TERM)
+    }
+
+    pub fn stop_by(mut self, by: rustix::process::Signal) -> (Option<i32>, String) {
+        signal(&self.child, by);
         let status = self.child.wait().unwrap();
         (status.code(), self.log.take().unwrap().join().unwrap())
     }

@@ -1,6 +1,6 @@
 //! The life of an endpoint, and of what a client knows of it.
 
-use crate::bed::{Bed, signal, until};
+use crate::bed::{Bed, behind, signal, until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -117,4 +117,23 @@ fn root_reads_and_writes_what_others_own_with_super_only() {
         let (_, log) = server.stop();
         assert!(log.lines().any(|line| line.contains("serving") && line.contains(words)), "{log}");
     }
+}
+
+/// A terminal that is closed must not cost the clients the word that the endpoint stops, nor the endpoint its records.
+#[test]
+fn a_hangup_stops_an_endpoint_in_order_unless_it_was_told_to_ignore_it() {
+    let hangup = rustix::process::Signal::HUP;
+    let (bed, server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    let (code, log) = server.stop_by(hangup);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("endpoint stopped"), "{log}");
+    let served = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
+    let nohup = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
+    let server = bed.serve_with(behind(&nohup, &bed.command("server", &served)));
+    rustix::process::kill_process(rustix::process::Pid::from_raw(server.pid() as i32).unwrap(), hangup).unwrap();
+    bed.run(&["endpoint", "rm", "lab"]).succeeded();
+    bed.enrol();
+    bed.run(&["cp", "f", "lab:"]).succeeded();
+    assert_eq!(server.stop().0, Some(0));
 }

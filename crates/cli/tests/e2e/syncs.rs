@@ -561,4 +561,7 @@ fn mistakes_are_told_with_a_way_out() {
         assert!(ran.stderr.starts_with(&format!("error: {message}\nhint: ")), "{args:?}: {}", ran.stderr);
         assert!(!bed.path("d").exists());
     }
+    bed.write("list", b"f\0g\0");
+    let hint = "hint: paths that each end with a NUL byte are read with --files-from0";
+    assert!(bed.run(&["cp", "--files-from", "list", "s", "d"]).error().ends_with(hint));
 }

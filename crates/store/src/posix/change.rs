@@ -397,11 +397,15 @@ impl Removal<'_> {
         }
         let nearest = self.frames.iter().rposition(|frame| frame.open.is_some()).expect("the target stays open");
         let mut at = self.frames[nearest].open.clone().expect("found above");
-        for frame in &self.frames[nearest + 1..] {
+        for depth in nearest + 1..=innermost {
+            let frame = &mut self.frames[depth];
             let name = frame.name.as_ref().expect("only the target has none");
             at = Arc::new(self.mounts.open_child(at.as_fd(), name)?);
+            // The next ones that are left: a deep tree is not walked down again for each of its directories.
+            if depth + OPEN_MAX / 2 > innermost {
+                frame.open = Some(at.clone());
+            }
         }
-        self.frames[innermost].open = Some(at.clone());
         Ok(at)
     }
 }
@@ -447,6 +451,24 @@ mod tests {
         assert!(dir.path().join("kept/f").exists());
     }
 
+    /// Directories on the way are closed and opened again, and each sibling comes after the depth below the one before.
+    #[test]
+    fn a_tree_deeper_than_what_is_kept_open_goes_with_its_side_branches() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("t");
+        let mut at = tree.clone();
+        for _ in 0..5 * OPEN_MAX {
+            fs::create_dir_all(at.join("a/deeper/than/this")).unwrap();
+            fs::create_dir_all(at.join("z")).unwrap();
+            fs::write(at.join("z/f"), b"").unwrap();
+            at.push("m");
+        }
+        let (tally, failures) = remove(&tree);
+        let levels = 5 * OPEN_MAX as u64;
+        assert_eq!((tally.files, tally.directories, tally.failed), (levels, 6 * levels, 0), "{failures:?}");
+        assert!(!tree.exists());
+    }
+
     #[test]
     fn what_cannot_be_removed_is_told_once_and_the_rest_goes() {
         let dir = tempfile::tempdir().unwrap();
@@ -484,6 +506,13 @@ mod tests {
         assert_eq!(rename(&target(&a), &target(&b), false).unwrap_err().kind, FailureKind::InTheWay);
         rename(&target(&a), &target(&b), true).unwrap();
         assert_eq!(fs::read(&b).unwrap(), b"a");
+        let link = dir.path().join("link");
+        fs::hard_link(&b, &link).unwrap();
+        for to in [&link, &b] {
+            let refused = rename(&target(&b), &target(to), true).unwrap_err();
+            assert!(refused.message().ends_with("both names are of one file already"), "{refused}");
+        }
+        assert!(b.exists() && link.exists());
         assert!(make(&target(&b), true).is_err());
         assert!(make(&target(&a), false).unwrap());
         assert!(make(&target(&a), false).is_err() && !make(&target(&a), true).unwrap());

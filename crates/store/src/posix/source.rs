@@ -283,7 +283,8 @@ impl SourceLane for PosixSourceLane {
                 Err(e) => return Err(Error::at("read file", filled as u64, e)),
             }
         }
-        if buffer.is_empty() && os::fs::read(&file, &mut [0]).map_err(fail)? > 0 {
+        let is_checked = buffer.is_empty() && !model::mutant::is_on("take-size-0-at-its-word");
+        if is_checked && os::fs::read(&file, &mut [0]).map_err(fail)? > 0 {
             return Err(Error::of_kind(FailureKind::ReadError, "read file", b"", SIZE_UNTRUE));
         }
         let status = fstat(&file).map_err(fail)?;
@@ -344,5 +345,25 @@ impl SourceFile for PosixFile {
 
     fn native(&self) -> Option<&dyn Any> {
         Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_kernel_is_not_read_as_an_empty_one() {
+        let mut source = PosixSource::new();
+        source.add_local(b"/proc/version").unwrap();
+        let mut read = None;
+        let scanned = source.scan(&mut |found| {
+            let Found::Object(object) = found else { panic!("it is a file") };
+            assert_eq!(object.entry.size_bytes(), 0);
+            read = Some(source.lane().read_whole(&object, &mut []));
+            true
+        });
+        scanned.unwrap();
+        assert_eq!(read.unwrap().unwrap_err().kind, FailureKind::ReadError);
     }
 }

@@ -97,17 +97,13 @@ impl Target {
 
     /// The name, of what is no root.
     pub fn changeable(&self, operation: &'static str) -> Result<&Name> {
-        match &self.name {
-            Some(name) if !self.is_root => Ok(name),
+        let why = match &self.name {
+            Some(name) if !self.is_root => return Ok(name),
             // Only a client's target hides staging: its root is the endpoint's.
-            _ if self.hides_staging => Err(Error::of_kind(
-                FailureKind::NameRefused,
-                operation,
-                b"",
-                "this is the endpoint's root, which stays",
-            )),
-            _ => Err(Error::of_kind(FailureKind::NameRefused, operation, b"", "the path does not end in a name")),
-        }
+            _ if self.hides_staging => "this is the endpoint's root, which stays",
+            _ => "the path does not end in a name",
+        };
+        Err(Error::of_kind(FailureKind::NameRefused, operation, b"", why))
     }
 }
 

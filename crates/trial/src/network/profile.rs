@@ -262,6 +262,28 @@ mod tests {
         }
     }
 
+    /// What a profile waits for is looked for in the product's source: a message that is reworded would fail only in a campaign.
+    #[test]
+    fn what_a_profile_expects_to_be_said_is_said_by_the_program() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut pending: Vec<_> = ["mover", "net", "transfer"].map(|name| crates.join(name).join("src")).into();
+        let mut texts = String::new();
+        while let Some(path) = pending.pop() {
+            match path.is_dir() {
+                true => pending.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path())),
+                false => texts.push_str(&std::fs::read_to_string(path).unwrap()),
+            }
+        }
+        // In literals: a comment or a name with these words says nothing to a user.
+        let is_said =
+            |words: &str| texts.lines().any(|line| line.split('"').skip(1).step_by(2).any(|text| text.contains(words)));
+        for profile in Profile::all().unwrap() {
+            for words in &profile.says {
+                assert!(is_said(words), "{}: nothing in the program says {words:?}", profile.name);
+            }
+        }
+    }
+
     #[test]
     fn the_way_back_may_be_slower() {
         let profiles = Profile::all().unwrap();
