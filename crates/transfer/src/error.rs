@@ -154,10 +154,10 @@ impl Error {
             _ => (Kind::Failed, "the operating system's reason is above"),
         };
         let mut text = format!("{name}: {error}");
-        if let Some(cause) = &error.source {
-            if error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved {
-                text = format!("{text}: {}", plain(cause));
-            }
+        if let Some(cause) = &error.source
+            && matches!(error.kind, ErrorKind::Io | ErrorKind::NameNotResolved)
+        {
+            text = format!("{text}: {}", plain(cause));
         }
         Error::new(kind, name, text).advice(advice)
     }
