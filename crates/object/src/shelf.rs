@@ -100,7 +100,7 @@ impl ObjectShelf {
         let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
         let mut steps: Vec<Step> = Vec::new();
         for (key, why) in odd {
-            let path = [path, slash, key[prefix.len()..].as_bytes()].concat();
+            let path = [path, slash, &key.as_bytes()[prefix.len()..]].concat();
             let why = format!("this key is no path: {why}");
             steps.push(Step::Failed(path, failed(FailureKind::NameRefused, "name", &why)));
         }
