@@ -274,7 +274,8 @@ impl Bucket {
         let call = Call { method: "POST", key: Some(key), query, headers, body: body.as_bytes() };
         // A success may be said before the work is done: only the result itself counts.
         let is_result = |root: &Element| {
-            let is_named = ["CompleteMultipartUploadResult", "CompleteMultipartUploadResponse"].contains(&&root.name[..]);
+            let is_named =
+                ["CompleteMultipartUploadResult", "CompleteMultipartUploadResponse"].contains(&&root.name[..]);
             is_named && root.get("ETag").is_some_and(|etag| !etag.is_empty())
         };
         self.call(&call, |answer| Element::parse(&answer.body).is_some_and(|root| is_result(&root))).map(drop)

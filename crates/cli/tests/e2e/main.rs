@@ -39,6 +39,3 @@ mod attribution;
 mod measurements;
 mod bundles;
 mod object_stores;
-#[path = "../../../object/tests/fake/mod.rs"]
-#[allow(dead_code)]
-mod fake;
