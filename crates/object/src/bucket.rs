@@ -7,7 +7,6 @@ use crate::config::StoreConfig;
 use crate::credentials::{Credentials, Keys};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::header_moment;
-use crate::publish::Conditions;
 use crate::sign::{Signed, encode, sign};
 use crate::width::Permits;
 use aws_lc_rs::rand;
@@ -43,6 +42,13 @@ pub struct Bucket {
     pub permits: Permits,
     /// Known after the first object that is published on one.
     pub conditions: OnceLock<Conditions>,
+}
+
+/// Which conditions a store keeps to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Conditions {
+    pub absent: bool,
+    pub version: bool,
 }
 
 /// A request, before it is addressed and signed.

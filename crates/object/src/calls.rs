@@ -272,8 +272,13 @@ impl Bucket {
         condition.put(&mut headers);
         let query = vec![("uploadId", id.to_owned())];
         let call = Call { method: "POST", key: Some(key), query, headers, body: body.as_bytes() };
-        // A success may come before the work is done: only its last element counts.
-        self.call(&call, |answer| root(answer, "CompleteMultipartUploadResult").is_some()).map(drop)
+        // A success may be said before the work is done: only the result itself counts.
+        let is_result = |root: &Element| {
+            let is_named =
+                ["CompleteMultipartUploadResult", "CompleteMultipartUploadResponse"].contains(&&root.name[..]);
+            is_named && root.get("ETag").is_some_and(|etag| !etag.is_empty())
+        };
+        self.call(&call, |answer| Element::parse(&answer.body).is_some_and(|root| is_result(&root))).map(drop)
     }
 
     pub fn abort(&self, key: &str, id: &str) -> Result<()> {

@@ -24,6 +24,8 @@ mod metadata;
 mod listing;
 mod source;
 mod reading;
+mod held;
+mod job;
 mod sink;
 mod lane;
 mod upload;

@@ -4,17 +4,10 @@
 //! right before the request, and a rival within that moment is not noticed. What a request came to that was not answered is found
 //! out by looking: size and checksum decide.
 
-use crate::bucket::{Bucket, random};
+use crate::bucket::{Bucket, Conditions, random};
 use crate::calls::{Condition, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
 use data_encoding::HEXLOWER;
-
-/// Which conditions a store keeps to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Conditions {
-    pub absent: bool,
-    pub version: bool,
-}
 
 /// What the names of scratch objects begin with.
 pub const PROBE_PREFIX: &str = ".thalweg-probe-";

@@ -8,7 +8,7 @@
 
 use crate::calls::Part;
 use crate::failure::{Failure, Result, Why};
-use crate::sink::Job;
+use crate::job::Job;
 use crate::width::Permit;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};

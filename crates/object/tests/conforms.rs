@@ -1,10 +1,7 @@
 //! The store by the whole suite, over the fake one.
 
-#[allow(dead_code)]
-mod fake;
-
 use conformance::{Ability, Place, Stand, run};
-use fake::{BUCKET, Fake, SECRET};
+use fakes::{BUCKET, Fake, SECRET};
 use model::{Location, Name, TransferOptions};
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;

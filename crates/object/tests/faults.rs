@@ -1,9 +1,6 @@
 //! A store that fails, lies or answers late: what comes of a copy then.
 
-#[allow(dead_code)]
-mod fake;
-
-use fake::{BUCKET, Fake, Fault, SECRET};
+use fakes::{BUCKET, Fake, Fault, SECRET};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;

@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("audit", &["model", "net"]),
     (CLI, &["model", "audit", "plan", "mover", "transfer", "daemon", "ssh", "lab", "bench", "net", "store", "object"]),
     ("needs", &[]),
+    ("fakes", &["model"]),
     ("conformance", &["model", "store"]),
     ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "emulator", "lab"]),
     ("xtask", &[]),

@@ -40,6 +40,3 @@ mod measurements;
 mod bundles;
 mod plans;
 mod object_stores;
-#[path = "../../../object/tests/fake/mod.rs"]
-#[allow(dead_code)]
-mod fake;

@@ -1,7 +1,7 @@
 //! Object stores, with the program as its users have it, against a store in this process.
 
 use crate::bed::{Bed, Ran};
-use crate::fake::{BUCKET, Fake, SECRET};
+use fakes::{BUCKET, Fake, SECRET};
 use std::fs;
 
 struct Store {
@@ -128,7 +128,7 @@ fn a_store_that_cannot_be_used_is_told_by_its_exit_code() {
 fn uploads_that_were_left_are_listed_and_aborted() {
     let Some(store) = store() else { return };
     for key in ["p/a", "q"] {
-        let upload = crate::fake::Upload { key: key.to_owned(), ..crate::fake::Upload::default() };
+        let upload = fakes::Upload { key: key.to_owned(), ..fakes::Upload::default() };
         store.fake.state.lock().unwrap().uploads.insert(format!("id-{}", key.len()), upload);
     }
     let bucket = format!("s3+fake://{BUCKET}");

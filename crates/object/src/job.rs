@@ -1,0 +1,204 @@
+//! What the lanes and uploads of one sink have in common: directories, what was decided, and how objects get their names.
+//!
+//! Invariants: a key that the job wrote is not believed to be as it was listed; a rehearsal sends nothing but looks.
+
+use crate::bucket::Bucket;
+use crate::calls::{Condition, Object};
+use crate::failure::Failure;
+use crate::held::Held;
+use crate::key::{KEY_BYTES_MAX, of_name};
+use crate::listing::{Child, Children};
+use crate::metadata;
+use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use store::{Decision, Error, PublishRule, Result, There};
+
+/// Pages of a directory's listing; in a larger one names are looked at one by one.
+const PAGES_MAX: usize = 16;
+
+/// What the lanes and uploads of one sink have in common.
+pub struct Job {
+    pub bucket: Arc<Bucket>,
+    pub held: Held,
+    pub is_rehearsal: bool,
+    pub keeps: Fidelity,
+    pub directories: Mutex<HashMap<ObjectId, Arc<Directory>>>,
+    /// What stands at a key whose object is wanted.
+    pub decided: Mutex<HashMap<String, Condition>>,
+    /// Numbers of keys that this job wrote: what was listed of them is out of date.
+    pub written: Mutex<HashSet<u64>>,
+}
+
+pub struct Directory {
+    /// Empty, or with a slash behind it.
+    pub prefix: String,
+    pub path: Vec<u8>,
+    state: Mutex<DirectoryState>,
+}
+
+#[derive(Default)]
+pub struct DirectoryState {
+    /// What was there when it was first looked at; within, nothing where that was too much.
+    listed: Option<Option<Arc<Children>>>,
+}
+
+impl Directory {
+    pub fn new(prefix: String, path: Vec<u8>) -> Arc<Directory> {
+        Arc::new(Directory { prefix, path, state: Mutex::default() })
+    }
+
+    /// Nothing was there when it was first looked at.
+    pub fn is_new(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        matches!(&state.listed, Some(Some(children)) if children.names.is_empty() && children.marker.is_none())
+    }
+
+    pub fn children(&self, bucket: &Bucket) -> Result<Option<Arc<Children>>> {
+        let mut state = self.state.lock().unwrap();
+        if let Some(listed) = &state.listed {
+            return Ok(listed.clone());
+        }
+        let listed = bucket.children(&self.prefix, PAGES_MAX).map_err(|failure| failure.on("list", &self.prefix))?;
+        let listed = listed.map(Arc::new);
+        state.listed = Some(listed.clone());
+        Ok(listed)
+    }
+}
+
+pub fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
+    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
+}
+
+impl Job {
+    pub fn directory(&self, id: ObjectId) -> Result<Arc<Directory>> {
+        let found = self.directories.lock().unwrap().get(&id).cloned();
+        found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+    }
+
+    pub fn may_write(&self) -> Result<()> {
+        match self.is_rehearsal {
+            true => Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn key(&self, entry: &Entry) -> Result<String> {
+        let above = self.directory(entry.parent)?;
+        let key = format!("{}{}", above.prefix, of_name(entry.name.as_bytes()));
+        // A directory's key has a slash behind it.
+        match key.len() < KEY_BYTES_MAX {
+            true => Ok(key),
+            false => {
+                Err(fault(FailureKind::NameRefused, "name file", entry, "its key would be longer than 1,024 bytes"))
+            }
+        }
+    }
+
+    /// The headers that keep what an entry says beside content.
+    pub fn meta(&self, entry: &Entry) -> Vec<(String, String)> {
+        let mut meta = vec![(metadata::MTIME.to_owned(), metadata::time_text(entry.generation.modified))];
+        let mode = match entry.kind {
+            Kind::Symlink(_) => Some(metadata::link_mode()),
+            Kind::Directory => self.keeps.mode.then(|| metadata::directory_mode(entry.mode)),
+            _ => self.keeps.mode.then(|| metadata::file_mode(entry.mode)),
+        };
+        meta.extend(mode.map(|mode| (metadata::MODE.to_owned(), mode)));
+        meta
+    }
+
+    /// On what a key is written, which it is after that.
+    pub fn condition(&self, key: &str, rule: PublishRule) -> Condition {
+        self.written.lock().unwrap().insert(self.bucket.number(key, ""));
+        let decided = self.decided.lock().unwrap().remove(key);
+        match rule {
+            PublishRule::NoReplace => Condition::Absent,
+            PublishRule::Replace => decided.unwrap_or(Condition::Any),
+        }
+    }
+
+    /// An error where a directory has the name of a file, as far as is known without asking.
+    pub fn is_free(&self, entry: &Entry, key: &str) -> Result<()> {
+        let above = self.directory(entry.parent)?;
+        let is_made = self.written.lock().unwrap().contains(&self.bucket.number(&format!("{key}/"), ""));
+        let listed = above.state.lock().unwrap().listed.clone().flatten();
+        let child = listed.and_then(|listed| listed.names.get(entry.name.as_bytes()).cloned());
+        match is_made || child.is_some_and(|child| child.is_directory && child.object.is_none()) {
+            true => Err(fault(FailureKind::InTheWay, "publish", entry, "a directory stands where a file is to be")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn publish(&self, entry: &Entry, key: &str, bytes: &[u8], rule: PublishRule) -> Result<()> {
+        self.is_free(entry, key)?;
+        let condition = self.condition(key, rule);
+        let published = self.bucket.publish(key, bytes, &self.meta(entry), &condition);
+        published.map_err(|failure| failure.on("publish", key))
+    }
+
+    /// What a listing says of a name; nothing where it has to be asked.
+    pub fn child(&self, above: &Directory, name: &Name) -> Result<Option<Child>> {
+        let key = format!("{}{}", above.prefix, of_name(name.as_bytes()));
+        if self.written.lock().unwrap().contains(&self.bucket.number(&key, "")) {
+            return Ok(None);
+        }
+        let children = above.children(&self.bucket)?;
+        Ok(children.map(|children| children.names.get(name.as_bytes()).cloned().unwrap_or_default()))
+    }
+
+    /// What stands at the name of a file or link.
+    pub fn there(&self, entry: &Entry) -> Result<Option<Object>> {
+        let (above, key) = (self.directory(entry.parent)?, self.key(entry)?);
+        let looked = |failure: Failure| failure.on("look at", &key);
+        match self.child(&above, &entry.name)? {
+            Some(Child { object: None, is_directory: false }) => return Ok(None),
+            Some(Child { object: None, is_directory: true }) => {
+                let why = "a directory stands where a file is to be";
+                return Err(fault(FailureKind::InTheWay, "write file", entry, why));
+            }
+            Some(Child { object: Some(_), .. }) | None => {}
+        }
+        self.bucket.head(&key).map_err(looked)
+    }
+
+    pub fn decide(&self, entry: &Entry) -> Result<Decision> {
+        let there = self.there(entry)?;
+        let key = self.key(entry)?;
+        let Some(there) = there else {
+            self.decided.lock().unwrap().insert(key, Condition::Absent);
+            return Ok(Decision::Absent);
+        };
+        let is_file = !there.mode.is_some_and(metadata::is_link);
+        let modified = there.modified();
+        if is_file && there.size_bytes == entry.size_bytes() && modified == entry.generation.modified {
+            return Ok(Decision::Same);
+        }
+        self.decided.lock().unwrap().insert(key, Condition::Is(there.etag));
+        Ok(Decision::Replace { size_bytes: there.size_bytes, there: There { is_file, modified } })
+    }
+
+    pub fn find_directory(&self, entry: &Entry) -> Result<Arc<Directory>> {
+        let (above, key) = (self.directory(entry.parent)?, self.key(entry)?);
+        let directory = Directory::new(format!("{key}/"), [&above.path, entry.name.as_bytes(), b"/"].concat());
+        match self.child(&above, &entry.name)? {
+            Some(Child { object: Some(_), .. }) => {
+                let why = "a file stands where a directory is needed";
+                return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+            }
+            Some(Child { object: None, is_directory: false }) => {
+                directory.state.lock().unwrap().listed = Some(Some(Arc::default()));
+            }
+            Some(Child { object: None, is_directory: true }) => {}
+            None => _ = directory.children(&self.bucket)?,
+        }
+        self.written.lock().unwrap().insert(self.bucket.number(&directory.prefix, ""));
+        self.directories.lock().unwrap().insert(entry.id, directory.clone());
+        Ok(directory)
+    }
+
+    /// Makes the marker of a directory.
+    pub fn mark(&self, directory: &Directory, entry: &Entry) -> Result<()> {
+        let put = self.bucket.put(&directory.prefix, b"", &self.meta(entry), &Condition::Any);
+        put.map(drop).map_err(|failure| failure.on("make directory", &directory.prefix))
+    }
+}
