@@ -33,5 +33,6 @@ pub use sink::{
     StagedFile, There, ToPublish,
 };
 pub use source::{
-    DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, Source, SourceFile, SourceLane, SourceObject, Watch,
+    DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, Source, SourceFile, SourceLane, SourceObject,
+    Watch,
 };

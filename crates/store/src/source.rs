@@ -1,8 +1,8 @@
 //! Reading storage.
 
 use crate::{Engines, Result, SourceFacts};
-use model::fidelity::Warning;
 pub use model::End;
+use model::fidelity::Warning;
 use model::follow::Follow;
 use model::{Entry, Extent, Failure, Generation, ObjectId};
 use std::any::Any;
@@ -71,16 +71,30 @@ pub enum Event {
     /// A growing file, or whatever is complete as it is. Parents come before children.
     Found(SourceObject),
     /// Something that says that others are complete; it is to arrive after them.
-    Marker { object: SourceObject, covers: Vec<ObjectId> },
+    Marker {
+        object: SourceObject,
+        covers: Vec<ObjectId>,
+    },
     Failed(Failure),
     /// So much of a growing file, or of one that had ended, can be read.
-    Grown { id: ObjectId, available_bytes: u64 },
+    Grown {
+        id: ObjectId,
+        available_bytes: u64,
+    },
     /// A file is complete: what it is, and is called, now.
-    Ended { id: ObjectId, entry: Entry },
+    Ended {
+        id: ObjectId,
+        entry: Entry,
+    },
     /// What was read of a file is not its beginning any more.
-    Restarted { object: SourceObject, why: Restart },
+    Restarted {
+        object: SourceObject,
+        why: Restart,
+    },
     /// A growing file was removed, or moved out of reach.
-    Gone { id: ObjectId },
+    Gone {
+        id: ObjectId,
+    },
     /// Nothing new is told any more. Growing files that can still end are.
     Over,
 }

@@ -133,8 +133,8 @@ fn put(bytes: &mut Vec<u8>, part: &[u8]) {
 mod tests {
     use super::*;
     use model::DigestAlgorithm;
-    use model::follow::{Follow, Until};
     use model::filter::{Filter, Rule};
+    use model::follow::{Follow, Until};
     use model::options::{Compression, Deletion, Engine, Fsync, Verify};
     use model::pace::Timetable;
     use model::selection::Listed;

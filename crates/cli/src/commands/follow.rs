@@ -58,7 +58,10 @@ pub fn run(args: Args) -> Result<Exit> {
             Location::Pipe => return Err(usage("a pipe is read as it is written anyway", "give `-` to cp instead")),
             other => {
                 let hint = "run thalweg follow on the host that has the files, with this host as the destination";
-                return Err(usage(format!("{other} is not on this host: files are followed where they are written"), hint));
+                return Err(usage(
+                    format!("{other} is not on this host: files are followed where they are written"),
+                    hint,
+                ));
             }
         }
     }
@@ -90,7 +93,8 @@ fn end(text: &str) -> std::result::Result<FollowEnd, String> {
 }
 
 fn marker(name: &str) -> std::result::Result<Name, String> {
-    Name::new(name.as_bytes()).map_err(|_| format!("{name:?} is not the name of a file: a marker is one name without slashes"))
+    Name::new(name.as_bytes())
+        .map_err(|_| format!("{name:?} is not the name of a file: a marker is one name without slashes"))
 }
 
 fn time(text: &str) -> std::result::Result<Duration, String> {

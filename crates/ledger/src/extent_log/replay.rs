@@ -7,8 +7,8 @@ use super::header::Header;
 use super::record::{Appender, Body, RECORD_BYTES, Record, link_of};
 use super::{Unusable, Violation};
 use model::{Digest, Extent, mutant};
-use std::collections::{BTreeMap, HashMap};
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where a chunk lies in its object, and the digest of its content.
 pub type Chunk = (Extent, Digest);

@@ -396,7 +396,11 @@ fn written() -> impl Strategy<Value = Written> {
                     continue;
                 }
                 Step::Extent(index) => {
-                    let extent = if index == 11 { Extent::new(index * 4 * KIB, index * 4 * KIB + 1 + tail) } else { chunk(index) };
+                    let extent = if index == 11 {
+                        Extent::new(index * 4 * KIB, index * 4 * KIB + 1 + tail)
+                    } else {
+                        chunk(index)
+                    };
                     let digest = algorithm.of_object(&extent.start.to_le_bytes());
                     if !extents.contains(&(extent, digest)) {
                         extents.push((extent, digest));

@@ -395,13 +395,7 @@ impl Decide<'_> {
     }
 
     /// Decides about a file or link of which it is known what stands at its name.
-    fn decided(
-        &mut self,
-        entry: &Entry,
-        end: End,
-        found: Decision,
-        answer: &mut Answer,
-    ) -> store::Result<Decided> {
+    fn decided(&mut self, entry: &Entry, end: End, found: Decision, answer: &mut Answer) -> store::Result<Decided> {
         let options = &self.job.options;
         let replaced_bytes = match &found {
             Decision::Replace { size_bytes, .. } => *size_bytes,

@@ -57,7 +57,12 @@ impl Delta {
             true => entry.size_bytes().div_ceil(chunk_bytes),
             false => old_bytes / chunk_bytes,
         };
-        if !job.compares_chunks() || large.is_open_ended || large.is_growing || rule != PublishRule::Replace || chunks == 0 {
+        if !job.compares_chunks()
+            || large.is_open_ended
+            || large.is_growing
+            || rule != PublishRule::Replace
+            || chunks == 0
+        {
             return None;
         }
         let old = job.sink.open_published(entry).ok()?;

@@ -99,7 +99,9 @@ pub fn open(
     let (sure, doubtful) = replayed.sure_and_doubtful(&header.boot);
     let mut chunks = sure.to_vec();
     for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
-        if digest_of(file, *extent, header, object_bytes)? == Some(*digest) || model::mutant::is_on("trust-log-after-reboot") {
+        if digest_of(file, *extent, header, object_bytes)? == Some(*digest)
+            || model::mutant::is_on("trust-log-after-reboot")
+        {
             chunks.push((*extent, *digest));
         }
     }

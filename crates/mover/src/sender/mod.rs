@@ -580,7 +580,11 @@ impl SendJob {
     pub(crate) fn standing(&self) -> Standing {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
-            || if self.is_sequential() || self.options.follow.is_some() { book.split.is_answer_owed() } else { book.split.is_receiver_next() };
+            || if self.is_sequential() || self.options.follow.is_some() {
+                book.split.is_answer_owed()
+            } else {
+                book.split.is_receiver_next()
+            };
         Standing { mark: self.progress.mark(), is_owed }
     }
 

@@ -117,8 +117,7 @@ impl Job {
     }
 }
 
-const NO_GROWTH: &str =
-    "the other side does not take files while they are written: bring both sides up to date";
+const NO_GROWTH: &str = "the other side does not take files while they are written: bring both sides up to date";
 
 pub(crate) const NO_BLAKE3: &str =
     "the session has no BLAKE3: choose --digest crc64nvme, or bring both sides up to date";

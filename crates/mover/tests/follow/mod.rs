@@ -269,7 +269,9 @@ fn a_file_that_is_cut_or_swapped_begins_anew() {
         bench.wait_for("the next one arrives", || bench.arrived_bytes() >= 1_100_000);
         fs::write(bench.from("other"), content(4, 100_000)).unwrap();
         fs::rename(bench.from("other"), &growing).unwrap();
-        bench.wait_for("it is swapped", || bench.heard.has(|e| matches!(e, Followed::Replaced { .. } | Followed::Vanished { .. })));
+        bench.wait_for("it is swapped", || {
+            bench.heard.has(|e| matches!(e, Followed::Replaced { .. } | Followed::Vanished { .. }))
+        });
         fs::rename(&growing, bench.from("x")).unwrap();
         bench.wait_for("it is sealed", || bench.heard.has_sealed("x", 100_000));
         bench.same("x");
@@ -288,7 +290,11 @@ fn an_attempt_that_was_broken_off_is_gone_on_with_and_sends_what_is_missing() {
     // The journal is written once a second.
     let log_bytes = || {
         let staging = walk(&bench.to(""));
-        staging.iter().filter(|path| path.extension().is_some_and(|e| e == "log")).map(|p| p.metadata().unwrap().len()).sum::<u64>()
+        staging
+            .iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "log"))
+            .map(|p| p.metadata().unwrap().len())
+            .sum::<u64>()
     };
     bench.wait_for("the journal says so", || log_bytes() >= 5 * 64);
     bench.stop.store(true, Relaxed);

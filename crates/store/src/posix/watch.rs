@@ -491,8 +491,11 @@ impl PosixWatch {
         let path = || self.tree.path(key, name.as_bytes());
         let mut miss = |text: &str| self.missed.lock().unwrap().note(text, &path);
         let ids = (ObjectId(number), ObjectId(parent));
-        list::entry_from((directory, name), ids, status, self.wish, &mut miss)
-            .map_err(|e| Failure { path: path(), kind: e.kind, message: e.message() })
+        list::entry_from((directory, name), ids, status, self.wish, &mut miss).map_err(|e| Failure {
+            path: path(),
+            kind: e.kind,
+            message: e.message(),
+        })
     }
 
     /// What ends the job has come: everything is listed once more.
@@ -516,7 +519,8 @@ impl PosixWatch {
     /// Files of which the rule says that they are complete, and those of which it still may.
     fn tell_ends(&mut self, hear: &mut dyn FnMut(Event)) -> bool {
         let mut may_end = false;
-        let growing: Vec<u64> = self.files.iter().filter(|(_, file)| file.is_growing).map(|(number, _)| *number).collect();
+        let growing: Vec<u64> =
+            self.files.iter().filter(|(_, file)| file.is_growing).map(|(number, _)| *number).collect();
         for number in growing {
             match self.verdict(&self.files[&number]) {
                 Verdict::Ended => match self.end_of(number) {
@@ -611,8 +615,8 @@ impl Watch for PosixWatch {
 /// How long ago a file changed, by the clock of this host.
 fn age_of(status: &Stat) -> Duration {
     let Timestamp { seconds, nanoseconds } = generation_of(status).version.changed();
-    let changed = SystemTime::UNIX_EPOCH
-        + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
     SystemTime::now().duration_since(changed).unwrap_or_default()
 }
 
