@@ -177,6 +177,11 @@ impl Decide<'_> {
             return self.covered(id);
         }
         if differing.is_empty() {
+            // Of an empty object nothing came that would have opened its staging.
+            if let Err(e) = large.file(self.job) {
+                let (listed, index) = large.place().clone();
+                return self.job.fail(&listed, index, e.kind, e.message());
+            }
             if digests.is_empty() {
                 digests.push(self.job.options.digest.of_object(b""));
             }

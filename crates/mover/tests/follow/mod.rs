@@ -312,6 +312,22 @@ fn an_attempt_that_was_broken_off_is_gone_on_with_and_sends_what_is_missing() {
     assert!(again.arrived_bytes() <= 12 + (1 << 20), "{} bytes were sent again", again.arrived_bytes());
 }
 
+#[test]
+fn a_file_that_stays_empty_is_published_too() {
+    for (way, digest) in WAYS {
+        let bench = Bench::new();
+        let job = bench.start(way, renamed(), digest);
+        append(&bench.from("empty.tmp"), b"");
+        append(&bench.from("other.tmp"), b"x");
+        bench.wait_for("it is seen", || bench.arrived_bytes() >= 1);
+        fs::rename(bench.from("empty.tmp"), bench.from("empty")).unwrap();
+        fs::rename(bench.from("other.tmp"), bench.from("other")).unwrap();
+        bench.wait_for("it is sealed", || bench.heard.has_sealed("empty", 0));
+        bench.end(job);
+        assert_eq!(fs::read(bench.to("empty")).unwrap(), b"");
+    }
+}
+
 fn walk(at: &Path) -> Vec<PathBuf> {
     let found = fs::read_dir(at).into_iter().flatten().map(|entry| entry.unwrap().path());
     found.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
