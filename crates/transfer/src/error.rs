@@ -149,10 +149,10 @@ impl Error {
             _ => (Kind::Failed, "the operating system's reason is above"),
         };
         let mut text = format!("{name}: {error}");
-        if let Some(cause) = &error.source {
-            if error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved {
-                text = format!("{text}: {}", plain(cause));
-            }
+        if let Some(cause) = &error.source
+            && (error.kind == ErrorKind::Io || error.kind == ErrorKind::NameNotResolved)
+        {
+            text = format!("{text}: {}", plain(cause));
         }
         Error::new(kind, name, text).advice(advice)
     }
