@@ -11,6 +11,7 @@ mod settings;
 mod commands;
 mod selection;
 mod calibrations;
+mod calibrating;
 mod limits;
 mod transfer;
 mod place;
