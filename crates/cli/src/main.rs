@@ -12,6 +12,7 @@ mod stores;
 mod commands;
 mod selection;
 mod calibrations;
+mod calibrating;
 mod limits;
 mod transfer;
 mod place;

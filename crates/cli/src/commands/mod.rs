@@ -64,7 +64,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
         Command::Plan(args) => plan::run(*args),
-        Command::Calibrate(args) => calibrate::run(&args, cli.globals.profile.as_deref()),
+        Command::Calibrate(args) => crate::calibrating::run(&args, cli.globals.profile.as_deref()),
         Command::Config(args) => config::run(args, &cli.globals),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

@@ -1,7 +1,7 @@
 //! The rate of a transfer from a calibration: for each number of streams the slowest part sets the pace of bytes, small files
 //! pay for themselves, and the scatter of the measurements becomes an interval.
 
-use super::{Calibration, Part, Run, Unusable};
+use super::written::{Calibration, Part, Run, Unusable, median};
 
 /// The share of the best rate that fewer streams must keep, as in `solve`.
 const SHARE_KEPT: f64 = 0.98;
@@ -171,16 +171,6 @@ fn scatter(calibration: &Calibration, part: Part) -> Vec<f64> {
         errors.extend(rates.iter().map(|rate| (rate / middle).ln()));
     }
     errors
-}
-
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[half]),
-        _ => Some(f64::midpoint(values[half - 1], values[half])),
-    }
 }
 
 /// The generator SplitMix64: the same prediction for the same calibration, always.

@@ -8,12 +8,12 @@
 use super::flow::{self, Limits};
 use super::options::{Options, rate_at, weight};
 use super::simplex::{Failure, Program};
-use crate::graph::Graph;
+use crate::graph::{Count, Graph};
 
 /// Steps of arithmetic that a search may take (docs/planner.md: 50 ms for 16 disks, 1 s for 20 x 20 hosts).
-const WORK_MAX: f64 = 2e8;
+const WORK_MAX: f64 = 3e7;
 /// Parts that are looked at however large the model is.
-const PARTS_MIN: usize = 4;
+const PARTS_MIN: usize = 3;
 /// What a bound must promise beyond the best found, relative to it.
 const PROMISE: f64 = 1e-6;
 /// A share of a mixture that is all of it.
@@ -32,6 +32,7 @@ pub fn fastest(graph: &Graph, options: &Options) -> Result<(Vec<u32>, bool), Fai
         Ok(best.as_ref().map_or(0.0, |(rate, _)| *rate))
     };
     offer(options.iter().map(|values| values[values.len() - 1]).collect())?;
+    offer(own_best(graph, options))?;
     let is_proved = search(graph, options, |part| {
         let mixed = Mixture::solve(graph, part, None)?;
         let held = offer(mixed.likeliest(part))?.max(offer(mixed.rounded_up(part))?);
@@ -39,6 +40,26 @@ pub fn fastest(graph: &Graph, options: &Options) -> Result<(Vec<u32>, bool), Fai
     })?;
     let (_, settings) = best.expect("one was offered");
     Ok((settings, is_proved))
+}
+
+/// For every knob the value at which the least of the edges that depend on it carries most: a start that is often the end.
+fn own_best(graph: &Graph, options: &Options) -> Vec<u32> {
+    let least = |knob: usize, n: u32| {
+        let laws = graph.edges.iter().filter_map(|edge| edge.law.as_ref().map(|law| (edge, law)));
+        let carried = laws.filter_map(|(edge, law)| {
+            let (counts, shapes) = (edge.count == Count::Knob(knob), edge.law_knob == Some(knob));
+            (counts || shapes).then(|| {
+                let value = if shapes { law.value(n) } else { 1.0 };
+                if counts { f64::from(n) * value } else { value }
+            })
+        });
+        carried.fold(f64::INFINITY, f64::min)
+    };
+    let best = |(knob, values): (usize, &Vec<u32>)| {
+        let order = |a: &&u32, b: &&u32| least(knob, **a).total_cmp(&least(knob, **b)).then(b.cmp(a));
+        *values.iter().max_by(order).expect("at least one value")
+    };
+    options.iter().enumerate().map(best).collect()
 }
 
 /// The cheapest settings that reach a rate, starting from some that do; and whether there are none cheaper.

@@ -14,6 +14,8 @@ mod branch;
 mod golden;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod large;
 
 use crate::graph::Graph;
 pub use flow::{Flow, Limits};

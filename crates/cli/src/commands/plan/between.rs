@@ -49,7 +49,7 @@ pub struct Limit {
 
 impl Ends {
     pub fn find(source: &OsStr, destination: &OsStr) -> Result<Ends> {
-        let (source, destination) = (crate::args::location(source)?, crate::args::location(destination)?);
+        let (source, destination) = (location(source)?, location(destination)?);
         let calibration = calibrations::of_destination(&destination)?.ok_or_else(|| {
             let name = destination.to_string();
             let name = if destination.is_remote() { name.split(':').next().unwrap_or_default() } else { &name };
@@ -83,6 +83,11 @@ impl Ends {
             limits: bottlenecks.into_iter().map(|(part, share)| Limit { part: part.word(), share }).collect(),
         })
     }
+}
+
+fn location(text: &OsStr) -> Result<Location> {
+    let hint = "SRC is a path on this host, DST a path or NAME:PATH at an endpoint";
+    Location::parse(text).map_err(|e| usage(e.to_string(), hint))
 }
 
 fn data_set(source: &Location) -> Result<DataSet> {

@@ -2,8 +2,7 @@
 //!
 //! Calculations are `plan`'s; here stand arguments, files and what is shown.
 
-mod values;
-pub use values::shown_rate;
+pub mod values;
 mod graph;
 mod picture;
 mod buffer;

@@ -6,8 +6,9 @@
 mod quiet;
 mod probe;
 
-use crate::args::ssh::SshArgs;
 use crate::calibrations;
+use crate::commands::calibrate::{Args, PROFILES, Profile};
+use crate::commands::plan::values::shown_rate;
 use crate::exit::{Result, error, usage};
 use crate::output::{line, note, shown};
 use crate::place::Places;
@@ -16,59 +17,8 @@ use model::{Exit, Location};
 use plan::calibration::{Calibration, Part, Run, VERSION};
 use plan::fit::{Point, SmallFiles};
 use probe::Prober;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// Measure an endpoint or a directory, so that transfers can be planned
-///
-/// Real transfers measure each part alone: memory to memory within this host (engine), over the network (network), to the
-/// storage there (write), many small files (metadata), files of several sizes, and with --source the storage here (read).
-/// What is written lies in one directory, which is removed. The result is kept for `thalweg plan` and `cp --plan auto`.
-///
-/// --profile says how long: quick (about a minute), standard, full. While other programs use more than a tenth of this
-/// host's processors, nothing is measured.
-#[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n\
-\x20   thalweg calibrate lab\n\
-\x20   thalweg calibrate lab --source /data --profile standard\n\
-\x20   thalweg calibrate /scratch")]
-pub struct Args {
-    /// An endpoint that was added, NAME:DIR below its root, or a directory of this host
-    #[arg(value_name = "NAME|PATH")]
-    of: OsString,
-    /// Also measure how fast files are read here
-    #[arg(long, value_name = "DIR", env = "THALWEG_SOURCE")]
-    source: Option<PathBuf>,
-    /// Measure although other programs are busy; the result says so
-    #[arg(long, env = "THALWEG_DESPITE_LOAD")]
-    despite_load: bool,
-    /// Print the calibration, as it is kept
-    #[arg(long, env = "THALWEG_JSON")]
-    json: bool,
-    #[command(flatten)]
-    ssh: SshArgs,
-}
-
-/// How long a run is meant to take, how often it is repeated, and when no more repetitions begin.
-#[derive(Clone, Copy)]
-pub struct Profile {
-    name: &'static str,
-    run: Duration,
-    repetitions: u32,
-    budget: Duration,
-}
-
-pub const PROFILES: [Profile; 3] = [
-    Profile { name: "quick", run: Duration::from_millis(600), repetitions: 2, budget: Duration::from_secs(45) },
-    Profile { name: "standard", run: Duration::from_secs(4), repetitions: 3, budget: Duration::from_secs(480) },
-    Profile { name: "full", run: Duration::from_secs(15), repetitions: 5, budget: Duration::from_secs(3000) },
-];
-
-/// Whether `--profile` means one of ours, and none of the configuration.
-pub fn is_profile(name: &str) -> bool {
-    PROFILES.iter().any(|profile| profile.name == name)
-}
 
 pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
     let profile = PROFILES.into_iter().find(|known| profile == Some(known.name)).unwrap_or(PROFILES[0]);
@@ -162,7 +112,7 @@ fn show(calibration: &Calibration) {
         let Some(best) = runs.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
         let shown = match part {
             Part::Metadata => format!("{:.0} files/s", rate(best)),
-            _ => super::plan::shown_rate(rate(best)),
+            _ => shown_rate(rate(best)),
         };
         line(&format!("{:<9} {shown} with {} of {} streams tried", part.word(), best.streams, tried(runs)));
     }

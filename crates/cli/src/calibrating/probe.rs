@@ -1,6 +1,6 @@
 //! The runs of a calibration: short transfers, each made to last about as long as the profile wants.
 
-use super::Profile;
+use crate::commands::calibrate::Profile;
 use crate::exit::{Error, Result};
 use crate::output::note;
 use crate::place::Places;

@@ -1,0 +1,186 @@
+//! The written form of a calibration, version 1: circumstances, raw runs, what was made of them.
+
+use crate::fit::SmallFiles;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+pub const VERSION: u32 = 1;
+
+/// Where and when it was taken; what has changed since makes it stale.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Circumstances {
+    pub host: String,
+    pub kernel: String,
+    pub processors: u32,
+    pub program: String,
+    /// Seconds since 1970.
+    pub taken: u64,
+    pub profile: String,
+}
+
+/// One run at one setting.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    pub streams: u32,
+    pub file_bytes: u64,
+    pub files: u64,
+    pub seconds: f64,
+    /// Of this process.
+    pub cpu_seconds: f64,
+}
+
+/// A part of the way, measured alone as far as it can be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The source's storage to nowhere.
+    Read,
+    /// Memory to memory, over the network and encrypted where there is one.
+    Network,
+    /// Memory to the destination's storage, which includes the network.
+    Write,
+    /// Small files to the destination's storage.
+    Metadata,
+    /// Memory to memory within this host: every byte digested.
+    Engine,
+}
+
+impl Part {
+    pub const ALL: [Part; 5] = [Part::Read, Part::Network, Part::Write, Part::Metadata, Part::Engine];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::Read => "read",
+            Part::Network => "network",
+            Part::Write => "write",
+            Part::Metadata => "metadata",
+            Part::Engine => "engine",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    pub part: Part,
+    pub runs: Vec<Run>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curve {
+    pub a_seconds: f64,
+    pub b_bytes_per_second: f64,
+    pub p: f64,
+    pub rms: f64,
+}
+
+impl From<SmallFiles> for Curve {
+    fn from(fit: SmallFiles) -> Curve {
+        Curve { a_seconds: fit.a_seconds, b_bytes_per_second: fit.b_bytes_per_second, p: fit.p, rms: fit.rms }
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    pub v: u32,
+    /// An endpoint's name, or a directory of this host.
+    pub of: String,
+    /// The directory that was read, if one was named.
+    pub source: Option<String>,
+    pub circumstances: Circumstances,
+    /// What a transfer of nearly nothing takes.
+    pub start_seconds: Vec<f64>,
+    pub measured: Vec<Measured>,
+    /// Runs of one amount in files of several sizes, and the law through them.
+    pub sizes: Vec<Run>,
+    pub small_files: Option<Curve>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
+}
+
+/// Why a calibration cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    NotRead(String),
+    OtherVersion(u32),
+    /// Nothing that carries bytes was measured.
+    Empty,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::NotRead(why) => write!(f, "it is no calibration: {why}"),
+            Unusable::OtherVersion(v) => write!(f, "it is of version {v}; this program reads version {VERSION}"),
+            Unusable::Empty => f.write_str("it holds no usable measurement of a network or storage"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl Calibration {
+    pub fn parse(text: &str) -> Result<Calibration, Unusable> {
+        #[derive(Deserialize)]
+        struct Version {
+            v: u32,
+        }
+        let unread = |e: serde_json::Error| Unusable::NotRead(e.to_string());
+        let Version { v } = serde_json::from_str(text).map_err(unread)?;
+        if v != VERSION {
+            return Err(Unusable::OtherVersion(v));
+        }
+        let read: Calibration = serde_json::from_str(text).map_err(unread)?;
+        let runs = read.measured.iter().flat_map(|measured| &measured.runs).chain(&read.sizes);
+        let is_good = |run: &Run| run.seconds > 0.0 && run.seconds.is_finite() && run.files > 0 && run.streams > 0;
+        match runs.clone().all(is_good) {
+            true if read.start_seconds.iter().all(|seconds| seconds.is_finite() && *seconds >= 0.0) => Ok(read),
+            _ => Err(Unusable::NotRead("a run has no files, streams or seconds".into())),
+        }
+    }
+
+    /// What differs between then and now, in words; nothing where it still holds.
+    pub fn doubts(&self, now: &Circumstances) -> Vec<String> {
+        const OLD_SECONDS: u64 = 14 * 86_400;
+        let then = &self.circumstances;
+        let mut doubts = Vec::new();
+        let mut differs = |what: &str, then: &str, now: &str| {
+            if then != now {
+                doubts.push(format!("it was taken with {what} {then}, this is {now}"));
+            }
+        };
+        differs("host", &then.host, &now.host);
+        differs("kernel", &then.kernel, &now.kernel);
+        differs("version", &then.program, &now.program);
+        differs("processors", &then.processors.to_string(), &now.processors.to_string());
+        let age = now.taken.saturating_sub(then.taken);
+        if age > OLD_SECONDS {
+            doubts.push(format!("it is {} days old", age / 86_400));
+        }
+        doubts
+    }
+
+    pub fn runs(&self, part: Part) -> &[Run] {
+        self.measured.iter().find(|measured| measured.part == part).map_or(&[], |measured| &measured.runs)
+    }
+
+    /// What every transfer takes before the first byte: the median.
+    pub fn start(&self) -> f64 {
+        median(self.start_seconds.clone()).unwrap_or(0.0)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[half]),
+        _ => Some(f64::midpoint(values[half - 1], values[half])),
+    }
+}

@@ -1,0 +1,100 @@
+//! Large models: that they are solved in bounded work, and what the answers are worth.
+
+use super::*;
+use crate::graph::{Count, Edge, Host, Knob, Law, Node};
+
+fn node(name: String) -> Node {
+    Node { name, gain: 1.0 }
+}
+
+struct Builder {
+    graph: Graph,
+}
+
+impl Builder {
+    fn new(nodes: &[String]) -> Builder {
+        let nodes = ["Src".to_owned(), "Dst".to_owned()].iter().chain(nodes).cloned().map(node).collect();
+        let host = Host { name: "host".into(), cores: 64.0, reserve: 0.0, threads: Vec::new() };
+        let graph = Graph { hosts: vec![host], knobs: Vec::new(), nodes, edges: Vec::new(), source: 0, destination: 1 };
+        Builder { graph }
+    }
+
+    fn knob(&mut self, name: String, max: u32, weight: f64) -> usize {
+        self.graph.knobs.push(Knob { name, min: 1, max, weight });
+        self.graph.knobs.len() - 1
+    }
+
+    fn edge(&mut self, name: String, (from, to): (usize, usize), law: Law, law_knob: Option<usize>) {
+        let (count, law) = (Count::Fixed(1), Some(law));
+        let cpu_percent = 20.0;
+        self.graph.edges.push(Edge { name, from, to, host: Some(0), cpu_percent, count, law, law_knob });
+    }
+}
+
+/// Disks that each want another number of readers, and cards with connections of their own.
+fn disks_and_cards() -> Graph {
+    let names: Vec<String> = (0..16).map(|at| format!("d{at}")).chain(["pool".to_owned()]).collect();
+    let mut model = Builder::new(&names);
+    let pool = 2 + 16;
+    for at in 0..16 {
+        let knob = model.knob(format!("n{at}"), 32, 1.0);
+        let name = || format!("n{at}");
+        let disk = Law::F1 { beta: 7e9 + 2e8 * at as f64, alpha: 12.0, knob: name(), scale: 1.0 };
+        let read = Law::F3 { a: 4e7 + 3e6 * at as f64, b: 0.0, knob: name(), scale: 1.0 };
+        model.edge(format!("disk{at}"), (0, 2 + at), disk, Some(knob));
+        model.edge(format!("read{at}"), (2 + at, pool), read, Some(knob));
+    }
+    for at in 0..4 {
+        let knob = model.knob(format!("t{at}"), 8, 0.25);
+        let card = Law::F4 { nic: 1.25e9, theta: 0.4e9, knob: format!("t{at}") };
+        model.edge(format!("card{at}"), (pool, 1), card, Some(knob));
+    }
+    model.graph
+}
+
+/// Every sender to every receiver, with a number of streams for each host.
+fn cluster(hosts: usize) -> Graph {
+    let sides = ["s", "r"].iter().flat_map(|side| (0..hosts).map(move |at| format!("{side}{at}")));
+    let names: Vec<String> = sides.collect();
+    let mut model = Builder::new(&names);
+    for at in 0..hosts {
+        for (side, ends) in [("s", (0, 2 + at)), ("r", (2 + hosts + at, 1))] {
+            let knob = model.knob(format!("{side}{at}"), 16, 1.0);
+            let (sigma, kappa) = (0.03, 0.004);
+            let lambda = 2e8 + 1e6 * (at as f64);
+            let storage = Law::F2 { lambda, sigma, kappa, knob: format!("{side}{at}"), scale: 1.0 };
+            model.edge(format!("storage {side}{at}"), ends, storage, Some(knob));
+        }
+        for to in 0..hosts {
+            let path = Law::Constant { value: 3e8 };
+            model.edge(format!("path {at}.{to}"), (2 + at, 2 + hosts + to), path, None);
+        }
+    }
+    model.graph
+}
+
+#[test]
+fn sixteen_disks_and_four_cards_are_filled_with_little_more_than_they_need() {
+    let graph = disks_and_cards();
+    let solution = solve(&graph, None).unwrap();
+    assert!((solution.best_bytes_per_second / 5e9 - 1.0).abs() < 1e-6, "{}", solution.best_bytes_per_second);
+    assert!(solution.bytes_per_second >= SHARE_KEPT * 5e9 * (1.0 - 1e-9));
+    // No reader carries more than 85 MB/s, so 4.9 GB/s take 58 at least.
+    let readers: u32 = solution.settings[..16].iter().sum();
+    assert!((58..=100).contains(&readers), "{readers}");
+    assert_eq!(solution.settings[16..].iter().sum::<u32>(), 16);
+}
+
+#[test]
+fn twenty_senders_and_twenty_receivers_are_solved() {
+    let graph = cluster(20);
+    let solution = solve(&graph, None).unwrap();
+    let sum: f64 = (0..20)
+        .map(|at| {
+            let edge = &graph.edges[graph.edge_named(&format!("storage s{at}")).unwrap()];
+            (1..=16).map(|n| edge.law.as_ref().unwrap().value(n)).fold(0.0, f64::max)
+        })
+        .sum();
+    assert!((solution.best_bytes_per_second / sum - 1.0).abs() < 1e-4, "{} {sum}", solution.best_bytes_per_second);
+    assert!(solution.bytes_per_second >= SHARE_KEPT * solution.best_bytes_per_second * (1.0 - 1e-9));
+}
