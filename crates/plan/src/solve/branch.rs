@@ -10,7 +10,7 @@ use super::options::{Options, rate_at, weight};
 use super::simplex::{Failure, Program};
 use crate::graph::{Count, Graph};
 
-/// Steps of arithmetic that a search may take (docs/planner.md: 50 ms for 16 disks, 1 s for 20 x 20 hosts).
+/// Steps of arithmetic that a search may take: tens of milliseconds for sixteen disks and four cards (`large`).
 const WORK_MAX: f64 = 3e7;
 /// Parts that are looked at however large the model is.
 const PARTS_MIN: usize = 3;
