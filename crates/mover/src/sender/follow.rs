@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Event, Found, Piece, Restart, SourceFile, SourceLane, SourceObject, Watch};
 use wire::listing::record_of;
-use wire::message::{Entries, Seal};
-use wire::{CloseCode, Message};
+use wire::message::{Entries, Resend, Seal};
+use wire::{CloseCode, Message, Refusal};
 
 /// How long a look at the source may last while something waits for it to end.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -56,6 +56,40 @@ pub fn run(job: &Arc<SendJob>) {
     }
     if !job.end.is_set() {
         following.scan.finish();
+    }
+}
+
+impl Book {
+    /// An object that grew and was sealed, as it is now.
+    pub(super) fn sealed_object(&self, id: u64) -> Option<SourceObject> {
+        let (object, entry) = (self.split.object(id)?, self.sealed.get(&id)?.clone());
+        Some(SourceObject { entry, end: End::Known, ..object })
+    }
+
+    /// Lets go of what is held for an object.
+    fn forget(&mut self, id: u64) {
+        self.files.remove(&id);
+        self.sealed.remove(&id);
+        self.final_bytes.remove(&id);
+    }
+}
+
+impl SendJob {
+    pub(super) fn resend(&self, again: &Resend) -> Result<(), Refusal> {
+        let mut book = self.book.lock().unwrap();
+        book.split.resend(&again.runs, &again.extents)?;
+        // What is sealed was all there: its writer went back to it.
+        let first = again.extents.first().and_then(|extent| book.sealed_object(extent.object));
+        drop(book);
+        if let (Some(object), Some(observer)) = (first, &self.observer) {
+            observer.followed(&Followed::Rewritten { path: self.source.path(&object) });
+        }
+        Ok(())
+    }
+
+    /// There was less of a file that grows than had been seen: what becomes of it is the watch's to tell.
+    pub(crate) fn fell_short(&self, object: &SourceObject, extent: Extent, available_bytes: u64) {
+        self.book.lock().unwrap().split.fell_short(object.entry.id.0, extent, available_bytes);
     }
 }
 

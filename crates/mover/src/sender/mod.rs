@@ -44,7 +44,7 @@ use store::{Order, Source, SourceFile, SourceObject};
 use wire::fidelity::{warnings_from_wire, warnings_to_wire};
 use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
-use wire::message::{Cancel, Entries, FailureRecord, Finish, Resend, Settled, SourceFailures, failures_that_fit};
+use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
 use work::{Batch, Claim, Work};
 
@@ -93,21 +93,6 @@ struct Book {
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
     is_finish_sent: bool,
-}
-
-impl Book {
-    /// An object that grew and was sealed, as it is now.
-    fn sealed_object(&self, id: u64) -> Option<SourceObject> {
-        let (object, entry) = (self.split.object(id)?, self.sealed.get(&id)?.clone());
-        Some(SourceObject { entry, end: ObjectEnd::Known, ..object })
-    }
-
-    /// Lets go of what is held for an object.
-    fn forget(&mut self, id: u64) {
-        self.files.remove(&id);
-        self.sealed.remove(&id);
-        self.final_bytes.remove(&id);
-    }
 }
 
 impl SendJob {
@@ -175,23 +160,6 @@ impl SendJob {
 
     pub fn is_sequential(&self) -> bool {
         self.source.facts().order != Order::Any
-    }
-
-    fn resend(&self, again: &Resend) -> Result<(), Refusal> {
-        let mut book = self.book.lock().unwrap();
-        book.split.resend(&again.runs, &again.extents)?;
-        // What is sealed was all there: its writer went back to it.
-        let first = again.extents.first().and_then(|extent| book.sealed_object(extent.object));
-        drop(book);
-        if let (Some(object), Some(observer)) = (first, &self.observer) {
-            observer.followed(&Followed::Rewritten { path: self.source.path(&object) });
-        }
-        Ok(())
-    }
-
-    /// There was less of a file that grows than had been seen: what becomes of it is the watch's to tell.
-    pub(crate) fn fell_short(&self, object: &SourceObject, extent: Extent, available_bytes: u64) {
-        self.book.lock().unwrap().split.fell_short(object.entry.id.0, extent, available_bytes);
     }
 
     /// Takes in what the receiver says. A refusal is the peer's fault and ends the session.

@@ -301,6 +301,11 @@ fn an_attempt_that_was_broken_off_is_gone_on_with_and_sends_what_is_missing() {
     let report = job.join().unwrap();
     assert!(!matches!(report.ending, Ending::Finished(_)));
 
+    // The endpoint lets go of its staging when it hears of the end; until then another attempt has one of its own.
+    let logs: Vec<_> =
+        walk(&bench.to("")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect();
+    bench.wait_for("staging is let go", || logs.iter().all(|log| File::open(log).unwrap().try_lock().is_ok()));
+
     let again = Bench { dir: bench.dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default() };
     append(&growing, b"and the rest");
     let job = again.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);

@@ -8,6 +8,8 @@
 //!
 //! Not here: reading, and whether what was read is what the file holds in the end.
 
+mod ends;
+
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
 use super::list::{self, generation_of, read_directory};
@@ -363,25 +365,6 @@ impl PosixWatch {
         self.files.iter().filter(|(_, file)| is_below(file.key)).map(|(number, _)| ObjectId(*number)).collect()
     }
 
-    /// Whether what marks a file of this name as complete is there.
-    fn is_marked(&self, key: u64, name: &Name) -> bool {
-        let Some((marker, is_beside)) = self.rules.until.marker_of(name.as_bytes()) else { return false };
-        let Ok(marker) = Name::new(&marker) else { return false };
-        let mut at = key;
-        loop {
-            let directory = self.tree.open(at);
-            if directory.is_ok_and(|d| statat(&d, marker.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
-                return true;
-            }
-            match self.tree.place(at) {
-                Some((above, _)) if !is_beside && self.directories.get(&above).is_some_and(|d| d.only.is_none()) => {
-                    at = above;
-                }
-                _ => return false,
-            }
-        }
-    }
-
     fn look_again(&mut self, number: u64, directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.is_missing = false;
@@ -504,75 +487,6 @@ impl PosixWatch {
             self.ending = Ending::Listing;
         }
     }
-
-    fn look_for_the_end(&mut self) {
-        let is_due = self.rules.ends.iter().any(|end| match end {
-            FollowEnd::Marker(_) => false,
-            FollowEnd::Idle(idle) => self.changed.elapsed() >= *idle,
-            FollowEnd::For(time) => self.began.elapsed() >= *time,
-        });
-        if is_due {
-            self.end();
-        }
-    }
-
-    /// Files of which the rule says that they are complete, and those of which it still may.
-    fn tell_ends(&mut self, hear: &mut dyn FnMut(Event)) -> bool {
-        let mut may_end = false;
-        let growing: Vec<u64> =
-            self.files.iter().filter(|(_, file)| file.is_growing).map(|(number, _)| *number).collect();
-        for number in growing {
-            match self.verdict(&self.files[&number]) {
-                Verdict::Ended => match self.end_of(number) {
-                    Some(entry) => hear(Event::Ended { id: ObjectId(number), entry }),
-                    None => may_end = true,
-                },
-                Verdict::Soon => may_end = true,
-                Verdict::Open => {}
-            }
-        }
-        may_end
-    }
-
-    fn verdict(&self, file: &File) -> Verdict {
-        let quiet = file.changed.elapsed();
-        // A file that went on again and again is complete when it rests.
-        let needed = match (&self.rules.until, file.reopened) {
-            (_, 2..) => Some(Duration::from_secs(60)),
-            (Until::Quiet(needed), _) => Some(*needed),
-            (Until::Rename(_), _) if self.rules.until.is_unfinished(file.name.as_bytes()) == Some(true) => None,
-            (Until::Rename(_), _) => Some(if file.was_renamed { TICKS } else { UNNAMED_QUIET }),
-            (Until::Marker(_), _) => self.is_marked(file.key, &file.name).then_some(TICKS),
-            (Until::Never, _) => (self.ending >= Ending::Waiting).then_some(TICKS),
-        };
-        match needed.map(|needed| if self.ending >= Ending::Waiting { needed.min(UNNAMED_QUIET) } else { needed }) {
-            Some(needed) if quiet >= needed.max(TICKS) => Verdict::Ended,
-            Some(_) => Verdict::Soon,
-            None => Verdict::Open,
-        }
-    }
-
-    /// The entry of a complete file; `None` if it changed since it was looked at.
-    fn end_of(&mut self, number: u64) -> Option<Entry> {
-        let file = self.files.get(&number)?;
-        let (key, name) = (file.key, file.name.clone());
-        let directory = self.tree.open(key).ok()?;
-        let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
-        let Some(status) = status.filter(|status| generation_of(status) == file.generation) else {
-            self.to_look.insert((key, name));
-            return None;
-        };
-        let entry = self.entry(number, key, directory.as_fd(), (&name, &status)).ok()?;
-        self.files.get_mut(&number)?.is_growing = false;
-        Some(entry)
-    }
-}
-
-enum Verdict {
-    Ended,
-    /// Unless it changes.
-    Soon,
-    Open,
 }
 
 impl Watch for PosixWatch {
