@@ -22,8 +22,12 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 pub enum Action {
     /// One line for each open upload: when it was begun, its id, its key
+    #[command(after_help = "Example:\n\
+\x20   thalweg uploads ls s3+lab://archive")]
     Ls(Below),
     /// Abort every open upload below a location, whoever began it
+    #[command(after_help = "Example:\n\
+\x20   thalweg uploads abort s3+lab://archive/run42/")]
     Abort(Below),
 }
 
