@@ -1,6 +1,6 @@
 //! Signatures of requests: AWS Signature Version 4, in the `Authorization` header.
 //!
-//! By hand, because the moment of signing is the store's and not this host's where the two differ (docs/decisions/012-object-stores.md).
+//! By hand, because the moment of signing is the store's and not this host's where the two differ (docs/decisions/014-object-stores.md).
 //! The body is not hashed: its CRC64-NVME is a signed header, and TLS protects both.
 
 use crate::credentials::Keys;
