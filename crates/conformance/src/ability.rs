@@ -46,6 +46,8 @@ pub enum Ability {
     Renames,
     /// Paths are as long as one likes.
     LongPaths,
+    /// Of a group one object is published after the other.
+    OneByOne,
 }
 
 impl Ability {
@@ -75,6 +77,7 @@ impl Ability {
             Ability::Conditional => "it replaces whatever stands there",
             Ability::Renames => "it gives no object another name",
             Ability::LongPaths => "its paths have a longest length",
+            Ability::OneByOne => "it publishes many of a group at once",
         }
     }
 }

@@ -28,6 +28,7 @@ const LACKS: &[Ability] = &[
     Ability::Skip,
     Ability::Renames,
     Ability::LongPaths,
+    Ability::OneByOne,
 ];
 
 impl Stand for Bucket {

@@ -261,7 +261,7 @@ pub trait Sink: Send + Sync {
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()>;
 
     /// As `publish` of each object of a group, for sinks that can have many under way. `published` hears of each once, by its
-    /// place in the group; when it says false, no more are begun.
+    /// place in the group; when it says false, no more are begun, and those under way are told too.
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
         for (place, one) in group.iter().enumerate() {
             if !published(place, self.publish(one.entry, one.staged)) {

@@ -128,7 +128,7 @@ mod tests {
         let remote = found((0, 40), "/mnt/far/x", |_| {});
         assert!(remote.found.starts_with("nfs4 (rw,noatime), 50.0 GiB of 100 GiB free"), "{}", remote.found);
         assert!(remote.level == Level::Note && remote.cost.contains("round trips"));
-        assert!(found((0, 41), "/mnt/u", |_| {}).cost.contains("a program of this machine"));
+        assert!(found((0, 41), "/mnt/u", |_| {}).cost.contains("a program on this machine"));
         let journal = found((8, 1), "/data", |_| {});
         assert!(journal.level == Level::Optional && journal.cost.contains("twice"));
     }
@@ -137,6 +137,6 @@ mod tests {
     fn little_room_and_no_right_to_write_are_found() {
         assert!(found((8, 1), "/d", |m| m.free_bytes = 1 << 30).cost.contains("room"));
         assert!(found((8, 1), "/d", |m| m.free_files = 10).cost.contains("inode"));
-        assert!(found((8, 1), "/d", |m| m.is_read_only = true).cost.contains("read only"));
+        assert!(found((8, 1), "/d", |m| m.is_read_only = true).cost.contains("read-only"));
     }
 }

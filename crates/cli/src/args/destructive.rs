@@ -123,8 +123,13 @@ mod tests {
     ];
 
     /// What has such a word and harms nothing: a bound on removals, and what is only listed or copied.
-    const HARMLESS: &[(&[&str], &str)] =
-        &[(&["sync"], "max-delete"), (&["ls"], "recursive"), (&["cp"], "recursive"), (&["sync"], "recursive")];
+    const HARMLESS: &[(&[&str], &str)] = &[
+        (&["sync"], "max-delete"),
+        (&["ls"], "recursive"),
+        (&["cp"], "recursive"),
+        (&["sync"], "recursive"),
+        (&["follow"], "recursive"),
+    ];
 
     #[test]
     fn no_destructive_flag_has_a_variable() {

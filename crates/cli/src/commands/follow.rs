@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<Exit> {
         }
     }
     if let Some(flag) = args.copy.not_followed()? {
-        return Err(usage(format!("{flag} and follow cannot be combined"), "omit the flag, or copy with cp"));
+        return Err(usage(format!("{flag} cannot be combined with follow"), "omit the flag, or copy with cp"));
     }
     let follow = Some(Follow { until: args.rules.until, ends: args.rules.end });
     cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow })

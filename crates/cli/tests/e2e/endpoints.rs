@@ -123,12 +123,16 @@ fn root_reads_and_writes_what_others_own_with_super_only() {
 #[test]
 fn a_hangup_stops_an_endpoint_in_order_unless_it_was_told_to_ignore_it() {
     let hangup = rustix::process::Signal::HUP;
-    let (bed, server) = Bed::with_endpoint();
+    let bed = Bed::new();
     bed.write("f", b"f");
+    // This test may run under nohup itself.
+    let heard = ["env", "--default-signal=HUP"];
+    let served = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
+    let server = bed.serve_with(behind(&heard, &bed.command("server", &served)));
+    bed.enrol();
     let (code, log) = server.stop_by(hangup);
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("endpoint stopped"), "{log}");
-    let served = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ticket-file", "ticket"];
     let nohup = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
     let server = bed.serve_with(behind(&nohup, &bed.command("server", &served)));
     rustix::process::kill_process(rustix::process::Pid::from_raw(server.pid() as i32).unwrap(), hangup).unwrap();

@@ -1,6 +1,7 @@
 //! The events that programs read: docs/json.md lists every field, and nothing else appears.
 
 use crate::bed::{Bed, noise, until};
+use crate::follows::eventful;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,6 +63,7 @@ fn every_event_has_exactly_the_documented_fields() {
     server.kill();
     events.extend(bed.run(&["cp", "--json", "t", "lab:"]).events());
     events.extend(bed.run(&["cp", "--json", "nosuch", "lab:"]).events());
+    events.extend(eventful(&bed));
     let mut seen = BTreeSet::new();
     for event in &events {
         let name = event["event"].as_str().unwrap();

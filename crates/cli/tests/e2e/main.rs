@@ -39,4 +39,5 @@ mod attribution;
 mod measurements;
 mod bundles;
 mod plans;
+mod follows;
 mod object_stores;

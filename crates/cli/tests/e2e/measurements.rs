@@ -80,7 +80,7 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
         (&["file"], 2, "error: look at file: is not a directory"),
         (&["root", "--depth", "4"], 2, "raise the threads, or choose the engine uring"),
         (&["root", "--direct", "--block", "1000"], 2, "must be a multiple of 4KiB"),
-        (&["root", "--sweep", "tiny"], 2, "is none of small, medium, large, huge, all"),
+        (&["root", "--sweep", "tiny"], 2, "is not small, medium, large, huge or all"),
         (&["root", "--target", "10GB"], 2, "is not a rate"),
         (&["root", "--size", "1000TiB"], 44, "error: measure in root: needs "),
     ] {

@@ -247,15 +247,21 @@ impl Following<'_> {
         let Some(id) = known.map(|file| file.object.entry.id.0) else { return };
         let is_settled = self.is_settled(id);
         let Some(file) = self.files.get_mut(&number) else { return };
-        (file.available_bytes, file.ended, file.is_sealed) = (available_bytes, None, false);
+        // It may have got another name when it was complete.
+        let last = file.ended.take().unwrap_or_else(|| file.object.entry.clone());
+        (file.available_bytes, file.is_sealed) = (available_bytes, false);
         if file.object.is_growing() && !is_settled {
             self.job.book.lock().unwrap().sealed.remove(&id);
             self.changed.insert(number);
             return;
         }
-        let object = SourceObject { end: End::Growing, ..file.object.clone() };
+        let mut object = SourceObject { end: End::Growing, entry: last, ..file.object.clone() };
         self.say(Followed::Reopened { path: self.job.source.path(&object) });
         let Some(held) = self.held(number, &object) else { return };
+        // What it was when it was sealed is at the destination, and would be skipped.
+        if let Some(now) = held.as_ref().and_then(|file| file.generation().ok()) {
+            object.entry.generation = now;
+        }
         self.describe_again(number, object, held);
         if let Some(file) = self.files.get_mut(&number) {
             file.available_bytes = available_bytes;

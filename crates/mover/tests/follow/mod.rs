@@ -232,6 +232,31 @@ fn a_quiet_file_is_complete_and_one_that_goes_on_is_published_again() {
 }
 
 #[test]
+fn a_renamed_file_that_goes_on_is_published_again_also_at_equal_size() {
+    for way in [Way::Here, Way::Session] {
+        let bench = Bench::new();
+        let job = bench.start(way, renamed(), DigestAlgorithm::Crc64Nvme);
+        append(&bench.from("log.tmp"), b"first ");
+        bench.wait_for("it arrives", || bench.arrived_bytes() >= 6);
+        fs::rename(bench.from("log.tmp"), bench.from("log")).unwrap();
+        bench.wait_for("it is sealed", || bench.heard.has_sealed("log", 6));
+        append(&bench.from("log"), b"and more");
+        bench.wait_for("it is sealed again", || bench.heard.has_sealed("log", 14));
+        bench.same("log");
+        assert!(bench.heard.has(|event| matches!(event, Followed::Reopened { path } if path == b"log")));
+        let file = OpenOptions::new().write(true).open(bench.from("log")).unwrap();
+        file.write_all_at(b"FIRST", 0).unwrap();
+        drop(file);
+        let is_reopened = |event: &&Followed| matches!(event, Followed::Reopened { .. });
+        // From the second time on it has to rest for longer, or until the end.
+        bench.wait_for("it is reopened", || bench.heard.events.lock().unwrap().iter().filter(is_reopened).count() == 2);
+        let report = bench.end(job);
+        assert_eq!(report.snapshot.counts.files_failed, 0);
+        bench.same("log");
+    }
+}
+
+#[test]
 fn a_marker_completes_its_file_and_arrives_after_it() {
     for way in [Way::Here, Way::Session] {
         let bench = Bench::new();
@@ -352,6 +377,8 @@ fn many_files_grow_at_once() {
         fs::rename(bench.from(&format!("f{number}.tmp")), bench.from(&format!("f{number}"))).unwrap();
     }
     let report = bench.end(job);
+    let failures = bench.heard.failures.lock().unwrap();
+    assert!(failures.is_empty(), "{failures:?}");
     assert_eq!((report.snapshot.counts.files_done, report.snapshot.counts.files_failed), (FILES as u64 + 1, 0));
     (0..FILES).for_each(|number| bench.same(&format!("f{number}")));
 }

@@ -46,6 +46,8 @@ pub struct PosixWatch {
     /// What was found, by where it lies: its number.
     places: HashMap<(u64, Name), u64>,
     inodes: HashMap<(u64, u64), u64>,
+    /// Files that are not where they were, and since when: a rename is told by two events, which may come apart.
+    absent: BTreeMap<u64, Instant>,
     /// Not yet told, or looked at.
     to_list: BTreeSet<u64>,
     to_look: BTreeSet<(u64, Name)>,
@@ -87,7 +89,6 @@ struct File {
     is_growing: bool,
     /// It had an unfinished name.
     was_renamed: bool,
-    is_missing: bool,
     /// How often it went on after it was complete.
     reopened: u32,
 }
@@ -105,6 +106,7 @@ impl PosixWatch {
             files: BTreeMap::new(),
             places: HashMap::new(),
             inodes: HashMap::new(),
+            absent: BTreeMap::new(),
             to_list: BTreeSet::new(),
             to_look: BTreeSet::new(),
             next_number: FIRST_KEY,
@@ -132,6 +134,9 @@ impl PosixWatch {
 
     /// Lists directories and looks at names until nothing new is found.
     fn look_at_all(&mut self, hear: &mut dyn FnMut(Event)) {
+        let is_due = |(number, since): (&u64, &Instant)| (since.elapsed() >= TICKS).then_some(*number);
+        let due: Vec<u64> = self.absent.iter().filter_map(is_due).collect();
+        self.to_list.extend(due.iter().filter_map(|number| self.files.get(number)).map(|file| file.key));
         loop {
             if let Some(key) = self.to_list.pop_first() {
                 self.list(key, hear);
@@ -148,8 +153,7 @@ impl PosixWatch {
             }
         }
         // Under no other name did they appear again.
-        let gone: Vec<u64> = self.files.iter().filter(|(_, file)| file.is_missing).map(|(number, _)| *number).collect();
-        for number in gone {
+        for number in due.into_iter().filter(|number| self.absent.contains_key(number)).collect::<Vec<_>>() {
             self.forget(number);
             hear(Event::Gone { id: ObjectId(number) });
         }
@@ -188,8 +192,8 @@ impl PosixWatch {
     /// Nothing is at a name. Whether its file went, or got another name, the rest of the look tells.
     fn missing(&mut self, key: u64, name: &Name) {
         let number = self.places.remove(&(key, name.clone()));
-        if let Some(file) = number.and_then(|number| self.files.get_mut(&number)) {
-            file.is_missing = true;
+        if let Some(number) = number.filter(|number| self.files.contains_key(number)) {
+            self.absent.entry(number).or_insert_with(Instant::now);
         }
     }
 
@@ -285,7 +289,7 @@ impl PosixWatch {
     /// Whether a file is not at the name it had.
     fn is_moved(&self, number: u64) -> bool {
         let Some(file) = self.files.get(&number) else { return false };
-        if file.is_missing {
+        if self.absent.contains_key(&number) {
             return true;
         }
         let Ok(directory) = self.tree.open(file.key) else { return true };
@@ -339,7 +343,6 @@ impl PosixWatch {
             changed: now.checked_sub(age).unwrap_or(now),
             is_growing,
             was_renamed: false,
-            is_missing: false,
             reopened: 0,
         };
         self.inodes.insert((status.st_dev, status.st_ino), number);
@@ -367,7 +370,7 @@ impl PosixWatch {
 
     fn look_again(&mut self, number: u64, directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        file.is_missing = false;
+        self.absent.remove(&number);
         let (before, now) = (file.generation, generation_of(status));
         if before == now {
             return;
@@ -419,7 +422,7 @@ impl PosixWatch {
         let until = &self.rules.until;
         let Some(file) = self.files.get_mut(&number) else { return };
         file.was_renamed |= until.is_unfinished(file.name.as_bytes()) == Some(true);
-        (file.name, file.is_missing) = (name, false);
+        file.name = name;
         self.look_again(number, directory, status, hear);
     }
 
@@ -455,6 +458,7 @@ impl PosixWatch {
 
     fn forget(&mut self, number: u64) {
         let Some(file) = self.files.remove(&number) else { return };
+        self.absent.remove(&number);
         let place = (file.key, file.name);
         if self.places.get(&place) == Some(&number) {
             self.places.remove(&place);
@@ -496,6 +500,7 @@ impl Watch for PosixWatch {
         }
         if self.to_list.is_empty() && self.to_look.is_empty() {
             let (to_look, to_list, mut is_lost) = (&mut self.to_look, &mut self.to_list, false);
+            let patience = if self.absent.is_empty() { patience } else { patience.min(TICKS) };
             self.hints.take(patience, &mut |hint| match hint {
                 Hint::Name(key, name) => _ = to_look.insert((key, name)),
                 Hint::Directory(key) => _ = to_list.insert(key),

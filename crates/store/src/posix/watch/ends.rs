@@ -37,9 +37,10 @@ impl PosixWatch {
 
     /// Files of which the rule says that they are complete, and those of which it still may.
     pub(super) fn tell_ends(&mut self, hear: &mut dyn FnMut(Event)) -> bool {
-        let mut may_end = false;
+        let mut may_end = !self.absent.is_empty();
+        let rests = |number: &u64, file: &File| file.is_growing && !self.absent.contains_key(number);
         let growing: Vec<u64> =
-            self.files.iter().filter(|(_, file)| file.is_growing).map(|(number, _)| *number).collect();
+            self.files.iter().filter(|(number, file)| rests(number, file)).map(|(number, _)| *number).collect();
         for number in growing {
             match self.verdict(&self.files[&number]) {
                 Verdict::Ended => match self.end_of(number) {
