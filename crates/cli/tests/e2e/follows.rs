@@ -1,11 +1,12 @@
 //! Files that are sent while they are written, by the program: locally, to an endpoint, and again after a kill.
 
 use crate::bed::{Bed, Ran, journal_bytes, noise, until};
+use crate::ssh::Hosts;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,9 +19,11 @@ pub struct Following<'a> {
 
 impl<'a> Following<'a> {
     pub fn start(bed: &'a Bed, to: &str) -> Following<'a> {
+        Following::of(bed, bed.command("client", &words(to)))
+    }
+
+    fn of(bed: &'a Bed, mut command: Command) -> Following<'a> {
         fs::create_dir_all(bed.path("src")).unwrap();
-        let words = ["follow", "--json", "--until", "rename", "--end", "marker:STOP", "src/", to];
-        let mut command = bed.command("client", &words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (said, lines) = (Arc::<Mutex<Vec<Value>>>::default(), BufReader::new(child.stdout.take().unwrap()));
         let heard = said.clone();
@@ -68,6 +71,10 @@ impl<'a> Following<'a> {
         let events = said.lock().unwrap().clone();
         (ran, events)
     }
+}
+
+fn words(to: &str) -> [&str; 8] {
+    ["follow", "--json", "--until", "rename", "--end", "marker:STOP", "src/", to]
 }
 
 /// Everything that may become of a file, once each.
@@ -141,6 +148,20 @@ fn the_same_command_goes_on_where_a_killed_one_stopped() {
     assert!(fs::read(bed.path("root/there/run")).unwrap() == fs::read(bed.path("src/run")).unwrap());
     let sent = events.last().unwrap()["sent_bytes"].as_u64().unwrap();
     assert!(sent < 2 << 20, "{sent} bytes were sent again");
+}
+
+#[test]
+fn files_are_followed_to_a_host_over_ssh() {
+    let hosts = Hosts::new(&["far"]);
+    let following = Following::of(&hosts.bed, hosts.command(&words("me@far:in/")));
+    following.append("run.tmp", &noise(700_000, 1));
+    following.wait_until_caught_up(1);
+    following.append("run.tmp", &noise(700_000, 2));
+    following.rename("run.tmp", "run");
+    following.wait_for("sealed", "run");
+    let (ran, _) = following.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(fs::read(hosts.home("far").join("in/run")).unwrap() == fs::read(hosts.bed.path("src/run")).unwrap());
 }
 
 #[test]
