@@ -123,6 +123,7 @@ flaws! {
     IgnoresTheDecision => "replace-only-what-was-decided-on",
     PublishesTheLastStaged => "publish-by-any-thread",
     LosesOneOfEachGroup => "publish-in-groups",
+    TellsOfTheNextPlace => "publish-group-tells-each",
     GoesOnPublishing => "publish-group-stops",
     DecidesSame => "decide-absent",
     NeverDecidesSame => "decide-same",

@@ -350,6 +350,7 @@ impl Sink for MemorySink {
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
         for (place, one) in group.iter().enumerate() {
+            let place = if self.has(Flaw::TellsOfTheNextPlace) { (place + 1) % group.len() } else { place };
             if !published(place, self.publish(one.entry, one.staged)) && !self.has(Flaw::GoesOnPublishing) {
                 return;
             }
