@@ -139,6 +139,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ),
     ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
     ("move-onto-itself", "a move removes a source that is its own destination", Test("thalweg", "is_not_its_own_copy")),
+    ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),
     ("seal-before-settling", "a growing file appears uncompared", Test("mover", "patched")),
     ("take-size-0-at-its-word", "a file of /proc is copied as an empty one", Test("store", "file_of_the_kernel")),
     ("variable-arms-removal", "a variable or a setting for all commands arms rm", Test("thalweg", "arms")),

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 pub(super) struct PosixSinkLane {
     shared: Arc<Shared>,
@@ -89,7 +90,7 @@ impl PosixSinkLane {
         let (lane_number, lane) = match known {
             Some((_, number, lane)) => (*number, lane.clone()),
             None => {
-                let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
+                let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
                 let mut all = self.shared.lanes.write().unwrap();
                 all.push(lane.clone());
                 let number = all.len() as u64 - 1;
@@ -153,6 +154,7 @@ impl SinkLane for PosixSinkLane {
         self.file = self.create_unnamed(mode, rule);
         if self.file.is_none() {
             self.next_number += u64::from(!mutant::is_on("reuse-staging-name") || self.next_number == UNNAMED);
+            self.place().lane.begun.store(self.next_number, SeqCst);
             let name = FileNumber::new(self.next_number);
             let mut flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if mutant::is_on("reuse-staging-name") {

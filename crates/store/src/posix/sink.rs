@@ -32,7 +32,10 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The sticky bit of a directory that is not to have it in the end.
@@ -76,6 +79,22 @@ pub(super) struct Shared {
 pub(super) struct Lane {
     pub directory: LaneDirectory,
     pub staging: Arc<Staging>,
+    /// The number of the file that was begun last, and of the last one that a failed wait for the whole file system has put in
+    /// doubt: its content may be lost, and no later wait says so (F072).
+    pub begun: AtomicU64,
+    doubtful: AtomicU64,
+}
+
+impl Lane {
+    pub fn new(directory: LaneDirectory, staging: Arc<Staging>) -> Lane {
+        Lane { directory, staging, begun: AtomicU64::default(), doubtful: AtomicU64::default() }
+    }
+}
+
+/// After a failed wait for a whole file system: what was begun there, and not waited for before, is in doubt.
+fn doubt(lanes: &[Arc<Lane>], device: u64) {
+    let there = lanes.iter().filter(|lane| lane.staging.device == device);
+    there.for_each(|lane| lane.doubtful.store(lane.begun.load(SeqCst), SeqCst));
 }
 
 impl PosixSink {
@@ -181,7 +200,7 @@ impl Shared {
         if let Some(lane) = link_lanes.get(&staging.device) {
             return Ok(lane.clone());
         }
-        let lane = Arc::new(Lane { directory: staging.make_lane()?, staging: staging.clone() });
+        let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
         self.lanes.write().unwrap().push(lane.clone());
         link_lanes.insert(staging.device, lane.clone());
         Ok(lane)
@@ -239,6 +258,10 @@ impl Shared {
         }
         for staged in group {
             let lane = &lanes[staged.lane() as usize];
+            if (1..=lane.doubtful.load(SeqCst)).contains(&staged.number()) && !mutant::is_on("forget-doubt") {
+                let why = "an earlier wait for the same file system failed";
+                return Err(Error::of_kind(FailureKind::WriteError, "write to storage", b"", why));
+            }
             if !facts::has_local_journal(lane.staging.directory.as_fd()) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let name = FileNumber::new(staged.number());
@@ -246,7 +269,9 @@ impl Shared {
                 file.and_then(|file| once(|| fsync(&file)))
                     .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
             } else if synced.insert(lane.staging.device) {
+                let device = lane.staging.device;
                 once(|| syncfs(&lane.staging.directory))
+                    .inspect_err(|_| doubt(&lanes, device))
                     .map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
             }
         }
@@ -267,7 +292,8 @@ impl Shared {
                 // One wait for the journal covers every directory of that file system.
                 let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
                 if synced.insert(device) {
-                    syncfs(&directory).map_err(|e| fail(e.into()))?;
+                    let whole = syncfs(&directory).inspect_err(|_| doubt(&self.lanes.read().unwrap(), device));
+                    whole.map_err(|e| fail(e.into()))?;
                 }
             } else if !facts::is_memory_backed(directory.as_fd()) {
                 fsync(&directory).map_err(|e| fail(e.into()))?;
