@@ -18,7 +18,7 @@ pub struct Impairment {
     pub queue: QueueLimit,
     /// Probability that a segment is lost.
     pub loss: f64,
-    /// Mean number of segments lost in a row; 1: each segment by itself.
+    /// Mean number of segments lost in a row; 1: losses are independent.
     pub loss_burst_segments: f64,
     /// Standard deviation of the delay.
     pub jitter: Duration,

@@ -151,7 +151,7 @@ impl Bucket {
             }
             let cost = if failure.why == Why::Unknown { COST_OF_SILENCE } else { COST_OF_RETRY };
             let is_worth_it = failure.may_pass() && attempts < ATTEMPTS_MAX && self.budget.load(Relaxed) >= cost;
-            // Who cannot be reached at all is told after fewer attempts.
+            // A store that cannot be reached at all is reported after fewer attempts.
             if !is_worth_it || (failure.why == Why::Unreachable && attempts >= 3) {
                 return Err(failure);
             }

@@ -85,7 +85,9 @@ impl Watcher for Shown {
         if let Some(events) = &self.events {
             events.error(&error.clone().into(), Some(pause.as_secs_f64()));
         }
-        let again = format!("trying again in {} ({failures} of {})", duration(pause.as_secs_f64()), self.retries);
+        // `follow` does not give up.
+        let of = if self.retries == u32::MAX { String::new() } else { format!(" ({failures} of {})", self.retries) };
+        let again = format!("trying again in {}{of}", duration(pause.as_secs_f64()));
         output::note(&format!("{error}; {again}"));
     }
 
