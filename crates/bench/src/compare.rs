@@ -28,6 +28,7 @@ use crate::counters::Hosts;
 use crate::dataset::Plan;
 use crate::environment::{Environment, Program};
 use crate::error::{Error, Kind, Result};
+use crate::image::{self, Image};
 use crate::reference;
 use crate::sample::{Sample, State};
 use crate::tool::{self, Bed, Class, Tool, Variant};
@@ -63,6 +64,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Where data sets and deliveries lie; a tmpfs if `None`.
     pub work_dir: Option<PathBuf>,
+    /// Every run delivers to a new file system of this kind in place of the working directory's.
+    pub image: Option<image::Options>,
     pub pauses: Pauses,
     pub seed: u64,
     /// The command line that repeats this race, for the report.
@@ -83,6 +86,7 @@ impl Default for Options {
             with_ceilings: true,
             out: None,
             work_dir: None,
+            image: None,
             pauses: Pauses::default(),
             seed: dataset::SEED_DEFAULT,
             regenerate: String::new(),
@@ -151,12 +155,18 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     let lab = join_hosts(&tools, options, &mut report)?;
     let delivered = workspace.path().join("delivered");
     std::fs::create_dir(&delivered).map_err(Error::io("create", &delivered))?;
+    let image = options.image.as_ref().map(|image| Image::create(image, room(&plans), &delivered)).transpose()?;
+    if let Some(image) = &options.image {
+        let below = shown_file_system(&image.dir);
+        report.environment.file_system = format!("a new {} for each run, in an image on {below}", image.kind);
+    }
     let bed = Bed { workspace: workspace.path(), delivered: &delivered, lab: lab.as_ref() };
     let tools: Vec<&dyn Tool> =
         tools.iter().map(AsRef::as_ref).filter(|tool| lab.is_some() || tool.class() != Class::Network).collect();
     let hosts = lab.as_ref().map(Hosts::open).transpose()?;
     let journal = take_up(options, &mut report)?;
-    let mut race = run::Race { options, workspace: &workspace, bed: &bed, hosts, cancel, progress, journal, report };
+    let mut race =
+        run::Race { options, workspace: &workspace, bed: &bed, image, hosts, cancel, progress, journal, report };
     let outcome = race.run(&plans, &tools);
     if let Err(error) = &outcome {
         race.report.notes.push(format!("not complete: {}", error.chain()));
@@ -168,6 +178,11 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
         journal.remove()?;
     }
     Ok(race.report)
+}
+
+/// What the largest delivery takes on storage.
+fn room(plans: &[Plan]) -> u64 {
+    plans.iter().map(|plan| plan.totals().space_bytes).max().unwrap_or(0)
 }
 
 fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {

@@ -12,6 +12,7 @@ pub mod sweep;
 pub mod repro;
 pub mod tool;
 mod workspace;
+pub mod image;
 mod process;
 mod account;
 mod counters;

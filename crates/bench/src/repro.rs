@@ -12,6 +12,7 @@ mod context;
 mod index;
 mod judge;
 mod paths;
+mod planned;
 mod latency;
 mod loss;
 mod processors;
@@ -111,12 +112,14 @@ pub fn run(
     }
     std::fs::create_dir_all(&options.out).map_err(Error::io("create", &options.out))?;
     let started = Instant::now();
-    let doubts = if options.is_unchecked { Vec::new() } else { doubts(options, progress)? };
+    let is_measured = items.iter().any(|item| !item.is_computed());
+    let doubts = if options.is_unchecked || !is_measured { Vec::new() } else { doubts(options, progress)? };
     let mut outcome = Outcome { done: Vec::new(), is_cancelled: false };
     for (index, item) in items.iter().enumerate() {
         let share = share(options.budget, started.elapsed(), &items[index..]);
         progress(&format!("{}: {} ({:.0} s)", item.id, item.title, share.as_secs_f64()));
-        let mut context = Context::new(item, options, share, cancel, progress, doubts.clone());
+        let doubts = if item.is_computed() { Vec::new() } else { doubts.clone() };
+        let mut context = Context::new(item, options, share, cancel, progress, doubts);
         let ended = item.run.map_or(Ok(()), |run| run(&mut context));
         let done = context.finish(ended.as_ref().err())?;
         for check in &done.checks {

@@ -201,7 +201,7 @@ pub fn ours(variants: &[Variant]) -> Vec<Box<dyn Tool>> {
 }
 
 /// A program as the shell would find it, or where system programs are, which are not in everyone's path.
-fn found_program(name: &str, package: &str) -> Result<PathBuf> {
+pub(crate) fn found_program(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let found = std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|path| path.is_file());

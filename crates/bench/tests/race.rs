@@ -144,6 +144,28 @@ fn a_described_tool_has_servers_for_the_race_or_for_each_run() {
 }
 
 #[test]
+fn each_run_can_have_a_file_system_of_its_own() {
+    if !needs::root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // What a run leaves behind beside its delivery is there for the next one, unless its file system is another.
+    let see = "test \"$(stat -f -c %T \"$(dirname \"$to\")\")\" = ext2/ext3 || exit 3; f=$(dirname \"$to\")/left; test ! -e $f || exit 4; touch $f";
+    let image = bench::image::Options { kind: "ext4".into(), dir: dir.path().to_owned() };
+    let options = Options { image: Some(image), ..options(dir.path(), see, &[]) };
+    let report = compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    for tool in ["thalweg", "thalweg (local)"] {
+        assert_eq!(states(&report, tool), [State::Discarded, State::Counted, State::Counted], "{:?}", report.samples);
+    }
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("image")), "{left:?}");
+    assert!(report.environment.file_system.contains("a new ext4"), "{}", report.environment.file_system);
+    let wrong = bench::image::Options { kind: "zfs".into(), dir: dir.path().to_owned() };
+    let refused = compare::run(&Options { image: Some(wrong), ..options }, &AtomicBool::new(false), &mut |_| ());
+    assert!(refused.unwrap_err().chain().contains("choose one of ext4, xfs, btrfs"));
+}
+
+#[test]
 fn an_interrupted_race_keeps_its_samples_and_goes_on_where_it_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let copy = described(

@@ -117,7 +117,7 @@ impl Read for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = io::stdin().lock().read(buffer)?;
         if read == 0 && !buffer.is_empty() && self.interrupt.wait(SIGNAL_PATIENCE) {
-            return Err(io::Error::other("stopped before the end was certain"));
+            return Err(io::Error::other("stopped before the outcome was certain"));
         }
         Ok(read)
     }

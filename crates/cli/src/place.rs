@@ -23,8 +23,6 @@ use store::{How, OpenError, Shelf, Stores};
 
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
-/// PATH_MAX, and what the protocol allows.
-pub const PATH_BYTES_MAX: usize = 4096;
 /// Their bytes.
 const PATH_BYTES_AT_ONCE: usize = 128 << 10;
 
@@ -98,7 +96,7 @@ impl Places {
 
     /// Opens what the user named.
     pub fn open(&self, text: &OsStr) -> Result<Place> {
-        let location = crate::args::location(text)?;
+        let location = crate::args::values::location(text)?;
         self.place(&location)
     }
 
@@ -113,7 +111,7 @@ impl Places {
         let stores = crate::stores::all();
         stores.check([location].into_iter()).map_err(|e| transfer::Error::from_open(&e))?;
         let path = location.path().to_vec();
-        if path.len() > PATH_BYTES_MAX {
+        if path.len() > crate::args::values::PATH_BYTES_MAX {
             return Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"));
         }
         if !location.is_remote() && !matches!(location, Location::Url { .. }) {

@@ -1,25 +1,44 @@
-//! The stores of this program: this host's own, and object stores where the build has them.
+//! The stores of this program: this host's own, and object stores, SFTP and WebDAV servers where the build has them.
 //!
 //! Invariant: a process has one set of them, so that a bucket is looked at once however often a command names it.
 
 use crate::settings::stores::StoreTable;
+use model::{Location, Name};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use store::Stores;
 
 static TABLES: OnceLock<BTreeMap<String, StoreTable>> = OnceLock::new();
+static ROOTS: OnceLock<BTreeMap<Name, Location>> = OnceLock::new();
 
 /// Keeps what the configuration says of stores, before any is opened.
-pub fn configure(tables: BTreeMap<String, StoreTable>) {
-    let _ = TABLES.set(tables);
+pub fn configure(tables: BTreeMap<String, StoreTable>, roots: BTreeMap<Name, Location>) {
+    let _ = (TABLES.set(tables), ROOTS.set(roots));
+}
+
+/// What an endpoint is to serve from stores.
+pub fn roots() -> daemon::StoredRoots {
+    daemon::StoredRoots::new(ROOTS.get().cloned().unwrap_or_default(), all())
 }
 
 pub fn all() -> Stores {
-    Stores::default().with("s3", opener())
+    let stores = Stores::default().with("s3", object_opener()).with("sftp", foreign_opener());
+    let sites = site_opener();
+    ["davs", "dav", "https", "http"].into_iter().fold(stores, |stores, scheme| stores.with(scheme, sites.clone()))
+}
+
+#[cfg(feature = "foreign")]
+fn foreign_opener() -> Arc<dyn store::open::Opener> {
+    crate::transfer::sftp::servers()
+}
+
+#[cfg(not(feature = "foreign"))]
+fn foreign_opener() -> Arc<dyn store::open::Opener> {
+    Arc::new(NotBuilt("SFTP"))
 }
 
 #[cfg(feature = "object")]
-fn opener() -> Arc<dyn store::open::Opener> {
+fn object_opener() -> Arc<dyn store::open::Opener> {
     buckets()
 }
 
@@ -41,30 +60,49 @@ pub fn buckets() -> Arc<object::Buckets> {
         anonymous: table.is_anonymous,
     };
     let tables = || TABLES.get().into_iter().flatten().map(|(name, table)| (name.clone(), config(table))).collect();
-    BUCKETS.get_or_init(|| Arc::new(object::Buckets::new(tables()))).clone()
+    let open = || {
+        let buckets = object::Buckets::new(tables());
+        // Without a directory of one's own nothing is gone on with.
+        match daemon::Paths::from_env() {
+            Ok(paths) => buckets.keep_uploads_in(paths.state.join("uploads")),
+            Err(_) => buckets,
+        }
+    };
+    BUCKETS.get_or_init(|| Arc::new(open())).clone()
 }
 
 #[cfg(not(feature = "object"))]
-fn opener() -> Arc<dyn store::open::Opener> {
-    Arc::new(NotBuilt)
+fn object_opener() -> Arc<dyn store::open::Opener> {
+    Arc::new(NotBuilt("object stores"))
+}
+
+#[cfg(feature = "dav")]
+fn site_opener() -> Arc<dyn store::open::Opener> {
+    static SITES: OnceLock<Arc<dav::Sites>> = OnceLock::new();
+    SITES.get_or_init(Arc::default).clone()
+}
+
+#[cfg(not(feature = "dav"))]
+fn site_opener() -> Arc<dyn store::open::Opener> {
+    Arc::new(NotBuilt("WebDAV"))
 }
 
 /// Stands for what this build leaves out.
-#[cfg(not(feature = "object"))]
-struct NotBuilt;
+#[cfg(not(all(feature = "object", feature = "foreign", feature = "dav")))]
+struct NotBuilt(&'static str);
 
-#[cfg(not(feature = "object"))]
+#[cfg(not(all(feature = "object", feature = "foreign", feature = "dav")))]
 impl NotBuilt {
     fn refused<T>(&self) -> Result<T, store::OpenError> {
         Err(store::OpenError::Refused {
             why: store::open::Refused::Request,
-            text: "this build has no object stores".to_owned(),
+            text: format!("this build has no {}", self.0),
             advice: "build with --features full".to_owned(),
         })
     }
 }
 
-#[cfg(not(feature = "object"))]
+#[cfg(not(all(feature = "object", feature = "foreign", feature = "dav")))]
 impl store::open::Opener for NotBuilt {
     fn source(
         &self,
@@ -83,6 +121,15 @@ impl store::open::Opener for NotBuilt {
     }
 
     fn shelf(&self, _: &model::Location, _: store::How) -> Result<Box<dyn store::Shelf>, store::OpenError> {
+        self.refused()
+    }
+
+    fn shelf_below(
+        &self,
+        _: &model::Location,
+        _: &[u8],
+        _: store::How,
+    ) -> Result<Box<dyn store::Shelf>, store::OpenError> {
         self.refused()
     }
 }

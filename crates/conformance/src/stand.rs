@@ -3,7 +3,7 @@
 use crate::Ability;
 use crate::check::Fault;
 use crate::job::{self, Seen};
-use model::{FailureKind, Name};
+use model::{FailureKind, Name, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Error, How, Shelf, Sink, Source};
@@ -57,6 +57,11 @@ pub trait Place: Send + Sync {
             path,
             "the place has no shelf, though its stand does not lack one",
         ))
+    }
+
+    /// A time as the store keeps it: whole, or without what it has no room for.
+    fn kept(&self, time: Timestamp) -> Timestamp {
+        time
     }
 
     /// Puts a file at the top of the place, as a program that knows nothing of the store. It replaces what is there.

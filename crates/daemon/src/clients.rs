@@ -349,8 +349,8 @@ impl ClientBook {
 
 fn check_time(ticket: &Limited) -> Refused<()> {
     match ticket.expires_text() {
-        Some(expires) if ticket.is_expired(SystemTime::now()) => {
-            let now = time::rfc3339(SystemTime::now());
+        Some(expires) if ticket.is_expired(time::now_or_later()) => {
+            let now = time::rfc3339(time::now_or_later());
             let text = format!(
                 "ticket {} expired at {expires}, and the endpoint's clock says {now}; what is verified is kept",
                 ticket.id

@@ -8,7 +8,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 /// Takes effect for the whole process. A kernel or sandbox that refuses leaves things as they are, and the log says so.
 pub fn forbid() {
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(error = %e, "core dumps of this process cannot be forbidden; they would hold its keys");
+        tracing::warn!(error = %e, "cannot disable core dumps of this process; they would contain its keys");
     }
     // For a kernel that is told to dump what is not dumpable (fs.suid_dumpable). Only the soft limit: programs that are
     // started from here may raise theirs.

@@ -1,20 +1,22 @@
 //! Writes what happens to jobs into the ledger, on a thread of its own: no transfer waits for the ledger's disk.
 //!
 //! Invariants: the queue is bounded, and what does not fit is dropped and counted; an error of the ledger is logged and
-//! ends no transfer.
+//! ends no transfer. A ledger that was removed or replaced while the endpoint runs is noticed at the next job: the endpoint
+//! says so and goes on with the file that is there, or with a new one.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use ledger::{Attempt, End, JobSpec, Kind, Ledger, SweepBefore, Wait};
 use model::progress::Counts;
 use model::{Exit, Failure, Pin};
 use std::collections::HashMap;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 const QUEUE_EVENTS_MAX: usize = 1024;
 /// Attempts whose end is awaited: above what all sessions together may have open.
@@ -71,9 +73,9 @@ impl History {
 
     /// Opens the ledger of an endpoint. One of another identity or of a newer version is refused (F091).
     pub fn open(path: &Path, identity: Pin) -> Result<History> {
-        let ledger = claim(path, identity)?;
+        let mut book = Book::open(path, identity)?;
         let (events, queue) = sync_channel(QUEUE_EVENTS_MAX);
-        let thread = std::thread::Builder::new().name("history".into()).spawn(move || record(&ledger, &queue));
+        let thread = std::thread::Builder::new().name("history".into()).spawn(move || book.record(&queue));
         let thread = thread.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let thread = Mutex::new(Some(thread));
         Ok(History { events, next: AtomicU64::new(1), dropped: AtomicU64::new(0), thread })
@@ -129,38 +131,127 @@ impl History {
     }
 }
 
-fn record(ledger: &Ledger, queue: &Receiver<Event>) {
-    sweep(ledger);
-    let mut attempts: HashMap<Number, Attempt> = HashMap::new();
-    while let Ok(event) = queue.recv() {
-        let done = match event {
-            Event::Begin(number, spec) if attempts.len() < ATTEMPTS_MAX => begin(ledger, &spec).map(|attempt| {
-                attempts.insert(number, attempt);
-            }),
-            Event::Begin(..) => Ok(()),
-            Event::Failures(number, failures) => match attempts.get(&number) {
-                Some(attempt) => ledger.record_failures(attempt, failures, Wait::Queued),
-                None => Ok(()),
-            },
-            Event::LeftOut(number, failures) => match attempts.get(&number) {
-                Some(attempt) => ledger.record_unlisted(attempt, failures, Wait::Queued),
-                None => Ok(()),
-            },
-            Event::End(number, outcome, counts) => match attempts.remove(&number) {
-                Some(attempt) => end(ledger, &attempt, outcome, counts),
-                None => Ok(()),
-            },
-            Event::Stop => break,
-        };
-        match done {
-            Ok(()) => {}
-            // The same job was started again while this attempt was still ending.
-            Err(e) if matches!(e.kind, Kind::Superseded | Kind::WrongState { .. }) => debug!(error = %e, "superseded"),
-            Err(e) => warn!(error = %e, "the ledger was not written"),
+/// The ledger as its thread has it, and the attempts whose end is awaited.
+struct Book {
+    path: PathBuf,
+    identity: Pin,
+    /// None while the file that is there cannot be used.
+    ledger: Option<Ledger>,
+    /// The ledger's file, and that of its latest changes.
+    files: [Option<FileId>; 2],
+    attempts: HashMap<Number, (Box<JobSpec>, Attempt)>,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> Option<FileId> {
+    std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
+}
+
+impl Book {
+    fn open(path: &Path, identity: Pin) -> Result<Book> {
+        let ledger = Some(claim(path, identity)?);
+        let mut book = Book { path: path.to_owned(), identity, ledger, files: [None; 2], attempts: HashMap::new() };
+        book.files = book.files_there();
+        Ok(book)
+    }
+
+    fn record(&mut self, queue: &Receiver<Event>) {
+        if let Some(ledger) = &self.ledger {
+            sweep(ledger);
+        }
+        while let Ok(event) = queue.recv() {
+            if matches!(event, Event::Stop) {
+                break;
+            }
+            if matches!(event, Event::Begin(..) | Event::End(..)) {
+                self.look();
+            }
+            match self.note(event) {
+                Ok(()) => {}
+                // The same job was started again while this attempt was still ending.
+                Err(e) if matches!(e.kind, Kind::Superseded | Kind::WrongState { .. }) => {
+                    debug!(error = %e, "superseded");
+                }
+                Err(e) => warn!(error = %e, "the ledger was not written"),
+            }
+        }
+        if let Some(Err(e)) = self.ledger.as_ref().map(Ledger::close) {
+            warn!(error = %e, "the ledger was not closed cleanly");
         }
     }
-    if let Err(e) = ledger.close() {
-        warn!(error = %e, "the ledger was not closed in order");
+
+    fn note(&mut self, event: Event) -> ledger::Result<()> {
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        match event {
+            Event::Begin(number, spec) if self.attempts.len() < ATTEMPTS_MAX => {
+                let attempt = begin(ledger, &spec)?;
+                self.attempts.insert(number, (spec, attempt));
+                Ok(())
+            }
+            Event::Begin(..) | Event::Stop => Ok(()),
+            Event::Failures(number, failures) => match self.attempts.get(&number) {
+                Some((_, attempt)) => ledger.record_failures(attempt, failures, Wait::Queued),
+                None => Ok(()),
+            },
+            Event::LeftOut(number, failures) => match self.attempts.get(&number) {
+                Some((_, attempt)) => ledger.record_unlisted(attempt, failures, Wait::Queued),
+                None => Ok(()),
+            },
+            Event::End(number, outcome, counts) => match self.attempts.remove(&number) {
+                Some((_, attempt)) => end(ledger, &attempt, outcome, counts),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Goes on in another file when the one that is written to is no longer the one at the path.
+    fn look(&mut self) {
+        let [file, changes] = self.files_there();
+        if file == self.files[0] && file.is_some() {
+            // Made with the first change.
+            self.files[1] = changes;
+            return;
+        }
+        if let Some(ledger) = self.ledger.take() {
+            let path = shown(&self.path);
+            error!(path, "the ledger was removed or replaced while the endpoint runs; what it held is lost here");
+            // SQLite leaves the changes of a file alone that was moved away; the next file must not take them for its own.
+            let _ = ledger.close();
+            if changes.is_some() && changes == self.files[1] {
+                let _ = std::fs::remove_file(self.changes_path());
+            }
+        }
+        match claim(&self.path, self.identity) {
+            Ok(ledger) => {
+                warn!("the ledger goes on in the file that is there now");
+                for (spec, attempt) in self.attempts.values_mut() {
+                    match begin(&ledger, spec) {
+                        Ok(again) => *attempt = again,
+                        Err(e) => warn!(error = %e, "the ledger was not written"),
+                    }
+                }
+                self.ledger = Some(ledger);
+                self.files = self.files_there();
+            }
+            // Said once for each file.
+            Err(e) if file != self.files[0] => {
+                error!(error = %e, "no history is recorded until the ledger is put right or removed");
+                self.files[0] = file;
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn files_there(&self) -> [Option<FileId>; 2] {
+        [file_id(&self.path), file_id(&self.changes_path())]
+    }
+
+    fn changes_path(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push("-wal");
+        path.into()
     }
 }
 
@@ -227,6 +318,53 @@ mod tests {
         jobs.sort_by_key(|job| job.key.id);
         let states: Vec<_> = jobs.iter().map(|job| (job.state, job.counts.files_done, job.failures_listed)).collect();
         assert_eq!(states, [(State::Succeeded, 2, 0), (State::Failed, 1, 1), (State::Paused, 1, 0)]);
+    }
+
+    /// An attempt that is under way is recorded in the new file from its beginning; what was there before is not.
+    #[test]
+    fn a_ledger_that_is_removed_or_replaced_is_noticed_and_recording_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        let done = Counts { files_listed: 1, files_done: 1, ..Counts::default() };
+        let mut book = Book::open(&path, Pin([1; 32])).unwrap();
+        let tell = |book: &mut Book, event| {
+            book.look();
+            book.note(event).unwrap();
+        };
+        let ended = |number| Event::End(number, Outcome::Ended(End::Succeeded), done);
+        let ids = |book: &Book| {
+            let jobs = book.ledger.as_ref().unwrap().jobs(JobFilter::default()).unwrap();
+            let mut ids: Vec<_> = jobs.iter().map(|job| (job.key.id.0[0], job.state)).collect();
+            ids.sort_by_key(|(id, _)| *id);
+            ids
+        };
+        tell(&mut book, Event::Begin(1, Box::new(spec(1))));
+        tell(&mut book, ended(1));
+        tell(&mut book, Event::Begin(2, Box::new(spec(2))));
+        std::fs::remove_file(&path).unwrap();
+        tell(&mut book, ended(2));
+        assert_eq!(ids(&book), [(2, State::Succeeded)]);
+        // One of another endpoint is left alone; nothing is recorded until it is gone.
+        let other = dir.path().join("other.db");
+        History::open(&other, Pin([2; 32])).unwrap().close(Instant::now() + PATIENCE);
+        let bytes = std::fs::read(&other).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        tell(&mut book, Event::Begin(3, Box::new(spec(3))));
+        assert!(book.ledger.is_none() && std::fs::read(&path).unwrap() == bytes);
+        std::fs::remove_file(&path).unwrap();
+        tell(&mut book, Event::Begin(4, Box::new(spec(4))));
+        tell(&mut book, ended(4));
+        assert_eq!(ids(&book), [(4, State::Succeeded)]);
+        // One that was kept elsewhere, as a backup is.
+        let kept = dir.path().join("kept.db");
+        let history = History::open(&kept, Pin([1; 32])).unwrap();
+        let number = history.begin(spec(9));
+        history.end(number, Outcome::Ended(End::Succeeded), done);
+        assert!(history.close(Instant::now() + PATIENCE));
+        tell(&mut book, Event::Begin(5, Box::new(spec(5))));
+        std::fs::rename(&kept, &path).unwrap();
+        tell(&mut book, Event::Begin(6, Box::new(spec(6))));
+        assert_eq!(ids(&book), [(5, State::Running), (6, State::Running), (9, State::Succeeded)]);
     }
 
     #[test]

@@ -9,25 +9,33 @@
 
 mod drop_box;
 mod files;
+mod guests;
 mod jobs;
+mod ordered;
 mod record;
 pub mod rights;
 mod scope;
+mod stored;
 
 use crate::clients::ClientBook;
 use crate::gate::Gate;
 use crate::history::History;
 use crate::limited::SERVE_TICKET;
+use crate::orders::Orders;
 use crate::transfer_log::TransferLog;
+use crate::warrant::{self, TakenBack};
+use guests::Guests;
 use jobs::Jobs;
 pub use jobs::RunningJob;
 use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
+use model::warrant::Signed;
 use model::{FailureKind, JobId, Pin, TransferOptions};
 use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
+pub use ordered::deeds_of;
 use record::JobRecord;
 use rights::{Deed, Rights};
 use rustix::fs::{Access, AtFlags, accessat};
@@ -35,19 +43,20 @@ use rustix::io::Errno;
 use scope::Asked;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use store::open::{land, look};
+use store::open::{OpenSink, OpenSource, land, look};
 use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::{PosixSink, PosixSource};
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use store::{DropBox, Rehearsal, Shelf, Sink};
+pub use stored::StoredRoots;
 use transfer::{LEAVES_ROOT, NOTHING_ELSE};
 use wire::handshake::Direction;
 use wire::limits::LEVELS_MADE_MAX;
 use wire::message::Open;
-use wire::{CloseCode, Refusal};
+use wire::{CloseCode, Message, Refusal};
 
 /// Bytes of a path in a refusal: its reason has to fit behind it.
 const PATH_SHOWN_BYTES_MAX: usize = 600;
@@ -56,6 +65,8 @@ pub struct EndpointHost {
     pub name: String,
     pub is_read_only: bool,
     pub root: Arc<OwnedFd>,
+    /// Roots at stores; then nothing is reached in the directory.
+    pub stored: StoredRoots,
     /// Whether clients reach file systems that are mounted below the root.
     pub mounts: Mounts,
     pub clients: ClientBook,
@@ -63,6 +74,12 @@ pub struct EndpointHost {
     pub log: Arc<TransferLog>,
     pub history: Arc<History>,
     pub jobs: Jobs,
+    /// The key of this endpoint.
+    pub pin: Pin,
+    pub taken_back: TakenBack,
+    pub guests: Guests,
+    /// Jobs that it carries out in its clients' names, where it does.
+    pub orders: OnceLock<Arc<Orders>>,
 }
 
 impl EndpointHost {
@@ -184,18 +201,28 @@ impl Host for EndpointHost {
             let from = self.gate.address_of(peer).map_or_else(|| "unknown".to_owned(), |ip| ip.to_string());
             format!("{}@{from}", &peer.to_string()[..8])
         };
+        if Signed::is_one(credential) {
+            return self.authorise_by_warrant(peer, credential);
+        }
         let (client, rights) = self.clients.authorise(peer, credential, name)?;
         let account = client.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned());
         self.gate.admit(peer, &account);
-        Ok(Grant { pin: peer, name: client.name, account, may_write: rights.may_write && !self.is_read_only })
+        Ok(Grant {
+            pin: peer,
+            name: client.name,
+            account,
+            may_write: rights.may_write && !self.is_read_only,
+            warrant: None,
+        })
     }
 
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
-        let rights = self.clients.rights(grant.pin)?;
+        let rights = self.rights(grant)?;
         let (direction, paths) = job.unwrap_or((Direction::ServerSends, &[]));
         let deed = if direction == Direction::ServerSends { Deed::Fetch } else { Deed::Send };
         paths.iter().try_for_each(|path| {
             self.check(&rights, deed, path)?;
+            check_mandate(grant, deed, path)?;
             self.locate(&rights, path).map(drop)
         })
     }
@@ -208,15 +235,26 @@ impl Host for EndpointHost {
         open: &Open,
         options: &TransferOptions,
     ) -> Result<Opened, Refusal> {
-        let rights = self.clients.rights(grant.pin)?;
+        let rights = self.rights(grant)?;
+        if grant.warrant.as_ref().is_some_and(|mandate| mandate.warrant.job != job) {
+            return Err(Refusal::new(CloseCode::Authentication, "the warrant is for another job"));
+        }
         for deed in Deed::of_job(direction, &open.paths, options) {
             self.check(&rights, deed, &open.paths[0])?;
+            open.paths.iter().try_for_each(|path| check_mandate(grant, deed, path))?;
         }
         match direction {
             Direction::ClientSends if open.paths.iter().any(|path| synthetic::is_null(path)) => {
                 let observer = Some(self.record(grant, job, direction, open, options));
                 let file_system = NULL_FILE_SYSTEM.to_owned();
                 Ok(Opened::Receive { sink: Arc::new(NullSink), rename_to: None, observer, file_system, asked: None })
+            }
+            Direction::ClientSends if !self.stored.is_empty() => {
+                let opened = self.open_stored(&rights, job, open, options)?;
+                let observer = Some(self.record(grant, job, direction, open, options));
+                let file_system = opened.sink.facts().map_or("", |facts| facts.file_system).to_owned();
+                let OpenSink { sink, rename_to, .. } = opened;
+                Ok(Opened::Receive { sink, rename_to, observer, file_system, asked: None })
             }
             Direction::ClientSends if options.is_dry_run => {
                 let (there, rename_to) = self.look_at_destination(&rights, open)?;
@@ -243,6 +281,11 @@ impl Host for EndpointHost {
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single: false, observer })
             }
+            Direction::ServerSends if !self.stored.is_empty() => {
+                let OpenSource { source, is_single } = self.stored_source(&rights, open, options)?;
+                let observer = Some(self.record(grant, job, direction, open, options));
+                Ok(Opened::Send { source, is_single, observer })
+            }
             Direction::ServerSends => {
                 let mut source = self.open_sources(&rights, open)?;
                 source.select(options.selection.clone());
@@ -262,9 +305,21 @@ impl Host for EndpointHost {
         self.record_answer(grant, question, answered);
     }
 
+    fn request(&self, grant: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
+        self.answer_request(grant, message)
+    }
+
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
         let snapshot = progress.snapshot();
         self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
+    }
+}
+
+/// Holds whoever is here by a warrant to what that says.
+fn check_mandate(grant: &Grant, deed: Deed, path: &[u8]) -> Result<(), Refusal> {
+    match &grant.warrant {
+        None => Ok(()),
+        Some(mandate) => warrant::check_deed(mandate, deed, path).map_err(|why| forbidden(path, &why)),
     }
 }
 

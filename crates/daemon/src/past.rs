@@ -27,20 +27,28 @@ impl Past {
                 format!("there is no history in {}: no endpoint has run with this state directory", shown(state)),
             )
             .hint(
-                "name the one of `thalweg serve` with --state-dir; a service has its own user, see docs/operating.md",
+                "give the state directory of `thalweg serve` with --state-dir; a service runs as its own user, see docs/operating.md",
             )),
             Err(e) => Err(failed(&e)),
         }
     }
 
-    /// Jobs of which something was recorded since then, the newest change first, and at most so many.
-    pub fn jobs(&self, since: Option<SystemTime>, jobs_max: usize) -> Result<Vec<Job>> {
+    /// Runs of which something was recorded since then, the newest change first, and at most so many. Each is its job as it
+    /// was when the next run began.
+    pub fn runs(&self, since: Option<SystemTime>, runs_max: usize) -> Result<Vec<Job>> {
         let changed_since_unix_ms = since.map(|time| {
             let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
             i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
         });
-        let filter = JobFilter { changed_since_unix_ms, limit: jobs_max, ..JobFilter::default() };
-        self.reader.jobs(&filter).map_err(|e| failed(&e))
+        self.reader.runs(None, changed_since_unix_ms, runs_max).map_err(|e| failed(&e))
+    }
+
+    /// The runs of a job before its latest, the newest first.
+    pub fn earlier_runs(&self, job: &Job, runs_max: usize) -> Result<Vec<Job>> {
+        // Others may have the same id: another client's, or the other direction's.
+        let runs = self.reader.runs(Some(job.key.id), None, usize::MAX).map_err(|e| failed(&e))?;
+        let is_earlier = |run: &Job| run.key == job.key && run.attempts < job.attempts;
+        Ok(runs.into_iter().filter(is_earlier).take(runs_max).collect())
     }
 
     /// The jobs of an id, or of its first digits. More than one has it where several clients, or both directions, do.
@@ -55,11 +63,10 @@ impl Past {
         let found: Vec<_> = jobs.into_iter().filter(|job| job.key.id.to_string().starts_with(&id)).collect();
         let first: Option<JobId> = found.first().map(|job| job.key.id);
         match first {
-            None => Err(Error::new(Exit::Failed, format!("no job in the history begins with {id}"))
+            None => Err(Error::new(Exit::Failed, format!("no job id in the history begins with {id}"))
                 .hint("jobs are deleted 90 days after their last change; `thalweg log` lists those that are known")),
             Some(first) if found.iter().any(|job| job.key.id != first) => {
-                Err(Error::new(Exit::Usage, format!("the ids of several jobs begin with {id}"))
-                    .hint("give more digits"))
+                Err(Error::new(Exit::Usage, format!("several job ids begin with {id}")).hint("give more digits"))
             }
             Some(_) => Ok(found),
         }
@@ -102,7 +109,7 @@ mod tests {
         for wrong in ["ab", "", "xyzw", &"a".repeat(33)] {
             assert_eq!(past.find(wrong).err().unwrap().exit, Exit::Usage, "{wrong}");
         }
-        assert_eq!(past.jobs(None, 2).unwrap().len(), 2);
-        assert!(past.jobs(Some(SystemTime::now() + std::time::Duration::from_secs(60)), 9).unwrap().is_empty());
+        assert_eq!(past.runs(None, 2).unwrap().len(), 2);
+        assert!(past.runs(Some(SystemTime::now() + std::time::Duration::from_secs(60)), 9).unwrap().is_empty());
     }
 }

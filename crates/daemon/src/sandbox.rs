@@ -56,9 +56,10 @@ pub fn restrict(left: Left<'_>) -> Result<Landlock, RulesetError> {
 }
 
 /// The same, and what leads outside is given up: new listeners, TCP connections that it opens, signals to others, abstract
-/// sockets. What it accepts is no part of that. One set of rules for all: a second one would forbid renames.
-pub fn seclude(left: Left<'_>) -> Result<Landlock, RulesetError> {
-    let outside = files_handled()?.handle_access(AccessNet::from_all(NEWEST_OUTSIDE))?;
+/// sockets; connections are left to one that carries out jobs at other endpoints. What it accepts is no part of that. One set of rules for all: a second one would forbid renames.
+pub fn seclude(left: Left<'_>, connects: bool) -> Result<Landlock, RulesetError> {
+    let given_up = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST_OUTSIDE) };
+    let outside = files_handled()?.handle_access(given_up)?;
     confine(outside.scope(Scope::from_all(NEWEST_OUTSIDE))?, left)
 }
 
@@ -138,7 +139,7 @@ mod tests {
         // A thread of its own: it does not get out again.
         let confined = std::thread::spawn(move || {
             let opened = store::posix::beneath::open_directory(&root).unwrap();
-            let landlock = seclude(Left::ReadAndWrite(opened.as_fd(), &[state.as_path()])).unwrap();
+            let landlock = seclude(Left::ReadAndWrite(opened.as_fd(), &[state.as_path()]), false).unwrap();
             assert_ne!(landlock, Landlock::Off);
             for directory in [&root, &state] {
                 assert_eq!(fs::read(directory.join("a/file")).unwrap(), b"x");
@@ -165,12 +166,14 @@ mod tests {
     fn a_secluded_thread_accepts_and_neither_connects_listens_nor_signals() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let standing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let reached = standing.local_addr().unwrap();
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&sleeper);
         let client = std::net::TcpStream::connect(address).unwrap();
         let secluded = std::thread::spawn(move || {
-            let landlock = seclude(Left::Read(&[])).unwrap();
+            let landlock = seclude(Left::Read(&[]), false).unwrap();
             listener.accept().unwrap();
             if landlock != Landlock::On {
                 return;
@@ -181,7 +184,17 @@ mod tests {
             denied(rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_err().into());
         });
         secluded.join().unwrap();
-        drop(client);
+        // One that carries out jobs may connect, and no more.
+        let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let connects = std::thread::spawn(move || {
+            let landlock = seclude(Left::Read(&[]), true).unwrap();
+            std::net::TcpStream::connect(reached).unwrap();
+            if landlock == Landlock::On {
+                assert!(std::net::TcpListener::bind(there).is_err());
+            }
+        });
+        connects.join().unwrap();
+        drop((client, standing));
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
     }

@@ -17,13 +17,15 @@ use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
 use crate::history::History;
-use crate::host::{EndpointHost, RunningJob};
+use crate::host::{EndpointHost, RunningJob, StoredRoots};
 use crate::issue::{Announcement, write_ticket};
+use crate::orders::{Ground, Orders};
 use crate::privileges::{self, Privileges};
 use crate::sandbox::{self, Landlock, Left};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
-use crate::{advertise, paths, trust};
+use crate::warrant::TakenBack;
+use crate::{advertise, paths, time, trust};
 use accept::Acceptor;
 use lock::StateLock;
 use model::{Exit, Pin};
@@ -53,6 +55,8 @@ const DESCRIPTORS_OF_CONNECTION: usize = 4;
 const NAME_BYTES_MAX: usize = 64;
 /// The ledger gets this long to write the last lines even when the sessions took all the time there was.
 const HISTORY_PATIENCE_MIN: Duration = Duration::from_secs(2);
+/// By so much a clock may be behind the newest line of the log without a word.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 /// How often `run_until` looks at its flag, which a signal handler sets and cannot announce.
 const FLAG_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -62,6 +66,8 @@ pub struct ServeOptions {
     /// `ADDR:PORT`; `[::]:PORT` takes IPv4 too, port 0 lets the kernel choose.
     pub listen: String,
     pub root: PathBuf,
+    /// Roots at stores. With any, `root` is a directory below `state_dir` that is made and stays empty.
+    pub stored: StoredRoots,
     /// What the endpoint calls itself; the host's name by default.
     pub name: Option<String>,
     pub state_dir: PathBuf,
@@ -82,6 +88,8 @@ pub struct ServeOptions {
     pub confine: bool,
     /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
     pub privileges: Privileges,
+    /// Carry out jobs in clients' names, which takes connections to other endpoints.
+    pub takes_orders: bool,
 }
 
 impl ServeOptions {
@@ -89,6 +97,7 @@ impl ServeOptions {
         ServeOptions {
             listen: listen.into(),
             root: root.into(),
+            stored: StoredRoots::default(),
             name: None,
             state_dir: state_dir.into(),
             ticket_file: None,
@@ -100,6 +109,7 @@ impl ServeOptions {
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
+            takes_orders: true,
         }
     }
 }
@@ -121,13 +131,13 @@ impl Served {
     /// Starts an endpoint; it answers when this returns.
     pub fn start(options: ServeOptions) -> Result<Served> {
         let log_path = options.transfer_log.clone().unwrap_or_else(|| options.state_dir.join("transfers.jsonl"));
-        check_apart(&options, &log_path)?;
-        trust::make_private_directory(&options.state_dir)?;
+        make_places(&options, &log_path)?;
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
         let name = own_name(options.name.as_deref())?;
         let clients = ClientBook::open(&options.state_dir)?;
+        warn_of_clock(&log_path);
         let log = Arc::new(TransferLog::open(&log_path)?);
         let ledger = options.state_dir.join("ledger.db");
         History::check(&ledger, identity.pin())?;
@@ -152,12 +162,20 @@ impl Served {
             is_read_only: options.read_only,
             mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
             root: Arc::new(root),
+            stored: options.stored.clone(),
             clients,
             gate: Gate::new(connections_max()),
             log,
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
+            pin: identity.pin(),
+            taken_back: TakenBack::new(&options.state_dir),
+            guests: Default::default(),
+            orders: Default::default(),
         });
+        if options.takes_orders {
+            take_orders(&host, &options.state_dir, &identity, &memory)?;
+        }
         let server = Server::new(host.clone(), memory);
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
@@ -235,8 +253,9 @@ impl Served {
             warn!(error = %e, "accepting connections had ended");
         }
         self.server.shut_down();
+        let are_stopped = self.host.orders.get().is_none_or(|orders| orders.stop(deadline));
         let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
-        let is_idle = self.host.wait_jobs(deadline) && is_closed;
+        let is_idle = self.host.wait_jobs(deadline) && is_closed && are_stopped;
         self.host.log.tell_left_out(true);
         let is_idle = self.host.history.close(deadline.max(Instant::now() + HISTORY_PATIENCE_MIN)) && is_idle;
         info!(is_idle, log = self.host.log.head(), "endpoint stopped");
@@ -253,6 +272,25 @@ impl Served {
             None => Ok(()),
         }
     }
+}
+
+/// The directories that an endpoint keeps, and what it serves, looked at before anything is opened.
+fn make_places(options: &ServeOptions, log_path: &Path) -> Result<()> {
+    if options.stored.is_empty() {
+        check_apart(options, log_path)?;
+        return trust::make_private_directory(&options.state_dir);
+    }
+    trust::make_private_directory(&options.state_dir)?;
+    trust::make_private_directory(&options.root)?;
+    options.stored.check().map_err(|(name, e)| unusable(&name, &e))
+}
+
+fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity, memory: &Memory) -> Result<()> {
+    let ground: Arc<dyn Ground> = host.clone();
+    let orders = Orders::open(state, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
+    orders.start().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
+    let _ = host.orders.set(orders);
+    Ok(())
 }
 
 /// What an endpoint does at this moment.
@@ -272,24 +310,47 @@ impl Activity {
     }
 }
 
+/// From here on the clock may not go back for tickets; where it stood is all that is known from before.
+fn warn_of_clock(log: &Path) {
+    let now = time::now_or_later();
+    let written = std::fs::metadata(log).and_then(|log| log.modified());
+    let Ok(behind) = written.and_then(|at| at.duration_since(now).map_err(std::io::Error::other)) else { return };
+    if behind > CLOCK_TOLERANCE {
+        warn!(
+            seconds = behind.as_secs(),
+            "the clock is behind the last line of the transfer log: until it is right, tickets that expired may hold again"
+        );
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.stop_accepting();
+        if let Some(orders) = self.host.orders.get() {
+            orders.stop(Instant::now());
+        }
         self.server.shut_down();
     }
 }
 
 /// An endpoint that cannot be confined serves nevertheless: paths are guarded without it.
 fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
-    if !options.confine {
+    // Stores are reached over the network, with keys and certificates from all over the host; no path leads to files here.
+    if !options.confine || !options.stored.is_empty() {
         return Landlock::Off;
     }
     let mut own = vec![options.state_dir.as_path()];
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
-    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own)).unwrap_or_else(|e| {
+    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own), options.takes_orders).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
         Landlock::Off
     })
+}
+
+fn unusable(name: &str, e: &store::OpenError) -> Error {
+    let mut error = Error::from(transfer::Error::from_open(e));
+    error.message = format!("the root {name}: {}", error.message);
+    error
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

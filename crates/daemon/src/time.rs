@@ -1,6 +1,22 @@
-//! Points in time as text: RFC 3339, UTC, whole seconds or milliseconds.
+//! Points in time as text: RFC 3339, UTC, whole seconds or milliseconds; and the time by which tickets expire.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The clock's time, but not before that of this function's first call and what has passed since: whoever sets the clock back
+/// while an endpoint runs gives no ticket more time. Set forward and back again, the clock counts as if it had not been.
+pub fn now_or_later() -> SystemTime {
+    static START: OnceLock<(SystemTime, Instant)> = OnceLock::new();
+    let start = START.get_or_init(|| (SystemTime::now(), Instant::now()));
+    later_of(start.0, start.1.elapsed(), SystemTime::now())
+}
+
+fn later_of(start: SystemTime, passed: Duration, clock: SystemTime) -> SystemTime {
+    if model::mutant::is_on("follow-the-clock-back") {
+        return clock;
+    }
+    start.checked_add(passed).map_or(clock, |time| time.max(clock))
+}
 
 /// `2025-11-20T09:53:00Z`.
 pub fn rfc3339(time: SystemTime) -> String {
@@ -41,7 +57,18 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn a_clock_that_is_set_back_gives_no_ticket_more_time() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let passed = Duration::from_secs(10);
+        assert_eq!(later_of(at(1000), passed, at(1010)), at(1010));
+        assert_eq!(later_of(at(1000), passed, at(20)), at(1010));
+        // An excursion forward ends with it.
+        assert_eq!(later_of(at(1000), passed, at(9000)), at(9000));
+        assert_eq!(later_of(at(1000), passed * 2, at(1020)), at(1020));
+        assert!(now_or_later() >= SystemTime::now() - Duration::from_secs(1));
+    }
 
     #[test]
     fn known_moments_have_their_dates() {

@@ -183,14 +183,14 @@ impl TransferLog {
         let (file, bytes, is_torn) = open(&self.path)?;
         (state.file, state.bytes, state.is_torn) = (file, bytes, is_torn);
         // In another log, which whoever can change this one may not be able to change.
-        info!(prev = state.prev, "the transfer log goes on in a new file");
+        info!(prev = state.prev, "the transfer log continues in a new file");
         Ok(())
     }
 }
 
 fn lose(state: &mut State, error: &io::Error) {
     if state.lines_lost == 0 {
-        warn!(%error, "the transfer log cannot be written; transfers go on");
+        warn!(%error, "the transfer log cannot be written; transfers continue");
     }
     state.lines_lost += 1;
 }

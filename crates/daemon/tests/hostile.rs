@@ -33,10 +33,15 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
+        Place::with_memory(mover::limits::MEMORY_BYTES_MAX)
+    }
+
+    fn with_memory(memory_bytes: usize) -> Place {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("root")).unwrap();
         let mut options = ServeOptions::new("127.0.0.1:0", dir.path().join("root"), dir.path().join("state"));
         options.name = Some("lab".into());
+        options.memory_bytes = memory_bytes;
         let served = Served::start(options).unwrap();
         Place { dir, served }
     }
@@ -400,6 +405,20 @@ fn a_thousand_silent_connections_keep_nobody_out() {
     assert!(left.as_ref().map_or_else(|e| e.kind() == ErrorKind::ConnectionReset, |bytes| *bytes == 0), "{left:?}");
     drop(silent);
     assert!(place.served.shut_down(PATIENCE));
+}
+
+/// Memory runs out long before places for connections do; the refusal is heard by the client, and others get in.
+#[test]
+fn open_connections_are_charged_to_their_ticket() {
+    let place = Place::with_memory(1 << 20);
+    let identity = Identity::generate().unwrap();
+    let _session = place.session(&identity);
+    let mut silent: Vec<_> =
+        (0..400).map(|_| Session { control: place.stream(&identity), id: SessionId([0; 16]) }).collect();
+    let Some(Message::Close(close)) = silent[399].hear() else { panic!("the last one was not refused") };
+    assert_eq!(CloseCode::from_number(close.code), CloseCode::Busy);
+    assert!(close.text.contains("of memory (connections) here, as much as"), "{}", close.text);
+    place.honest("honest");
 }
 
 #[test]

@@ -138,6 +138,7 @@ impl Place {
                 o.digest = DigestAlgorithm::Blake3;
             }),
             Deed::HardLinks => with(&|o| o.fidelity = Fidelity { hard_links: true, ..Fidelity::default() }),
+            Deed::Show => with(&|o| o.view = Some(Arc::default())),
             Deed::MakeDirectory => asked(Question::Make { paths: vec![below("made")], with_parents: false }),
             Deed::Remove => {
                 let objects = vec![Doomed { path: below("report"), version: None }];
@@ -256,6 +257,7 @@ fn a_client_that_may_only_write_finds_nothing_out_and_takes_nothing_away() {
         Deed::NoClobber,
         Deed::Delta,
         Deed::HardLinks,
+        Deed::Show,
         Deed::MakeDirectory,
         Deed::Remove,
         Deed::Rename,

@@ -48,6 +48,8 @@ impl Said {
 
 /// Answers requests on one connection until it ends.
 pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
+    // Head and body are two writes: the second would wait for the first's acknowledgement.
+    stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
     while let Some(asked) = read(&mut reader) {

@@ -36,6 +36,8 @@ pub struct Upload {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     Status(u16),
+    /// It is busy, and may be asked again without waiting.
+    AtOnce,
     /// A success that is none.
     OkWithError,
     OkEmpty,
@@ -75,6 +77,10 @@ pub struct State {
     pub page_max: usize,
     /// A page comes again and again.
     pub repeats_pages: bool,
+    /// Changes what is said of the parts of an upload.
+    pub parts_told: Option<fn(String) -> String>,
+    /// Of parts, as far as they were taken.
+    pub part_bytes_taken: u64,
     /// The region that it takes signatures for.
     pub region: String,
 }
@@ -130,7 +136,9 @@ impl Fake {
         let fault = state.fault(&asked.method, &line);
         let date = http::date(now() + state.ahead_seconds);
         let mut said = match fault {
+            Some(Fault::Status(403)) => error(403, "AccessDenied"),
             Some(Fault::Status(status)) => error(status, if status == 503 { "SlowDown" } else { "InternalError" }),
+            Some(Fault::AtOnce) => error(503, "SlowDown").with("retry-after", "0"),
             Some(Fault::Abroad) => Said::new(307, b"").with("location", "http://127.0.0.1:1/"),
             _ => state.check(asked).unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange))),
         };
@@ -240,6 +248,7 @@ impl State {
         match &asked.method[..] {
             "GET" if key.is_empty() && has("uploads") => self.list_uploads(),
             "GET" if key.is_empty() => self.list(asked),
+            "GET" if has("uploadId") => self.list_parts(asked),
             "GET" | "HEAD" => self.get(asked, &key, is_whole),
             "DELETE" => match asked.query("uploadId") {
                 Some(id) if self.uploads.remove(&id).is_none() => error(404, "NoSuchUpload"),
@@ -249,6 +258,7 @@ impl State {
                     Said::new(204, b"")
                 }
             },
+            "POST" if has("delete") => self.delete_many(asked),
             "POST" if has("uploads") => {
                 self.next += 1;
                 let id = format!("upload{}", self.next);
@@ -290,6 +300,28 @@ impl State {
         Said::new(200, b"").with("etag", &etag)
     }
 
+    /// Keys with `stays` in them are refused.
+    fn delete_many(&mut self, asked: &Asked) -> Said {
+        if State::is_damaged(asked) || asked.header("x-amz-checksum-crc64nvme").is_none() {
+            return error(400, "BadDigest");
+        }
+        let text = String::from_utf8_lossy(&asked.body).into_owned();
+        let mut xml = String::from("<DeleteResult>");
+        for key in text.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
+            if key.contains("stays") {
+                xml += &format!("<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>");
+                continue;
+            }
+            let plain = key.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'");
+            self.objects.remove(&plain.replace("&amp;", "&"));
+            // One that it was not asked to be silent about and is.
+            if !key.contains("untold") {
+                xml += &format!("<Deleted><Key>{key}</Key></Deleted>");
+            }
+        }
+        Said::new(200, (xml + "</DeleteResult>").as_bytes())
+    }
+
     fn put_part(&mut self, asked: &Asked) -> Said {
         if State::is_damaged(asked) {
             return error(400, "BadDigest");
@@ -299,6 +331,7 @@ impl State {
             return error(404, "NoSuchUpload");
         };
         upload.parts.insert(number, asked.body.clone());
+        self.part_bytes_taken += asked.body.len() as u64;
         Said::new(200, b"").with("etag", &format!("\"{}\"", &hash(&asked.body)[..32]))
     }
 
@@ -315,7 +348,7 @@ impl State {
         if listed != upload.parts.len() || listed == 0 || !is_equal || is_small {
             return error(400, "InvalidPart");
         }
-        let bytes = upload.parts.values().flatten().copied().collect::<Vec<u8>>();
+        let bytes = upload.parts.values().map(Vec::as_slice).collect::<Vec<_>>().concat();
         let stated = asked.header("x-amz-checksum-crc64nvme");
         if stated != Some(&BASE64.encode(&crc(&bytes).to_be_bytes())) {
             return error(400, "BadDigest");
@@ -411,6 +444,26 @@ impl State {
             );
         }
         Said::new(200, (xml + "</ListBucketResult>").as_bytes())
+    }
+
+    fn list_parts(&self, asked: &Asked) -> Said {
+        let id = asked.query("uploadId").unwrap();
+        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
+        let after: u32 = asked.query("part-number-marker").map_or(0, |marker| marker.parse().unwrap());
+        let mut parts: Vec<_> = upload.parts.range(after + 1..).collect();
+        let is_cut = parts.len() > self.page_max;
+        parts.truncate(self.page_max);
+        let next = parts.last().map_or(0, |(number, _)| **number);
+        let mut xml = format!("<ListPartsResult><UploadId>{id}</UploadId><IsTruncated>{is_cut}</IsTruncated>");
+        xml += &format!("<NextPartNumberMarker>{next}</NextPartNumberMarker>");
+        for (number, bytes) in parts {
+            let (etag, crc) = (&hash(bytes)[..32], BASE64.encode(&crc(bytes).to_be_bytes()));
+            let (size, etag) = (bytes.len(), format!("&quot;{etag}&quot;"));
+            xml += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><Size>{size}</Size>");
+            xml += &format!("<ChecksumCRC64NVME>{crc}</ChecksumCRC64NVME></Part>");
+        }
+        xml += "</ListPartsResult>";
+        Said::new(200, self.parts_told.map_or(xml.clone(), |tell| tell(xml)).as_bytes())
     }
 
     fn list_uploads(&self) -> Said {

@@ -24,3 +24,4 @@ pub mod validate;
 
 pub use error::{Error, Kind};
 pub use laboratory::Lab;
+pub use sys::namespace::unshare_mounts;

@@ -51,6 +51,8 @@ pub(crate) const PEER_BYTES_MAX: usize = 1 << 10;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// Rows that one query returns.
 pub(crate) const ROWS_MAX: usize = 10_000;
+/// Runs of a job that are kept: three years of one a day, six weeks of one an hour.
+pub(crate) const RUNS_PER_JOB_MAX: u64 = 1000;
 /// Jobs that one sweeping transaction deletes, so that others get their turn in between.
 pub(crate) const SWEEP_JOBS_MAX: usize = 100;
 /// Pages given back to the file system after a sweep, in one go (40 MiB).

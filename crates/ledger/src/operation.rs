@@ -4,7 +4,7 @@
 
 use crate::error::{Cause, Kind, Subject};
 use crate::job::{JobSpec, SweepBefore};
-use crate::limits::{SWEEP_JOBS_MAX, TEXT_BYTES_MAX};
+use crate::limits::{RUNS_PER_JOB_MAX, SWEEP_JOBS_MAX, TEXT_BYTES_MAX};
 use crate::query::{find, sql_int};
 use crate::state::{State, Verb};
 use model::progress::Counts;
@@ -119,11 +119,14 @@ impl Operation {
 
 /// any state -> Planning
 ///
-/// Counts and failures belong to the latest attempt and start empty.
+/// Counts and failures belong to the latest attempt and start empty; what came of the one before is kept as a run.
 fn begin(connection: &Connection, spec: &JobSpec, now: i64) -> Result<Outcome, Cause> {
     let found = find(connection, &spec.key)?;
     let before = found.map(|(_, state, _)| state);
     let after = next(before, Verb::Begin)?;
+    if let Some((job, _, attempts)) = found {
+        keep_run(connection, job, attempts)?;
+    }
     let job = put_spec(connection, found.map(|(job, ..)| job), spec, after, now)?;
     connection.prepare_cached("DELETE FROM failures WHERE job = ?1")?.execute([job])?;
     put_counts(connection, job, &Counts::default(), now)?;
@@ -132,6 +135,22 @@ fn begin(connection: &Connection, spec: &JobSpec, now: i64) -> Result<Outcome, C
         .prepare_cached("UPDATE jobs SET attempts = ?2, failures_listed = 0, failures_unlisted = 0 WHERE job = ?1")?
         .execute(params![job, sql_int(number)])?;
     Ok(Outcome::Begun { row: AttemptRow { job, number, id: spec.key.id }, before })
+}
+
+/// One that is still under way has been broken off.
+fn keep_run(connection: &Connection, job: i64, attempts: u64) -> Result<(), Cause> {
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO runs SELECT job, attempts,
+                 CASE WHEN state IN ('planning', 'running') THEN 'paused' ELSE state END, updated_unix_ms, finished_unix_ms,
+                 files_listed, bytes_listed, files_done, bytes_done, files_skipped, bytes_skipped, files_failed, directories,
+                 bytes_sent, bytes_resumed, failures_listed, failures_unlisted
+             FROM jobs WHERE job = ?1",
+        )?
+        .execute([job])?;
+    let oldest = sql_int(attempts.saturating_sub(RUNS_PER_JOB_MAX));
+    connection.prepare_cached("DELETE FROM runs WHERE job = ?1 AND attempts <= ?2")?.execute(params![job, oldest])?;
+    Ok(())
 }
 
 /// Planning, Paused -> Running; Planning, Running -> Paused; Running -> Succeeded;

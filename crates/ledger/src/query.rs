@@ -44,6 +44,40 @@ pub(crate) fn jobs(connection: &Connection, filter: &JobFilter) -> Result<Vec<Jo
     Ok(jobs)
 }
 
+/// The runs of jobs, as their rows were when the next one began; the latest are the jobs as they are.
+pub(crate) fn runs(
+    connection: &Connection,
+    id: Option<JobId>,
+    changed_since_unix_ms: Option<i64>,
+    rows_max: usize,
+) -> Result<Vec<Job>, Cause> {
+    // A ledger of version 1 that no newer program has opened for writing.
+    let has_runs: bool =
+        connection.query_row("SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'runs'", [], |row| row.get(0))?;
+    let before = if has_runs { EARLIER_RUNS } else { "" };
+    let mut select = connection.prepare_cached(&format!(
+        "SELECT id, role, peer, source, destination, options, state, attempts, created_unix_ms, updated_unix_ms,
+             finished_unix_ms, failures_listed, failures_unlisted, files_listed, bytes_listed, files_done, bytes_done,
+             files_skipped, bytes_skipped, files_failed, directories, bytes_sent, bytes_resumed
+         FROM (SELECT * FROM jobs {before})
+         WHERE (?1 IS NULL OR id = ?1) AND (?2 IS NULL OR updated_unix_ms >= ?2)
+         ORDER BY updated_unix_ms DESC, job DESC, attempts DESC LIMIT ?3"
+    ))?;
+    let mut rows = select.query(params![id.map(|id| id.0), changed_since_unix_ms, limit(rows_max)])?;
+    let mut runs = Vec::new();
+    while let Some(row) = rows.next()? {
+        runs.push(job(row)?);
+    }
+    Ok(runs)
+}
+
+/// In the order of the columns of `jobs`.
+const EARLIER_RUNS: &str = "UNION ALL
+    SELECT j.job, j.id, j.role, j.peer, j.source, j.destination, j.options, r.state, r.attempts, j.created_unix_ms,
+        r.updated_unix_ms, r.finished_unix_ms, r.files_listed, r.bytes_listed, r.files_done, r.bytes_done, r.files_skipped,
+        r.bytes_skipped, r.files_failed, r.directories, r.bytes_sent, r.bytes_resumed, r.failures_listed, r.failures_unlisted
+    FROM runs r JOIN jobs j ON j.job = r.job";
+
 pub(crate) fn failures(
     connection: &Connection,
     key: &JobKey,

@@ -7,6 +7,7 @@ use crate::error::{Cause, Result, Subject};
 use crate::job::{Job, JobFilter, JobKey, RecordedFailure};
 use crate::limits::Settings;
 use crate::{query, schema};
+use model::JobId;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,12 @@ impl Reader {
     /// The selected jobs, the newest change first.
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
         query::jobs(&self.connection, filter).map_err(|cause| self.failed("list jobs", cause))
+    }
+
+    /// The runs of a job, or of all, the newest change first: each as its job was when the next one began.
+    pub fn runs(&self, id: Option<JobId>, changed_since_unix_ms: Option<i64>, limit: usize) -> Result<Vec<Job>> {
+        let found = query::runs(&self.connection, id, changed_since_unix_ms, limit);
+        found.map_err(|cause| self.failed("list runs", cause))
     }
 
     /// Failures of a job's latest attempt in the order recorded, from the one behind number `after`; at most 10,000.

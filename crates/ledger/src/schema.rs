@@ -18,7 +18,7 @@ use std::time::Instant;
 /// "TWLG".
 const APPLICATION_ID: i64 = 0x5457_4c47;
 /// The n-th step leads from version n to version n + 1. A released step is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 const VERSION: i64 = MIGRATIONS.len() as i64;
 /// The smallest page of SQLite.
 const FILE_BYTES_MIN: u64 = 512;

@@ -1,6 +1,6 @@
 //! Claims about the ledger's file: who may read it, what survives a crash, and what a damaged one leads to.
 
-use ledger::{End, JobFilter, JobKey, JobSpec, Kind, Ledger, Role, Settings, State, SweepBefore, Wait};
+use ledger::{End, JobFilter, JobKey, JobSpec, Kind, Ledger, Reader, Role, Settings, State, SweepBefore, Wait};
 use model::progress::Counts;
 use model::{Failure, FailureKind, JobId};
 use std::fs;
@@ -175,20 +175,36 @@ fn a_newer_version_is_refused_and_left_as_it_is() {
     let (_directory, path) = directory();
     filled(&path);
     let raw = rusqlite::Connection::open(&path).unwrap();
-    raw.pragma_update(None, "user_version", 2).unwrap();
+    raw.pragma_update(None, "user_version", 3).unwrap();
     raw.close().unwrap();
     let bytes = fs::read(&path).unwrap();
     let error = refusal(&path);
-    assert_eq!(error.kind, Kind::NewerVersion { found: 2, known: 1 });
+    assert_eq!(error.kind, Kind::NewerVersion { found: 3, known: 2 });
     assert_eq!(
         error.to_string(),
         format!(
-            "open: ledger {}: written by a newer version (format 2; this program knows formats up to 1)",
+            "open: ledger {}: written by a newer version (format 3; this program knows formats up to 2)",
             path.display()
         )
     );
     assert!(error.kind.hint().is_some());
     assert!(fs::read(&path).unwrap() == bytes);
+}
+
+/// As a program of version 1 leaves it: everything is there, and runs are kept from then on.
+#[test]
+fn a_ledger_of_version_1_is_read_and_continued() {
+    let (_directory, path) = directory();
+    filled(&path);
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.execute_batch("DROP TABLE runs; PRAGMA user_version = 1").unwrap();
+    raw.close().unwrap();
+    let jobs = Reader::open(&path).unwrap().runs(None, None, 100).unwrap();
+    assert!(!jobs.is_empty());
+    let ledger = Ledger::open(&path).unwrap();
+    assert_eq!(ledger.jobs(JobFilter::default()).unwrap(), jobs);
+    ledger.begin_attempt(&spec(1)).unwrap();
+    assert_eq!(Reader::open(&path).unwrap().runs(None, None, 100).unwrap().len(), jobs.len() + 1);
 }
 
 #[test]

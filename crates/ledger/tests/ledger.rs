@@ -201,6 +201,34 @@ fn a_new_attempt_begins_without_the_failures_and_counts_of_the_one_before() {
 }
 
 #[test]
+fn what_came_of_each_attempt_is_kept_as_a_run() {
+    let (_directory, path) = directory();
+    let ledger = Ledger::open(&path).unwrap();
+    let attempt = ledger.begin_attempt(&spec(1)).unwrap();
+    ledger.mark_running(&attempt).unwrap();
+    ledger.record_failures(&attempt, vec![failure("f")], Wait::Queued).unwrap();
+    ledger.finish(&attempt, End::Failed, counts(2, 1, 1)).unwrap();
+    // One that is broken off without a word, and the latest; another job beside them.
+    for number in [1, 1, 2] {
+        ledger.begin_attempt(&spec(number)).unwrap();
+    }
+    let reader = Reader::open(&path).unwrap();
+    let runs = reader.runs(Some(key(1).id), None, 10).unwrap();
+    let mut facts: Vec<_> = runs.iter().map(|run| (run.attempts, run.state, run.counts, run.failures_listed)).collect();
+    facts.sort_by_key(|(attempts, ..)| *attempts);
+    let none = Counts::default();
+    assert_eq!(
+        facts,
+        [(1, State::Failed, counts(2, 1, 1), 1), (2, State::Paused, none, 0), (3, State::Planning, none, 0)]
+    );
+    assert!(runs.iter().all(|run| run.key == key(1) && run.finished_unix_ms.is_some() == (run.attempts == 1)));
+    assert_eq!(
+        (reader.runs(None, None, 10).unwrap().len(), reader.runs(None, Some(i64::MAX), 10).unwrap().len()),
+        (4, 0)
+    );
+}
+
+#[test]
 fn a_reader_sees_what_is_durable_while_a_writer_is_at_work_and_makes_nothing() {
     let (directory, path) = directory();
     assert_eq!(Reader::open(&path).err().unwrap().kind, Kind::Absent);

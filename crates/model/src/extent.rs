@@ -70,6 +70,19 @@ impl ExtentSet {
         true
     }
 
+    /// Takes every byte of an extent out.
+    pub fn remove(&mut self, extent: Extent) {
+        if extent.is_empty() {
+            return;
+        }
+        let kept = |held: Extent| {
+            let before = Extent::new(held.start, held.end.min(extent.start).max(held.start));
+            let after = Extent::new(held.start.max(extent.end).min(held.end), held.end);
+            [before, after].into_iter().filter(|part| !part.is_empty())
+        };
+        self.extents = self.extents.drain(..).flat_map(kept).collect();
+    }
+
     pub fn contains(&self, extent: Extent) -> bool {
         let at = self.extents.partition_point(|e| e.end <= extent.start);
         extent.is_empty() || self.extents.get(at).is_some_and(|e| e.start <= extent.start && extent.end <= e.end)
@@ -125,10 +138,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn set_agrees_with_a_bitmap(steps in prop::collection::vec((0u64..64, 0u64..16), 0..40)) {
+        fn set_agrees_with_a_bitmap(steps in prop::collection::vec((0u64..64, 0u64..16, any::<bool>()), 0..40)) {
             let mut set = ExtentSet::new();
             let mut bits = [false; 96];
-            for (start, length) in steps {
+            for (start, length, is_kept) in steps {
                 let extent = Extent::from_length(start, length).unwrap();
                 let range = start as usize..(start + length) as usize;
                 let free = bits[range.clone()].iter().all(|b| !b);
@@ -136,6 +149,10 @@ mod tests {
                 prop_assert_eq!(set.insert(extent), free);
                 if free {
                     bits[range.clone()].fill(true);
+                }
+                if !is_kept {
+                    set.remove(extent);
+                    bits[range.clone()].fill(false);
                 }
                 prop_assert_eq!(set.contains(extent), bits[range].iter().all(|b| *b));
             }

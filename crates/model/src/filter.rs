@@ -10,7 +10,8 @@
 //! of the path, sixty-four pairs of bytes at a time (`glob`): a peer's cost no more.
 //! Not here: walking a tree (see `store`), and the order in which rules were given (see the program).
 
-use crate::glob::{Glob, names_of};
+use crate::glob::{Glob, Start, names_of};
+use std::collections::HashMap;
 
 pub const RULES_MAX: usize = 1024;
 /// Bytes of one pattern, and of all together.
@@ -74,6 +75,57 @@ pub struct Filter {
     rules: Vec<Rule>,
     /// In the order of the rules, with the number of the rule and whether it matches directories only.
     globs: Vec<(Glob, usize, bool)>,
+    index: Index,
+}
+
+/// First or last bytes by which most patterns are told apart from a path without looking at them.
+type Edge = [u8; 4];
+
+/// Globs by how what they match ends or begins, each list in the order of the rules: of a thousand rules, few have to be compared.
+#[derive(Clone, Default)]
+struct Index {
+    by_ending: HashMap<Edge, Vec<usize>>,
+    /// Shorter endings, by the last byte.
+    by_last: HashMap<u8, Vec<usize>>,
+    /// Those that may end in anything, by how they begin and where.
+    by_beginning: Vec<(Start, HashMap<Edge, Vec<usize>>)>,
+    rest: Vec<usize>,
+}
+
+impl Index {
+    fn of(globs: &[(Glob, usize, bool)]) -> Index {
+        let mut index = Index::default();
+        for (at, (glob, ..)) in globs.iter().enumerate() {
+            let list = match (glob.suffix().last_chunk(), glob.suffix().last(), glob.prefix().first_chunk()) {
+                (Some(ending), ..) => index.by_ending.entry(*ending).or_default(),
+                (None, Some(last), _) => index.by_last.entry(*last).or_default(),
+                (None, None, Some(beginning)) => index.beginning_at(glob.start()).entry(*beginning).or_default(),
+                (None, None, None) => &mut index.rest,
+            };
+            list.push(at);
+        }
+        index
+    }
+
+    fn beginning_at(&mut self, start: Start) -> &mut HashMap<Edge, Vec<usize>> {
+        let known = self.by_beginning.iter().position(|(of, _)| *of == start);
+        let at = known.unwrap_or_else(|| {
+            self.by_beginning.push((start, HashMap::new()));
+            self.by_beginning.len() - 1
+        });
+        &mut self.by_beginning[at].1
+    }
+
+    /// The lists of those that may match a path.
+    fn candidates<'a>(&'a self, path: &'a [u8], names: &'a [usize]) -> impl Iterator<Item = &'a Vec<usize>> {
+        let by_ending = path.last_chunk().and_then(|ending| self.by_ending.get(ending));
+        let by_last = path.last().and_then(|last| self.by_last.get(last));
+        let by_beginning = self.by_beginning.iter().filter_map(|(start, lists)| {
+            let text = start.text(path, names)?;
+            lists.get(text.first_chunk()?)
+        });
+        by_ending.into_iter().chain(by_last).chain(by_beginning).chain([&self.rest])
+    }
 }
 
 impl PartialEq for Filter {
@@ -104,7 +156,8 @@ impl Filter {
             let of_rule = globs_of(&rule.pattern).map_err(wrong)?;
             globs.extend(of_rule.into_iter().map(|(glob, is_directory)| (glob, number, is_directory)));
         }
-        Ok(Filter { rules, globs })
+        let index = Index::of(&globs);
+        Ok(Filter { rules, globs, index })
     }
 
     pub fn rules(&self) -> &[Rule] {
@@ -155,8 +208,16 @@ impl Filter {
             return None;
         }
         let names = names_of(path);
-        let mut fitting = self.globs.iter().filter(|(_, _, of_directory)| is_directory || !of_directory);
-        fitting.find(|(glob, ..)| glob.matches(path, &names)).map(|(_, number, _)| *number)
+        let mut first = self.globs.len();
+        for list in self.index.candidates(path, &names) {
+            let before = list.iter().copied().take_while(|at| *at < first);
+            let found = before.into_iter().find(|at| {
+                let (glob, _, of_directory) = &self.globs[*at];
+                (is_directory || !of_directory) && glob.matches(path, &names)
+            });
+            first = found.unwrap_or(first);
+        }
+        self.globs.get(first).map(|(_, number, _)| *number)
     }
 }
 
@@ -258,6 +319,24 @@ mod tests {
         }
         assert!(Filter::new(vec![Rule::leave(&"x".repeat(RULE_BYTES_MAX + 1))]).is_err());
         assert!(Filter::new(vec![Rule::leave("x"); RULES_MAX + 1]).is_err());
+    }
+
+    /// Endings and beginnings of every length, and none, in one list: the order of the rules decides, not how they are found.
+    #[test]
+    fn the_first_rule_decides_however_it_is_found() {
+        let rules = ["+ *log", "- a*", "+ *.log", "- *g", "+ keep.log", "- *", "+ keep*", "- /keep*", "+ d/ke?p*"];
+        for turn in 0..rules.len() {
+            let turned: Vec<_> = rules.iter().cycle().skip(turn).take(rules.len()).copied().collect();
+            let filter = filter(&turned);
+            for path in ["keep.log", "a.log", "g", "xg", "log", "abc", "d/keep.log", "d/keeper", "no"] {
+                let matching = |rule: &&&str| {
+                    let one = Filter::new(vec![Rule::parse(rule).unwrap()]).unwrap();
+                    one.word(path.as_bytes(), false) != Word::None
+                };
+                let expected = turned.iter().position(|rule| matching(&rule));
+                assert_eq!(filter.first_match(path.as_bytes(), false), expected, "{turned:?} {path}");
+            }
+        }
     }
 
     /// As many and as bad patterns as a peer may send: a path costs a fixed number of steps.

@@ -28,6 +28,26 @@ pub enum Until {
     Never,
 }
 
+/// How the part of a growing file that has arrived can be read at the destination.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct View {
+    /// A file whose name matches one of these is shown under it: that is not its final name.
+    pub unfinished: Vec<Box<[u8]>>,
+}
+
+/// What is appended to the names of others.
+const SHOWN_SUFFIX: &[u8] = b".partial";
+
+impl View {
+    /// The name under which a growing file is shown; `None` where that would be too long for a name.
+    pub fn name_of(&self, name: &Name) -> Option<Name> {
+        match self.unfinished.iter().any(|pattern| matches(pattern, name.as_bytes())) {
+            true => Some(name.clone()),
+            false => Name::new(&[name.as_bytes(), SHOWN_SUFFIX].concat()).ok(),
+        }
+    }
+}
+
 /// When the job is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FollowEnd {
@@ -117,6 +137,15 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), is_match, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn what_grows_is_shown_under_a_name_that_is_not_its_final_one() {
+        let view = View { unfinished: vec![b"*.inprogress"[..].into()] };
+        let shown = |name: &[u8]| view.name_of(&Name::new(name).unwrap());
+        assert_eq!(shown(b"x.inprogress"), Name::new(b"x.inprogress").ok());
+        assert_eq!(shown(b"x"), Name::new(b"x.partial").ok());
+        assert_eq!(shown(&[b'x'; 250]), None);
     }
 
     #[test]

@@ -45,13 +45,24 @@ pub struct Glob {
 }
 
 /// Where in a path the pattern begins.
-#[derive(Clone, Copy)]
-enum Start {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
     Root,
     /// So many names before the end.
     Names(usize),
     /// Any name.
     Anywhere,
+}
+
+impl Start {
+    /// The part of a path that is compared.
+    pub fn text<'a>(self, path: &'a [u8], names: &[usize]) -> Option<&'a [u8]> {
+        let from = match self {
+            Start::Names(count) => names.get(count - 1),
+            Start::Root | Start::Anywhere => Some(&0),
+        };
+        from.map(|from| &path[*from..])
+    }
 }
 
 impl Glob {
@@ -105,18 +116,27 @@ impl Glob {
         Ok(Glob { row_of, takes, stays, stays_deep, words, end, start, prefix, suffix })
     }
 
+    /// How everything that it matches begins, at `start`.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// How everything that it matches ends.
+    pub fn suffix(&self) -> &[u8] {
+        &self.suffix
+    }
+
     /// Compares a path, of which `names` says where each name begins, the last one first.
     pub fn matches(&self, path: &[u8], names: &[usize]) -> bool {
         if self.suffix.last().is_some_and(|last| path.last() != Some(last)) || !path.ends_with(&self.suffix) {
             return false;
         }
-        let from = match self.start {
-            Start::Names(count) => names.get(count - 1),
-            Start::Root | Start::Anywhere => Some(&0),
-        };
-        let Some(text) = from.map(|from| &path[*from..]).filter(|text| text.starts_with(&self.prefix)) else {
-            return false;
-        };
+        let text = self.start.text(path, names).filter(|text| text.starts_with(&self.prefix));
+        let Some(text) = text else { return false };
         match self.words {
             1 => self.is_end_reached(text, &mut [0]),
             2..=8 => self.is_end_reached(text, &mut [0; 8][..self.words]),

@@ -2,7 +2,7 @@
 
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
-use crate::follow::Follow;
+use crate::follow::{Follow, View};
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::sync::Arc;
@@ -73,6 +73,8 @@ pub struct TransferOptions {
     pub congestion: Option<String>,
     /// Files are sent while they are written. Within the sender alone.
     pub follow: Option<Arc<Follow>>,
+    /// What has arrived of a growing file can be read at the destination.
+    pub view: Option<Arc<View>>,
 }
 
 /// Bytes of a congestion control's name, as the kernel bounds them.
@@ -181,6 +183,7 @@ impl Default for TransferOptions {
             payload_bytes_max: None,
             congestion: None,
             follow: None,
+            view: None,
         }
     }
 }

@@ -122,6 +122,38 @@ pub enum Exit {
 }
 
 impl Exit {
+    const ALL: [Exit; 24] = [
+        Exit::Done,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::SourceDirectoryNotFound,
+        Exit::SourceFileNotFound,
+        Exit::Temporary,
+        Exit::Refused,
+        Exit::Fatal,
+        Exit::TransferLimit,
+        Exit::DurationLimit,
+        Exit::Partial,
+        Exit::Changed,
+        Exit::LimitCrossed,
+        Exit::Inconclusive,
+        Exit::Integrity,
+        Exit::Authentication,
+        Exit::Version,
+        Exit::Unreachable,
+        Exit::NoSpace,
+        Exit::Cancelled,
+        Exit::OutOfReach,
+        Exit::Interrupted,
+        Exit::BrokenPipe,
+        Exit::Terminated,
+    ];
+
+    /// The code that another program ended with; one that is not known here is a failure.
+    pub fn from_number(number: i32) -> Exit {
+        Self::ALL.into_iter().find(|exit| *exit as i32 == number).unwrap_or(Exit::Failed)
+    }
+
     /// The exit of a run that ended in order, by what failed in it: the most telling class wins.
     pub fn from_failures(kinds: impl IntoIterator<Item = FailureKind>) -> Exit {
         let mut exit = Exit::Done;

@@ -142,6 +142,7 @@ mod tests {
                 payload_bytes_max: Some(77),
                 congestion: None,
                 follow: None,
+                view: None,
             },
             streams: Some(4),
             congestion: Some("bbr".into()),

@@ -1,6 +1,7 @@
 //! What the two halves of a job have in common: how they speak to each other, how they end, who watches.
 
 use crate::wishes;
+use model::follow::View;
 use model::name::Escaped;
 use model::{Change, Digest, Failure, Fidelity, TransferOptions};
 use os::sync::{Condvar, Mutex};
@@ -8,7 +9,7 @@ use os::time::Instant;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::limits::PATH_BYTES_MAX;
+use wire::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, VIEW_PATTERNS_MAX};
 use wire::message::Finished;
 use wire::{CloseCode, Message, Refusal};
 
@@ -47,8 +48,16 @@ pub enum Followed {
     Rewritten { path: Vec<u8> },
     /// It was removed before it was complete.
     Vanished { path: Vec<u8> },
-    /// Bytes that are written and not acknowledged, of so many files.
-    Lag { bytes: u64, files: u64 },
+    /// Bytes that are written and not acknowledged, of so many files, and how long that takes.
+    Lag { bytes: u64, files: u64, lag: Lag },
+}
+
+/// Of what arrived since it was told last, the median and what 99 of 100 stay below; and of what has not, the oldest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lag {
+    pub p50: Option<Duration>,
+    pub p99: Option<Duration>,
+    pub oldest: Option<Duration>,
 }
 
 /// Watches what becomes of each object. Called in batches, from any thread, never under a lock of the data path.
@@ -203,6 +212,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Compression::Lz4 => 3,
         },
         congestion: options.congestion.clone().unwrap_or_default(),
+        shows_prefix: options.view.is_some(),
+        unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
     }
 }
 
@@ -260,10 +271,26 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             name if is_congestion_name(name) => Some(name.to_owned()),
             _ => return Err(refused("congestion control")),
         },
+        view: view_from_wire(options)?,
         ..TransferOptions::default()
     };
     wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
     Ok(taken)
+}
+
+fn view_from_wire(options: &wire::message::Options) -> Result<Option<Arc<View>>, Refusal> {
+    let told = options.unfinished.split(|byte| *byte == b'/').filter(|_| !options.unfinished.is_empty());
+    let unfinished: Vec<Box<[u8]>> = told.map(Box::from).collect();
+    if !unfinished.iter().all(|pattern| (1..=NAME_BYTES_MAX).contains(&pattern.len()))
+        || unfinished.len() > VIEW_PATTERNS_MAX
+        || !options.shows_prefix && !unfinished.is_empty()
+    {
+        return Err(Refusal::new(
+            CloseCode::Malformed,
+            "names of growing files that are too many, too long or not used",
+        ));
+    }
+    Ok(options.shows_prefix.then(|| Arc::new(View { unfinished })))
 }
 
 /// A path as a peer names it, as far as it is kept.
@@ -285,6 +312,7 @@ mod tests {
             compression: model::options::Compression::Zstd,
             fidelity,
             congestion: Some("bbr".into()),
+            view: Some(Arc::new(View { unfinished: vec![b"*.tmp"[..].into(), b"a?"[..].into()] })),
             ..TransferOptions::default()
         };
         let wire = options_to_wire(&options);
@@ -298,6 +326,9 @@ mod tests {
             |o: &mut wire::message::Options| o.fidelity = 1 << 20,
             |o: &mut wire::message::Options| o.congestion = "../bbr".into(),
             |o: &mut wire::message::Options| o.congestion = "b".repeat(16),
+            |o: &mut wire::message::Options| o.shows_prefix = false,
+            |o: &mut wire::message::Options| o.unfinished = vec![b'*'; 256],
+            |o: &mut wire::message::Options| o.unfinished = b"*/".repeat(16),
         ] {
             let mut bad = wire.clone();
             change(&mut bad);

@@ -20,6 +20,9 @@ pub trait Stream: Send {
         Ok(())
     }
 
+    /// Takes what it needs to carry a lane's data; the lane's memory has been charged.
+    fn widen(&mut self) {}
+
     /// Says that nothing follows, and waits until the other side has heard it.
     fn close(&mut self) -> io::Result<()>;
 
@@ -84,6 +87,10 @@ impl<'a> Parts<'a> {
 }
 
 impl Stream for net::DataStream {
+    fn widen(&mut self) {
+        net::DataStream::widen(self);
+    }
+
     fn wait_for_data(&mut self) -> io::Result<()> {
         net::DataStream::wait_for_data(self)
     }

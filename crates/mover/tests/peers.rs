@@ -364,6 +364,40 @@ fn idle_sessions_make_room_for_another_key() {
     assert!(refused.text.contains(" sessions here, as much as") && refused.text.contains("ticket test"), "{refused}");
 }
 
+/// Keys of one ticket share its places: another one gets one as soon as a job has stood still for long enough.
+#[test]
+fn sessions_whose_jobs_stand_still_make_room_for_another_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let hello = || Raw::try_hello_as(&Identity::generate().unwrap(), &endpoint, feature::ALL);
+    let mut greedy = Vec::new();
+    let refused = loop {
+        match hello() {
+            Ok(mut raw) => {
+                raw.open(&TransferOptions::default());
+                raw.hear_until(|message| matches!(message, Message::Accept(_)).then_some(()));
+                greedy.push(raw);
+            }
+            Err(refused) => break refused,
+        }
+    };
+    assert!((195..=206).contains(&greedy.len()), "{}", greedy.len());
+    assert!(refused.text.contains(" sessions here, as much as"), "{refused}");
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(refused) = hello() {
+        assert!(Instant::now() < deadline, "{refused}");
+        assert_eq!(refused.code, CloseCode::Busy);
+    }
+    let ended = loop {
+        assert!(Instant::now() < deadline, "none of them lost its place");
+        if let Some(raw) = greedy.iter_mut().find(|raw| raw.control.is_broken()) {
+            break raw;
+        }
+    };
+    let told = ended.hear_refusal();
+    assert!(told.text.contains("its place was given to a waiting client"), "{told}");
+}
+
 #[test]
 fn a_job_is_taken_over_by_who_came_later_and_not_by_who_is_heard_later() {
     let dir = tempfile::tempdir().unwrap();

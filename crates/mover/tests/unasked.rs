@@ -28,7 +28,7 @@ impl Host for LiarHost {
     }
 
     fn authorise(&self, peer: Pin, _: &[u8]) -> Result<Grant, Refusal> {
-        Ok(Grant { pin: peer, name: "anyone".into(), account: "any".into(), may_write: false })
+        Ok(Grant { pin: peer, name: "anyone".into(), account: "any".into(), may_write: false, warrant: None })
     }
 
     fn open(&self, _: &Grant, _: JobId, _: Direction, _: &Open, _: &TransferOptions) -> Result<Opened, Refusal> {

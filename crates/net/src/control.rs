@@ -157,8 +157,9 @@ pub struct ControlStream {
 type Flow = ControlFlow<ControlEnd>;
 
 impl ControlStream {
-    pub(crate) fn new(stream: DataStream, options: ControlOptions) -> io::Result<(ControlSender, Self)> {
+    pub(crate) fn new(mut stream: DataStream, options: ControlOptions) -> io::Result<(ControlSender, Self)> {
         let aborter = stream.aborter();
+        stream.widen();
         let DataStream { socket, records, inbound, outgoing, .. } = stream;
         let queue = Arc::new(Queue::new(options.queued_bytes_max)?);
         let now = Instant::now();

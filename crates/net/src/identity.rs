@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use aws_lc_rs::{digest, hmac};
 use model::Pin;
 use zeroize::Zeroizing;
@@ -85,6 +85,22 @@ impl Identity {
     pub fn spki(&self) -> &[u8] {
         &self.inner.spki
     }
+
+    /// Signs what somebody else is to believe; the caller sees to it that the bytes mean nothing else.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.inner.pkcs8).expect("it was read before");
+        pair.sign(message).as_ref().try_into().expect("an Ed25519 signature has 64 bytes")
+    }
+}
+
+/// Every Ed25519 SubjectPublicKeyInfo begins so (RFC 8410); the key itself follows.
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// Whose key signed these bytes, if it did: the pin of the SubjectPublicKeyInfo.
+pub fn signer(spki: &[u8], message: &[u8], signature: &[u8]) -> Option<Pin> {
+    let key = spki.strip_prefix(&SPKI_PREFIX).filter(|key| key.len() == 32)?;
+    let is_signed = UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok();
+    is_signed.then(|| Pin(sha256(spki)))
 }
 
 impl fmt::Debug for Identity {
@@ -194,6 +210,16 @@ mod tests {
         assert_eq!(identity.pin().0, sha256(identity.spki()));
         assert_ne!(Identity::generate().unwrap().pin(), identity.pin());
         assert_eq!(Identity::from_pkcs8(b"not a key").unwrap_err().kind, ErrorKind::IdentityInvalid);
+    }
+
+    #[test]
+    fn a_signature_is_of_one_key_and_one_message() {
+        let identity = Identity::generate().unwrap();
+        let signature = identity.sign(b"word");
+        assert_eq!(signer(identity.spki(), b"word", &signature), Some(identity.pin()));
+        assert_eq!(signer(identity.spki(), b"ward", &signature), None);
+        assert_eq!(signer(Identity::generate().unwrap().spki(), b"word", &signature), None);
+        assert_eq!(signer(&identity.spki()[1..], b"word", &signature), None);
     }
 
     #[test]

@@ -35,6 +35,13 @@ impl Inbound {
         Self { buffer: vec![0; bytes].into(), start: 0, end: 0, plaintext: 0..0, is_closed: false }
     }
 
+    /// Goes on in a longer buffer.
+    pub(crate) fn widen(&mut self, bytes: usize) {
+        let mut buffer: Box<[u8]> = vec![0; bytes.max(self.buffer.len())].into();
+        buffer[..self.end].copy_from_slice(&self.buffer[..self.end]);
+        self.buffer = buffer;
+    }
+
     /// Opens records until `out` (not empty) is full or no whole record is left.
     pub(crate) fn take(&mut self, records: &mut RecordLayer, out: &mut [u8]) -> Result<Taken, RecordError> {
         let mut filled = self.hand_over(out);

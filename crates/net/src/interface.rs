@@ -3,14 +3,12 @@
 //!
 //! Nothing is changed here. An interface whose driver does not answer a question has no value for it.
 
+use crate::netlink::{self, attributes, u32_at};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::AsRawFd;
 
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Descriptors of the driver's rings: how many there are, how many there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,88 +97,29 @@ fn ethtool(interface: &str, words: &mut [u32]) -> io::Result<()> {
 // Messages and attributes of `linux/rtnetlink.h` and `linux/pkt_sched.h`.
 const TYPE_GET: u16 = 38;
 const TYPE_NEW: u16 = 36;
-const TYPE_ERROR: u16 = 2;
-const TYPE_DONE: u16 = 3;
-const FLAGS_REQUEST_DUMP: u16 = 0x301;
 const ATTRIBUTE_KIND: u16 = 1;
 const PARENT_ROOT: u32 = u32::MAX;
-const HEADER_BYTES: usize = 16;
 const TRAFFIC_BYTES: usize = 20;
-const ATTRIBUTE_BYTES: usize = 4;
-const ANSWER_BYTES: usize = 64 << 10;
-/// The kernel answers at once, or the answer was lost.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// More than a host with thousands of queues sends.
-const ANSWERS_MAX: usize = 4096;
 
 /// All queue disciplines of this network namespace.
 pub fn queue_disciplines() -> io::Result<Vec<QueueDiscipline>> {
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    let mut request = [0u8; HEADER_BYTES + TRAFFIC_BYTES];
-    let bytes = request.len() as u32;
-    request[..4].copy_from_slice(&bytes.to_ne_bytes());
-    request[4..6].copy_from_slice(&TYPE_GET.to_ne_bytes());
-    request[6..8].copy_from_slice(&FLAGS_REQUEST_DUMP.to_ne_bytes());
-    rustix::net::send(&socket, &request, SendFlags::empty())?;
     let mut found = Vec::new();
-    for _ in 0..ANSWERS_MAX {
-        if read_answer(&socket, &mut found)? {
-            break;
-        }
-    }
+    netlink::dump(TYPE_GET, &[0; TRAFFIC_BYTES], &mut |kind, message| {
+        found.extend((kind == TYPE_NEW).then(|| discipline(message)).flatten());
+    })?;
     Ok(found)
-}
-
-/// One datagram of messages. True after the last.
-fn read_answer(socket: &OwnedFd, found: &mut Vec<QueueDiscipline>) -> io::Result<bool> {
-    let mut answer = vec![0u8; ANSWER_BYTES];
-    let (bytes, _) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
-    let mut rest = &answer[..bytes];
-    while let Some((kind, message, after)) = next(rest) {
-        match kind {
-            TYPE_DONE => return Ok(true),
-            TYPE_ERROR => return Err(io::Error::other("the kernel tells nothing of queue disciplines")),
-            TYPE_NEW => found.extend(discipline(message)),
-            _ => {}
-        }
-        rest = after;
-    }
-    Ok(bytes == 0)
-}
-
-/// A message's type and content, and what follows it.
-fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32_at(bytes, 0)? as usize;
-    let message = bytes.get(HEADER_BYTES..length)?;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    Some((kind, message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 fn discipline(message: &[u8]) -> Option<QueueDiscipline> {
     let (interface_index, parent) = (u32_at(message, 4)?, u32_at(message, 12)?);
-    let mut rest = message.get(TRAFFIC_BYTES..)?;
-    loop {
-        let length = usize::from(u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?));
-        let kind = u16::from_ne_bytes(rest.get(2..4)?.try_into().ok()?);
-        let value = rest.get(ATTRIBUTE_BYTES..length)?;
-        if kind == ATTRIBUTE_KIND {
-            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-            let kind = String::from_utf8_lossy(text).into_owned();
-            return Some(QueueDiscipline { interface_index, is_root: parent == PARENT_ROOT, kind });
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
-    }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    let kind = attributes(message.get(TRAFFIC_BYTES..)?).find(|(kind, _)| *kind == ATTRIBUTE_KIND)?.1;
+    Some(QueueDiscipline { interface_index, is_root: parent == PARENT_ROOT, kind: netlink::text(kind) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::{ATTRIBUTE_BYTES, HEADER_BYTES, next};
 
     /// As the kernel sends it: header, traffic message, one attribute.
     fn message(kind: u16, index: u32, parent: u32, name: &[u8]) -> Vec<u8> {

@@ -10,7 +10,7 @@
 //! - Before authentication a peer costs bounded bytes and bounded time.
 //! - Moving a block through an established stream allocates nothing.
 //!
-//! `interface`, `path_mtu` and `clock` only ask the kernel, for the audit of a host and for timetables.
+//! `interface`, `route`, `path_mtu` and `clock` only ask the kernel, for the audit of a host and for timetables.
 //! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;
@@ -27,7 +27,9 @@ pub mod stream;
 pub mod control;
 mod queue;
 pub mod socket;
+mod netlink;
 pub mod interface;
+pub mod route;
 pub mod path_mtu;
 pub mod clock;
 pub mod error;

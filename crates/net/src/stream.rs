@@ -1,7 +1,8 @@
 //! A data stream: bulk bytes in both directions, driven by one thread that waits for the socket itself.
 //!
 //! Invariants:
-//! - A call that moves bytes allocates nothing: both buffers live as long as the stream.
+//! - A call that moves bytes allocates nothing: only `widen` replaces the buffers.
+//! - Until it is widened, a stream holds little: a peer may have many connections before any of them is charged for.
 //! - The end of data is the peer's close_notify; a connection that just ends is an error.
 //! - After a failed send, and after a record that does not authenticate, the stream is broken for good.
 //!
@@ -24,8 +25,8 @@ use crate::control::{ControlOptions, ControlSender, ControlStream};
 use crate::handshake::Exporter;
 use crate::inbound::{Inbound, Taken};
 use crate::record::{
-    ALERT_RECORD_BYTES, HEADER_BYTES, KEY_UPDATE_RECORD_BYTES, PLAINTEXT_BYTES_MAX, RecordError, RecordLayer,
-    SEALED_BYTES_MAX,
+    ALERT_RECORD_BYTES, HEADER_BYTES, KEY_UPDATE_RECORD_BYTES, PLAINTEXT_BYTES_MAX, RECORD_BYTES_MAX, RecordError,
+    RecordLayer, SEALED_BYTES_MAX,
 };
 use crate::socket::{TcpInfo, timespec, wait_until};
 use crate::tls::Connection;
@@ -37,6 +38,9 @@ const OUTGOING_BYTES: usize = KEY_UPDATE_RECORD_BYTES + RECORDS_PER_SEND * SEALE
 /// What one system call may receive. 64 KiB cost a tenth more processor time per byte over loopback, 512 KiB the same;
 /// with the caller's block this stays in a second-level cache of 1 MiB.
 const INCOMING_BYTES: usize = 256 * 1024;
+/// The same for a stream that is not widened: the longest record, behind another.
+const NARROW_OUTGOING_BYTES: usize = KEY_UPDATE_RECORD_BYTES + SEALED_BYTES_MAX;
+const NARROW_INCOMING_BYTES: usize = 2 * RECORD_BYTES_MAX;
 
 /// One end of an established connection that carries bulk data. Any thread may own it, one at a time.
 pub struct DataStream {
@@ -73,17 +77,23 @@ impl DataStream {
         Self {
             socket: Arc::new(Socket { tcp, is_aborted: AtomicBool::new(false) }),
             records: established.records,
-            inbound: Inbound::new(INCOMING_BYTES),
+            inbound: Inbound::new(NARROW_INCOMING_BYTES),
             exporter: established.exporter,
             peer_pin,
             peer_addr,
-            outgoing: vec![0; OUTGOING_BYTES].into(),
+            outgoing: vec![0; NARROW_OUTGOING_BYTES].into(),
             io_timeout: None,
             deadline: None,
             counters: StreamCounters::default(),
             is_send_closed: false,
             is_broken: false,
         }
+    }
+
+    /// Takes the buffers that bulk data needs to be fast, of 400 KiB. To be called once they are charged for.
+    pub fn widen(&mut self) {
+        self.inbound.widen(INCOMING_BYTES);
+        self.outgoing = vec![0; OUTGOING_BYTES].into();
     }
 
     /// Sends the concatenation of `parts`, and returns when the kernel has taken all of it.

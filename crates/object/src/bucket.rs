@@ -118,6 +118,12 @@ impl Bucket {
         })
     }
 
+    /// Sends a request once, and reads whatever comes.
+    pub fn call_once(&self, call: &Call<'_>) -> Result<Answer> {
+        let keys = self.credentials.keys().map_err(|text| Failure::new(Why::Keys, text))?;
+        self.read(self.send(call, keys.as_ref())?, call, false)
+    }
+
     /// Sends a request until its answer begins; the body is the caller's to read.
     pub fn open(&self, call: &Call<'_>) -> Result<Response> {
         self.repeat(call, |call, keys| {
@@ -238,7 +244,7 @@ impl Bucket {
     }
 }
 
-fn now() -> i64 {
+pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 

@@ -3,14 +3,17 @@
 use crate::bucket::{Answer, Bucket, Call};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::{self, MODE, MTIME};
-use crate::xml::{Element, escape};
 use data_encoding::BASE64;
 use model::{Digest, DigestAlgorithm, Timestamp};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use web::Response;
+use web::xml::{Element, escape};
 
 pub const CRC: &str = "x-amz-checksum-crc64nvme";
 /// What the store takes of keys in one answer or question.
 pub const PAGE_MAX: usize = 1000;
+/// Of an object, in number.
+pub const PARTS_MAX: u32 = 10_000;
 
 /// What is known of an object without reading it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -196,6 +199,31 @@ impl Bucket {
         }
     }
 
+    /// Removes many keys, at most `PAGE_MAX`, and says of each what came of it, in their order. Only what the store names as
+    /// removed counts.
+    pub fn delete_many(&self, keys: &[&str]) -> Result<Vec<Result<()>>> {
+        let mut body = String::from("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+        keys.iter().for_each(|key| body.push_str(&format!("<Object><Key>{}</Key></Object>", escape(key))));
+        body.push_str("</Delete>");
+        let headers = vec![header(CRC, crc_text(crc_of(body.as_bytes())))];
+        let query = vec![("delete", String::new())];
+        let call = Call { method: "POST", query, headers, body: body.as_bytes(), ..Call::default() };
+        let answer = self.call(&call, |answer| root(answer, "DeleteResult").is_some())?;
+        let root = root(&answer, "DeleteResult").expect("looked at above");
+        let removed: HashSet<&str> = root.all("Deleted").filter_map(|one| one.get("Key")).collect();
+        let mut failed: HashMap<&str, Failure> = HashMap::new();
+        for one in root.all("Error") {
+            let [code, message] = ["Code", "Message"].map(|name| one.get(name).unwrap_or_default());
+            failed.insert(one.get("Key").unwrap_or_default(), Failure::of_code(code, message));
+        }
+        let told = |key: &&str| match (failed.get(*key).cloned(), removed.contains(*key)) {
+            (Some(failure), _) => Err(failure),
+            (None, true) => Ok(()),
+            (None, false) => Err(unknown("the store does not say that it removed it")),
+        };
+        Ok(keys.iter().map(told).collect())
+    }
+
     /// Copies an object of this bucket, which is still the version with this ETag. `meta` replaces its metadata.
     pub fn copy(
         &self,
@@ -252,6 +280,34 @@ impl Bucket {
         let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
         let etag = answer.header("etag").unwrap_or_default().to_owned();
         Ok(Part { number, etag, size_bytes: body.len() as u64, crc: Some(crc) })
+    }
+
+    /// The parts that the store holds of an upload, by their numbers. One that it names twice, and not alike, has no ETag.
+    pub fn parts(&self, key: &str, id: &str) -> Result<BTreeMap<u32, Part>> {
+        let (mut parts, mut marker) = (BTreeMap::new(), 0);
+        loop {
+            let mut query = vec![("uploadId", id.to_owned())];
+            query.extend((marker > 0).then(|| ("part-number-marker", marker.to_string())));
+            let call = Call { method: "GET", key: Some(key), query, ..Call::default() };
+            let answer = self.call(&call, |answer| root(answer, "ListPartsResult").is_some())?;
+            let root = root(&answer, "ListPartsResult").expect("looked at above");
+            if root.get("UploadId").is_some_and(|named| named != id) {
+                return Err(unknown("the store told of another upload than was asked for"));
+            }
+            for part in root.all("Part").filter_map(part) {
+                let alike = parts.insert(part.number, part.clone()).is_none_or(|before| before == part);
+                if !alike {
+                    parts.insert(part.number, Part { etag: String::new(), ..part });
+                }
+            }
+            if root.get("IsTruncated") != Some("true") {
+                return Ok(parts);
+            }
+            let next = root.get("NextPartNumberMarker").and_then(|next| next.parse().ok());
+            marker = next
+                .filter(|next| (marker + 1..=PARTS_MAX).contains(next))
+                .ok_or_else(|| unknown("the store's list of parts does not go on"))?;
+        }
     }
 
     /// Makes an object of parts. `crc` is of the whole.
@@ -322,6 +378,13 @@ impl Bucket {
             (key_marker, id_marker) = (next_key, next_id);
         }
     }
+}
+
+/// A part of a list, if it can be one.
+fn part(found: &Element) -> Option<Part> {
+    let number = found.get("PartNumber")?.parse().ok().filter(|number| (1..=PARTS_MAX).contains(number))?;
+    let crc = found.get("ChecksumCRC64NVME").and_then(crc_value);
+    Some(Part { number, etag: found.get("ETag")?.to_owned(), size_bytes: found.get("Size")?.parse().ok()?, crc })
 }
 
 fn text(value: Option<&str>, is_encoded: bool) -> Option<String> {

@@ -1,9 +1,9 @@
 //! What went wrong with a request, as the store or the network told it, and what it means to storage.
 
-use crate::xml::Element;
 use model::FailureKind;
 use std::time::Duration;
 use web::ErrorKind;
+use web::xml::Element;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
@@ -106,6 +106,17 @@ impl Failure {
         };
         let region = get("Region").filter(|region| is_region(region));
         Failure { region, ..Failure::new(why, text) }
+    }
+
+    /// Of one of many that were asked for together.
+    pub fn of_code(code: &str, message: &str) -> Failure {
+        let why = match code {
+            "AccessDenied" => Why::Forbidden,
+            "NoSuchKey" => Why::NoKey,
+            "InternalError" | "SlowDown" | "ServiceUnavailable" => Why::Busy,
+            _ => Why::Other,
+        };
+        Failure::new(why, printable(&format!("{message} ({code})")))
     }
 
     pub fn of_web(error: &web::Error) -> Failure {

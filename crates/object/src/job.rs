@@ -9,8 +9,10 @@ use crate::held::Held;
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
+use crate::upload_log::UploadLogs;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::{Decision, Error, PublishRule, Result, There};
 
@@ -23,6 +25,9 @@ pub struct Job {
     pub held: Held,
     pub is_rehearsal: bool,
     pub keeps: Fidelity,
+    /// Of uploads that the next attempt goes on with.
+    pub logs: Option<UploadLogs>,
+    pub is_swept: AtomicBool,
     pub directories: Mutex<HashMap<ObjectId, Arc<Directory>>>,
     /// What stands at a key whose object is wanted.
     pub decided: Mutex<HashMap<String, Condition>>,
@@ -74,6 +79,12 @@ impl Job {
     pub fn directory(&self, id: ObjectId) -> Result<Arc<Directory>> {
         let found = self.directories.lock().unwrap().get(&id).cloned();
         found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+    }
+
+    /// Ends, once in each job, what this host left in the bucket and did not go on with.
+    pub fn sweep(&self) {
+        let Some(logs) = self.logs.as_ref().filter(|_| !self.is_swept.swap(true, Relaxed)) else { return };
+        logs.sweep(&self.bucket.address(), &self.bucket.name, &|key, id| self.bucket.abort(key, id).is_ok());
     }
 
     pub fn may_write(&self) -> Result<()> {

@@ -14,7 +14,6 @@
 mod config;
 mod credentials;
 mod sign;
-mod xml;
 mod key;
 mod failure;
 mod bucket;
@@ -28,12 +27,16 @@ mod held;
 mod job;
 mod sink;
 mod lane;
+mod upload_log;
 mod upload;
+mod resume;
 mod publish;
+mod diagnosis;
 mod shelf;
 mod open;
 
 pub use bucket::Bucket;
 pub use calls::Upload;
 pub use config::{Addressing, StoreConfig};
+pub use diagnosis::{Seen, Weight};
 pub use open::{Buckets, Place};

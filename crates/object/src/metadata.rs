@@ -1,6 +1,7 @@
 //! Times, modes and owners as they stand in an object's metadata, so that rclone and s3fs read them too.
 
 use model::Timestamp;
+pub use web::date::{header_moment, moment};
 
 pub const MTIME: &str = "x-amz-meta-mtime";
 pub const MODE: &str = "x-amz-meta-mode";
@@ -59,35 +60,6 @@ pub fn is_link(mode: u32) -> bool {
     mode & KIND == SYMLINK
 }
 
-/// The moment of `2001-09-09T01:46:40.000Z`, as listings have it.
-pub fn moment(text: &str) -> Option<i64> {
-    let digits = |from: usize, to: usize| text.get(from..to).and_then(|part| part.parse::<i64>().ok());
-    let is_in_place = text.as_bytes().get(4) == Some(&b'-') && text.as_bytes().get(10) == Some(&b'T');
-    let date = days(digits(0, 4)?, digits(5, 7)?, digits(8, 10)?);
-    is_in_place.then_some(date * 86_400 + digits(11, 13)? * 3600 + digits(14, 16)? * 60 + digits(17, 19)?)
-}
-
-/// The moment of `Sun, 09 Sep 2001 01:46:40 GMT`, as headers have it.
-pub fn header_moment(text: &str) -> Option<i64> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let mut words = text.split_once(", ")?.1.split(' ');
-    let day = words.next()?.parse().ok()?;
-    let month = words.next()?;
-    let month = MONTHS.iter().position(|known| *known == month)? as i64 + 1;
-    let year = words.next()?.parse().ok()?;
-    let mut clock = words.next()?.split(':').map(|part| part.parse::<i64>().ok());
-    let mut part = || clock.next().flatten();
-    Some(days(year, month, day) * 86_400 + part()? * 3600 + part()? * 60 + part()?)
-}
-
-/// Days from 1970-01-01 to a Gregorian date; years are counted from March.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,13 +94,5 @@ mod tests {
         assert_eq!(mode("41471"), Some(0o120_777));
         assert!(is_link(mode(&link_mode()).unwrap()) && !is_link(mode(&file_mode(0o644)).unwrap()));
         assert_eq!((mode("x"), mode("99999999")), (None, None));
-    }
-
-    #[test]
-    fn moments_are_read_from_listings_and_headers() {
-        assert_eq!(moment("2001-09-09T01:46:40.000Z"), Some(1_000_000_000));
-        assert_eq!(header_moment("Sun, 09 Sep 2001 01:46:40 GMT"), Some(1_000_000_000));
-        assert_eq!(header_moment("Thu, 29 Feb 2024 00:00:00 GMT"), Some(1_709_164_800));
-        assert_eq!((moment("yesterday"), header_moment("now")), (None, None));
     }
 }

@@ -10,8 +10,10 @@ use crate::key;
 use crate::shelf::ObjectShelf;
 use crate::sink::ObjectSink;
 use crate::source::{Base, ObjectSource};
+use crate::upload_log::UploadLogs;
 use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkWish};
 use store::{Error, How, OpenError, Shelf};
@@ -22,6 +24,7 @@ pub const SCHEME: &str = "s3";
 #[derive(Default)]
 pub struct Buckets {
     stores: BTreeMap<String, StoreConfig>,
+    logs: Option<UploadLogs>,
     open: Mutex<HashMap<String, Arc<Bucket>>>,
 }
 
@@ -57,7 +60,12 @@ fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
 
 impl Buckets {
     pub fn new(stores: BTreeMap<String, StoreConfig>) -> Buckets {
-        Buckets { stores, open: Mutex::default() }
+        Buckets { stores, logs: None, open: Mutex::default() }
+    }
+
+    /// Keeps in a directory what is known of uploads that are interrupted, so that the next attempt goes on with them.
+    pub fn keep_uploads_in(self, directory: PathBuf) -> Buckets {
+        Buckets { logs: Some(UploadLogs::new(directory)), ..self }
     }
 
     /// The bucket of a location, once it has answered, and the place in it.
@@ -124,7 +132,8 @@ impl Buckets {
                 ));
             }
         };
-        let bucket = Bucket::new(name, shown.clone(), &config).map_err(|failure| of_failure(&shown, &failure))?;
+        let bucket = Bucket::new(name, shown.clone(), &config);
+        let bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.check().map_err(|failure| of_failure(&shown, &failure))?;
         let bucket = Arc::new(bucket);
         open.insert(shown, bucket.clone());
@@ -154,6 +163,26 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
     refused(why, format!("{shown}: {failure}"), advice)
 }
 
+/// What would otherwise be left undone without a word.
+fn check_wish(wish: &SinkWish<'_>) -> Result<(), OpenError> {
+    let asked = [
+        (
+            wish.options.backup.is_some(),
+            "an object store cannot put aside what is replaced (--backup-dir)",
+            "let the bucket keep versions, or leave the option out",
+        ),
+        (
+            wish.options.follow.is_some(),
+            "an object cannot grow: `follow` writes to files",
+            "follow to a directory, and copy from there",
+        ),
+    ];
+    match asked.into_iter().find(|(is_asked, ..)| *is_asked) {
+        Some((_, text, advice)) => Err(refused(Refused::Unable, text, advice)),
+        None => Ok(()),
+    }
+}
+
 fn missing(location: &Location) -> OpenError {
     let error = Error::of_kind(FailureKind::NotFound, "open source", location.to_string(), "no such object");
     OpenError::Source { path: location.to_string().into_bytes(), error }
@@ -167,7 +196,7 @@ impl store::open::Opener for Buckets {
             let place = self.place(location)?;
             if bucket.as_ref().is_some_and(|bucket| !Arc::ptr_eq(bucket, &place.bucket)) {
                 let text = "the sources are in several buckets";
-                return Err(refused(Refused::Request, text, "give a command for each bucket"));
+                return Err(refused(Refused::Unable, text, "give a command for each bucket"));
             }
             let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
             let object = match place.is_directory {
@@ -191,6 +220,7 @@ impl store::open::Opener for Buckets {
     }
 
     fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+        check_wish(wish)?;
         let place = self.place(location)?;
         let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
         let is_object = !place.is_directory && place.bucket.head(&place.key).map_err(failed)?.is_some();
@@ -207,12 +237,17 @@ impl store::open::Opener for Buckets {
             _ => (place.prefix(), None),
         };
         let is_rehearsal = wish.rights == Rights::Rehearse;
-        let sink = ObjectSink::new(place.bucket, prefix, wish.options.fidelity, is_rehearsal);
+        let sink = ObjectSink::new(place.bucket, prefix, wish.options.fidelity, is_rehearsal, self.logs.clone());
         Ok(OpenSink::new(Arc::new(sink), rename_to))
     }
 
     fn shelf(&self, location: &Location, _: How) -> Result<Box<dyn Shelf>, OpenError> {
         let Place { bucket, key, is_directory } = self.place(location)?;
         Ok(Box::new(ObjectShelf::new(bucket, key, is_directory, false)))
+    }
+
+    fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        self.place(base)?;
+        Buckets::shelf_below(self, base, path, how).map_err(|error| OpenError::Source { path: path.to_vec(), error })
     }
 }

@@ -30,7 +30,8 @@ impl Bucket {
         Ok(*self.conditions.get_or_init(|| found))
     }
 
-    fn probe(&self, key: &str) -> Result<Conditions> {
+    /// The same by a scratch key that the caller removes.
+    pub fn probe(&self, key: &str) -> Result<Conditions> {
         let is_kept = |condition| match self.put(key, b"probe", &[], &condition) {
             Ok(_) => Ok(false),
             Err(failure) if failure.why == Why::Condition => Ok(true),

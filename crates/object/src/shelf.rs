@@ -13,7 +13,7 @@ use crate::reading::{ObjectFile, changed};
 use crate::width::in_parallel;
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
 
@@ -73,7 +73,8 @@ impl ObjectShelf {
         {
             return Ok((self.file(&object)?, Some(object)));
         }
-        if !self.bucket.has_below(&self.prefix()).map_err(looked)? {
+        // A root is there, whatever it has.
+        if !self.is_root && !self.bucket.has_below(&self.prefix()).map_err(looked)? {
             return Err(failed(FailureKind::NotFound, "look at", "no such object"));
         }
         let marker = self.bucket.head(&self.prefix()).map_err(looked)?;
@@ -250,7 +251,8 @@ impl Shelf for ObjectShelf {
     }
 
     fn rename(&self, _: &dyn Shelf, _: bool) -> Result<()> {
-        let crosses = std::io::Error::from(std::io::ErrorKind::CrossesDevices);
+        let why = "an object store renames nothing in one step: copy, then remove";
+        let crosses = std::io::Error::new(std::io::ErrorKind::CrossesDevices, why);
         Err(Error { kind: FailureKind::InTheWay, operation: "rename", subject: Vec::new(), source: crosses })
     }
 
@@ -303,8 +305,7 @@ impl Shelf for ObjectShelf {
         let prefix = self.prefix();
         let mut directories: HashSet<u64> = HashSet::from([self.bucket.number(&prefix, "")]);
         let listed = self.bucket.each_page(&prefix, &mut |page| {
-            let removed =
-                in_parallel(&page, |listed| if is_stopped() { None } else { Some(self.bucket.delete(&listed.key)) });
+            let removed = self.bucket.remove_page(&page, is_stopped);
             for (listed, removed) in page.iter().zip(removed) {
                 let rest = &listed.key[prefix.len()..];
                 match removed {
@@ -334,5 +335,25 @@ impl Shelf for ObjectShelf {
             tally.directories = directories.len() as u64;
         }
         tally
+    }
+}
+
+impl Bucket {
+    /// Removes what a page of a listing has, by one request where the store takes one; nothing of what was not asked for any more.
+    fn remove_page(&self, page: &[Listed], is_stopped: Stopped<'_>) -> Vec<Option<std::result::Result<(), Failure>>> {
+        // What XML cannot say goes by a request of its own, and so does what the store failed to remove for a while.
+        let is_plain = |key: &str| !key.chars().any(char::is_control);
+        let keys: Vec<&str> = page.iter().map(|listed| &listed.key[..]).filter(|key| is_plain(key)).collect();
+        let together = match keys.len() > 1 && !is_stopped() {
+            true => self.delete_many(&keys).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let told: HashMap<&str, std::result::Result<(), Failure>> = keys.into_iter().zip(together).collect();
+        in_parallel(page, |listed| match told.get(&listed.key[..]) {
+            Some(Ok(())) => Some(Ok(())),
+            Some(Err(failure)) if !failure.may_pass() => Some(Err(failure.clone())),
+            _ if is_stopped() => None,
+            _ => Some(self.delete(&listed.key)),
+        })
     }
 }

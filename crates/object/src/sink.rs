@@ -16,9 +16,11 @@ use crate::listing::Child;
 use crate::metadata;
 use crate::reading::ObjectFile;
 use crate::upload::ObjectUpload;
+use crate::upload_log::UploadLogs;
 use crate::width::in_parallel;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use store::{
     Abilities, Decision, Fate, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
@@ -31,7 +33,13 @@ pub struct ObjectSink {
 
 impl ObjectSink {
     /// A destination at a prefix, which is empty or ends in a slash.
-    pub fn new(bucket: Arc<Bucket>, prefix: String, keeps: Fidelity, is_rehearsal: bool) -> ObjectSink {
+    pub fn new(
+        bucket: Arc<Bucket>,
+        prefix: String,
+        keeps: Fidelity,
+        is_rehearsal: bool,
+        logs: Option<UploadLogs>,
+    ) -> ObjectSink {
         let root = Directory::new(prefix, Vec::new());
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
         let job = Job {
@@ -39,6 +47,8 @@ impl ObjectSink {
             held: Held::default(),
             is_rehearsal,
             keeps,
+            logs,
+            is_swept: AtomicBool::new(false),
             directories,
             decided: Mutex::default(),
             written: Mutex::default(),
@@ -214,14 +224,21 @@ impl Sink for ObjectSink {
         Ok(Box::new(ObjectSinkLane::new(self.job.clone())))
     }
 
-    fn begin(&self, entry: &Entry, _: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+    fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         self.job.may_write()?;
-        let key = self.job.key(entry)?;
-        Ok((Arc::new(ObjectUpload::begin(self.job.clone(), entry, key)), Vec::new()))
+        self.job.sweep();
+        let upload = ObjectUpload::begin(self.job.clone(), entry, self.job.key(entry)?);
+        let (upload, journal) = upload.go_on(stem)?;
+        Ok((Arc::new(upload), journal))
     }
 
-    fn has_journal(&self, _: &Entry, _: &str) -> bool {
-        false
+    fn begin_growing(&self, entry: &Entry, _: &str, _: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        Err(fault(FailureKind::Other, "write file", entry, "an object cannot grow"))
+    }
+
+    fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
+        let key = self.job.key(entry);
+        !self.job.is_rehearsal && key.is_ok_and(|key| ObjectUpload::begin(self.job.clone(), entry, key).has_log(stem))
     }
 
     /// What a store has confirmed is durable.

@@ -3,44 +3,48 @@
 //! Parts are equal, but for the last; they grow with the object so that it has no more of them than a store takes. An object of one
 //! part leaves whole, when it is published.
 //!
-//! Invariants: an upload is completed or aborted by whoever began it, as far as the store answers; a part counts when the store
-//! confirmed it; bytes that come twice replace what they were.
+//! Invariants: an upload is completed, aborted, or left with a log that the next attempt goes on from (`resume`); a part counts when
+//! the store confirmed it; bytes that come twice replace what they were.
 
-use crate::calls::Part;
+use crate::calls::{PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
 use crate::job::Job;
+use crate::upload_log::UploadLog;
 use crate::width::Permit;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use store::{PublishRule, StagedFile};
 
 pub const PART_BYTES: u64 = 8 << 20;
 /// Of an object whose end is not known.
 const OPEN_PART_BYTES: u64 = 64 << 20;
-const PARTS_MAX: u64 = 10_000;
 
 pub struct ObjectUpload {
-    job: Arc<Job>,
+    pub job: Arc<Job>,
     /// Its metadata is that of the entry it was begun with.
-    entry: Entry,
-    key: String,
-    size_bytes: Option<u64>,
-    part_bytes: u64,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    pub entry: Entry,
+    pub key: String,
+    pub size_bytes: Option<u64>,
+    pub part_bytes: u64,
+    pub shared: Arc<Shared>,
 }
 
 #[derive(Default)]
-struct State {
-    id: Option<String>,
+pub struct Shared {
+    pub state: Mutex<State>,
+    changed: Condvar,
+    /// Where what the store confirmed is put down.
+    pub log: OnceLock<UploadLog>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub id: Option<String>,
     filling: BTreeMap<u64, Filling>,
     under_way: BTreeSet<u64>,
-    sent: BTreeMap<u64, Part>,
+    /// Parts that the store has, numbered from 0.
+    pub sent: BTreeMap<u64, Part>,
     failed: Option<Failure>,
     is_over: bool,
 }
@@ -54,7 +58,7 @@ struct Filling {
 /// The length of parts of an object of this size.
 fn part_bytes(size_bytes: u64) -> u64 {
     let mut length = PART_BYTES;
-    while size_bytes.div_ceil(length) > PARTS_MAX {
+    while size_bytes.div_ceil(length) > u64::from(PARTS_MAX) {
         length *= 2;
     }
     length
@@ -64,12 +68,11 @@ impl ObjectUpload {
     pub fn begin(job: Arc<Job>, entry: &Entry, key: String) -> ObjectUpload {
         let size_bytes = Some(entry.size_bytes()).filter(|size| *size > 0);
         let part_bytes = size_bytes.map_or(OPEN_PART_BYTES, part_bytes);
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
-        ObjectUpload { job, entry: entry.clone(), key, size_bytes, part_bytes, shared }
+        ObjectUpload { job, entry: entry.clone(), key, size_bytes, part_bytes, shared: Arc::default() }
     }
 
     /// How long a part is, as far as the object's end is known.
-    fn length(&self, number: u64) -> u64 {
+    pub fn length(&self, number: u64) -> u64 {
         let start = number * self.part_bytes;
         self.size_bytes.map_or(self.part_bytes, |size| self.part_bytes.min(size.saturating_sub(start)))
     }
@@ -95,7 +98,14 @@ impl ObjectUpload {
         if let Some(failure) = &state.failed {
             return Err(self.error(failure));
         }
-        state.sent.remove(&number);
+        if state.is_over {
+            return Err(self.refused("its upload is over"));
+        }
+        if state.sent.remove(&number).is_some()
+            && let Some(log) = self.shared.log.get()
+        {
+            log.replaced(number as u32 + 1);
+        }
         let filling = state.filling.entry(number).or_default();
         let end = offset as usize + bytes.len();
         if filling.bytes.len() < end {
@@ -137,6 +147,9 @@ impl ObjectUpload {
             return Ok(id.clone());
         }
         let id = self.job.bucket.begin_upload(&self.key, &self.job.meta(&self.entry))?;
+        if let Some(log) = self.shared.log.get() {
+            log.begun(&id);
+        }
         state.id = Some(id.clone());
         Ok(id)
     }
@@ -188,8 +201,8 @@ impl ObjectUpload {
         }
     }
 
-    /// Ends the upload without an object.
-    fn abort(&self) {
+    /// Ends the upload without an object, or leaves it to the next attempt, if there is one to be left and it `may_stay`.
+    fn end(&self, may_stay: bool) {
         let mut state = self.shared.state.lock().unwrap();
         if std::mem::replace(&mut state.is_over, true) {
             return;
@@ -198,11 +211,36 @@ impl ObjectUpload {
         while !state.under_way.is_empty() {
             state = self.shared.changed.wait(state).unwrap();
         }
-        if let Some(id) = state.id.take() {
-            drop(state);
-            // What stays of it is told by `thalweg uploads ls`.
-            let _ = self.job.bucket.abort(&self.key, &id);
+        let log = self.shared.log.get();
+        let stays = may_stay && !state.sent.is_empty();
+        if let Some(log) = log.filter(|log| stays && log.is_kept()) {
+            log.release();
+            return;
         }
+        let id = state.id.take();
+        drop(state);
+        // What stays of it is told by `thalweg uploads ls`.
+        let is_gone = id.is_none_or(|id| self.job.bucket.abort(&self.key, &id).is_ok());
+        match log {
+            Some(log) if is_gone => log.forget(),
+            Some(log) => log.release(),
+            None => {}
+        }
+    }
+
+    fn published(&self) {
+        self.shared.state.lock().unwrap().is_over = true;
+        if let Some(log) = self.shared.log.get() {
+            log.forget();
+        }
+    }
+
+    /// Publishing failed. Where the store may do it later it stays as it is.
+    fn not_published(&self, failure: Failure) -> store::Error {
+        if !failure.may_pass() {
+            self.end(false);
+        }
+        failure.on("publish", &self.key)
     }
 }
 
@@ -216,7 +254,12 @@ impl Shared {
         let mut state = self.state.lock().unwrap();
         state.under_way.remove(&number);
         match sent {
-            Ok(part) => _ = state.sent.insert(number, part),
+            Ok(part) => {
+                if let Some(log) = self.log.get() {
+                    log.confirmed(&part);
+                }
+                state.sent.insert(number, part);
+            }
             Err(failure) => _ = state.failed.get_or_insert(failure),
         }
         self.changed.notify_all();
@@ -245,12 +288,21 @@ impl StagedFile for ObjectUpload {
         ))
     }
 
-    /// Nothing is kept for another attempt.
-    fn append_journal(&self, _: &[u8]) -> store::Result<()> {
+    fn kept(&self, recorded: &[(Extent, Digest)]) -> Option<Vec<bool>> {
+        Some(self.keep(recorded))
+    }
+
+    fn append_journal(&self, bytes: &[u8]) -> store::Result<()> {
+        if let Some(log) = self.shared.log.get() {
+            log.append_journal(bytes);
+        }
         Ok(())
     }
 
-    fn truncate_journal(&self, _: u64) -> store::Result<()> {
+    fn truncate_journal(&self, length: u64) -> store::Result<()> {
+        if let Some(log) = self.shared.log.get() {
+            log.truncate_journal(length);
+        }
         Ok(())
     }
 
@@ -266,9 +318,7 @@ impl StagedFile for ObjectUpload {
         let size = entry.size_bytes();
         let published = match self.finish(size)? {
             Finished::Whole(bytes) => {
-                return self.job.publish(entry, &self.key, &bytes, rule).inspect(|()| {
-                    self.shared.state.lock().unwrap().is_over = true;
-                });
+                return self.job.publish(entry, &self.key, &bytes, rule).inspect(|()| self.published());
             }
             Finished::Parts(id, parts) => {
                 let sums: Vec<_> = parts.iter().map(|part| Digest::Crc64Nvme(part.crc.unwrap_or_default())).collect();
@@ -279,19 +329,21 @@ impl StagedFile for ObjectUpload {
                 self.job.bucket.publish_parts(&self.key, &id, &parts, crc, &condition)
             }
         };
-        published.map_err(|failure| failure.on("publish", &self.key))?;
-        self.shared.state.lock().unwrap().is_over = true;
+        published.map_err(|failure| self.not_published(failure))?;
+        self.published();
         Ok(())
     }
 
+    /// What a store in trouble has of it is asked for once more by whoever begins again.
     fn discard(&self) {
-        self.abort();
+        let may_stay = self.shared.state.lock().unwrap().failed.as_ref().is_some_and(Failure::may_pass);
+        self.end(may_stay);
     }
 }
 
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
-        self.abort();
+        self.end(true);
     }
 }
 
@@ -305,7 +357,7 @@ mod tests {
             [(1, 8 << 20), (80_000 << 20, 8 << 20), ((80_000 << 20) + 1, 16 << 20), (5 << 40, 1 << 30)]
         {
             assert_eq!(part_bytes(size), length, "{size}");
-            assert!(size.div_ceil(part_bytes(size)) <= PARTS_MAX);
+            assert!(size.div_ceil(part_bytes(size)) <= u64::from(PARTS_MAX));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The store by the whole suite, over the fake one.
 
-use conformance::{Ability, Place, Stand, run};
+use conformance::{Ability, Fault, Place, Stand, run};
 use fakes::{BUCKET, Fake, SECRET};
 use model::{Location, Name, TransferOptions};
 use object::{Buckets, StoreConfig};
@@ -74,6 +74,12 @@ impl Place for InBucket {
             self.fake.put("root/", b"");
         }
         Some(self.buckets.source(&[location(b"")], &TransferOptions::default()).ok().unwrap().source)
+    }
+
+    /// From the store itself: a source is told that the version it reads was replaced, and this has nobody to tell.
+    fn content(&self, path: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let key = format!("root/{}", String::from_utf8_lossy(path));
+        Ok(self.fake.content(&key))
     }
 
     fn shelf(&self, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {

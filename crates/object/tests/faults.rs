@@ -266,3 +266,60 @@ fn keys_that_are_no_path_fail_alone() {
     let refused = |key: &str| (key.as_bytes().to_vec(), FailureKind::NameRefused);
     assert_eq!((files, failed), (1, vec![refused("../up"), refused("a//b"), refused("x/./y")]));
 }
+
+#[test]
+fn a_diagnosis_names_what_is_missing_and_leaves_nothing_behind() {
+    use object::Weight::{Good, Needed, Note};
+    let seen = |bed: &Bed| {
+        let seen = bed.buckets.place(&location(&format!("{BUCKET}/"))).ok().unwrap().bucket.diagnose("p/");
+        let state = bed.fake.state.lock().unwrap();
+        assert!(state.objects.is_empty() && state.uploads.is_empty(), "{:?}", state.objects.keys());
+        assert!(
+            seen.iter().all(|one| one.weight == Good || (one.advice.is_some() && !one.found.is_empty())),
+            "{seen:?}"
+        );
+        move |subject: &str| seen.iter().find(|one| one.subject == subject).map(|one| one.weight)
+    };
+    let all =
+        ["keys", "store", "clock", "list", "put", "get", "checksum", "damage", "conditions", "delete", "multipart"];
+    let well = seen(&bed());
+    all.iter().chain(&["resume", "uploads"]).for_each(|subject| assert_eq!(well(subject), Some(Good), "{subject}"));
+    let off = bed();
+    off.fake.state.lock().unwrap().ahead_seconds = 3600;
+    off.fake.state.lock().unwrap().is_unconditional = true;
+    off.fake.state.lock().unwrap().parts_told = Some(|xml| xml.replace("ChecksumCRC64NVME", "ChecksumCRC32"));
+    let off = seen(&off);
+    assert_eq!(["clock", "conditions", "resume"].map(off), [Some(Note); 3]);
+    for (method, holds, subject) in
+        [("PUT", "partNumber", "multipart"), ("POST", "?uploads", "multipart"), ("GET", "/p/.thalweg", "get")]
+    {
+        let bed = bed();
+        bed.fake.order(method, holds, 0, 1, Fault::Status(403));
+        assert_eq!(seen(&bed)(subject), Some(Needed), "{subject}");
+    }
+    let read_only = bed();
+    read_only.fake.order("PUT", "/", 0, 9, Fault::Status(403));
+    read_only.fake.order("POST", "/", 0, 9, Fault::Status(403));
+    let read_only = seen(&read_only);
+    assert_eq!(["put", "multipart", "list"].map(read_only), [Some(Needed), Some(Needed), Some(Good)]);
+}
+
+#[test]
+fn a_tree_is_removed_a_page_at_a_time_and_each_key_is_answered_for() {
+    let bed = bed();
+    let keys = ["t/a", "t/b&<c>", "t/d/e\n", "t/stays", "t/untold", "t/\u{e9}"];
+    keys.iter().for_each(|key| bed.fake.put(key, b"x"));
+    let mut failed = Vec::new();
+    let tree = location(&format!("{BUCKET}/t"));
+    let shelf = bed.buckets.shelf(&tree, store::How::Take).ok().unwrap();
+    let tally = shelf.remove_tree(&|| false, &mut |path, e| failed.push((path.to_vec(), e.kind)));
+    assert_eq!((tally.files, failed), (5, vec![(b"stays".to_vec(), FailureKind::Permission)]));
+    assert_eq!(bed.fake.state.lock().unwrap().objects.keys().collect::<Vec<_>>(), ["t/stays"]);
+    // What XML cannot say, and what was not answered for, is deleted with a request of its own.
+    assert_eq!((bed.fake.count("POST /bkt?delete"), bed.fake.count("DELETE /")), (1, 2));
+    // A store that does not know the request.
+    keys.iter().for_each(|key| bed.fake.put(key, b"x"));
+    bed.fake.order("POST", "?delete", 0, 1, Fault::Status(403));
+    let tally = shelf.remove_tree(&|| false, &mut |_, _| {});
+    assert_eq!((tally.files, bed.fake.state.lock().unwrap().objects.len()), (6, 0));
+}

@@ -65,6 +65,28 @@ impl Target {
 impl SshOptions {
     /// The process to start.
     pub(super) fn command(&self, target: &Target, upload: Option<&Upload>) -> Result<Command> {
+        let (mut command, is_openssh) = self.client()?;
+        command.args(is_openssh.then_some("--"));
+        command.arg(&target.destination).arg(format!("sh -c '{}'", self.script(upload)?));
+        Ok(command)
+    }
+
+    /// The process that speaks to a subsystem of the far server.
+    pub(super) fn subsystem(&self, target: &Target, port: Option<u16>, name: &str) -> Result<Command> {
+        let (mut command, is_openssh) = self.client()?;
+        if is_openssh {
+            // A network that is gone is noticed, though nobody sends.
+            command.args(["-oServerAliveInterval=15", "-oServerAliveCountMax=4"]);
+        }
+        if let Some(port) = port {
+            command.arg("-p").arg(port.to_string());
+        }
+        command.arg("-s").args(is_openssh.then_some("--")).arg(&target.destination).arg(name);
+        Ok(command)
+    }
+
+    /// The ssh program with its arguments, and whether it is OpenSSH's.
+    fn client(&self) -> Result<(Command, bool)> {
         let words = self.words()?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -79,10 +101,8 @@ impl SshOptions {
                 "-oClearAllForwardings=yes",
                 "-oRemoteCommand=none",
             ]);
-            command.arg("--");
         }
-        command.arg(&target.destination).arg(format!("sh -c '{}'", self.script(upload)?));
-        Ok(command)
+        Ok((command, is_openssh))
     }
 
     /// The words of the ssh program's command, at least one.
@@ -168,6 +188,18 @@ mod tests {
         assert_eq!(words[end + 1], "me@2001:db8::1");
         assert_eq!(words.len(), end + 3);
         assert!(words[end + 2].starts_with("sh -c '") && words[end + 2].ends_with(" serve --stdio'"));
+    }
+
+    #[test]
+    fn a_subsystem_is_named_behind_the_destination_and_its_port_before() {
+        let target = Target::parse("me@[2001:db8::1]").unwrap();
+        let command = SshOptions::default().subsystem(&target, Some(2222), "sftp").unwrap();
+        let words: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        assert!(words.ends_with(&["-p", "2222", "-s", "--", "me@2001:db8::1", "sftp"]), "{words:?}");
+        let other = SshOptions { command: Some("/opt/other".into()), ..SshOptions::default() };
+        let command = other.subsystem(&target, None, "sftp").unwrap();
+        let words: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        assert_eq!(words, ["-s", "me@2001:db8::1", "sftp"]);
     }
 
     #[test]

@@ -63,10 +63,7 @@ impl Remote {
         let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
         let machine = upload.as_ref().map(|upload| upload.machine().to_owned()).unwrap_or_default();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.map_err(|e| {
-            Error::new(Exit::Usage, format!("start {program}: {e}"))
-                .hint("install an ssh client, or name one with --ssh COMMAND")
-        })?;
+        let mut child = spawned.map_err(|e| not_started(&program, &e))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
         let mut process = Process { child, words: Words::listen(errors, tell.clone()) };
@@ -156,6 +153,49 @@ impl Drop for Remote {
         }
         self.process.end();
     }
+}
+
+/// A running ssh process, with a subsystem of the far server at its pipes. It ends when this is dropped.
+pub struct Subsystem {
+    process: Process,
+    target: String,
+    name: String,
+}
+
+impl Subsystem {
+    /// Starts ssh; whether it comes through shows when something is read. The pipes are those to write to and to read from.
+    pub fn start(
+        options: &SshOptions,
+        target: &Target,
+        port: Option<u16>,
+        name: &str,
+        tell: Tell,
+    ) -> Result<(Subsystem, ChildStdin, ChildStdout)> {
+        let mut command = options.subsystem(target, port, name)?;
+        let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|e| not_started(&program, &e))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
+        let process = Process { child, words: Words::listen(errors, tell) };
+        Ok((Subsystem { process, target: target.name.clone(), name: name.to_owned() }, input, output))
+    }
+
+    /// Why it ended before it said anything. The pipes must be closed.
+    pub fn explain(mut self) -> Error {
+        let status = self.process.end();
+        match status.and_then(|status| status.code()) {
+            Some(255) => explain(&self.target, status, &self.process.words.kept(), false),
+            _ => Error::new(Exit::Unreachable, format!("{} offers no {} over ssh", self.target, self.name)).hint(
+                "its administrator can switch the subsystem on in sshd_config; ssh's reason, if it gave one, is above",
+            ),
+        }
+    }
+}
+
+fn not_started(program: &str, e: &io::Error) -> Error {
+    Error::new(Exit::Usage, format!("start {program}: {e}"))
+        .hint("install an ssh client, or name one with --ssh COMMAND")
 }
 
 /// Waits for the next of what a thread sends, and looks for an interruption meanwhile; `None` when nothing more comes.

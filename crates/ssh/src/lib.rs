@@ -28,6 +28,6 @@ mod reach;
 
 pub use command::{SshOptions, Target, read_ports};
 pub use far::{Asked, Copying, FarLink, accept};
-pub use launch::Tell;
-pub use message::{Access, CopyRequest, CopyTerms, PathBytes, Peer, exit_of};
+pub use launch::{Subsystem, Tell};
+pub use message::{Access, BoundTerms, CopyRequest, CopyTerms, PathBytes, Peer, exit_of};
 pub use reach::{Between, Reached, Wanted, copy_between, reach};

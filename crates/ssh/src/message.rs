@@ -68,6 +68,23 @@ pub struct CopyTerms {
     pub backup: Option<PathBytes>,
     /// As bits of the protocol.
     pub fidelity: u32,
+    /// The fields below are new: a program that does not know them holds the sender to the others alone.
+    #[serde(default)]
+    pub bounds: BoundTerms,
+    /// The only paths below the source that are taken, where the command gave a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<Vec<PathBytes>>,
+}
+
+/// Sizes and times, in seconds since 1970, of the files that may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BoundTerms {
+    pub size_bytes_min: u64,
+    /// The first size that is too large; 0 where none is.
+    pub size_bytes_end: u64,
+    pub modified_since: Option<i64>,
+    pub modified_before: Option<i64>,
 }
 
 /// To copy what is here to an endpoint of which more is said later (`Peer`).
@@ -81,6 +98,9 @@ pub struct CopyRequest {
     pub flags: Vec<String>,
     /// 32 hexadecimal digits: the same for the same command.
     pub job: String,
+    /// What the list in `flags` says, which is a file where the command was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<Vec<PathBytes>>,
 }
 
 /// The endpoint to copy to.

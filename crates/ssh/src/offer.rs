@@ -8,11 +8,12 @@
 //! - A job that names another path, or the other direction, is refused.
 //! - Below what was opened, names are followed one at a time from descriptors (`store::posix::beneath`).
 
-use super::message::{Access, CopyTerms, ServeRequest};
+use super::message::{Access, BoundTerms, CopyTerms, ServeRequest};
 use daemon::error::{Error, Result, shown};
 use daemon::host::{equipped, forbidden, generated, is_no_directory, may_write, names_contents, refuse};
 use daemon::sandbox::{self, Left};
 use model::filter::{Filter, Rule};
+use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Name, Pin, Selection, TransferOptions, synthetic};
 use mover::files::{Here, How, NotReached, Reach};
 use mover::receiver::Asked;
@@ -227,9 +228,11 @@ impl Terms {
         let wrong = |why: &str| Error::new(Exit::Fatal, format!("the terms of a copy: {why}"));
         let rules = told.rules.iter().map(|rule| Rule::parse(rule)).collect::<Option<Vec<_>>>();
         let filter = Filter::new(rules.ok_or_else(|| wrong("no filter rule"))?).map_err(|why| wrong(&why))?;
+        let listed = told.listed.as_ref().map(|paths| Listed::new(paths.iter().map(|path| path.0.clone()).collect()));
+        let listed = listed.transpose().map_err(|_| wrong("a list of paths that lead elsewhere"))?;
         Ok(Terms {
             sources: told.sources.iter().map(|path| path.0.clone()).collect(),
-            selection: Arc::new(Selection { filter, ..Selection::default() }),
+            selection: Arc::new(Selection { filter, bounds: bounds(told.bounds), listed }),
             may_delete: told.may_delete,
             backup: told.backup.as_ref().map(|path| path.0.clone()),
             fidelity: told.fidelity,
@@ -256,6 +259,17 @@ impl Terms {
     }
 }
 
+/// A sending host counts ages by its own clock, and says itself when its files were modified: days are all that is held.
+fn bounds(told: BoundTerms) -> Bounds {
+    const CLOCKS_APART_SECONDS: i64 = 86_400;
+    Bounds {
+        size_bytes_min: told.size_bytes_min,
+        size_bytes_end: told.size_bytes_end,
+        modified_since: told.modified_since.map(|since| since.saturating_sub(CLOCKS_APART_SECONDS)),
+        modified_before: told.modified_before.map(|before| before.saturating_add(CLOCKS_APART_SECONDS)),
+    }
+}
+
 impl Host for OfferHost {
     fn facts(&self) -> HostFacts {
         let is_read_only =
@@ -272,6 +286,7 @@ impl Host for OfferHost {
             name: "ssh".to_owned(),
             account: "ssh".to_owned(),
             may_write: !self.facts().is_read_only,
+            warrant: None,
         })
     }
 
@@ -406,8 +421,10 @@ fn text(path: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::message::{PathBytes, PinText};
-    use model::Fidelity;
+    use model::entry::{Entry, Generation, Kind, Timestamp};
     use model::options::Deletion;
+    use model::{End, Fidelity, ObjectId};
+    use wire::listing::Described;
 
     fn request(access: Access, paths: &[&Path]) -> ServeRequest {
         ServeRequest {
@@ -495,6 +512,8 @@ mod tests {
             may_delete: false,
             backup: None,
             fidelity: Fidelity { mode: true, ..Fidelity::default() }.to_bits(),
+            bounds: BoundTerms::default(),
+            listed: None,
         };
         let mut there = host(Access::Write, dir.path());
         there.terms = Some(Terms::of(&told).unwrap());
@@ -524,6 +543,48 @@ mod tests {
         there.terms = Some(Terms::of(&CopyTerms { may_delete: true, ..told.clone() }).unwrap());
         open(&there, &TransferOptions { deletion, ..plain() }).unwrap();
         assert!(Terms::of(&CopyTerms { rules: vec!["x".to_owned()], ..told }).is_err());
+    }
+
+    /// The list and the bounds of the command hold where the files arrive, whatever the sending host made of its flags.
+    #[test]
+    fn a_host_that_copies_here_sends_what_is_listed_and_within_the_bounds() {
+        let bounds = BoundTerms { size_bytes_end: 100, modified_since: Some(1_000_000), ..BoundTerms::default() };
+        let told = CopyTerms {
+            sources: vec![PathBytes(b"a/".to_vec())],
+            rules: Vec::new(),
+            may_delete: false,
+            backup: None,
+            fidelity: 0,
+            bounds,
+            listed: Some(vec![PathBytes(b"kept".to_vec()), PathBytes(b"d/e".to_vec())]),
+        };
+        let sends = |name: &str, size_bytes: u64, seconds: i64| {
+            let modified = Timestamp { seconds, nanoseconds: 0 };
+            let entry = Entry {
+                id: ObjectId(1),
+                parent: ObjectId::ROOT,
+                name: Name::new(name.as_bytes()).unwrap(),
+                kind: Kind::File,
+                mode: 0o644,
+                generation: Generation { size_bytes, modified, ..Generation::default() },
+                attributes: None,
+            };
+            let described = Described::Entry { entry, end: End::Known };
+            Terms::of(&told).unwrap().asked().check(&[described]).map_err(|refusal| refusal.text)
+        };
+        // Clocks may be a day apart.
+        assert_eq!((sends("kept", 99, 1_000_000), sends("kept", 99, 920_000)), (Ok(()), Ok(())));
+        for (name, size_bytes, seconds) in [("other", 9, 1_000_000), ("kept", 100, 1_000_000), ("kept", 9, 900_000)] {
+            assert!(sends(name, size_bytes, seconds).unwrap_err().contains("which was not asked for"), "{name}");
+        }
+        let listed = Some(vec![PathBytes(b"../x".to_vec())]);
+        assert!(Terms::of(&CopyTerms { listed, ..told.clone() }).is_err());
+        // What an older program says has neither.
+        let text = serde_json::to_string(&CopyTerms { listed: None, ..told.clone() }).unwrap();
+        let older = text.replace(&format!(",\"bounds\":{}", serde_json::to_string(&bounds).unwrap()), "");
+        assert_ne!(text, older);
+        let older: CopyTerms = serde_json::from_str(&older).unwrap();
+        assert_eq!((older.bounds, older.listed), (BoundTerms::default(), None));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::source::SourceFile;
 use crate::{Abilities, BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
-use model::{Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use model::{Digest, Entry, Extent, FailureKind, Kind, Name, ObjectId};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -84,8 +84,16 @@ fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Resu
 impl Sink for DropBox {
     fn facts(&self) -> Result<SinkFacts> {
         let facts = self.inner.facts()?;
-        let own =
-            Abilities { compare: false, prune: false, amend: false, touch: false, hard_links: false, ..facts.can };
+        // A name is taken when an object is published, and not before.
+        let own = Abilities {
+            compare: false,
+            prune: false,
+            amend: false,
+            touch: false,
+            hard_links: false,
+            views: false,
+            ..facts.can
+        };
         Ok(SinkFacts { can: own, ..facts })
     }
 
@@ -295,6 +303,10 @@ impl StagedFile for DropFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.file.read_at(offset, buffer)
+    }
+
+    fn kept(&self, recorded: &[(Extent, Digest)]) -> Option<Vec<bool>> {
+        self.file.kept(recorded)
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {

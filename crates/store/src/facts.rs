@@ -64,6 +64,8 @@ pub struct Abilities {
     pub reread: bool,
     /// What is not written of a file reads as zeros: `SinkLane::skip` and `StagedFile::clear` work.
     pub holes: bool,
+    /// What has arrived of a growing file can be read under a name: the last argument of `Sink::begin_growing`.
+    pub views: bool,
 }
 
 impl Abilities {
@@ -76,6 +78,7 @@ impl Abilities {
         nodes: false,
         reread: false,
         holes: false,
+        views: false,
     };
     pub const ALL: Abilities = Abilities {
         compare: true,
@@ -86,5 +89,6 @@ impl Abilities {
         nodes: true,
         reread: true,
         holes: true,
+        views: true,
     };
 }

@@ -118,6 +118,8 @@ pub enum OpenError {
 pub enum Refused {
     /// What was asked for makes no sense.
     Request,
+    /// No store of this kind does what was asked for. The text names no place.
+    Unable,
     Keys,
     /// What holds the objects is not there.
     Missing,
@@ -140,6 +142,12 @@ pub trait Opener: Send + Sync {
     fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
         let _ = how;
         Err(OpenError::NoStore(location.scheme().to_owned()))
+    }
+
+    /// What a path below a location leads to, for whoever may reach nothing else; the location itself stays.
+    fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        let _ = (path, how);
+        Err(OpenError::NoStore(base.scheme().to_owned()))
     }
 }
 
@@ -186,6 +194,10 @@ impl Stores {
 
     pub fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
         self.opener(location)?.shelf(location, how)
+    }
+
+    pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        self.opener(base)?.shelf_below(base, path, how)
     }
 
     /// Of `s3+NAME` the opener of `s3`, which knows the names.

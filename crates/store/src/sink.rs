@@ -3,7 +3,7 @@
 use crate::source::SourceFile;
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
-use model::{Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
+use model::{Digest, Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -244,8 +244,10 @@ pub trait Sink: Send + Sync {
         self.begin(entry, stem)
     }
 
-    /// As `begin`, for an object that grows: its size is not known, and the staging has what an earlier attempt wrote.
-    fn begin_growing(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+    /// As `begin`, for an object that grows: its size is not known, and the staging has what an earlier attempt wrote. What has
+    /// arrived of it can be read as `view`, in the directory of the entry: `StagedFile::resume` says from where on.
+    fn begin_growing(&self, entry: &Entry, stem: &str, view: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let _ = view;
         self.begin(entry, stem)
     }
 
@@ -354,8 +356,21 @@ pub trait StagedFile: Send + Sync {
         None
     }
 
+    /// So much, from its start, of what an earlier attempt left counts. Once, before anything is written.
+    fn resume(&self, held_bytes: u64) -> Result<()> {
+        let _ = held_bytes;
+        Ok(())
+    }
+
     /// Reads what was staged; less than asked for where nothing was written yet.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Which of the chunks that an earlier attempt recorded are there, by the word of a storage that cannot be read back. Nothing
+    /// where it can be, and is.
+    fn kept(&self, recorded: &[(Extent, Digest)]) -> Option<Vec<bool>> {
+        let _ = recorded;
+        None
+    }
 
     /// Appends to the journal; the bytes mean nothing to the storage.
     fn append_journal(&self, bytes: &[u8]) -> Result<()>;

@@ -210,7 +210,7 @@ impl Sink for NullSink {
             order: Order::Any,
             part_rule: None,
             shares_on: None,
-            can: Abilities { reread: false, holes: false, ..Abilities::ALL },
+            can: Abilities { reread: false, holes: false, views: false, ..Abilities::ALL },
         })
     }
 

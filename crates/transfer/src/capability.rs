@@ -18,6 +18,7 @@ pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &Tr
     peer.knows(options.compression != Compression::None, Client::knows_limits, LIMITS, UPDATE)?;
     peer.knows(options.is_delta, Client::knows_delta, "--delta", LEAVE)?;
     peer.knows(options.follow.is_some(), Client::knows_growth, "files that are sent while they are written", UPDATE)?;
+    peer.knows(options.view.is_some(), Client::knows_views, "--show prefix", LEAVE)?;
     peer.knows(needs_fidelity_receiver(options), Client::knows_fidelity, FIDELITY, UPDATE)
 }
 

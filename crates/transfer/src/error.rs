@@ -96,7 +96,7 @@ impl Error {
             }
             CloseCode::Reached => (Kind::TransferLimit, Some("the same command continues where this one stopped")),
             CloseCode::Cancelled if refusal.text == TAKEN_OVER => {
-                (Kind::Cancelled, Some("nothing needs to be done: the newer run goes on with what this one delivered"))
+                (Kind::Cancelled, Some("no action is needed: the newer run continues from what this one delivered"))
             }
             CloseCode::Cancelled => (Kind::Cancelled, Some("the same command continues where it stopped")),
             CloseCode::Busy | CloseCode::Internal | CloseCode::NoProgress => {
@@ -208,7 +208,7 @@ impl Error {
                 (Kind::NoSpace, "make room at the destination; the same command continues where it stopped")
             }
             Failure::ReadOnly => (Kind::Failed, "name a place on a writable file system"),
-            Failure::InTheWay => (Kind::Request, "something of another kind is there: check the path"),
+            Failure::InTheWay => (Kind::Request, "an object of another kind is there: check the path"),
             Failure::NameRefused => (Kind::Request, "check the path"),
             _ => (Kind::Failed, "the operating system's reason is above"),
         };
@@ -232,7 +232,7 @@ impl Error {
             OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),
             OpenError::Refused { why, text, advice } => {
                 let kind = match why {
-                    Refused::Request => Kind::Request,
+                    Refused::Request | Refused::Unable => Kind::Request,
                     Refused::Keys | Refused::Untrusted => Kind::Authentication,
                     Refused::Missing => Kind::SourceDirectoryNotFound,
                     Refused::Unreachable => Kind::Unreachable,

@@ -97,7 +97,7 @@ impl Transfer {
     pub fn wait(mut self) -> Ended {
         let ended = self.thread.take().map(JoinHandle::join);
         ended.and_then(|ended| ended.ok()).unwrap_or_else(|| {
-            let text = "the transfer broke off, which is a bug: what was verified is kept";
+            let text = "the transfer ended unexpectedly, which is a bug; what was verified is kept";
             let error = Error::new(Kind::Fault, "", text).advice("report it with the output of THALWEG_LOG=debug");
             Ended { error: Some(error), ..Ended::before_the_start(&self.spec, self.direction) }
         })

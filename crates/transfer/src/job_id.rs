@@ -59,6 +59,7 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         payload_bytes_max: _,
         congestion: _,
         follow,
+        view,
     } = options;
     for word in [fsync.name(), verify.name(), digest.name(), engine.name()] {
         put(bytes, word.as_bytes());
@@ -85,6 +86,9 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
     }
     if let Some(follow) = follow {
         put_named(bytes, "follow", [format!("{follow:?}")]);
+    }
+    if let Some(view) = view {
+        put_named(bytes, "view", &view.unfinished);
     }
     if !fidelity.is_none() {
         put_named(bytes, "fidelity", [fidelity.to_bits().to_le_bytes()]);
@@ -134,7 +138,7 @@ mod tests {
     use super::*;
     use model::DigestAlgorithm;
     use model::filter::{Filter, Rule};
-    use model::follow::{Follow, Until};
+    use model::follow::{Follow, Until, View};
     use model::options::{Compression, Deletion, Engine, Fsync, Verify};
     use model::pace::Timetable;
     use model::selection::Listed;
@@ -194,6 +198,7 @@ mod tests {
             payload_bytes_max: _,
             congestion: _,
             follow: _,
+            view: _,
         } = TransferOptions::default();
         let Choice { filter: _, size_bytes_min: _, size_bytes_max: _, newer_than: _, older_than: _, listed: _ } =
             Choice::default();
@@ -223,6 +228,8 @@ mod tests {
             changed("chmod", &|o| o.chmod = Some((0o600, 0o700))),
             changed("engine", &|o| o.engine = Engine::Plain),
             changed("follow", &|o| o.follow = Some(Arc::new(Follow { until: Until::Never, ends: Vec::new() }))),
+            changed("view", &|o| o.view = Some(Arc::default())),
+            changed("view of names", &|o| o.view = Some(Arc::new(View { unfinished: vec![b"*.tmp"[..].into()] }))),
             chosen("one rule", &|c| c.filter = rules(&["- a"])),
             chosen("two rules", &|c| c.filter = rules(&["- a", "+ b"])),
             chosen("two rules in another order", &|c| c.filter = rules(&["+ b", "- a"])),

@@ -91,8 +91,8 @@ impl Route {
                 Ok(Route::Pull { peer, paths })
             }
             (n, true) if n == sources.len() => Err(Error::request(
-                "copies from one endpoint to another are not supported in this version",
-                "copy to this host first, or run the command on one of the two",
+                "a transfer within one process has one end on this host",
+                "copy to this host first; two endpoints that are both known copy straight to each other",
             )),
             _ => Err(Error::request(
                 "some sources are on this host and some at an endpoint",
@@ -182,7 +182,7 @@ mod tests {
             (&["-", "a", "b"][..], "standard input can only be the one source"),
             (&["a", "b", "-"], "standard output takes one file"),
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
-            (&["x:a", "y:b"], "copies from one endpoint to another are not supported in this version"),
+            (&["x:a", "y:b"], "a transfer within one process has one end on this host"),
             (&["-", "x:"], "standard input has no name of its own"),
             (&["gen:1x1", "a", "b"], "a generated source must be the only one"),
             (&["null:", "b"], "nothing can be read from null:"),

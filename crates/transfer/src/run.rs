@@ -259,7 +259,7 @@ pub fn stopped(spec: &TransferSpec) -> Error {
     match spec.has_pipe() {
         true => Error::new(Kind::Stopped, "", "stopped").advice(PIPE_ADVICE),
         false => Error::new(Kind::Stopped, "", "stopped; what was verified is kept")
-            .advice("the same request goes on where this one stopped"),
+            .advice("the same request continues where this one stopped"),
     }
 }
 

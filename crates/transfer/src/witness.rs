@@ -137,7 +137,10 @@ impl Manifest {
         }
         // The rename would replace what stands there: a device or a FIFO is gone then, and a link's target is not written.
         if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a link, a device or a FIFO is there, and stays"));
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a link, a device or a FIFO is there and is not replaced",
+            ));
         }
         // In a directory that others may write to, a name that could be foreseen might be a link by now.
         let random = u64::from_le_bytes(net::random_bytes());
@@ -225,7 +228,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         for path in [link, socket] {
             let error = unwatched(Some(&path)).err().unwrap();
-            assert!(error.text.ends_with("a link, a device or a FIFO is there, and stays"), "{error}");
+            assert!(error.text.ends_with("a link, a device or a FIFO is there and is not replaced"), "{error}");
             assert!(!fs::symlink_metadata(&path).unwrap().is_file());
         }
     }

@@ -105,7 +105,12 @@ pub fn run(args: &Args) -> Result<Tally> {
     }
     for bed in &mut beds {
         if bed.endpoint.is_some() && bed.stop()?.is_none_or(|ended| ended.code != Some(0)) {
-            count(&mut tally, None, &Outcome::Violated("the endpoint did not end in order".to_owned()), "trial soak");
+            count(
+                &mut tally,
+                None,
+                &Outcome::Violated("the endpoint did not shut down cleanly".to_owned()),
+                "trial soak",
+            );
         }
     }
     tally

@@ -7,6 +7,8 @@
 //! is always checked; no redirect is followed, so that nothing that proves who asks goes to another host.
 //! Not here: retries, signatures, and what a status means.
 
+pub mod date;
+pub mod xml;
 mod error;
 mod origin;
 mod trust;

@@ -60,6 +60,7 @@ const fn plain(number: u32) -> Shape {
 const ATTRIBUTES: &[Field] = &[many(4, 1)];
 const ENTRY: &[Field] = &[one(60, ATTRIBUTES)];
 const SELECTION: &[Field] = &[many(1, 1), many(9, 2)];
+const ORDER: &[Field] = &[many(6, 0)];
 const OPTIONS: &[Field] = &[one(9, SELECTION)];
 
 #[rustfmt::skip]
@@ -167,6 +168,27 @@ const SHAPES: &[Shape] = &[
         fields: &[many(2, 0)],
     },
     plain(70), plain(80),
+    Shape {
+        number: 90,
+        body_bytes_max: ORDER_BODY_BYTES_MAX,
+        lists: &[("addresses", ORDER_ADDRESSES_MAX)],
+        fields: ORDER,
+    },
+    plain(91), plain(92),
+    Shape {
+        number: 93,
+        body_bytes_max: CONTROL_BODY_BYTES_MAX,
+        lists: &[("failures", ORDER_FAILURES_MAX)],
+        fields: &[many(3, 0)],
+    },
+    plain(94), plain(95),
+    Shape {
+        number: 96,
+        body_bytes_max: ORDER_BODY_BYTES_MAX,
+        lists: &[("addresses", ORDER_ADDRESSES_MAX)],
+        fields: &[one(15, ORDER)],
+    },
+    plain(97),
 ];
 
 /// A list that a message may have.

@@ -31,6 +31,9 @@ fn decoded(message: &Message) -> Counts {
         Message::Changes(m) => [m.changes.len(), 0, 0],
         Message::Names(m) => [m.users.len(), m.groups.len(), 0],
         Message::Warnings(m) => [m.warnings.len(), 0, 0],
+        Message::Order(m) => [m.addresses.len(), 0, 0],
+        Message::OrderEvents(m) => [m.failures.len(), 0, 0],
+        Message::OrderEnded(m) => [m.order.as_ref().map_or(0, |order| order.addresses.len()), 0, 0],
         _ => Counts::default(),
     }
 }

@@ -32,8 +32,13 @@ pub mod feature {
     /// The client chooses the congestion control of the server's data streams.
     pub const CONGESTION: u64 = 1 << 13;
 
+    /// Jobs that the server carries out in a client's name, and warrants as credentials; messages 90 to 97.
+    pub const ORDERS: u64 = 1 << 15;
     /// Files that are sent while they are written: kind 10, frame 6, message 80.
     pub const GROWTH: u64 = 1 << 19;
+
+    /// What has arrived of a growing file can be read: `Options.shows_prefix`.
+    pub const VIEW: u64 = 1 << 20;
 
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
@@ -49,7 +54,9 @@ pub mod feature {
         | LIMITS
         | DELTA
         | CONGESTION
-        | GROWTH;
+        | ORDERS
+        | GROWTH
+        | VIEW;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

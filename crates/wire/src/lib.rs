@@ -14,6 +14,7 @@ pub mod fidelity;
 mod pace;
 pub mod close;
 mod growth;
+mod orders;
 pub mod handshake;
 pub mod listing;
 pub mod files;

@@ -47,6 +47,10 @@ pub const LINK_BYTES_MAX: usize = 4096;
 /// Paths named when a job is opened, each of at most PATH_MAX bytes.
 pub const OPEN_PATHS_MAX: usize = 128;
 pub const PATH_BYTES_MAX: usize = 4096;
+/// Bytes of a name, and of a pattern of names.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Patterns of names that are not final.
+pub const VIEW_PATTERNS_MAX: usize = 16;
 /// Names of a path that a job or a question is to make, level by level, before anything is sent: deeper trees are described.
 pub const LEVELS_MADE_MAX: usize = 128;
 /// Text in a failure or a close.
@@ -89,6 +93,15 @@ pub const RECORD_PATH_BYTES_MAX: usize = 32 << 10;
 pub const BATCHES_AHEAD: u64 = 64;
 /// Digests of chunks told at once.
 pub const CHUNK_DIGESTS_MAX: u32 = 1024;
+
+/// A job that is handed in: its body, the bytes of the transfer in it, and the addresses of the other endpoint.
+pub const ORDER_BODY_BYTES_MAX: usize = 320 << 10;
+pub const ORDER_TRANSFER_BYTES_MAX: usize = 256 << 10;
+pub const ORDER_ADDRESSES_MAX: usize = 32;
+/// Failures of such a job that are told.
+pub const ORDER_FAILURES_MAX: usize = 100;
+/// Jobs that an answer tells of, at most.
+pub const ORDERS_TOLD_MAX: usize = 1024;
 
 /// Questions open in one session.
 pub const ASKS_MAX: usize = 4;

@@ -10,6 +10,9 @@ use crate::frame::{self, FrameType};
 pub use crate::growth::Seal;
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
 use crate::limits::{FAILURES_MAX, FAILURES_TOLD_BYTES};
+pub use crate::orders::{
+    Order, OrderAsk, OrderEnded, OrderEvents, OrderFailure, OrderNews, OrderSteer, OrderTaken, Revoke,
+};
 pub use crate::pace::{Pace, Times};
 pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
@@ -93,13 +96,29 @@ messages! {
     Pace = "70",
     /// Sender: an object that grew is complete.
     Seal = "80",
+    /// Client: a job that the server is to carry out.
+    Order = "90",
+    /// Server: the end of an answer about such jobs.
+    OrderTaken = "91",
+    /// Server: how such a job stands.
+    OrderNews = "92",
+    /// Server: what failed in it.
+    OrderEvents = "93",
+    /// Client: what is to become of it.
+    OrderSteer = "94",
+    /// Client: asks for it.
+    OrderAsk = "95",
+    /// Server: how it ended.
+    OrderEnded = "96",
+    /// Client: a warrant of its own does not hold any more.
+    Revoke = "97",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97"
     )]
     message: Option<Message>,
 }
@@ -227,6 +246,12 @@ pub struct Options {
     /// Congestion control of the server's data streams (server sends); empty for its system's.
     #[prost(string, tag = "21")]
     pub congestion: String,
+    /// What has arrived of a growing file can be read, under the name it has where that matches one of `unfinished`: patterns
+    /// with a slash between each two.
+    #[prost(bool, tag = "22")]
+    pub shows_prefix: bool,
+    #[prost(bytes = "vec", tag = "23")]
+    pub unfinished: Vec<u8>,
     /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,

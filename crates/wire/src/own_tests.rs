@@ -10,6 +10,7 @@ use crate::{bounds, fidelity};
 use model::fidelity::{WARNINGS_MAX, Warning, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
 use model::filter::{RULES_BYTES_MAX, RULES_MAX};
 use model::selection::{LISTED_BYTES_MAX, LISTED_MAX};
+use model::warrant::WARRANT_BYTES_MAX;
 
 /// The largest numbers: they take the most bytes.
 const JOB: u32 = u32::MAX;
@@ -118,6 +119,44 @@ fn records() -> Message {
     Records { number: JOB, records }.into()
 }
 
+fn order() -> Order {
+    Order {
+        number: JOB,
+        job_id: vec![7; 16],
+        role: JOB,
+        peer_pin: vec![7; 32],
+        peer_name: text(),
+        addresses: vec![vec![b'a'; 255]; ORDER_ADDRESSES_MAX],
+        warrant: vec![7; WARRANT_BYTES_MAX],
+        transfer: "t".repeat(ORDER_TRANSFER_BYTES_MAX),
+        kind: JOB,
+        own_name: text(),
+    }
+}
+
+fn of_orders() -> Vec<Message> {
+    let failure = OrderFailure { path: vec![b'p'; PATH_BYTES_MAX], kind: JOB, text: text() };
+    vec![
+        order().into(),
+        OrderTaken { number: JOB, code: JOB, text: text(), attempt: JOB }.into(),
+        OrderNews {
+            number: JOB,
+            job_id: vec![7; 16],
+            text: text(),
+            source: "s".repeat(PATH_BYTES_MAX),
+            destination: "d".repeat(PATH_BYTES_MAX),
+            ..OrderNews::default()
+        }
+        .into(),
+        OrderEvents { number: JOB, job_id: vec![7; 16], failures: vec![failure; ORDER_FAILURES_MAX], untold: FAR }
+            .into(),
+        OrderSteer { number: JOB, job_id: vec![7; 16], steer: JOB, warrant: vec![7; WARRANT_BYTES_MAX] }.into(),
+        OrderAsk { number: JOB, job_id: vec![7; 16], wants_events: true, wants_order: true }.into(),
+        OrderEnded { number: JOB, text: text(), hint: text(), order: Some(order()), ..OrderEnded::default() }.into(),
+        Revoke { number: JOB, warrant_id: vec![7; 16] }.into(),
+    ]
+}
+
 fn longest() -> Vec<Message> {
     let names = vec![NameRecord { id: JOB, name: vec![b'n'; OWNER_NAME_BYTES_MAX] }; OWNERS_TOLD_MAX];
     let warning = Warning { text: text(), count: FAR, path: vec![b'p'; 100_000] };
@@ -178,7 +217,7 @@ fn longest() -> Vec<Message> {
 
 #[test]
 fn the_longest_message_of_each_kind_is_one_that_a_peer_takes() {
-    let longest = longest();
+    let longest = [longest(), of_orders()].concat();
     for (message, (number, _)) in longest.iter().zip(bounds::kinds()) {
         let frame = encode(message.clone());
         let key =

@@ -28,6 +28,7 @@ pub struct Race<'a> {
     pub options: &'a Options,
     pub workspace: &'a Workspace,
     pub bed: &'a Bed<'a>,
+    pub image: Option<Image>,
     /// None without two hosts.
     pub hosts: Option<Hosts>,
     pub cancel: &'a AtomicBool,
@@ -71,7 +72,9 @@ impl Race<'_> {
         let truth = Manifest::of_tree(&set.source, dataset::cores())?;
         let mut lanes = Vec::new();
         for &tool in tools {
-            match self.set_up(tool) {
+            self.renew_image()?;
+            let server = self.set_up(tool).map(|server| server.filter(|_| self.image.is_none()));
+            match server {
                 Ok(server) => lanes.push(Lane { tool, server, failures: 0 }),
                 Err(error) if error.kind == Kind::Cancelled || tool.is_ours() => return Err(error),
                 Err(error) => self.report.notes.push(format!("{name}: {}: {}", tool.name(), error.chain())),
@@ -126,6 +129,11 @@ impl Race<'_> {
         self.report.samples.iter().any(is_it)
     }
 
+    /// No server may be using the old one.
+    fn renew_image(&mut self) -> Result<()> {
+        self.image.as_mut().map_or(Ok(()), Image::renew)
+    }
+
     /// Everything between an installed tool and its first transfer.
     pub fn set_up(&mut self, tool: &dyn Tool) -> Result<Option<Server>> {
         let started = Instant::now();
@@ -157,11 +165,10 @@ impl Race<'_> {
         let client = tool.client(self.bed, set, &delivery);
         let set_name = set.name.clone();
         self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
+        self.renew_image()?;
         create_open_dir(&delivery)?;
-        if let Some(found) = tool.server_of_run(self.bed, set, &delivery)? {
-            // The last one has the port.
-            lane.server = None;
-            match self.start_server(tool, found) {
+        if let Some(started) = self.server_of_run(lane, set, &delivery)? {
+            match started {
                 Ok(server) => lane.server = Some(server),
                 Err(error) if error.kind == Kind::Cancelled => return Err(error),
                 Err(error) => {
@@ -183,6 +190,9 @@ impl Race<'_> {
                 sample.note = void;
             }
         }
+        if self.image.is_some() {
+            lane.server = None;
+        }
         remove_tree(&delivery)?;
         lane.failures = if sample.state == State::Failed { lane.failures + 1 } else { 0 };
         (self.progress)(&shown_sample(&sample));
@@ -195,6 +205,15 @@ impl Race<'_> {
         }
         self.report.samples.push(sample);
         Ok(())
+    }
+
+    /// Starts a server for this run alone, if the tool or a new file system needs it; the one before has the port.
+    fn server_of_run(&mut self, lane: &mut Lane, set: &Set, delivery: &Path) -> Result<Option<Result<Server>>> {
+        if let Some(found) = lane.tool.server_of_run(self.bed, set, delivery)? {
+            lane.server = None;
+            return Ok(Some(self.start_server(lane.tool, found)));
+        }
+        Ok(if self.image.is_some() { self.set_up(lane.tool).transpose() } else { None })
     }
 
     pub fn run_once(&self, lane: &Lane, set: &Set, client: &Command, round: u32) -> Result<Sample> {

@@ -69,7 +69,8 @@ impl Lane {
         let link = match joined {
             Joined::Clear(tcp) => Link::Clear(tcp),
             Joined::Sealed(connection) => {
-                let stream = connection.into_data();
+                let mut stream = connection.into_data();
+                stream.widen();
                 let aborter = stream.aborter();
                 Link::Sealed { stream: Mutex::new(Some(Box::new(stream))), aborter }
             }

@@ -338,7 +338,8 @@ impl Sweep<'_> {
         let report = self.report.take().expect("no race holds it");
         let mut silent = |_: &str| ();
         let (options, workspace, cancel) = (self.compare, &self.workspace, self.cancel);
-        let mut race = Race { options, workspace, bed, hosts, cancel, progress: &mut silent, journal: None, report };
+        let mut race =
+            Race { options, workspace, bed, image: None, hosts, cancel, progress: &mut silent, journal: None, report };
         let outcome = step(&mut race);
         self.report = Some(race.report);
         outcome

@@ -29,14 +29,18 @@ pub struct SshArgs {
 pub const NAMES: [&str; 6] = ["ssh", "remote-program", "deploy", "tunnel", "ports", "no-ssh"];
 
 impl SshArgs {
+    /// What they say, kept for `sftp://` too.
     pub fn options(&self) -> SshOptions {
-        SshOptions {
+        let options = SshOptions {
             command: self.ssh.clone(),
             remote_program: self.remote_program.clone(),
             deploy: self.deploy,
             is_tunnel_only: self.tunnel,
             ports: self.ports,
-        }
+        };
+        #[cfg(feature = "foreign")]
+        crate::transfer::sftp::reach_by(&options);
+        options
     }
 
     /// Whether a name that no endpoint has is taken for a host.

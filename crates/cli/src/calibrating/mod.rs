@@ -63,21 +63,21 @@ fn target(of: &OsStr) -> Result<(String, Location)> {
     let book = EndpointBook::new(Paths::from_env()?.endpoints());
     let is_endpoint = |name: &str| !name.contains('/') && !name.is_empty() && book.get(name).is_ok();
     if is_endpoint(name) {
-        return Ok((name.to_owned(), crate::args::location(OsStr::new(&format!("{name}:")))?));
+        return Ok((name.to_owned(), crate::args::values::location(OsStr::new(&format!("{name}:")))?));
     }
-    let location = crate::args::location(of)?;
+    let location = crate::args::values::location(of)?;
     if location.is_remote() {
         let (name, _) = name.split_once(':').unwrap_or((name, ""));
         return match is_endpoint(name) {
             true => Ok((name.to_owned(), location)),
-            false => Err(missing(format!("{} is no endpoint that was added", shown(of)))),
+            false => Err(missing(format!("{} is not an endpoint that was added", shown(of)))),
         };
     }
     let path = std::fs::canonicalize(of).map_err(|e| crate::exit::of_file("find", of, &e))?;
     if !path.is_dir() {
         return Err(missing(format!("{} is neither an endpoint nor a directory", shown(of))));
     }
-    Ok((shown(&path), crate::args::location(path.as_os_str())?))
+    Ok((shown(&path), crate::args::values::location(path.as_os_str())?))
 }
 
 fn calibration(of: String, source: Option<String>, profile: Profile, prober: Prober) -> Calibration {

@@ -118,7 +118,7 @@ impl<'a> Prober<'a> {
             for (path, _) in files {
                 drop_from_cache(path);
             }
-            let sources = files.iter().map(|(path, _)| crate::args::location(path.as_os_str()));
+            let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
             let count = files.len() as u64;
             let mut run =
                 self.transfer(sources.collect::<Result<_>>()?, null.clone(), streams, (count, bytes / count))?;
@@ -148,7 +148,7 @@ impl<'a> Prober<'a> {
         let mut runs = Vec::new();
         for (n, is_repetition) in self.order(streams) {
             if is_repetition && self.started.elapsed() > self.profile.budget {
-                self.notes.push(format!("{}: repetitions were left out, the time was used up", part.word()));
+                self.notes.push(format!("{}: repetitions were omitted because the time ran out", part.word()));
                 break;
             }
             let moved = (last.files * last.file_bytes) as f64;
@@ -204,7 +204,7 @@ impl<'a> Prober<'a> {
         if path == "null:" {
             text.truncate(text.find(':').map_or(0, |colon| colon + 1));
         }
-        crate::args::location(OsString::from(text + path).as_os_str())
+        crate::args::values::location(OsString::from(text + path).as_os_str())
     }
 
     /// A directory that no other run has written to.

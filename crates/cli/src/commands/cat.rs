@@ -1,7 +1,7 @@
 //! `thalweg cat`: files written to standard output, verified on the way.
 
-use crate::args;
 use crate::args::ssh::SshArgs;
+use crate::args::values;
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -27,7 +27,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<Exit> {
     let locations: Vec<Location> =
-        args.locations.iter().map(|location| args::location(location)).collect::<Result<_>>()?;
+        args.locations.iter().map(|location| values::location(location)).collect::<Result<_>>()?;
     if let Some(tree) = locations.iter().find(|location| location.path().ends_with(b"/")) {
         return Err(usage(format!("{tree} is a directory"), "name files; `thalweg ls` lists them"));
     }

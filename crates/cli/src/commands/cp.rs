@@ -15,9 +15,10 @@ use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::between::{Sending, TwoHosts};
+use crate::transfer::orders::Ordered;
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
-use model::follow::Follow;
+use model::follow::{Follow, View};
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions, TransferSpec};
 use std::ffi::OsString;
@@ -44,7 +45,7 @@ use std::time::Instant;
 \x20   thalweg cp results/ lab:results/          send the contents of a directory\n\
 \x20   thalweg cp lab:data/run7.h5 .             fetch one file\n\
 \x20   thalweg cp results/ user@host:results/    the same over ssh, without an endpoint there\n\
-\x20   thalweg cp one:data/ two:data/            from host to host, both over ssh\n\
+\x20   thalweg cp one:data/ two:data/            between two endpoints or two hosts, straight from one to the other\n\
 \x20   thalweg cp -aHAXS /srv/ backup:srv/       with owners, hard links, ACLs, attributes and holes\n\
 \x20   tar c . | thalweg cp - lab:backup.tar     send what a program writes"
 )]
@@ -132,6 +133,9 @@ pub struct Args {
     /// Also report automatic choices and every file that failed; given twice, logs each step
     #[arg(short, long, action = clap::ArgAction::Count, env = "THALWEG_VERBOSE")]
     pub verbose: u8,
+    /// Between two endpoints: hand the job in, print its id and end; `thalweg job watch ID` comes back to it
+    #[arg(long, env = "THALWEG_DETACH")]
+    detach: bool,
     /// Accepted for habit: directories are always copied whole
     #[arg(short, long, env = "THALWEG_RECURSIVE")]
     recursive: bool,
@@ -179,10 +183,11 @@ pub struct More {
     pub deletion: Option<Deletion>,
     pub backup: Option<Vec<u8>>,
     pub follow: Option<Follow>,
+    pub view: Option<View>,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    run_with(&args, &More { command: "cp", deletion: None, backup: None, follow: None })
+    run_with(&args, &More { command: "cp", deletion: None, backup: None, follow: None, view: None })
 }
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
@@ -201,9 +206,9 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
-        if more.command != "cp" || request.spec.has_wishes() {
+        if more.command != "cp" || request.spec.options.has_wishes() {
             return Err(usage(
-                "a copy between two other hosts takes everything and removes nothing",
+                "a copy between two other hosts compares and removes nothing",
                 "run the command on one of the two",
             ));
         }
@@ -211,6 +216,15 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
             Err(error) if args.json => carry_out(args, &request, |_, _| Err(error)),
             ended => ended,
         };
+    }
+    if args.detach {
+        let ordered = Ordered::of(&request)?.ok_or_else(|| {
+            usage(
+                "--detach is for copies between two endpoints",
+                "omit it, or name endpoints as source and destination",
+            )
+        })?;
+        return ordered.detach(&request, args.json);
     }
     carry_out(args, &request, |interrupt, events| {
         let mut finished = transfer::run(&request, started, interrupt, events)?;
@@ -258,8 +272,9 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
         return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
     };
     let (sources, destination) = sending.locations();
-    let more = More { command: "cp", deletion: None, backup: None, follow: None };
-    let request = request(&args, &more, sources, destination)?;
+    let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None };
+    let mut request = request(&args, &more, sources, destination)?;
+    request.spec.choice.listed = sending.listed.clone().or(request.spec.choice.listed);
     carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
 }
 
@@ -389,6 +404,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         deletion: more.deletion,
         backup: more.backup.clone(),
         follow: more.follow.clone().map(Arc::new),
+        view: more.view.clone().map(Arc::new),
         fidelity: args.fidelity.fidelity(),
         ..TransferOptions::default()
     };

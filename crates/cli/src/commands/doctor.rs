@@ -37,11 +37,12 @@ const RTT_MIN: Duration = Duration::from_micros(1);
 #[command(after_help = "Examples:\n\
 \x20   thalweg doctor                                   this host, for a long path at its interface's rate\n\
 \x20   thalweg doctor lab                               also the other side, over the measured round trip\n\
+\x20   thalweg doctor s3+lab://archive/                  a bucket: keys, rights, clock, checksums, conditions\n\
 \x20   thalweg doctor --rate 100Gbit --rtt 88ms         for a path that is planned\n\
 \x20   thalweg doctor --profile zettar                  compared with published settings\n\
 \x20   sudo thalweg doctor lab --apply | tee undo.sh    mend what is safe, keep the way back")]
 pub struct Args {
-    /// An endpoint that was added
+    /// An endpoint that was added, or a place in a bucket, where an object is written and removed again
     #[arg(value_name = "ENDPOINT")]
     endpoint: Option<String>,
     /// The rate that the path should carry [default: that of the fastest interface]
@@ -68,6 +69,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
+    if let Some(location) = args.endpoint.as_ref().filter(|name| name.contains("://")) {
+        let is_apply = args.apply.then(|| usage("nothing at a store is changed from here", "leave out --apply"));
+        return is_apply.map_or_else(|| store(location, args.json), Err);
+    }
     let kernel = Kernel;
     let host = match &args.host_root {
         Some(root) => Host::captured(root, &kernel),
@@ -95,6 +100,50 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
         output::line(&json(&Done::of(&question, &findings, made)));
     }
     Ok(Exit::Done)
+}
+
+/// Looks at a place in a bucket as a transfer would use it.
+#[cfg(feature = "object")]
+fn store(location: &str, is_json: bool) -> Result<Exit> {
+    use object::Weight;
+    let location =
+        model::Location::parse(location.as_ref()).map_err(|e| usage(e.to_string(), "name a bucket: s3://BUCKET/"))?;
+    let place = crate::stores::buckets().place(&location).map_err(|e| transfer::Error::from_open(&e))?;
+    let below = if place.key.is_empty() { String::new() } else { format!("{}/", place.key) };
+    let finding = |seen: object::Seen| {
+        let level = match seen.weight {
+            Weight::Good => Level::Good,
+            Weight::Note => Level::Note,
+            Weight::Needed => Level::Needed,
+        };
+        let found = Finding::new(audit::Area::Storage, level, seen.subject, seen.found).costs(seen.cost);
+        match seen.advice {
+            Some(advice) => found.by_hand(advice),
+            None => found,
+        }
+    };
+    let findings: Vec<Finding> = place.bucket.diagnose(&below).into_iter().map(finding).collect();
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let [needed, notes, good] = [Level::Needed, Level::Note, Level::Good].map(count);
+    if is_json {
+        findings.iter().for_each(|finding| _ = output::line(&json(&Event::of(finding))));
+        output::line(&json(&StoreDone { v: 1, event: "done", needed, optional: 0, notes, good, changed: 0 }));
+    } else {
+        findings.iter().flat_map(lines).for_each(|line| _ = output::line(&line));
+        output::line(&format!("{needed} needed, {notes} to know, {good} good"));
+    }
+    Ok(Exit::Done)
+}
+
+#[cfg(not(feature = "object"))]
+fn store(location: &str, _: bool) -> Result<Exit> {
+    let location =
+        model::Location::parse(location.as_ref()).map_err(|e| usage(e.to_string(), "name a bucket: s3://BUCKET/"))?;
+    let opened = crate::stores::all().shelf(&location, store::How::Look);
+    Err(opened.err().map_or_else(
+        || usage("this is no place at a store", "name an endpoint, or nothing for this host"),
+        |e| transfer::Error::from_open(&e).into(),
+    ))
 }
 
 /// What the path is as far as this host tells.
@@ -281,6 +330,18 @@ struct Undo {
     event: &'static str,
     command: String,
     undo: String,
+}
+
+#[derive(Serialize)]
+#[cfg(feature = "object")]
+struct StoreDone {
+    v: u32,
+    event: &'static str,
+    needed: usize,
+    optional: usize,
+    notes: usize,
+    good: usize,
+    changed: usize,
 }
 
 #[derive(Serialize)]

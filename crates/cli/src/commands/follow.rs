@@ -3,14 +3,14 @@
 use super::cp;
 use crate::args;
 use crate::exit::{Result, usage};
-use model::follow::{Follow, FollowEnd, UNFINISHED, Until};
+use model::follow::{Follow, FollowEnd, UNFINISHED, Until, View};
 use model::{Exit, Location, Name};
 use std::time::Duration;
 
 /// Copy files while they are written, and files that come later
 ///
 /// What is in SRC is copied, what comes is followed, and nothing is removed. The bytes of a file that grows travel as they are
-/// written, out of sight at the destination. When the file is complete, by the rule of --until, the source is read once more and
+/// written, out of sight at the destination unless --show prefix is given. When the file is complete, by the rule of --until, the source is read once more and
 /// compared with what arrived; only then does the file appear, whole, under its final name. Runs until it is stopped, or until
 /// --end.
 #[derive(clap::Args, Debug)]
@@ -21,6 +21,7 @@ use std::time::Duration;
     after_help = "Examples:\n\
 \x20   thalweg follow run42/ lab:run42/                       files are complete after a minute without a change\n\
 \x20   thalweg follow --until rename daq/ lab:daq/            x.dat.inprogress is complete once it is x.dat\n\
+\x20   thalweg follow --until rename --show prefix daq/ lab:daq/   readers there see x.dat.inprogress grow\n\
 \x20   thalweg follow --until 'marker:{name}.done' --end marker:STOP daq/ lab:daq/"
 )]
 pub struct Args {
@@ -49,6 +50,32 @@ struct RuleArgs {
     /// when it is stopped]
     #[arg(long, value_name = "marker:NAME|idle:TIME|for:TIME", value_parser = end, env = "THALWEG_END")]
     end: Vec<FollowEnd>,
+    /// What can be seen of a growing file at the destination: nothing until it is complete, or what has arrived so far, to be
+    /// read under its unfinished name (--until rename) or as NAME.partial (docs/follow.md)
+    #[arg(
+        long,
+        value_name = "staged|prefix",
+        default_value = "staged",
+        hide_possible_values = true,
+        env = "THALWEG_SHOW"
+    )]
+    show: Show,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Show {
+    Staged,
+    Prefix,
+}
+
+impl RuleArgs {
+    fn view(&self) -> Option<View> {
+        let unfinished = match &self.until {
+            Until::Rename(patterns) => patterns.clone(),
+            _ => Vec::new(),
+        };
+        (self.show == Show::Prefix).then_some(View { unfinished })
+    }
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -68,8 +95,9 @@ pub fn run(args: Args) -> Result<Exit> {
     if let Some(flag) = args.copy.not_followed()? {
         return Err(usage(format!("{flag} cannot be combined with follow"), "omit the flag, or copy with cp"));
     }
+    let view = args.rules.view();
     let follow = Some(Follow { until: args.rules.until, ends: args.rules.end });
-    cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow })
+    cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow, view })
 }
 
 fn until(text: &str) -> std::result::Result<Until, String> {
@@ -100,7 +128,7 @@ fn marker(name: &str) -> std::result::Result<Name, String> {
 fn time(text: &str) -> std::result::Result<Duration, String> {
     let span = args::time_span(text)?;
     let is_positive = !span.is_zero();
-    is_positive.then_some(span).ok_or_else(|| "a time of 0 is over before it begins: give at least 1s".to_owned())
+    is_positive.then_some(span).ok_or_else(|| "a time of 0 ends at once: give at least 1s".to_owned())
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! Invariant: what is printed is bounded, and what was left out is said.
 
-use crate::args::time_span;
+use crate::args::values::time_span;
 use crate::exit::{Result, usage};
 use crate::output::{self, counted, shown};
 use daemon::Paths;
 use daemon::past::{Job, Past, RecordedFailure, Role};
 use model::Exit;
 use model::name::Escaped;
+use model::progress::Counts;
 use model::quantity::ByteCount;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -20,9 +21,10 @@ const ROWS_MAX: usize = 10_000;
 
 /// Show the jobs that an endpoint on this host has served: when, what, how they ended
 ///
-/// One line for each job, most recently changed first: time, id, state, source and destination, and what the latest
-/// attempt delivered and failed to deliver. The same copy given again is the same job, and its line shows the latest run. With an ID, or its first digits, everything recorded about that job, and
-/// which files failed. Works while the endpoint runs. Jobs are deleted 90 days after their last change.
+/// One line for each run, most recent first: time, the job's id, state, source and destination, and what the run delivered
+/// and failed to deliver. The same copy given again, and a retry, is another run of the same job; the last 1,000 of each job
+/// are kept. With an ID, or its first digits, everything recorded about that job: its runs, and which files failed in the
+/// latest one. Works while the endpoint runs. Jobs are deleted 90 days after their last change.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg log --since 1d\n\
@@ -31,13 +33,13 @@ const ROWS_MAX: usize = 10_000;
 pub struct Args {
     /// A job, by its id or the first digits of its id
     id: Option<String>,
-    /// Only jobs with something recorded in this time, such as 12h, 7d or 2w
+    /// Only runs with something recorded in this time, such as 12h, 7d or 2w
     #[arg(long, value_name = "TIME", value_parser = time_span, conflicts_with = "id", env = "THALWEG_SINCE")]
     since: Option<Duration>,
-    /// Maximum number of lines: jobs, or failures of one job; up to 10,000
+    /// Maximum number of lines: runs, or failures of one job; up to 10,000
     #[arg(long, value_name = "N", default_value = "100", env = "THALWEG_LINES")]
     lines: usize,
-    /// One JSON object for each job or failure (docs/json.md)
+    /// One JSON object for each run or failure (docs/json.md)
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
     /// The endpoint's state directory [default: $XDG_STATE_HOME/thalweg]
@@ -60,7 +62,7 @@ pub fn run(args: Args) -> Result<Exit> {
 fn list(args: &Args, past: &Past) -> Result<()> {
     let since = args.since.and_then(|time| SystemTime::now().checked_sub(time));
     // One more than is shown tells whether there is more.
-    let mut jobs = past.jobs(since, (args.lines + 1).min(ROWS_MAX))?;
+    let mut jobs = past.runs(since, (args.lines + 1).min(ROWS_MAX))?;
     let has_more = jobs.len() > args.lines;
     jobs.truncate(args.lines);
     for job in &jobs {
@@ -70,7 +72,7 @@ fn list(args: &Args, past: &Past) -> Result<()> {
         }
     }
     if has_more {
-        let shown = counted(jobs.len() as u64, "job is", "jobs are");
+        let shown = counted(jobs.len() as u64, "run is", "runs are");
         output::note(&format!("only the latest {shown} shown; --lines N shows more"));
     }
     if jobs.is_empty() && !args.json {
@@ -80,12 +82,13 @@ fn list(args: &Args, past: &Past) -> Result<()> {
 }
 
 fn one(args: &Args, past: &Past, job: &Job) -> Result<()> {
-    let failures = past.failures(job, 0, args.lines)?;
+    let (failures, earlier) = (past.failures(job, 0, args.lines)?, past.earlier_runs(job, args.lines)?);
     if !args.json {
-        output::text(&text_of_one(job, &failures));
+        output::text(&text_of_one(job, &failures, &earlier));
         return Ok(());
     }
-    let lines = std::iter::once(job_json(job)).chain(failures.iter().map(|failure| failure_json(job, failure)));
+    let runs = std::iter::once(job).chain(&earlier).map(job_json);
+    let lines = runs.chain(failures.iter().map(|failure| failure_json(job, failure)));
     for line in lines {
         if !output::line(&line.to_string()) {
             break;
@@ -94,7 +97,7 @@ fn one(args: &Args, past: &Past, job: &Job) -> Result<()> {
     Ok(())
 }
 
-fn text_of_one(job: &Job, failures: &[RecordedFailure]) -> String {
+fn text_of_one(job: &Job, failures: &[RecordedFailure], earlier: &[Job]) -> String {
     let counts = &job.counts;
     let settled = counts.files_done + counts.files_skipped + counts.files_failed;
     let mut lines = vec![
@@ -126,21 +129,29 @@ fn text_of_one(job: &Job, failures: &[RecordedFailure]) -> String {
     if left_out > 0 {
         lines.push(format!("             and {} more", output::grouped(left_out)));
     }
+    lines.extend(earlier.iter().map(|run| {
+        let time = time(run.updated_unix_ms);
+        format!("before       {time}  {:<9}  {}", run.state.name(), delivered(&run.counts))
+    }));
     lines.join("\n") + "\n"
 }
 
 /// `2026-11-22T13:31:00Z  9ef1d6c0  succeeded  client a -> lab:in  52 files, 1.20 GiB`
 fn line(job: &Job) -> String {
-    let (time, id, counts) = (time(job.updated_unix_ms), job.key.id.to_string(), &job.counts);
-    let files = counted(counts.files_done, "file", "files");
-    let mut text = format!(
-        "{time}  {}  {:<9}  {} -> {}  {files}, {}",
+    let (time, id) = (time(job.updated_unix_ms), job.key.id.to_string());
+    format!(
+        "{time}  {}  {:<9}  {} -> {}  {}",
         &id[..8],
         job.state.name(),
         shown(&job.source),
         shown(&job.destination),
-        ByteCount(counts.bytes_done)
-    );
+        delivered(&job.counts)
+    )
+}
+
+/// `52 files, 1.20 GiB, 3 there before`
+fn delivered(counts: &Counts) -> String {
+    let mut text = format!("{}, {}", counted(counts.files_done, "file", "files"), ByteCount(counts.bytes_done));
     for (count, what) in [(counts.files_skipped, "there before"), (counts.files_failed, "failed")] {
         if count > 0 {
             text.push_str(&format!(", {} {what}", output::grouped(count)));

@@ -8,6 +8,7 @@ pub mod cp;
 pub mod sync;
 pub mod filter;
 pub mod follow;
+pub mod job;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -47,6 +48,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Ticket(args) => ticket::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
+        Command::Job(args) => job::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),

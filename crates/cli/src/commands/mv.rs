@@ -3,8 +3,8 @@
 //! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
 //! content under its name, in a file that is not the source itself, and only if it still is the version that was compared.
 
-use crate::args;
 use crate::args::ssh::SshArgs;
+use crate::args::values;
 use crate::exit::{self, Result, error, usage};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, human, list};
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let (sources, destination) = args::sources_and_destination(&args.locations)?;
+    let (sources, destination) = values::sources_and_destination(&args.locations)?;
     let places = Places::new(&args.ssh)?;
     let sources = places.open_all(sources)?;
     let destination = places.open(destination)?;
@@ -218,7 +218,7 @@ impl Moving<'_> {
         };
         let location = |place: &Place| {
             let bytes = place.location(b"");
-            args::location(OsStr::from_bytes(&bytes))
+            values::location(OsStr::from_bytes(&bytes))
         };
         if !matches!(from.side, Side::Here) {
             check_list_to_send(&self.chosen.choice)?;
@@ -232,11 +232,11 @@ impl Moving<'_> {
         options.no_clobber = self.args.no_clobber;
         options.digest = self.args.digest;
         options.fsync = Fsync::Batch;
-        let Finished { ended, error: failed } = transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
+        let Finished { ended, error: failed, durable } =
+            transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
         human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
-        let is_durable = ended.report.as_ref().is_some_and(|report| {
-            matches!(report.ending, Ending::Finished(_)) && matches!(&report.durable[..], "batch" | "file" | "memory")
-        });
+        let is_finished = ended.report.as_ref().is_none_or(|report| matches!(report.ending, Ending::Finished(_)));
+        let is_durable = is_finished && matches!(&durable[..], "batch" | "file" | "memory");
         if !is_durable {
             let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(failed.unwrap_or_else(not_durable));
@@ -371,7 +371,7 @@ impl Moving<'_> {
 }
 
 /// Why an object stays whose destination is itself.
-const REACHED_ITSELF: &str = "the destination is this very object, reached another way";
+const REACHED_ITSELF: &str = "the destination is the same object, reached by another path";
 
 /// An object of the source, with what was read of it.
 struct Seen {

@@ -36,7 +36,7 @@ pub struct Args {
     /// Where to listen; `[::]:7740` accepts connections to any address of this host, including IPv4
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
-    /// The directory that clients see; nothing outside it can be reached
+    /// The directory that clients see; nothing outside it can be reached. Not needed with [roots] in the configuration
     #[arg(long, value_name = "DIR", env = "THALWEG_ROOT")]
     root: Option<PathBuf>,
     /// What the endpoint calls itself [default: the host's name]
@@ -76,6 +76,9 @@ pub struct Args {
     /// Let clients into other file systems mounted below the root
     #[arg(long)]
     cross_mounts: bool,
+    /// Carry out no jobs between this endpoint and others in clients' names, and give up connecting to anything
+    #[arg(long, env = "THALWEG_NO_ORDERS")]
+    no_orders: bool,
     /// Be the far side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
@@ -88,9 +91,16 @@ pub fn run(args: Args) -> Result<Exit> {
     if args.verify_log {
         return verify_log(&Paths::from_env()?.with_state(args.state_dir).transfer_log());
     }
-    let Some(root) = args.root else {
+    let stored = crate::stores::roots();
+    if args.root.is_some() && !stored.is_empty() {
+        return Err(usage(
+            "serve has a directory to serve and [roots] at stores",
+            "leave out --root, or run two endpoints, each with a --config and a --state-dir of its own",
+        ));
+    }
+    if args.root.is_none() && stored.is_empty() {
         return Err(usage("serve needs a directory to serve", "name it: thalweg serve --root DIR"));
-    };
+    }
     if args.ticket_file.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         return Err(usage(
             "serve writes its ticket to a file, not to standard output, which services keep in their logs",
@@ -98,6 +108,8 @@ pub fn run(args: Args) -> Result<Exit> {
         ));
     }
     let paths = Paths::from_env()?.with_state(args.state_dir);
+    // Of an endpoint of stores it is an empty one.
+    let root = args.root.unwrap_or_else(|| paths.state.join("no-root"));
     let options = ServeOptions {
         name: args.name,
         ticket_file: args.ticket_file.clone(),
@@ -107,6 +119,8 @@ pub fn run(args: Args) -> Result<Exit> {
         memory_bytes: args.memory,
         confine: !args.no_landlock,
         crosses_mounts: args.cross_mounts,
+        takes_orders: !args.no_orders,
+        stored,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
     };

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let places = Places::new(&args.ssh)?;
     let chosen = args.selection.chosen()?;
     if args.check.is_some() && !chosen.is_everything {
-        return Err(usage("a list is verified whole", "leave out what is chosen, or give -c a list of fewer files"));
+        return Err(usage("a list is verified whole", "omit the selection, or give -c a list of fewer files"));
     }
     match (&args.check, &args.locations[..]) {
         (Some(file), []) => verify::verify(&args, &places, file, places.open(".".as_ref())?),

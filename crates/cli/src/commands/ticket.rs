@@ -1,6 +1,6 @@
 //! `thalweg ticket`: tickets of this host's endpoint with limits, made, listed and revoked beside it.
 
-use crate::args::time_span;
+use crate::args::values::time_span;
 use crate::exit::{self, Result};
 use crate::output;
 use daemon::Enrolment;

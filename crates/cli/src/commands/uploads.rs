@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 
 /// List or abort unfinished uploads at an object store
 ///
-/// A store keeps the parts of an upload that was begun and not completed, and charges for them. A transfer aborts what it began
-/// unless it was killed; uploads of other programs are listed too.
+/// A store keeps the parts of an upload that was begun and not completed, and charges for them. An interrupted transfer leaves its
+/// uploads for seven days, so that the same command goes on with them; uploads of other programs are listed too.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg uploads ls s3+lab://archive\n\

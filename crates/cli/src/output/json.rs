@@ -61,9 +61,17 @@ impl Events {
         struct Lag {
             bytes: u64,
             files: u64,
+            seconds_p50: Option<f64>,
+            seconds_p99: Option<f64>,
+            seconds_oldest: Option<f64>,
         }
+        let seconds = |time: Option<std::time::Duration>| time.map(|time| rounded(time.as_secs_f64()));
         let (name, path, bytes) = match event {
-            Followed::Lag { bytes, files } => return self.write("lag", &Lag { bytes: *bytes, files: *files }),
+            Followed::Lag { bytes, files, lag } => {
+                let (bytes, files) = (*bytes, *files);
+                let [seconds_p50, seconds_p99, seconds_oldest] = [lag.p50, lag.p99, lag.oldest].map(seconds);
+                return self.write("lag", &Lag { bytes, files, seconds_p50, seconds_p99, seconds_oldest });
+            }
             Followed::Sealed { path, size_bytes } => ("sealed", path, Some(*size_bytes)),
             Followed::Reopened { path } => ("reopened", path, None),
             Followed::Truncated { path } => ("truncated", path, None),

@@ -1,7 +1,8 @@
 //! One configuration file as settings: TOML, checked against the commands and flags there are.
 //!
 //! What stands above all tables holds for every command that has the flag; `[cp]` for one command, `[endpoint.add]` for
-//! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`; `[stores.NAME]` describes an object store.
+//! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`; `[stores.NAME]` describes an object store;
+//! `[roots]` names what an endpoint serves from them.
 //! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
 
 use super::known;
@@ -11,13 +12,16 @@ use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, usage};
 use crate::output::shown;
 use clap::Command;
+use model::{Location, Name};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The table that holds the profiles.
 const PROFILES: &str = "profiles";
 const STORES: &str = "stores";
+const ROOTS: &str = "roots";
 
 /// What one file says.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -25,6 +29,7 @@ pub struct Parsed {
     pub settings: Vec<Setting>,
     pub profiles: BTreeMap<String, Vec<Setting>>,
     pub stores: BTreeMap<String, StoreTable>,
+    pub roots: BTreeMap<Name, Location>,
 }
 
 /// Reads a file's text.
@@ -39,6 +44,7 @@ pub fn parse(text: &str, place: &Place, program: &Command) -> Result<Parsed> {
         match value.get_ref() {
             DeValue::Table(profiles) if key.get_ref() == PROFILES => reader.profiles(profiles, &mut parsed)?,
             DeValue::Table(tables) if key.get_ref() == STORES => reader.stores(tables, &mut parsed)?,
+            DeValue::Table(roots) if key.get_ref() == ROOTS => reader.roots(roots, &mut parsed)?,
             _ => reader.entry(&place.layer, &mut Vec::new(), key, value, &mut parsed.settings)?,
         }
     }
@@ -90,6 +96,27 @@ impl Reader<'_> {
             }
             let read = stores::read(table, at).map_err(|wrong| self.wrong(wrong.at, &wrong.what, &wrong.hint))?;
             parsed.stores.insert(text, read);
+        }
+        Ok(())
+    }
+
+    fn roots(&self, roots: &DeTable<'_>, parsed: &mut Parsed) -> Result<()> {
+        for (key, value) in in_order(roots) {
+            let (at, text) = (key.span().start, key.get_ref().to_string());
+            let hint = "a root is a name and a place at a store: archive = \"s3+NAME://BUCKET/PREFIX\"";
+            let name = Name::new(text.as_bytes());
+            let name =
+                name.map_err(|e| self.wrong(at, &format!("{} cannot be the name of a root: {e}", shown(&text)), hint))?;
+            let location = match value.get_ref() {
+                DeValue::String(location) => Location::parse(OsStr::new(&location[..])).ok(),
+                _ => None,
+            };
+            let is_store = |location: &Location| matches!(location, Location::Url { .. });
+            let Some(location) = location.filter(is_store) else {
+                let what = format!("the root {} is not at a store", shown(&text));
+                return Err(self.wrong(at, &what, &format!("{hint}; a directory is served by --root")));
+            };
+            parsed.roots.insert(name, location);
         }
         Ok(())
     }
@@ -187,7 +214,7 @@ impl Reader<'_> {
         tables.extend(is_outermost.then_some([PROFILES, STORES]).into_iter().flatten().map(str::to_owned));
         let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
             Some(near) => format!("did you mean [{near}]?"),
-            None => "tables are named after commands, or are [profiles.NAME] or [stores.NAME]".to_owned(),
+            None => "tables are named after commands, or are [profiles.NAME], [stores.NAME] or [roots]".to_owned(),
         };
         self.wrong(at, &format!("unknown table {}", shown(name)), &hint)
     }

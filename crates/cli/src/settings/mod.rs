@@ -18,6 +18,7 @@ use clap::Command;
 use daemon::trust::open_file;
 use file::Parsed;
 use model::mutant;
+use model::{Location, Name};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -79,6 +80,8 @@ pub struct Settings {
     all: Vec<Setting>,
     /// Object stores by name.
     pub stores: BTreeMap<String, StoreTable>,
+    /// What an endpoint serves from them.
+    pub roots: BTreeMap<Name, Location>,
 }
 
 impl Layer {
@@ -138,9 +141,12 @@ impl Settings {
             found.into_iter().for_each(|settings| all.extend(narrow_first(settings)));
         }
         files.iter().for_each(|file| all.extend(narrow_first(&file.settings)));
-        let mut stores = BTreeMap::new();
-        files.into_iter().rev().for_each(|file| stores.extend(file.stores));
-        Ok(Settings { all, stores })
+        let (mut stores, mut roots) = (BTreeMap::new(), BTreeMap::new());
+        for file in files.into_iter().rev() {
+            stores.extend(file.stores);
+            roots.extend(file.roots);
+        }
+        Ok(Settings { all, stores, roots })
     }
 
     /// The setting that holds for a flag of a command, given by its words.

@@ -13,17 +13,23 @@ use crate::output::{self, shown};
 use ::transfer::{Peers, job_id};
 use daemon::{Endpoint, Paths};
 use model::filter::Rule;
+use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
-use ssh::{Access, Between, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted, copy_between};
+use ssh::{
+    Access, Between, BoundTerms, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted,
+    copy_between,
+};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Flags that name files of this host, or mean nothing on another.
 const REFUSED: [&str; 2] = ["manifest", "report"];
 const LEFT_OUT: [&str; 1] = ["progress"];
+/// A list travels as what is in it. An older program would take the flag for a file of its own.
+const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
 /// Rules travel as one list in their order: the files that hold some are on this host.
 const RULES: [&str; 6] = ["filter", "include", "exclude", "filter-from", "include-from", "exclude-from"];
 
@@ -90,12 +96,18 @@ impl TwoHosts {
         let texts: Vec<_> = sources.iter().map(|source| source.to_string().into_bytes()).collect();
         let job = job_id(identity.pin(), &texts, destination.to_string(), choice, options);
         let sources: Vec<_> = self.sources.into_iter().map(PathBytes).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        let Bounds { size_bytes_min, size_bytes_end, modified_since, modified_before } = choice.at(now).bounds;
+        let listed =
+            choice.listed.as_ref().map(|listed| listed.paths.iter().cloned().map(PathBytes).collect::<Vec<_>>());
         let terms = CopyTerms {
             sources: sources.clone(),
             rules,
             may_delete: options.deletion.is_some(),
             backup: options.backup.clone().map(PathBytes),
             fidelity: options.fidelity.to_bits(),
+            bounds: BoundTerms { size_bytes_min, size_bytes_end, modified_since, modified_before },
+            listed: listed.clone(),
         };
         let copy = CopyRequest {
             sources,
@@ -103,6 +115,7 @@ impl TwoHosts {
             name: self.to.name.clone(),
             flags,
             job: job.to_string(),
+            listed,
         };
         let ended = copy_between(Between {
             from: &self.from,
@@ -160,22 +173,29 @@ fn send_to(
     link: &FarLink,
     run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>,
 ) -> Result<Exit> {
-    let CopyRequest { sources, destination, name, flags, .. } = request;
+    let CopyRequest { sources, destination, name, mut flags, listed, .. } = request;
+    let listed = listed.map(|paths| Listed::new(paths.into_iter().map(|path| path.0).collect())).transpose();
+    let listed =
+        listed.map_err(|_| error(Exit::Fatal, "a list of paths that lead elsewhere", "give the command again"))?;
+    if listed.is_some() {
+        flags.retain(|flag| !LISTS.iter().any(|list| flag.starts_with(list)));
+    }
     let (address, is_relayed) = link.way_to(&peer, &identity)?;
     if is_relayed && !flags.iter().any(|flag| flag == "--quiet") {
-        let note = format!("{} cannot be reached from the host that sends: copying through this one", shown(&name));
+        let note = format!("{} cannot be reached from the sending host: copying through this host", shown(&name));
         output::note(&note);
     }
     let for_lines = link.clone();
     output::send_elsewhere(Box::new(move |text| for_lines.line(text)));
     let endpoint = Endpoint { name, addresses: vec![address], pin: peer.pin(), added: String::new() };
-    run(flags, &Sending { sources, path: destination.0, endpoint, identity, job })
+    run(flags, &Sending { sources, path: destination.0, listed, endpoint, identity, job })
 }
 
 /// What is sent, and where to.
 pub struct Sending {
     sources: Vec<PathBytes>,
     path: Vec<u8>,
+    pub listed: Option<Listed>,
     endpoint: Endpoint,
     identity: Identity,
     job: JobId,

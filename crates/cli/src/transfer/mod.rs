@@ -1,13 +1,16 @@
 //! Transfers as commands: what was asked for on the command line carried out by the crate `transfer`, shown and told.
 //!
-//! `far` reaches the other side, `between` has two far hosts copy, `shown` shows a transfer while it runs, `presence` lets other
-//! processes see it.
+//! `far` reaches the other side, `sftp` one that has no Thalweg, `between` has two far hosts copy, `orders` two endpoints,
+//! `shown` shows a transfer while it runs, `presence` lets other processes see it.
 //! Not here: how a transfer is carried out.
 
 mod far;
 pub mod between;
+pub mod orders;
 mod shown;
 pub mod presence;
+#[cfg(feature = "foreign")]
+pub mod sftp;
 
 use crate::exit::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -18,6 +21,7 @@ use ::transfer::{Direction, Ended, Kind, Means, Peers, Transfer};
 use far::Reachable;
 pub use far::{Far, Ssh, Use};
 use model::{Exit, Location, TransferSpec};
+use orders::Ordered;
 use shown::Shown;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,6 +51,8 @@ pub struct Finished {
     pub ended: Ended,
     /// As the program tells it.
     pub error: Option<Error>,
+    /// What was waited for at the destination, as far as it is known: `file`, `batch`, `never` or `memory`.
+    pub durable: String,
 }
 
 impl Finished {
@@ -58,7 +64,8 @@ impl Finished {
             (false, true) => Direction::Push,
             (false, false) => Direction::Local,
         };
-        Finished { ended: Ended::before_the_start(&request.spec, direction), error: Some(error) }
+        let ended = Ended::before_the_start(&request.spec, direction);
+        Finished { ended, error: Some(error), durable: String::new() }
     }
 
     pub fn exit(&self) -> Exit {
@@ -81,6 +88,9 @@ pub fn run(
     interrupt: &Interrupt,
     events: Option<Arc<Events>>,
 ) -> Result<Finished> {
+    if let Some(ordered) = Ordered::of(request)? {
+        return ordered.run(request, started, interrupt, events);
+    }
     let peers = Reachable::new(request.ssh.clone());
     run_to(Arc::new(peers), request, started, interrupt, events)
 }
@@ -108,7 +118,8 @@ fn run_to(
     let mut ended = Transfer::start(request.spec.clone(), means)?.wait();
     shown.finish();
     let error = ended.error.take().map(|error| told(error, request, interrupt));
-    Ok(Finished { ended, error })
+    let durable = ended.report.as_ref().map_or_else(String::new, |report| report.durable.clone());
+    Ok(Finished { ended, error, durable })
 }
 
 /// What ended a transfer, with the signal that did.
@@ -122,7 +133,7 @@ fn told(error: ::transfer::Error, request: &Request, interrupt: &Interrupt) -> E
 
 /// The user asked to stop, and can go on later.
 pub fn stopped(interrupt: &Interrupt) -> Error {
-    let hint = format!("to go on, give the same command again: {}", command_line());
+    let hint = format!("to continue, give the same command again: {}", command_line());
     crate::exit::error(interrupt.exit(), "stopped; what was verified is kept", hint)
 }
 

@@ -402,7 +402,7 @@ fn a_move_onto_itself_by_another_way_removes_nothing() {
     for (from, to) in [("root/in/only", "lab:in/only"), ("root/in", "lab:"), ("lab:in", "root/")] {
         let ran = bed.run(&["mv", from, to]);
         assert_eq!(ran.code, Some(23), "{from} {to}: {}", ran.stderr);
-        assert!(ran.stderr.contains("the destination is this very object, reached another way"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("the destination is the same object, reached by another path"), "{}", ran.stderr);
         assert_eq!(fs::read(bed.path("root/in/only")).unwrap(), b"copy");
         assert!(bed.path("root/in/empty").exists());
     }

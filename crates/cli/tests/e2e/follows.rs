@@ -151,6 +151,47 @@ fn the_same_command_goes_on_where_a_killed_one_stopped() {
 }
 
 #[test]
+fn a_reader_at_the_endpoint_sees_a_file_grow_through_a_kill_and_to_its_end() {
+    let (bed, _server) = Bed::with_endpoint();
+    let start = || {
+        let words = [&words("lab:there/")[..7], &["--show", "prefix", "lab:there/"]].concat();
+        Following::of(&bed, bed.command("client", &words))
+    };
+    let mut killed = start();
+    let shown = bed.path("root/there/run.tmp");
+    let parts = [1, 2, 3].map(|seed| noise(3_000_000, seed));
+    let whole = parts.concat();
+    killed.append("run.tmp", &parts[0]);
+    until("it is shown", || fs::metadata(&shown).is_ok_and(|found| found.len() == 3_000_000));
+    let reader = fs::File::open(&shown).unwrap();
+    let sees = |bytes: usize| {
+        let mut seen = vec![0; bytes];
+        reader.read_exact_at(&mut seen, 0).unwrap();
+        assert!(seen == whole[..bytes], "other bytes than the source's");
+    };
+    killed.append("run.tmp", &parts[1]);
+    until("more of it is shown", || reader.metadata().unwrap().len() > 3_000_000);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    let before = reader.metadata().unwrap().len();
+    sees(before as usize);
+    killed.append("run.tmp", &parts[2]);
+    let following = start();
+    until("all of it is shown", || {
+        let now = reader.metadata().unwrap().len();
+        assert!(now >= before, "it shrank from {before} to {now}");
+        now == 9_000_000
+    });
+    sees(9_000_000);
+    following.rename("run.tmp", "run");
+    following.wait_for("sealed", "run");
+    assert!(!shown.exists());
+    assert!(fs::read(bed.path("root/there/run")).unwrap() == whole);
+    let (ran, _) = following.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
 fn files_are_followed_to_a_host_over_ssh() {
     let hosts = Hosts::new(&["far"]);
     let following = Following::of(&hosts.bed, hosts.command(&words("me@far:in/")));

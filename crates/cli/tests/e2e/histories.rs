@@ -42,10 +42,37 @@ fn jobs_are_listed_with_their_outcome_and_one_is_shown_with_its_failures() {
 
     let bounded = log(&bed, &["--lines", "1"]).succeeded();
     assert_eq!(text(&bounded).lines().count(), 1);
-    assert!(bounded.stderr.contains("the latest 1 job is shown; --lines N shows more"), "{}", bounded.stderr);
+    assert!(bounded.stderr.contains("the latest 1 run is shown; --lines N shows more"), "{}", bounded.stderr);
     assert_eq!(log(&bed, &["--since", "1h", "--json"]).succeeded().events().len(), 3);
     server.stop();
     assert_eq!(text(&log(&bed, &[]).succeeded()), text(&listed), "also when no endpoint runs");
+}
+
+/// The same command is the same job, and each of its runs has a line with what came of it.
+#[test]
+fn every_run_of_a_job_is_listed() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("t/a", &noise(5000, 1));
+    bed.write("root/in/b/in-the-way", b"x");
+    bed.run(&["cp", "t/", "lab:in"]).succeeded();
+    bed.write("t/b", &noise(700, 2));
+    assert_eq!(bed.run(&["cp", "t/", "lab:in"]).code, Some(23));
+    std::fs::remove_dir_all(bed.path("root/in/b")).unwrap();
+    bed.run(&["cp", "t/", "lab:in"]).succeeded();
+
+    let runs = log(&bed, &["--json"]).succeeded().events();
+    let fact = |run: &serde_json::Value| {
+        (run["state"].as_str().unwrap().to_owned(), run["attempts"].as_u64(), run["bytes"].as_u64())
+    };
+    let facts: Vec<_> = runs.iter().map(fact).collect();
+    let expected = [("succeeded", 3, 700), ("failed", 2, 0), ("succeeded", 1, 5000)];
+    assert_eq!(facts, expected.map(|(state, attempts, bytes)| (state.to_owned(), Some(attempts), Some(bytes))));
+    assert!(runs.iter().all(|run| run["job"] == runs[0]["job"]), "{runs:?}");
+    let id = runs[0]["job"].as_str().unwrap();
+    let one = text(&log(&bed, &[&id[..8]]).succeeded());
+    let before: Vec<_> = one.lines().filter(|line| line.starts_with("before ")).collect();
+    assert!(before.len() == 2 && before[0].ends_with("  failed     0 files, 0 B, 1 there before, 1 failed"), "{one}");
+    assert_eq!(log(&bed, &["--json", id]).succeeded().events().len(), 3);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Object stores, with the program as its users have it, against a store in this process.
 
-use crate::bed::{Bed, Ran};
+use crate::bed::{Bed, Ran, Server};
 use fakes::{BUCKET, Fake, SECRET};
 use std::fs;
+use std::process::{Command, Stdio};
 
 struct Store {
     bed: Bed,
@@ -23,11 +24,15 @@ fn store() -> Option<Store> {
 }
 
 impl Store {
-    fn run_with(&self, id: &str, args: &[&str]) -> Ran {
+    fn command(&self, id: &str, args: &[&str]) -> Command {
         let mut command = self.bed.command("client", args);
         command.env("AWS_ACCESS_KEY_ID", id).env("AWS_SECRET_ACCESS_KEY", SECRET);
         command.env("AWS_EC2_METADATA_DISABLED", "true");
-        let ran = self.bed.finish(command);
+        command
+    }
+
+    fn run_with(&self, id: &str, args: &[&str]) -> Ran {
+        let ran = self.bed.finish(self.command(id, args));
         let said = format!("{}{}", ran.stderr, String::from_utf8_lossy(&ran.stdout));
         assert!(!said.contains(SECRET), "the secret was shown: {said}");
         ran
@@ -135,4 +140,212 @@ fn uploads_that_were_left_are_listed_and_aborted() {
     assert_eq!(store.done(&["uploads", "ls", &bucket]), "2026-01-01T00:00:00Z id-1 q\n2026-01-01T00:00:00Z id-3 p/a\n");
     store.done(&["uploads", "abort", &bucket]);
     assert!(store.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+#[test]
+fn a_copy_to_a_bucket_goes_on_after_it_was_killed() {
+    let Some(store) = store() else { return };
+    let bytes = crate::bed::noise(60 << 20, 7);
+    let source = store.bed.write("large", &bytes);
+    let there = format!("s3+fake://{BUCKET}/dir/");
+    let args = ["cp", "--json", "large", &there];
+    let taken = || store.fake.state.lock().unwrap().part_bytes_taken;
+    let interrupted = |enough: u64| {
+        let slow = [&args[..], &["--bwlimit", "16MiB"]].concat();
+        let child = store.command("fake", &slow).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        crate::bed::until("parts at the store", || taken() >= enough);
+        crate::bed::signal(&child, rustix::process::Signal::KILL);
+        store.bed.wait(child);
+        taken()
+    };
+    let first = interrupted(24 << 20);
+    assert_eq!(store.fake.state.lock().unwrap().uploads.len(), 1);
+    let done = store.run(&args).succeeded().done();
+    let resumed = done["resumed_bytes"].as_u64().unwrap();
+    // What was confirmed and not yet put down when the process was killed comes again: a part for each lane and thread at most.
+    assert!(resumed >= 8 << 20 && resumed <= first, "{done}");
+    assert_eq!(taken() - first, bytes.len() as u64 - resumed, "{done}");
+    assert!(store.fake.content("dir/large").as_ref() == Some(&bytes));
+    // Another version of the source starts again, and ends what was left.
+    store.done(&["rm", &format!("{there}large")]);
+    interrupted(taken() + (24 << 20));
+    let changed = [&b"x"[..], &bytes[1..]].concat();
+    fs::write(source, &changed).unwrap();
+    let done = store.run(&args).succeeded().done();
+    assert_eq!(done["resumed_bytes"].as_u64().unwrap_or_default(), 0, "{done}");
+    assert!(store.fake.content("dir/large").as_ref() == Some(&changed));
+    assert!(store.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+/// An endpoint of a bucket, which the client knows as `lab`; its keys are the endpoint's alone.
+fn endpoint(store: &Store) -> Server {
+    let text = format!(
+        "[stores.fake]\nkind = \"s3\"\nendpoint = \"{}\"\nregion = \"us-east-1\"\n\n\
+         [roots]\narchive = \"s3+fake://{BUCKET}/pre/fix\"\n",
+        store.fake.url
+    );
+    store.bed.write("serve.toml", text.as_bytes());
+    store.bed.write("client/config_home/thalweg/config.toml", b"");
+    let args = ["serve", "--config", "serve.toml", "--listen", "127.0.0.1:0", "--ticket-file", "ticket"];
+    let mut command = store.bed.command("server", &args);
+    command.env("AWS_ACCESS_KEY_ID", "fake").env("AWS_SECRET_ACCESS_KEY", SECRET);
+    command.env("AWS_EC2_METADATA_DISABLED", "true");
+    let server = store.bed.serve_with(command);
+    store.bed.enrol();
+    server
+}
+
+#[test]
+fn a_root_of_an_endpoint_is_a_bucket() {
+    let Some(store) = store() else { return };
+    let server = endpoint(&store);
+    let bed = &store.bed;
+    let done = |args: &[&str]| String::from_utf8(bed.run(args).succeeded().stdout).unwrap();
+    let large = crate::bed::noise(20 << 20, 3);
+    bed.write("src/large", &large);
+    bed.write("src/sub/small", b"small");
+    assert_eq!(done(&["ls", "lab:"]), "archive/\n");
+    done(&["cp", "src/", "lab:archive/run42/"]);
+    assert!(store.fake.content("pre/fix/run42/large").as_ref() == Some(&large));
+    assert_eq!(done(&["ls", "lab:archive/run42"]), "large\nsub/\n");
+    assert_eq!(done(&["cat", "lab:archive/run42/sub/small"]), "small");
+    assert!(done(&["tree", "lab:"]).contains("small"));
+    done(&["check", "src/", "lab:archive/run42/"]);
+    done(&["cp", "lab:archive/run42/", "back/"]);
+    assert!(fs::read(bed.path("back/large")).unwrap() == large);
+    done(&["cp", "src/sub/small", "lab:archive/renamed"]);
+    done(&["cp", "src/sub/small", "lab:archive"]);
+    let [renamed, within] = ["pre/fix/renamed", "pre/fix/small"].map(|key| store.fake.content(key));
+    assert_eq!((renamed.as_deref(), within.as_deref()), (Some(&b"small"[..]), Some(&b"small"[..])));
+    fs::remove_file(bed.path("src/sub/small")).unwrap();
+    done(&["sync", "--delete", "src/", "lab:archive/run42/"]);
+    assert!(store.fake.content("pre/fix/run42/sub/small").is_none());
+    done(&["sync", "lab:archive/run42/", "back/"]);
+    done(&["mkdir", "lab:archive/made"]);
+    done(&["rm", "-r", "lab:archive/run42"]);
+    assert!(store.fake.content("pre/fix/run42/large").is_none());
+    for (args, code, said) in [
+        (&["cp", "lab:archive", "x"][..], 6, "put a slash behind a root"),
+        (&["cp", "lab:", "x"], 6, "name one of the endpoint's roots"),
+        (&["cp", "src/large", "lab:other/x"], 4, "no such root"),
+        (&["cp", "lab:archive/none", "x"], 4, "no such file or directory"),
+        (&["cp", "src/large", "lab:archive/../../x"], 6, "cannot leave it"),
+        (&["rm", "-r", "lab:archive"], 2, "the root itself"),
+        (&["mv", "lab:archive/renamed", "lab:archive/else"], 23, "renames nothing in one step"),
+        (&["cp", "-H", "src/large", "lab:archive/renamed"], 6, "--hard-links"),
+        (&["sync", "--backup-dir", "old", "src/", "lab:archive/"], 6, "--backup-dir"),
+    ] {
+        let ran = bed.run(args);
+        assert!(ran.stderr.contains(said) && ran.code != Some(0), "{args:?}: {:?} {}", ran.code, ran.stderr);
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("pre/fix") && !ran.stderr.contains(BUCKET), "the server's names: {}", ran.stderr);
+    }
+    let (_, log) = server.stop();
+    assert!(!log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn rights_hold_at_a_root_that_is_a_bucket() {
+    let Some(store) = store() else { return };
+    let _server = endpoint(&store);
+    let bed = &store.bed;
+    bed.write("f", b"mine");
+    store.fake.put("pre/fix/in/f", b"theirs");
+    store.fake.put("pre/fix/inside", b"theirs");
+    store.fake.put("secret", b"of another");
+    let guest = |name: &str, rights: &[&str]| {
+        let file = format!("{name}.ticket");
+        let args = [&["ticket", "new", "--path", "archive/in", "--ticket-file", &file], rights].concat();
+        bed.finish(bed.command("server", &args)).succeeded();
+        bed.finish(bed.command(name, &["endpoint", "add", "lab", "--ticket-file", &file])).succeeded();
+    };
+    let run = |name: &str, args: &[&str]| bed.finish(bed.command(name, args));
+    guest("reader", &["--read-only"]);
+    run("reader", &["cp", "lab:archive/in/f", "got"]).succeeded();
+    assert_eq!(fs::read(bed.path("got")).unwrap(), b"theirs");
+    for args in [
+        &["cp", "f", "lab:archive/in/g"][..],
+        &["rm", "lab:archive/in/f"],
+        &["cp", "lab:archive/inside", "x"],
+        &["ls", "lab:archive"],
+        &["ls", "lab:"],
+        &["cp", "lab:archive/in/../inside", "x"],
+    ] {
+        let ran = run("reader", args);
+        assert_eq!(ran.code, Some(6), "{args:?}: {}", ran.stderr);
+    }
+    // A drop box: what is there stays as it is and is not shown.
+    guest("writer", &["--write-only"]);
+    run("writer", &["cp", "f", "lab:archive/in/f"]).succeeded();
+    run("writer", &["cp", "f", "lab:archive/in/"]).succeeded();
+    assert_eq!(store.fake.content("pre/fix/in/f").as_deref(), Some(&b"theirs"[..]));
+    let aside = |(key, object): (&String, &fakes::Object)| key.starts_with("pre/fix/in/f.~") && object.bytes == b"mine";
+    assert!(store.fake.state.lock().unwrap().objects.iter().any(aside));
+    for args in [
+        &["cp", "lab:archive/in/f", "x"][..],
+        &["ls", "lab:archive/in"],
+        &["sync", "--delete", "./", "lab:archive/in/"],
+    ] {
+        assert_eq!(run("writer", args).code, Some(6), "{args:?}");
+    }
+}
+
+#[test]
+fn an_upload_through_an_endpoint_goes_on_after_the_client_was_killed() {
+    let Some(store) = store() else { return };
+    let _server = endpoint(&store);
+    let bytes = crate::bed::noise(60 << 20, 9);
+    store.bed.write("large", &bytes);
+    let args = ["cp", "--json", "large", "lab:archive/dir/"];
+    let taken = || store.fake.state.lock().unwrap().part_bytes_taken;
+    let child = store.bed.start(&[&args[..], &["--bwlimit", "16MiB"]].concat());
+    crate::bed::until("parts at the store", || taken() >= 24 << 20);
+    crate::bed::signal(&child, rustix::process::Signal::KILL);
+    store.bed.wait(child);
+    let done = store.bed.run(&args).succeeded().done();
+    assert!(done["resumed_bytes"].as_u64().unwrap() >= 16 << 20, "{done}");
+    assert!(store.fake.content("pre/fix/dir/large").as_ref() == Some(&bytes));
+    assert!(store.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+#[test]
+fn what_cannot_be_a_root_is_told_before_the_endpoint_serves() {
+    let Some(store) = store() else { return };
+    let serve = |roots: &str, more: &[&str]| {
+        let text = format!("[stores.fake]\nkind = \"s3\"\nendpoint = \"{}\"\n[roots]\n{roots}\n", store.fake.url);
+        store.bed.write("serve.toml", text.as_bytes());
+        store.run(&[&["serve", "--config", "serve.toml", "--listen", "127.0.0.1:0"], more].concat())
+    };
+    fs::create_dir_all(store.bed.path("root")).unwrap();
+    for (roots, more, code, said) in [
+        ("a = \"s3+fake://other/x\"", &[][..], 3, "the root a: s3+fake://other: "),
+        ("a = \"s3+else://b\"", &[], 2, "no store \"else\" is configured"),
+        ("a = \"dir\"", &[], 2, "the root a is not at a store"),
+        ("a = 1", &[], 2, "the root a is not at a store"),
+        ("\"a/b\" = \"s3+fake://b\"", &[], 2, "cannot be the name of a root"),
+        ("a = \"s3+fake://bkt\"", &["--root", "root"], 2, "and [roots] at stores"),
+    ] {
+        let ran = serve(roots, more);
+        assert_eq!(ran.code, Some(code), "{roots}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("hint: "), "{roots}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_doctor_looks_at_a_bucket_and_says_what_to_do() {
+    let Some(store) = store() else { return };
+    let at = format!("s3+fake://{BUCKET}/p/");
+    let well = store.done(&["doctor", &at]);
+    assert!(well.contains("good     conditions: ") && well.contains("\n0 needed, 0 to know, "), "{well}");
+    store.fake.order("DELETE", "/p/.thalweg-probe-", 0, 9, fakes::Fault::Status(403));
+    let told = store.run(&["doctor", "--json", &at]).succeeded();
+    let events = told.events();
+    let delete = events.iter().find(|event| event["subject"] == "delete").unwrap();
+    assert_eq!((&delete["level"], &delete["here"]), (&"needed".into(), &"by-hand".into()), "{delete}");
+    assert!(delete["command"].as_str().unwrap().contains("s3:DeleteObject"), "{delete}");
+    // The upload could not be aborted either.
+    assert_eq!(told.done()["needed"], 2);
+    assert_eq!(store.run_with("nobody", &["doctor", &at]).code, Some(41));
+    assert_eq!(store.run(&["doctor", "s3+fake://other/"]).code, Some(3));
+    assert_eq!(store.run(&["doctor", "--apply", &at]).code, Some(2));
 }

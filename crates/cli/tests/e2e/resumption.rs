@@ -78,7 +78,8 @@ fn ctrl_c_keeps_what_is_verified_and_says_how_to_go_on() {
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);
     let error = ran.error();
     assert!(
-        error.starts_with("error: stopped; what was verified is kept\nhint: to go on, give the same command again: ")
+        error
+            .starts_with("error: stopped; what was verified is kept\nhint: to continue, give the same command again: ")
     );
     assert!(error.ends_with("cp --json large 'lab:it'\\''s here/'"), "{error}");
     assert_eq!((&ran.done()["code"], &ran.done()["durable"]), (&130.into(), &serde_json::Value::Null));

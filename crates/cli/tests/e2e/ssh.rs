@@ -331,6 +331,25 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
     assert!(ran.error().starts_with("error: the sources are at several hosts"), "{}", ran.stderr);
 }
 
+/// A list is a file of the host where the command is given; it and the bounds are told to both hosts.
+#[test]
+fn lists_and_bounds_hold_between_two_hosts() {
+    let hosts = Hosts::new(&["one", "two"]);
+    for (path, bytes) in [("a", 10), ("b", 10), ("d/large", 5000), ("d/small", 10), ("d/e/f", 10)] {
+        hosts.bed.write(&format!("hosts/one/data/{path}"), &noise(bytes, 1));
+    }
+    hosts.bed.write("list", b"a\nd\n");
+    hosts.run(&["cp", "--files-from", "list", "--max-size", "4K", "me@one:data", "me@two:in/"]).succeeded();
+    let arrived: Vec<_> = ["a", "b", "d/large", "d/small", "d/e/f"]
+        .into_iter()
+        .filter(|path| hosts.home("two").join("in").join(path).exists())
+        .collect();
+    assert_eq!(arrived, ["a", "d/small", "d/e/f"]);
+    hosts.bed.write("list0", b"b\0");
+    hosts.run(&["cp", "--files-from0", "list0", "--newer-than", "1h", "me@one:data", "me@two:in/"]).succeeded();
+    assert!(hosts.home("two").join("in/b").exists());
+}
+
 #[test]
 fn limits_and_compression_hold_over_ssh_and_between_two_hosts() {
     let hosts = Hosts::new(&["one", "two"]);
@@ -369,7 +388,7 @@ fn hosts_that_cannot_reach_each_other_copy_through_this_one_and_say_so() {
             hosts.mark("two", BLOCKED);
         }
         let ran = hosts.run(&["cp", "me@one:tree/", &format!("me@two:{to}/")]).succeeded();
-        let note = "me@two cannot be reached from the host that sends: copying through this one\n";
+        let note = "me@two cannot be reached from the sending host: copying through this host\n";
         assert!(ran.stderr.contains(note), "{}", ran.stderr);
         assert_eq!(contents(&hosts.home("one").join("tree")), contents(&hosts.home("two").join(to)));
     }

@@ -108,7 +108,7 @@ fn server_config(bed: &Bed, port: u16) -> String {
     format!(
         "ListenAddress 127.0.0.1\nPort {port}\nHostKey {dir}/keys/host\nAuthorizedKeysFile {dir}/keys/authorized\n\
          PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PermitRootLogin prohibit-password\nSetEnv PATH={dir}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+         PermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nSetEnv PATH={dir}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
     )
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 /// A command on the endpoint's host.
 fn at_endpoint(bed: &Bed, args: &[&str]) -> Ran {
@@ -109,6 +110,35 @@ fn a_copy_under_way_ends_when_its_ticket_is_revoked() {
     let ran = bed.wait(child);
     assert_eq!(ran.code, Some(41), "{}", ran.stderr);
     assert!(!bed.path("root/in/piped").exists());
+}
+
+/// In the other direction, and where a client would go on for ever: the bytes stop within seconds.
+#[test]
+fn fetching_and_following_end_when_their_ticket_is_revoked() {
+    let bed = Bed::new();
+    let _server = bed.serve(&[]);
+    bed.write("root/large", &noise(64 << 20, 1));
+    bed.write("growing/log", b"begun\n");
+    at_endpoint(&bed, &["ticket", "new", "--ticket-file", "guest"]).succeeded();
+    bed.run(&["endpoint", "add", "lab", "--ticket-file", "guest"]).succeeded();
+    let start = |args: &[&str]| {
+        let mut command = bed.command("client", args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut clients =
+        [start(&["cp", "--bwlimit", "1MiB", "lab:large", "fetched/"]), start(&["follow", "growing", "lab:followed"])];
+    until("what is fetched", || bed.path("fetched").exists());
+    until("what is followed", || bed.path("root/followed").exists());
+    let id = at_endpoint(&bed, &["ticket", "ls", "--json"]).succeeded().events()[0]["id"].as_str().unwrap().to_owned();
+    at_endpoint(&bed, &["ticket", "revoke", &id]).succeeded();
+    let revoked = Instant::now();
+    until("their end", || clients.iter_mut().all(|client| client.try_wait().unwrap().is_some()));
+    assert!(revoked.elapsed() < Duration::from_secs(10), "{:?}", revoked.elapsed());
+    for client in clients {
+        let ran = bed.wait(client);
+        assert_eq!(ran.code, Some(41), "{}", ran.stderr);
+    }
+    assert!(!bed.path("fetched/large").exists());
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn directory_times(place: &dyn Place) -> Result<(), Fault> {
     job.close(place)?;
     for path in ["d", "d/inner"] {
         let there = at(place, path)?.generation.modified;
-        ensure!(there == MODIFIED, "{path} has the time {there:?}");
+        ensure!(there == place.kept(MODIFIED), "{path} has the time {there:?}");
     }
     Ok(())
 }
@@ -337,7 +337,8 @@ fn touches(place: &dyn Place) -> Result<(), Fault> {
     entry.generation.modified = Timestamp { seconds: 77, nanoseconds: 7 };
     job.sink.touch(&entry)?;
     job.sink.sync_names()?;
-    ensure!(at(place, "file")?.generation.modified == entry.generation.modified, "it has another time");
+    let there = at(place, "file")?.generation.modified;
+    ensure!(there == place.kept(entry.generation.modified), "it has another time");
     ensure!(place.content(b"file")?.as_ref() == Some(&bytes), "it has other content");
     ensure!(matches!(job.sink.decide(&entry)?, Decision::Same), "it is not the same afterwards");
     ensure!(job.sink.touch(&job.file(ObjectId::ROOT, name("none"), 0)).is_err(), "what is not there got a time");

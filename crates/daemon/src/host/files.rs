@@ -7,7 +7,7 @@
 
 use super::rights::{Deed, Rights};
 use super::scope::Asked;
-use super::{EndpointHost, check_depth, forbidden, names_contents};
+use super::{EndpointHost, check_depth, check_mandate, forbidden, names_contents};
 use crate::transfer_log::{path_text, plain_text};
 use model::files::{Access, Question, Tally};
 use model::synthetic;
@@ -22,8 +22,12 @@ use wire::Refusal;
 
 impl EndpointHost {
     pub(super) fn reach_file(&self, grant: &Grant, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
-        let rights = self.clients.rights(grant.pin).map_err(NotReached::Refused)?;
+        let rights = self.rights(grant).map_err(NotReached::Refused)?;
+        check_mandate(grant, Deed::of_reach(how), path).map_err(NotReached::Refused)?;
         let asked = self.check_file(&rights, path, how).map_err(NotReached::Refused)?;
+        if !self.stored.is_empty() {
+            return self.stored_shelf(&rights, path, how);
+        }
         let failed = |e| NotReached::Failed(store::Error::new("open", b"", e));
         let root = self.root.as_fd();
         match how {

@@ -49,6 +49,7 @@ pub enum Deed {
     NoClobber,
     Delta,
     HardLinks,
+    Show,
     MakeDirectory,
     Remove,
     Rename,
@@ -66,7 +67,7 @@ const WRITE: Needs = Needs { read: false, write: true };
 const BOTH: Needs = Needs { read: true, write: true };
 
 impl Deed {
-    pub const ALL: [Deed; 23] = [
+    pub const ALL: [Deed; 24] = [
         Deed::Fetch,
         Deed::FetchGenerated,
         Deed::List,
@@ -87,6 +88,7 @@ impl Deed {
         Deed::NoClobber,
         Deed::Delta,
         Deed::HardLinks,
+        Deed::Show,
         Deed::MakeDirectory,
         Deed::Remove,
         Deed::Rename,
@@ -103,8 +105,8 @@ impl Deed {
             Deed::CompareExists | Deed::CompareSize | Deed::CompareChecksum => BOTH,
             Deed::KeepNewer | Deed::OnlyExisting | Deed::NoClobber | Deed::Delta | Deed::HardLinks => BOTH,
             Deed::MakeDirectory => BOTH,
-            // These take away.
-            Deed::Delete | Deed::Backup | Deed::Remove | Deed::Rename => BOTH,
+            // These take away: what is shown takes the name of what was.
+            Deed::Delete | Deed::Backup | Deed::Remove | Deed::Rename | Deed::Show => BOTH,
         }
     }
 
@@ -131,6 +133,7 @@ impl Deed {
             Deed::NoClobber => "send with `--no-clobber`",
             Deed::Delta => "send with `--delta`",
             Deed::HardLinks => "send with `--hard-links`",
+            Deed::Show => "send with `--show prefix`",
             Deed::MakeDirectory => "make directories: `mkdir`",
             Deed::Remove => "remove: `rm`",
             Deed::Rename => "rename: `mv`",
@@ -196,6 +199,7 @@ fn of_options(options: &TransferOptions) -> impl Iterator<Item = Deed> {
         (options.no_clobber, Deed::NoClobber),
         (options.is_delta, Deed::Delta),
         (fidelity.hard_links, Deed::HardLinks),
+        (options.view.is_some(), Deed::Show),
     ]
     .into_iter()
     .filter_map(|(is_asked, deed)| is_asked.then_some(deed))
@@ -270,6 +274,7 @@ mod tests {
             backup: _,
             is_delta: _,
             fidelity: _,
+            view: _,
         } = TransferOptions::default();
     }
 }

@@ -5,12 +5,13 @@ use crate::gate::Pass;
 use crate::host::EndpointHost;
 use crate::refusals::{self, RefusalLog};
 use mover::session::Server;
+use mover::shares::Holder;
 use net::{Listener, Lobby, ServerTls, accept_tls};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, error};
-use wire::CloseCode;
+use wire::{CloseCode, Refusal};
 
 /// Connections that have not said anything: they cost a descriptor each.
 const SILENT_MAX: usize = 512;
@@ -80,12 +81,25 @@ impl Shared {
             Err(e) => return self.refused.note(refusals::of_handshake(&e.kind), peer, &e),
         };
         let pin = connection.peer_pin();
-        let account = self.host.clients.account(pin);
+        let account = self.host.account(pin);
         if let Err(full) = self.host.gate.identified(&mut pass, pin, account.as_deref()) {
-            return self.refused.note("full", peer, &full);
+            self.refused.note("full", peer, &full);
+            return Server::turn_away(connection, &Refusal::new(CloseCode::Busy, &format!("{full}; try again later")));
         }
+        // Strangers are few; what those who are known hold is charged to them.
+        let charged = account.map(|account| {
+            let holder = Holder { client: account.into(), key: pin, name: pin.to_string().into() };
+            self.server.seat_connection(&holder)
+        });
+        let _permit = match charged.transpose() {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                self.refused.note("full", peer, &refusal);
+                return Server::turn_away(connection, &refusal);
+            }
+        };
         // Asked after the gate knows the key: whoever enrols it meanwhile admits this connection too.
-        if let Some(account) = self.host.clients.account(pin) {
+        if let Some(account) = self.host.account(pin) {
             self.host.gate.admit(pin, &account);
         }
         match self.server.serve(connection, arrived) {

@@ -3,6 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// Gives the calling thread a mount namespace of its own: what it and its children mount is seen by nobody else.
+pub fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: no memory or descriptor is shared differently afterwards.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })
+}
+
 /// Gives the calling process a user, a mount and a network namespace of its own. Fails if it has more than one thread.
 ///
 /// The network one because `ip` returns to where it was, which must be a place that the user namespace owns.

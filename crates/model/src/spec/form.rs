@@ -130,6 +130,7 @@ fn of_options(options: TransferOptions) -> Form {
         congestion: _,
         // `thalweg follow` makes it of its arguments.
         follow: _,
+        view: _,
     } = options;
     let default = TransferOptions::default();
     let kept = fidelity.names();
@@ -194,6 +195,7 @@ impl TryFrom<Form> for TransferSpec {
             payload_bytes_max: form.max_transfer,
             congestion: None,
             follow: None,
+            view: None,
         };
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,

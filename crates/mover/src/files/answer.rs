@@ -7,47 +7,13 @@
 
 use super::digest::{Opener, Reading, digest_all};
 use super::list;
+use super::reach::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
 use model::FailureKind;
 use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlgorithm, Tally};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::{Error, How, Shelf, Slots, SourceFile, Stopped, Visit};
 use wire::Refusal;
-
-/// Directories that one answer keeps open: those of the walk, and those of files that wait to be read.
-pub(super) const DIRECTORIES_OPEN_MAX: usize = 128;
-
-/// Why a path was not reached.
-#[derive(Debug)]
-pub enum NotReached {
-    /// Ends the answer.
-    Refused(Refusal),
-    /// Of this path alone.
-    Failed(Error),
-}
-
-impl From<Error> for NotReached {
-    fn from(error: Error) -> NotReached {
-        NotReached::Failed(error)
-    }
-}
-
-/// Finds what paths lead to, as far as whoever asks may go.
-pub trait Reach: Sync {
-    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached>;
-}
-
-/// Paths of this host, as the user of this process named them: nothing is out of reach but what the system forbids.
-pub struct Here;
-
-impl Reach for Here {
-    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
-        store::here(path, how).map_err(NotReached::Failed)
-    }
-}
-
-/// Takes a record; false ends the answer.
-pub type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
 
 /// Answers a question; returns what was found, made or removed.
 pub fn answer(
@@ -69,11 +35,6 @@ pub fn answer(
         }
         Question::Rename { from, to, may_replace } => rename(from, to, *may_replace, reach, emit),
     }
-}
-
-pub(super) fn failure(asked: u32, path: &[u8], error: &Error) -> Record {
-    let found = Found::Failed { kind: error.kind, text: error.message() };
-    Record { asked, path: path.to_vec(), is_last: false, found }
 }
 
 /// Reaches a path. `Ok(None)` when it failed by itself, with what `emit` said to its record.
@@ -361,6 +322,7 @@ impl Reading for Summing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reach::Here;
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -1,6 +1,6 @@
 //! Lists what lies below paths.
 
-use super::answer::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
+use super::reach::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
 use model::files::{Found, Record, Tally};
 use store::{How, Slots, Stopped, Surveyed};
 use wire::Refusal;

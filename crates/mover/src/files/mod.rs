@@ -8,7 +8,9 @@
 mod list;
 mod sum;
 pub mod digest;
+mod reach;
 mod answer;
 
-pub use answer::{Here, NotReached, Reach, answer};
+pub use answer::answer;
+pub use reach::{Here, NotReached, Reach};
 pub use store::How;

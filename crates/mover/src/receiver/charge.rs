@@ -6,7 +6,7 @@
 //! What is charged are estimates from above, measured against what a process takes (docs/operating.md).
 
 use super::ReceiveJob;
-use super::decide::Event;
+use super::events::Event;
 use crate::memory::{Memory, Permit};
 use model::{Entry, Kind, ObjectId, mutant};
 use std::sync::Arc;

@@ -9,72 +9,20 @@
 
 use super::ReceiveJob;
 use super::large::{Large, kind_of};
+use super::listed::Listed;
+use super::queue::Item;
 use super::settle::{Outcome, Published};
-use super::table::Listed;
-use crate::job::End;
-use crate::limits::{CHECKPOINT_INTERVAL, COMMIT_QUEUE_MAX};
+use crate::limits::CHECKPOINT_INTERVAL;
 use crate::progress::CommitClock;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, Extent, FailureKind};
-use os::sync::{Condvar, Mutex};
 use os::time::Instant;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Durability, Staged, ToPublish};
 use wire::message::ExtentRecord;
-
-pub enum Item {
-    Small {
-        listed: Arc<Listed>,
-        index: usize,
-        staged: Staged,
-        digest: Digest,
-        size_bytes: u64,
-    },
-    Large(Arc<Large>),
-    /// A symbolic link, already visible.
-    Link(u64),
-}
-
-#[derive(Default)]
-pub struct Committer {
-    queue: Mutex<VecDeque<Item>>,
-    changed: Condvar,
-}
-
-impl Committer {
-    /// Hands an item in; waits while too many are waiting. After the end of the job nobody takes items out: they are
-    /// dropped, and what they staged is swept with their lane.
-    pub fn push(&self, item: Item, end: &End) {
-        let mut queue = self.queue.lock().unwrap();
-        while queue.len() >= COMMIT_QUEUE_MAX {
-            if end.is_set() {
-                return;
-            }
-            queue = self.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap().0;
-        }
-        queue.push_back(item);
-        self.changed.notify_all();
-    }
-
-    pub fn wake(&self) {
-        self.changed.notify_all();
-    }
-
-    /// Everything that waits, or nothing after `patience`.
-    fn take(&self, patience: Duration) -> Vec<Item> {
-        let mut queue = self.queue.lock().unwrap();
-        if queue.is_empty() {
-            queue = self.changed.wait_timeout(queue, patience).unwrap().0;
-        }
-        let items = queue.drain(..).collect();
-        self.changed.notify_all();
-        items
-    }
-}
 
 pub fn run(job: &Arc<ReceiveJob>) {
     let mut last_checkpoint = Instant::now();
@@ -259,7 +207,7 @@ pub fn complete(job: &Arc<ReceiveJob>, large: Arc<Large>) {
 /// Publishes a complete large object.
 pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
     let (listed, index) = large.place().clone();
-    let Some((file, digest, size_bytes)) = large.take_complete(job) else { return };
+    let Some((file, digest, size_bytes)) = large.take_complete(job.options.digest) else { return };
     if job.options.verify == Verify::Reread && !rereads(job, large, &*file, digest, size_bytes) {
         return;
     }
@@ -352,6 +300,7 @@ fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
         // A pipe is read once: nothing of it can come again. What grows is followed again by the next attempt.
         return job.fail(&listed, index, kind_of(e), e.message());
     }
+    large.claim(u64::MAX);
     let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
     job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
 }

@@ -4,7 +4,7 @@
 //! wait for it. Bounded by the entries' credit.
 
 use super::ReceiveJob;
-use super::decide::Answer;
+use super::answer::Answer;
 use super::delta::Delta;
 use crate::digest::of_file;
 use crate::progress::count;

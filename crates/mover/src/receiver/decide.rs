@@ -1,81 +1,37 @@
 //! Answers the listing: makes directories and links, compares files, says what is wanted. One thread for each job, so
 //! that the control stream never waits for storage.
 //!
-//! The queue is bounded by the entries' credit. Room at the destination is checked before anything is wanted, and again
+//! Room at the destination is checked before anything is wanted, and again
 //! as the listing grows.
 
 use super::ReceiveJob;
-use super::commit::Item;
+use super::answer::Answer;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
+use super::events::Event;
 use super::large::Large;
 use super::links::HardLinks;
-use super::naming::bad_path;
+use super::listed::{Expected, Listed};
 use super::needs;
 use super::policy::{self, Step};
-use super::seal::Settling;
+use super::queue::Item;
 use super::settle::Outcome;
-use super::table::{Expected, Listed};
+use super::settling::Settling;
 use crate::limits::CHECKPOINT_INTERVAL;
 use crate::memory::Permit;
 use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
 use model::{Change, End, Entry, Failure, FailureKind, Kind, Name};
-use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::{Decision, Durability, PublishRule, SinkFacts};
+use store::{Decision, Durability, PublishRule};
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, ExtentRecord, Names, Seal, runs_of};
+use wire::message::{DigestRecord, Names, runs_of};
 use wire::{CloseCode, Message};
-
-pub enum Event {
-    /// With what it takes until all of it is settled.
-    Described(Vec<Described>, Arc<Permit>),
-    Digests(Vec<DigestRecord>, Permit),
-    Names(Names),
-    /// An object that grew is complete at its source, and all of one is held here.
-    Sealed(Seal),
-    Covered(u64),
-    Finish,
-}
-
-pub struct Decider {
-    events: Mutex<VecDeque<Event>>,
-    arrived: Condvar,
-    free_bytes: u64,
-    free_inodes: Option<u64>,
-    /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
-    pub(super) rename_to: Mutex<Option<Name>>,
-    /// Told to the sender at the end.
-    pub(super) directory_failures: Mutex<Vec<Failure>>,
-}
-
-impl Decider {
-    pub fn new(facts: &SinkFacts, rename_to: Option<Name>) -> Decider {
-        Decider {
-            events: Mutex::default(),
-            arrived: Condvar::new(),
-            free_bytes: facts.free_bytes,
-            free_inodes: facts.free_inodes,
-            rename_to: Mutex::new(rename_to),
-            directory_failures: Mutex::default(),
-        }
-    }
-
-    pub fn push(&self, event: Event) {
-        self.events.lock().unwrap().push_back(event);
-        self.arrived.notify_one();
-    }
-
-    pub fn wake(&self) {
-        self.arrived.notify_one();
-    }
-}
 
 pub fn run(job: &Arc<ReceiveJob>) {
     let mut decide = Decide {
@@ -106,15 +62,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
             decide.batch(batch.0, batch.1);
             continue;
         }
-        let mut events = job.decider.events.lock().unwrap();
-        let event = match events.pop_front() {
-            Some(event) => event,
-            None => {
-                drop(job.decider.arrived.wait_timeout(events, Duration::from_millis(500)).unwrap());
-                continue;
-            }
-        };
-        drop(events);
+        let Some(event) = job.decider.take(Duration::from_millis(500)) else { continue };
         match event {
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
@@ -159,21 +107,6 @@ enum Decided {
     Asked(Decision),
     /// What of its content is there already, before the rest is wanted.
     Differs(Box<Delta>),
-}
-
-/// What is decided of a batch.
-#[derive(Default)]
-pub struct Answer {
-    described: usize,
-    charge: Option<Arc<Permit>>,
-    objects: Vec<(u32, Expected)>,
-    large: Vec<(u64, Arc<Large>)>,
-    wanted: Vec<u64>,
-    extents: Vec<ExtentRecord>,
-    outcome: Outcome,
-    /// Links that were made: settled when their names are as durable as the user asked.
-    links: Vec<u64>,
-    changes: Vec<Change>,
 }
 
 impl Decide<'_> {
@@ -322,7 +255,7 @@ impl Decide<'_> {
         let (mut entry, end) = match described {
             Described::Entry { entry, end } => (entry, end),
             Described::BadName { id, parent, name, why } => {
-                let path = bad_path(self.job, parent, &name);
+                let path = self.bad_path(parent, &name);
                 let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
                 count(&counters.files_listed, 1);
                 answer.outcome.failed.push((id.0, failure));
@@ -525,9 +458,11 @@ impl Decide<'_> {
     /// Wants what is missing of an object that travels in chunks.
     fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
         let id = entry.id.0;
-        match large.gaps() {
-            Some(gaps) if gaps.is_empty() => self.resumed_whole(entry, &large, answer),
-            Some(gaps) => answer.extents.extend(super::tell::wanted_extents(id, &gaps)),
+        if large.is_held_whole() {
+            self.resumed_whole(entry, &large);
+        }
+        match large.claim(u64::MAX) {
+            Some(extents) => answer.extents.extend(super::tell::wanted_extents(id, &extents)),
             None => answer.wanted.push(id),
         }
         answer.large.push((id, large));
@@ -535,11 +470,10 @@ impl Decide<'_> {
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
     /// can say that the source is still the one that was listed.
-    fn resumed_whole(&self, entry: &Entry, large: &Arc<Large>, answer: &mut Answer) {
+    fn resumed_whole(&self, entry: &Entry, large: &Large) {
         let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
         large.forget(start);
         self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
-        answer.extents.push(ExtentRecord { object: entry.id.0, start, end: entry.size_bytes() });
     }
 
     fn probe_if_large(&mut self, size: u64) {

@@ -8,10 +8,12 @@
 mod within;
 
 use super::ReceiveJob;
-use super::commit::{self, Item};
+use super::commit;
 use super::large::{Claimed, Large, Turn, kind_of};
+use super::listed::{Expected, Listed};
+use super::queue::Item;
 use super::settle::{Outcome, Published};
-use super::table::{Expected, Found, Listed};
+use super::table::Found;
 use super::verify::{self, Verdict};
 use crate::progress::LaneClock;
 use crate::stream::Breaker;
@@ -472,12 +474,17 @@ impl<'a> Writer<'a> {
             (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;
+                large.refuse(header.extent);
                 self.job.ask_again(&listed, index, Some(extent), "digest mismatch", kind);
             }
             (Verdict::Good(digest), None) if large.contradicts(header.extent, digest) => {
-                let why = "a chunk came twice, with different content";
-                let e = store::Error::of_kind(FailureKind::DigestMismatch, "receive", b"", why);
-                commit::restart(self.job, &large, &file, &e);
+                let (kind, why) = (FailureKind::DigestMismatch, "a chunk came twice, with different content");
+                if !large.is_fed_alone() {
+                    // What was verified first stays; this job brings no more of the object.
+                    self.job.fail(&listed, index, kind, why.to_owned());
+                    return Ok(());
+                }
+                commit::restart(self.job, &large, &file, &store::Error::of_kind(kind, "receive", b"", why));
             }
             (Verdict::Good(digest), None) => {
                 let recorded = large.record(&file, header.extent, digest, sealed, is_hole);

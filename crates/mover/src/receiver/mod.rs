@@ -1,8 +1,8 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing, `naming` what
-//! it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
-//! holds large objects, `commit` publishes, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
+//! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
+//! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
+//! holds large objects, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
 //! for what is described, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
@@ -13,13 +13,17 @@
 mod asked;
 mod charge;
 mod table;
+mod listed;
 mod tell;
 mod naming;
 mod needs;
 mod policy;
+mod events;
+mod answer;
 mod decide;
 mod delta;
 mod compare;
+mod census;
 mod prune;
 mod links;
 mod finish;
@@ -27,11 +31,14 @@ mod receive;
 mod lane;
 mod verify;
 mod large;
+mod queue;
 mod commit;
+mod settling;
 mod seal;
 mod settle;
 mod retry;
 mod resume;
+mod start;
 #[cfg(test)]
 mod zeros;
 
@@ -44,13 +51,13 @@ use crate::limits::{DELTAS_OPEN_MAX, INITIAL_ENTRIES};
 use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
 use crate::stall::Standing;
-use commit::Committer;
-use decide::{Decider, Event};
+use census::Census;
+use events::{Decider, Event};
 use model::fidelity::Warning;
 use model::options::{Fsync, is_congestion_name};
 use model::{Change, End as ObjectEnd, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
-use prune::Census;
+use queue::Committer;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -209,15 +216,6 @@ impl ReceiveJob {
     /// Gone once the job holds nothing of its destination any more.
     pub fn presence(&self) -> Weak<()> {
         Arc::downgrade(&self.presence)
-    }
-
-    /// Starts the threads that answer the listing and that commit groups, and grants the first credit.
-    pub fn start(self: &Arc<ReceiveJob>) {
-        crate::job::spawn(self, "decide", decide::run, ReceiveJob::cancel);
-        if self.durability == Durability::Group {
-            crate::job::spawn(self, "commit", commit::run, ReceiveJob::cancel);
-        }
-        self.grant(0);
     }
 
     /// What the result says of durability.

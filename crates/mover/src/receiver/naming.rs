@@ -1,6 +1,5 @@
 //! What a described object is to be called: checked against what is known of others before anything is decided of it.
 
-use super::ReceiveJob;
 use super::decide::Decide;
 use crate::limits::TOP_NAMES_MAX;
 use model::{Entry, FailureKind, Kind, Name, ObjectId};
@@ -54,22 +53,22 @@ impl Decide<'_> {
         }
         Ok(())
     }
-}
 
-/// Where an object with an unusable name would have gone; its name is shown as far as it can be.
-pub(super) fn bad_path(job: &ReceiveJob, parent: ObjectId, name: &[u8]) -> Vec<u8> {
-    let placeholder = Name::new(b"?").expect("a constant name");
-    let entry = Entry {
-        id: ObjectId::ROOT,
-        parent,
-        name: placeholder,
-        kind: Kind::File,
-        mode: 0,
-        generation: Default::default(),
-        attributes: None,
-    };
-    let mut path = job.sink.path(&entry);
-    path.pop();
-    path.extend_from_slice(&name[..name.len().min(model::name::NAME_BYTES_MAX)]);
-    path
+    /// Where an object with an unusable name would have gone; its name is shown as far as it can be.
+    pub(super) fn bad_path(&self, parent: ObjectId, name: &[u8]) -> Vec<u8> {
+        let placeholder = Name::new(b"?").expect("a constant name");
+        let entry = Entry {
+            id: ObjectId::ROOT,
+            parent,
+            name: placeholder,
+            kind: Kind::File,
+            mode: 0,
+            generation: Default::default(),
+            attributes: None,
+        };
+        let mut path = self.job.sink.path(&entry);
+        path.pop();
+        path.extend_from_slice(&name[..name.len().min(model::name::NAME_BYTES_MAX)]);
+        path
+    }
 }

@@ -15,6 +15,7 @@ pub fn check(options: &TransferOptions, facts: &SinkFacts) -> store::Result<()> 
         (options.deletion.is_some() && !can.prune, "remove what its source does not have (--delete)"),
         (options.compare == Compare::Checksum && !can.compare, "be compared by content (--compare checksum)"),
         (options.verify == Verify::Reread && !can.reread, "read back what was written (--verify reread)"),
+        (options.view.is_some() && !can.views, "show what has arrived of a file (--show prefix)"),
         (options.fidelity.hard_links && !can.hard_links, "give a file several names (--hard-links)"),
     ];
     let lacking = |what: &str| {

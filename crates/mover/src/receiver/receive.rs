@@ -39,6 +39,7 @@ pub fn run_lane(
     let Some(_permit) = LanePermit::acquire_to_receive(memory, bytes, &job.progress, &mut clock, &is_over) else {
         return LaneEnd::NoMemory;
     };
+    stream.widen();
     let stream = Opener::new(stream, job.options.compression != Compression::None, &job.progress);
     let mut lane = match StreamLane::new(job, stream, clock) {
         Ok(lane) => lane,

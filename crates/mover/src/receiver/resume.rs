@@ -4,7 +4,7 @@
 //! - An extent is recorded only after its digest was compared and its bytes were handed to storage.
 //! - What no checkpoint vouches for is read back and compared with its recorded digest before it counts: storage may have
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
-//!   the name of the data file included.
+//!   the name of the data file included. A storage that cannot be read back gives its own word (`StagedFile::kept`).
 
 use crate::block::Block;
 use ledger::extent_log::{self, Appender, Continuation, Header};
@@ -97,8 +97,14 @@ pub fn open(
         .ok()
         .filter(|r| r.header.is_same_object(header) || model::mutant::is_on("resume-another-version"));
     let Some(replayed) = replayed else { return start(file, header, Vec::new()) };
-    let (sure, doubtful) = replayed.sure_and_doubtful(&header.boot);
+    let kept = file.kept(&replayed.extents);
+    let (sure, doubtful) = match &kept {
+        Some(_) => (&[][..], &[][..]),
+        None => replayed.sure_and_doubtful(&header.boot),
+    };
     let mut chunks = sure.to_vec();
+    let by_word = kept.into_iter().flatten().zip(&replayed.extents);
+    chunks.extend(by_word.filter(|(is_there, _)| *is_there).map(|(_, chunk)| *chunk));
     for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
         if digest_of(file, *extent, header, object_bytes)? == Some(*digest)
             || model::mutant::is_on("trust-log-after-reboot")

@@ -3,7 +3,7 @@
 //! Invariant: an object fails after `TRIES_MAX` tries that were its own fault; a broken stream is not one.
 
 use super::ReceiveJob;
-use super::table::Listed;
+use super::listed::Listed;
 use crate::limits::TRIES_MAX;
 use model::FailureKind;
 use std::sync::Arc;

@@ -13,14 +13,14 @@
 use super::ReceiveJob;
 use super::commit;
 use super::decide::Decide;
+use super::events::Event;
 use super::large::Large;
 use super::policy::{self, Step};
+use super::settling::Comparison;
 use crate::digest::chunk_at;
 use crate::limits::{BLOCK_BYTES, SETTLE_ROUNDS_MAX};
 use crate::progress::count;
-use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, FailureKind, mutant};
-use std::collections::HashMap;
-use std::ops::Range;
+use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, mutant};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::StagedFile;
@@ -31,30 +31,15 @@ use wire::{CloseCode, Message, Refusal};
 /// Chunks asked for at once: one window is digested there while the same one is read here.
 const WINDOW_CHUNKS: u64 = 256;
 
-/// Objects under comparison, by id.
-#[derive(Default)]
-pub struct Settling(HashMap<u64, Comparison>);
-
-struct Comparison {
-    large: Arc<Large>,
-    entry: Entry,
-    asked: Range<u64>,
-    /// Of all chunks before `asked`, as they are here.
-    digests: Vec<Digest>,
-    /// Of `asked`.
-    here: Vec<Digest>,
-    differing: Vec<Extent>,
-}
-
 impl ReceiveJob {
     /// All of a sealed object is held.
     pub(super) fn covered(&self, id: u64) {
-        self.decider.push(super::decide::Event::Covered(id));
+        self.decider.push(Event::Covered(id));
     }
 
     /// Checks the word that an object is complete. An object that is settled, or was given up, may have crossed it.
     pub(super) fn take_seal(&self, seal: Seal) -> Result<(), Refusal> {
-        self.decider.push(super::decide::Event::Sealed(seal));
+        self.decider.push(Event::Sealed(seal));
         Ok(())
     }
 }

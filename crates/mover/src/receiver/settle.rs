@@ -5,7 +5,7 @@
 //! Not here: what is asked for again (`retry`), and the messages (`tell`).
 
 use super::ReceiveJob;
-use super::table::Listed;
+use super::listed::Listed;
 use super::tell::{self, Words};
 use crate::job::{Delivered, bounded_path};
 use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES};
@@ -50,7 +50,7 @@ impl ReceiveJob {
             0 => count(&self.progress.counters.files_listed, 1),
             // It arrived whole before the source failed.
             id if self.table.lock().unwrap().is_publishing(id) => return,
-            id => self.void(id),
+            id => self.give_up(id, FailureKind::from_number(record.kind) == FailureKind::Changed),
         }
         let kind = FailureKind::from_number(record.kind);
         if let Some(census) = self.census.as_ref().filter(|_| record.object == 0) {
@@ -76,9 +76,16 @@ impl ReceiveJob {
 
     /// Forgets an object that will not come (under this id). One that is settled already was counted then.
     pub(super) fn void(&self, id: u64) {
+        self.give_up(id, false);
+    }
+
+    /// The same; `is_unfinished` of one that grows: the next attempt goes on with what there is of it.
+    fn give_up(&self, id: u64, is_unfinished: bool) {
         let Some(slot) = self.table.lock().unwrap().void(id) else { return };
-        if let Some(large) = slot.large {
-            large.discard();
+        match slot.large {
+            Some(large) if large.is_growing && is_unfinished => large.leave(),
+            Some(large) => large.discard(),
+            None => {}
         }
         // Only what was open: a sender must not raise its own credit by giving up what it never described.
         self.count_settled(1);

@@ -3,40 +3,11 @@
 //! Invariant: an object is handed to one lane at a time (small ones), and leaves the table when it is settled.
 
 use super::large::Large;
-use crate::memory::Permit;
+use super::listed::Listed;
 use model::{Entry, Name, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use store::PublishRule;
-
-/// One object that is wanted.
-#[derive(Debug)]
-pub struct Expected {
-    pub entry: Entry,
-    pub rule: PublishRule,
-}
-
-/// A batch of the listing after it was decided.
-#[derive(Debug)]
-pub struct Listed {
-    pub first: u64,
-    /// How many objects it had.
-    pub described: usize,
-    /// Those that are wanted, by their index in it, in order. It is kept until the last of them is settled.
-    pub objects: Vec<(u32, Expected)>,
-    /// What all of it takes.
-    pub _charge: Option<Arc<Permit>>,
-}
-
-impl Listed {
-    /// # Panics
-    /// For an object that was not wanted: lanes get indices only of those that were.
-    pub fn expected(&self, index: usize) -> &Expected {
-        let found = self.objects.binary_search_by_key(&index, |(index, _)| *index as usize);
-        &self.objects[found.expect("only wanted objects are handed out")].1
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -225,8 +196,10 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::listed::Expected;
     use super::*;
     use model::{Generation, Kind};
+    use store::PublishRule;
 
     thread_local! {
         pub static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };

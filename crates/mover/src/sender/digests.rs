@@ -1,14 +1,11 @@
 //! Answers a receiver that compares by digest: reads what it names, whole objects or chunks of one, on a thread of its own,
 //! and tells the digests.
-//!
-//! The queue is bounded by the entries' credit: an object is asked for only while it is open, and once.
 
 use super::SendJob;
+use super::questions::Question;
 use crate::digest::{chunk_at, of_chunk, of_file};
 use crate::progress::count;
 use model::{End, Extent, Kind};
-use os::sync::{Condvar, Mutex};
-use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +17,6 @@ use wire::{CloseCode, Message, Refusal};
 /// Answers told in one message, and how often the thread looks whether the job still runs.
 const ANSWERS_AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(500);
-
-#[derive(Default)]
-pub struct Asked {
-    state: Mutex<State>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    queue: VecDeque<Question>,
-    /// In the queue or in the thread's hands.
-    open: HashSet<u64>,
-    is_started: bool,
-}
-
-struct Question {
-    object: SourceObject,
-    /// Of the whole object if there are none.
-    chunks: Option<Range<u64>>,
-}
 
 impl SendJob {
     /// Takes a question in; it is answered later.

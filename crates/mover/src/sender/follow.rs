@@ -66,9 +66,20 @@ impl Book {
         Some(SourceObject { entry, end: End::Known, ..object })
     }
 
+    /// The receiver has more of these.
+    pub(super) fn note_arrived(&mut self, ids: impl Iterator<Item = u64>) {
+        let now = Instant::now();
+        for id in ids {
+            if let Some(end) = self.split.arrived_bytes(id) {
+                self.lags.arrived(id, end, now);
+            }
+        }
+    }
+
     /// Lets go of what is held for an object.
     fn forget(&mut self, id: u64) {
         self.files.remove(&id);
+        self.lags.forget(id);
         self.sealed.remove(&id);
         self.final_bytes.remove(&id);
     }
@@ -324,6 +335,9 @@ impl Following<'_> {
             None => without_hole(&book, id, file.available_bytes),
         };
         book.split.grow(id, available);
+        book.lags.grown(id, available, Instant::now());
+        // What an attempt before this one sent was there at once.
+        book.note_arrived(std::iter::once(id));
         let Some(entry) = file.ended.clone().filter(|_| !file.is_sealed) else {
             drop(book);
             return self.job.work.notify_all();
@@ -374,7 +388,8 @@ impl Following<'_> {
             return;
         }
         self.lag_told = Instant::now();
-        let book = self.job.book.lock().unwrap();
+        let mut book = self.job.book.lock().unwrap();
+        let lag = book.lags.take(self.lag_told);
         let (mut bytes, mut files) = (0, 0);
         for file in self.files.values().filter(|file| file.object.is_growing() && !file.is_missed) {
             let id = file.object.entry.id.0;
@@ -384,7 +399,7 @@ impl Following<'_> {
             }
         }
         drop(book);
-        self.say(Followed::Lag { bytes, files });
+        self.say(Followed::Lag { bytes, files, lag });
     }
 
     /// Whatever can still end has ended.

@@ -9,12 +9,15 @@
 mod allowance;
 mod scan;
 mod follow;
+mod lag;
 pub mod split;
 mod states;
 pub mod work;
 mod large;
 mod send;
+mod questions;
 mod digests;
+mod start;
 mod kept;
 
 pub use crate::stream::LaneEnd;
@@ -35,6 +38,7 @@ use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
 use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
+use os::time::Instant;
 use split::{Ids, Split};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,7 +70,7 @@ pub struct SendJob {
     /// book, never by the control loop.
     replacing: Mutex<()>,
     work: Condvar,
-    asked: digests::Asked,
+    asked: questions::Asked,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -89,6 +93,7 @@ struct Book {
     final_bytes: HashMap<u64, u64>,
     /// Objects that grew and were sealed, as they are now.
     sealed: HashMap<u64, Entry>,
+    lags: lag::Lags,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
@@ -113,6 +118,7 @@ impl SendJob {
             tries: HashMap::new(),
             final_bytes: HashMap::new(),
             sealed: HashMap::new(),
+            lags: lag::Lags::default(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -152,12 +158,6 @@ impl SendJob {
         lane
     }
 
-    /// Starts the listing on a thread of its own.
-    pub fn start(self: &Arc<SendJob>) {
-        let listing = if self.options.follow.is_some() { follow::run } else { scan::run };
-        crate::job::spawn(self, "scan", listing, SendJob::cancel);
-    }
-
     pub fn is_sequential(&self) -> bool {
         self.source.facts().order != Order::Any
     }
@@ -173,6 +173,9 @@ impl SendJob {
             Message::Held(held) => {
                 let mut book = self.book.lock().unwrap();
                 held.extents.iter().for_each(|record| book.split.held(record));
+                if self.options.follow.is_some() {
+                    book.note_arrived(held.extents.iter().map(|record| record.object));
+                }
             }
             Message::Resend(again) => self.resend(&again)?,
             Message::Credit(credit) => {
@@ -256,6 +259,7 @@ impl SendJob {
             count(&counters.bytes_done, size_bytes);
             book.files.remove(&id);
             if let Some(entry) = book.sealed.remove(&id) {
+                book.lags.arrived(id, u64::MAX, Instant::now());
                 let path = self.source.path(&SourceObject { entry, ..object.clone() });
                 sealed.push(Followed::Sealed { path, size_bytes });
             }

@@ -28,7 +28,7 @@ use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
 
 /// Runs one lane on the calling thread until the job is over or the stream fails.
-pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Memory) -> LaneEnd {
+pub fn run_lane(job: &Arc<SendJob>, lane: u32, mut stream: impl Stream, memory: &Memory) -> LaneEnd {
     let mut clock = job.progress.lane(Stage::Memory);
     // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
     let waiting = job.progress.lanes.enter_waiting();
@@ -41,6 +41,7 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, stream: impl Stream, memory: &Mem
         }
     };
     drop(waiting);
+    stream.widen();
     let stream = Paced::new(stream, &job.pace, &job.end);
     let is_packed = job.options.compression != Compression::None;
     let stream = Packer::new(stream, is_packed, &job.compression, &job.progress);

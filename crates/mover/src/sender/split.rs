@@ -11,6 +11,8 @@
 //! - Memory is bounded by the entries' credit.
 //! - What a receiver says of a run costs what is open of it, and a run of what was never described is refused.
 
+mod chunks;
+mod files;
 mod growing;
 
 use super::allowance::Allowance;
@@ -193,23 +195,6 @@ impl Split {
         Ok(held_bytes)
     }
 
-    /// An extent that a peer names must be made of whole chunks of a described object.
-    fn check_extent(&self, record: &ExtentRecord) -> Result<Extent, Refusal> {
-        let malformed = || Refusal::new(CloseCode::Malformed, "an extent that is not part of a described object");
-        let (held, index) = self.find(record.object).ok_or_else(malformed)?;
-        if held.batch.objects[index].is_growing() {
-            let is_fit = record.start < record.end && record.end <= i64::MAX as u64;
-            return is_fit.then(|| Extent::new(record.start, record.end)).ok_or_else(malformed);
-        }
-        let size = held.batch.objects[index].entry.size_bytes();
-        let is_aligned = record.start.is_multiple_of(self.chunk_bytes)
-            && (record.end.is_multiple_of(self.chunk_bytes) || record.end == size);
-        if record.start >= record.end || record.end > size || !is_aligned {
-            return Err(malformed());
-        }
-        Ok(Extent::new(record.start, record.end))
-    }
-
     fn find(&self, id: u64) -> Option<(&Held, usize)> {
         let (first, held) = self.batches.range(..=id).next_back()?;
         let index = usize::try_from(id - first).ok().filter(|i| *i < held.states.len())?;
@@ -289,27 +274,6 @@ impl Split {
         Ok(())
     }
 
-    fn add_small(&mut self, batch: Arc<Batch>, index: usize) {
-        let directory = batch.objects[index].directory;
-        match self.runs.back_mut() {
-            Some(run)
-                if Arc::ptr_eq(&run.batch, &batch)
-                    && run.range.end == index
-                    && run.owner.is_none()
-                    && run.directory() == directory =>
-            {
-                run.range.end += 1;
-            }
-            _ => self.runs.push_back(Run { batch, range: index..index + 1, owner: None }),
-        }
-    }
-
-    fn add_large(&mut self, id: u64, batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) {
-        let large = Large::new(batch, index, gaps);
-        self.claimable.insert((Reverse(large.size_bytes), id));
-        self.large.insert(id, large);
-    }
-
     /// The next unit of work for a lane.
     pub fn claim(&mut self, lane: u32) -> Claim {
         if self.is_complete() {
@@ -341,162 +305,6 @@ impl Split {
         match shared.filter(|id| self.large[id].next_start.is_none()) {
             Some(id) => self.claim_chunk(lane, id),
             None => Claim::NoWork,
-        }
-    }
-
-    fn claim_chunk(&mut self, lane: u32, id: u64) -> Claim {
-        let large = self.large.get_mut(&id).expect("claimable objects are held");
-        let extent = large.next_extent(self.chunk_bytes);
-        if !self.bytes.may_send(extent.length()) {
-            return Claim::NoCredit;
-        }
-        if !self.allowance.claim(extent.length()) {
-            return Claim::Spent;
-        }
-        large.take(extent);
-        large.claims += 1;
-        large.in_flight.insert(extent.start, InFlight { lane, length: extent.length(), is_read: false });
-        if !large.is_claimable() {
-            self.claimable.remove(&(Reverse(large.size_bytes), id));
-        }
-        let (batch, index) = (large.batch.clone(), large.index);
-        self.bytes.sent(extent.length());
-        let is_growing = self.large[&id].available_bytes.is_some();
-        self.own_large(lane, Some(id).filter(|_| !is_growing));
-        self.set(id, State::Sending);
-        Claim::Work(Work::Chunk { batch, index, extent })
-    }
-
-    fn own_large(&mut self, lane: u32, id: Option<u64>) {
-        let state = self.lanes.entry(lane).or_default();
-        if state.large == id {
-            return;
-        }
-        let before = std::mem::replace(&mut state.large, id);
-        if let Some(large) = before.and_then(|id| self.large.get_mut(&id)) {
-            large.owners -= 1;
-        }
-        if let Some(large) = id.and_then(|id| self.large.get_mut(&id)) {
-            large.owners += 1;
-        }
-    }
-
-    /// The run that suits a lane best: its own, one in its directory, one in a directory no other lane is in, any free
-    /// one, and last half of another lane's.
-    fn choose_run(&mut self, lane: u32) -> Option<usize> {
-        let here = self.lanes[&lane].directory;
-        if let Some(own) = self.runs.iter().take(RUNS_LOOKED_AT).position(|run| run.owner == Some(lane)) {
-            return Some(own);
-        }
-        let mut best: Option<(u8, usize)> = None;
-        for (at, run) in self.runs.iter().enumerate().take(RUNS_LOOKED_AT).filter(|(_, run)| run.owner.is_none()) {
-            let directory = Some(run.directory());
-            let is_visited = self.lanes.iter().any(|(other, l)| *other != lane && l.directory == directory);
-            let rank = match () {
-                () if directory == here => 0,
-                () if !is_visited => 1,
-                () => 2,
-            };
-            if best.is_none_or(|(held, _)| rank < held) {
-                best = Some((rank, at));
-            }
-        }
-        match best {
-            Some((_, at)) => Some(at),
-            None => self.steal_run(),
-        }
-    }
-
-    fn steal_run(&mut self) -> Option<usize> {
-        let looked_at = self.runs.iter().take(RUNS_LOOKED_AT).enumerate();
-        let (at, run) = looked_at.max_by_key(|(_, run)| run.range.len())?;
-        let middle = run.range.start + run.range.len() / 2;
-        if run.owner.is_none() || run.range.len() < 2 {
-            return Some(at);
-        }
-        let half = Run { batch: run.batch.clone(), range: middle..run.range.end, owner: None };
-        self.runs[at].range.end = middle;
-        self.runs.push_front(half);
-        Some(0)
-    }
-
-    /// `None` when nothing of the run is wanted any more: a receiver may settle what it was not sent.
-    fn claim_files(&mut self, lane: u32, at: usize) -> Option<Claim> {
-        let run = &mut self.runs[at];
-        let held = self.batches.get(&run.batch.first());
-        let is_wanted = |index: usize| held.is_some_and(|held| held.states.get(index) == State::Wanted);
-        while !run.range.is_empty() && !is_wanted(run.range.start) {
-            run.range.start += 1;
-        }
-        if run.range.is_empty() {
-            self.runs.remove(at);
-            return None;
-        }
-        let mut bytes = 0;
-        let mut end = run.range.start;
-        while end < run.range.end && end - run.range.start < CLAIM_FILES && is_wanted(end) {
-            let size = run.batch.objects[end].entry.size_bytes();
-            let may_go = |bytes| self.bytes.may_send(bytes) && self.allowance.fits(bytes);
-            if bytes > 0 && (bytes + size > CLAIM_BYTES || !may_go(bytes + size)) {
-                break;
-            }
-            bytes += size;
-            end += 1;
-        }
-        if !self.bytes.may_send(bytes) {
-            return Some(Claim::NoCredit);
-        }
-        if !self.allowance.claim(bytes) {
-            return Some(Claim::Spent);
-        }
-        let directory = run.directory();
-        let (batch, range) = (run.batch.clone(), run.range.start..end);
-        run.owner = Some(lane);
-        run.range.start = end;
-        if run.range.is_empty() {
-            self.runs.remove(at);
-        }
-        self.bytes.sent(bytes);
-        let first = batch.first();
-        let held = self.batches.get_mut(&first).expect("its objects are open");
-        range.clone().for_each(|index| _ = held.states.set(index, State::Sending));
-        self.own_large(lane, None);
-        self.note_claimed(lane, directory, first, range.clone());
-        Some(Claim::Work(Work::Files { batch, range }))
-    }
-
-    fn note_claimed(&mut self, lane: u32, directory: DirectoryKey, first: u64, range: Range<usize>) {
-        let batches = &self.batches;
-        let state = self.lanes.get_mut(&lane).expect("entered by claim");
-        state.directory = Some(directory);
-        if state.claimed.len() >= 64 {
-            let is_open =
-                |held: &Held, range: &Range<usize>| held.states.first_of(&[State::Sending], range.clone()).is_some();
-            state.claimed.retain(|(first, range)| batches.get(first).is_some_and(|held| is_open(held, range)));
-        }
-        state.claimed.push((first, range));
-    }
-
-    /// A chunk's content was read. True when with it the whole object has been read from one version of its source.
-    /// `ended` says that an open-ended source came to its end in this chunk.
-    pub fn chunk_was_read(&mut self, id: u64, start: u64, ended: bool) -> bool {
-        let Some(large) = self.large.get_mut(&id) else { return false };
-        if let Some(chunk) = large.in_flight.get_mut(&start) {
-            chunk.is_read = true;
-        }
-        if ended && large.next_start.take().is_some() {
-            self.claimable.remove(&(Reverse(large.size_bytes), id));
-        }
-        large.is_sealed |= !large.is_claimable() && large.in_flight.values().all(|chunk| chunk.is_read);
-        large.is_sealed
-    }
-
-    /// The receiver verified and holds a chunk.
-    pub fn held(&mut self, record: &ExtentRecord) {
-        if let Some(large) = self.large.get_mut(&record.object)
-            && let Some(chunk) = large.in_flight.remove(&record.start)
-        {
-            self.bytes.acknowledged(chunk.length);
         }
     }
 
@@ -555,42 +363,36 @@ impl Split {
         Ok(())
     }
 
-    fn take_back_small(&mut self, id: u64) {
-        let Some((held, index)) = self.find(id) else { return };
-        if held.states.get(index) != State::Sending {
-            return;
-        }
-        // An object too long for a pack travels in chunks also when it is one chunk long.
-        if let Some(large) = self.large.get(&id) {
-            let is_one_chunk = large.next_start.is_none() && large.size_bytes <= self.chunk_bytes;
-            if is_one_chunk && large.in_flight.contains_key(&0) {
-                self.take_back_extent(id, Extent::new(0, large.size_bytes));
+    /// A lane is gone: what it had in flight is wanted again.
+    pub fn lane_died(&mut self, lane: u32) {
+        self.own_large(lane, None);
+        for run in &mut self.runs {
+            if run.owner == Some(lane) {
+                run.owner = None;
             }
-            return;
         }
-        let batch = held.batch.clone();
-        self.bytes.acknowledged(batch.objects[index].entry.size_bytes());
-        self.set(id, State::Wanted);
-        self.add_small(batch, index);
-    }
-
-    fn take_back_extent(&mut self, id: u64, extent: Extent) {
-        let large = self.large.get_mut(&id).expect("checked by the caller");
-        let mut freed = 0;
-        while let Some((&start, chunk)) = large.in_flight.range(extent.start..extent.end).next() {
-            note_step();
-            freed += chunk.length;
-            large.in_flight.remove(&start);
+        for (first, range) in self.lanes.remove(&lane).unwrap_or_default().claimed {
+            for index in range {
+                self.take_back_small(first + index as u64);
+            }
         }
-        self.bytes.acknowledged(freed);
-        large.give_back(extent);
-        match large.available_bytes {
-            Some(_) => self.queue_growing(id),
-            None => _ = self.claimable.insert((Reverse(large.size_bytes), id)),
+        let mut lost: Vec<(u64, Extent)> = self
+            .large
+            .iter()
+            .flat_map(|(id, large)| {
+                let of_lane = large.in_flight.iter().filter(|(_, chunk)| chunk.lane == lane);
+                of_lane.map(|(start, chunk)| (*id, Extent::new(*start, start + chunk.length)))
+            })
+            .collect();
+        // Each goes in front of what was put there before.
+        if !mutant::is_on("drop-the-seal-of-a-duplicate") {
+            lost.reverse();
+        }
+        for (id, extent) in lost {
+            self.take_back_extent(id, extent);
         }
     }
 }
 
 #[cfg(test)]
-#[path = "split_tests.rs"]
 mod tests;

@@ -10,6 +10,7 @@ use super::error::ConnectError;
 use super::lanes::Lanes;
 use super::pacing::Pacing;
 use super::question::Answers;
+use super::replies::Replies;
 use super::running::{Job, Running};
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::limits::ANSWER_TIMEOUT;
@@ -87,6 +88,7 @@ pub(super) struct Shared {
     /// What the control stream's records are sealed with; the lanes' handshakes have the same choice.
     cipher: String,
     pub(super) answers: Answers,
+    pub(super) replies: Replies,
     /// Connections dialled early, not yet joined.
     pub(super) early: Mutex<VecDeque<Connection>>,
     pub(super) state: Mutex<State>,
@@ -136,6 +138,7 @@ impl Client {
             session,
             cipher,
             answers: Answers::default(),
+            replies: Replies::default(),
             early: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -156,6 +159,11 @@ impl Client {
     pub fn receiving_from(mut self, sender: Pin) -> Client {
         self.sender = sender;
         self
+    }
+
+    /// The key of the endpoint.
+    pub fn peer(&self) -> Pin {
+        self.shared.session.peer
     }
 
     /// The endpoint's answer to the hello.
@@ -202,6 +210,11 @@ impl Client {
     /// Whether the endpoint knows digests of chunks.
     pub fn knows_delta(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::DELTA != 0)
+    }
+
+    /// Whether the endpoint shows what has arrived of a growing file.
+    pub fn knows_views(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::VIEW != 0)
     }
 
     /// Whether the endpoint takes files while they are written.
@@ -397,6 +410,7 @@ impl Shared {
         drop(state);
         self.session.end_jobs(&ending);
         self.answers.close();
+        self.replies.close();
         self.changed.notify_all();
     }
 
@@ -405,6 +419,9 @@ impl Shared {
         let message = match message {
             Message::Records(batch) => return self.answers.records(batch),
             Message::Answered(answered) => return self.answers.answered(&answered),
+            Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) | Message::OrderEnded(_) => {
+                return self.replies.take(message);
+            }
             message => message,
         };
         let mut state = self.state.lock().unwrap();

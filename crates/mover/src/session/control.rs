@@ -146,6 +146,12 @@ fn dispatch(
         Message::Accept(_) | Message::Reject(_) => return other(message),
         Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
         Message::Proceed(_) | Message::Stop(_) => return other(message),
+        Message::Order(_) | Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) => {
+            return other(message);
+        }
+        Message::OrderSteer(_) | Message::OrderAsk(_) | Message::OrderEnded(_) | Message::Revoke(_) => {
+            return other(message);
+        }
         Message::Entries(m) => m.job,
         Message::SourceFailures(m) => m.job,
         Message::ListEnd(m) => m.job,

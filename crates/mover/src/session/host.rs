@@ -7,12 +7,12 @@ use crate::job::{Ending, Observer};
 use crate::progress::Progress;
 use crate::receiver::Asked;
 use model::files::{Question, Tally};
-use model::{JobId, Name, Pin, TransferOptions};
+use model::{JobId, Name, Pin, TransferOptions, Warrant};
 use std::sync::Arc;
 use store::{Shelf, Sink, Source};
 use wire::handshake::Direction;
 use wire::message::Open;
-use wire::{CloseCode, Refusal};
+use wire::{CloseCode, Message, Refusal};
 
 /// What an authenticated peer is and may.
 #[derive(Clone, Debug)]
@@ -23,6 +23,15 @@ pub struct Grant {
     /// Whose share it lives from, with all other keys of that account: the ticket that enrolled it.
     pub account: String,
     pub may_write: bool,
+    /// In whose name it is here, where that is not its own: what this allows, and no more.
+    pub warrant: Option<Arc<Mandate>>,
+}
+
+/// A warrant that was checked, and the key that signed it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mandate {
+    pub warrant: Warrant,
+    pub issuer: Pin,
 }
 
 /// What an endpoint tells of itself.
@@ -84,6 +93,12 @@ pub trait Host: Send + Sync {
     /// A question about files was answered.
     fn answered(&self, grant: &Grant, question: &Question, answered: &Result<Tally, Refusal>) {
         let _ = (grant, question, answered);
+    }
+
+    /// Answers a request about jobs that are handed in: what is told before its end, and the attempt that the end names.
+    fn request(&self, grant: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
+        let _ = (grant, message);
+        Err(Refusal::new(CloseCode::Forbidden, "jobs are not taken here"))
     }
 
     /// A job of this host came to its end.

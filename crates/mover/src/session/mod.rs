@@ -3,7 +3,7 @@
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
 //! runs jobs over its `lanes`; `server` answers them through a `host` that says what may be read and written, and has jobs
 //! opened (`opening`).
-//! `question` asks about files beside copying them, `asks` answers. `room` says who gets a place at an endpoint.
+//! `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are handed in. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
@@ -28,18 +28,20 @@ mod congestion;
 mod watch;
 mod asks;
 mod question;
+mod replies;
+mod requests;
 mod room;
 
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
 pub use connector::{Connector, Direct, Path};
 pub use error::ConnectError;
-pub use host::{Grant, Host, HostFacts, Opened};
+pub use host::{Grant, Host, HostFacts, Mandate, Opened};
 pub use opening::TAKEN_OVER;
 pub use question::AskError;
 pub use server::Server;
 
 use crate::job::Ending;
-use crate::limits::NO_PROGRESS_TIMEOUT;
+use crate::limits::{IDLE_ASK, IDLE_JOB, NO_PROGRESS_TIMEOUT};
 use asks::Asks;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlSender, SendError};
@@ -47,7 +49,7 @@ use opening::Openings;
 use room::Guest;
 use running::{Job, Running};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wire::handshake::feature;
@@ -79,6 +81,8 @@ pub(crate) struct Session {
     doubts: AtomicU32,
     /// Questions about files, and jobs that are being opened, at an endpoint.
     asks: Asks,
+    /// Requests about jobs that are being answered.
+    requests: AtomicUsize,
     openings: Openings,
     /// Its place and its account, at an endpoint.
     guest: OnceLock<Guest>,
@@ -103,6 +107,7 @@ impl Session {
             is_dismissed: AtomicBool::new(false),
             doubts: AtomicU32::new(0),
             asks: Asks::default(),
+            requests: AtomicUsize::new(0),
             openings: Openings::default(),
             guest: OnceLock::new(),
             rested: Mutex::new(Instant::now()),
@@ -165,8 +170,19 @@ impl Session {
     /// For how long it has had no job and no question.
     fn idle_for(&self) -> Duration {
         let jobs = self.jobs.lock().unwrap().len();
-        let is_busy = jobs + self.openings.count() + self.asks.count() > 0;
+        let is_busy = jobs + self.openings.count() + self.asks.count() + self.requests.load(Relaxed) > 0;
         if is_busy { Duration::ZERO } else { self.rested.lock().unwrap().elapsed() }
+    }
+
+    /// For how long none of its jobs has moved and none of its answers was taken, if that is so long that each may be ended.
+    fn stands_still_for(&self) -> Option<Duration> {
+        if self.openings.count() > 0 {
+            return None;
+        }
+        let (running, asked) = (self.running(), self.asks.all());
+        let jobs = running.iter().map(|running| Some(running.idle_for()).filter(|idle| *idle >= IDLE_JOB));
+        let asks = asked.iter().map(|asked| asked.waits_for().filter(|idle| *idle >= IDLE_ASK));
+        jobs.chain(asks).min().flatten()
     }
 
     fn running(&self) -> Vec<Arc<Running>> {

@@ -1,5 +1,5 @@
 //! Questions about files, asked of an endpoint: the answer's parts are handed to the asking thread through a queue that
-//! never holds more than the endpoint may send ahead.
+//! never holds more than the endpoint may send ahead. Requests about jobs are made here too.
 
 use super::client::{Client, Interrupt};
 use super::error::ConnectError;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use wire::files::{AnswerCheck, ask_of, tally_of};
 use wire::handshake::feature;
 use wire::limits::BATCHES_AHEAD;
-use wire::message::{self, Answered, Proceed, Records, Stop};
-use wire::{CloseCode, Refusal};
+use wire::message::{self, Answered, OrderTaken, Proceed, Records, Stop};
+use wire::{CloseCode, Message, Refusal};
 
 /// The endpoint hears how far the answer was read this often.
 const PROCEED_STEP: u64 = BATCHES_AHEAD / 4;
@@ -179,17 +179,68 @@ impl Client {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.shared.state.lock().unwrap().ended.is_some()
     }
 
-    fn why_ended(&self) -> String {
+    pub(super) fn why_ended(&self) -> String {
         let state = self.shared.state.lock().unwrap();
         match (&state.refused, &state.ended) {
             (Some(refusal), _) => refusal.to_string(),
             (None, Some(Ending::Lost(why))) => why.clone(),
             (None, Some(ending)) => ending.to_string(),
             (None, None) => "it closed".into(),
+        }
+    }
+}
+
+impl Client {
+    /// Whether the endpoint carries out jobs in its clients' names.
+    pub fn knows_orders(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::ORDERS != 0)
+    }
+
+    /// Makes a request of `messages` 90, 94, 95 or 97, given its number, and returns what answers it.
+    pub fn request(
+        &self,
+        make: impl FnOnce(u32) -> Message,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Vec<Message>, OrderTaken), AskError> {
+        if !self.knows_orders().map_err(AskError::Connect)? {
+            let text = "the program there is too old to carry out jobs of its clients";
+            return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
+        }
+        let replies = &self.shared.replies;
+        let (number, received) = replies.begin();
+        let frame = message::encode(make(number));
+        let answered = match message::fits(&frame).map(|()| self.shared.session.control.send(frame)) {
+            Ok(Ok(())) => self.take_answers(&received, interrupt),
+            Ok(Err(_)) => Err(AskError::Lost(self.why_ended())),
+            Err(refusal) => Err(AskError::Refused(refusal)),
+        };
+        replies.forget(number);
+        answered
+    }
+
+    fn take_answers(
+        &self,
+        received: &Receiver<Message>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Vec<Message>, OrderTaken), AskError> {
+        let mut answers = Vec::new();
+        loop {
+            if interrupt() {
+                return Err(AskError::Interrupted(Tally::default()));
+            }
+            match received.recv_timeout(WAIT) {
+                Ok(Message::OrderTaken(taken)) if taken.code == 0 => return Ok((answers, taken)),
+                Ok(Message::OrderTaken(taken)) => {
+                    return Err(AskError::Refused(Refusal::new(CloseCode::from_number(taken.code), &taken.text)));
+                }
+                Ok(message) => answers.push(message),
+                Err(RecvTimeoutError::Timeout) if !self.has_ended() => {}
+                Err(_) => return Err(AskError::Lost(self.why_ended())),
+            }
         }
     }
 }

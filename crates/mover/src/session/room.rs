@@ -11,8 +11,8 @@ use super::Session;
 use super::host::Grant;
 use super::running::Running;
 use super::server::Server;
-use crate::limits::{ASK_BYTES, DELTA_BYTES, IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION, JOB_BYTES, PLACE_PATIENCE};
-use crate::limits::{IDLE_LANE_INTERVAL, SESSION_BYTES};
+use crate::limits::{ASK_BYTES, CONNECTION_BYTES, DELTA_BYTES, JOB_BYTES, PLACE_PATIENCE, SESSION_BYTES};
+use crate::limits::{IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_LANE_INTERVAL, IDLE_SESSION};
 use crate::memory::{Memory, Permit, Relief};
 use crate::shares::{Full, Holder, Level, Place, Places};
 use model::{Pin, TransferOptions, mutant};
@@ -101,6 +101,15 @@ impl Seat {
 }
 
 impl Server {
+    /// Charges a connection whose key is known, before anything of it is read.
+    pub fn seat_connection(&self, holder: &Holder) -> Result<Permit, Refusal> {
+        let bytes = if mutant::is_on("uncharged-connections") { 0 } else { CONNECTION_BYTES };
+        // Those of its own that say nothing end soon, so that waiting helps in any case.
+        let busy = |full: Full| Full { is_alone: false, ..full };
+        let memory = self.memory.of(holder.clone(), None);
+        self.try_base(holder, &memory, bytes).map_err(|full| memory.refusal(&busy(full), "connections"))
+    }
+
     /// A place among the sessions.
     pub(super) fn seat(self: &Arc<Server>, grant: &Grant) -> Result<Guest, Refusal> {
         let holder = Holder { client: grant.account.as_str().into(), key: grant.pin, name: grant.name.as_str().into() };
@@ -131,11 +140,14 @@ impl Server {
 
     /// What comes with a place; idle sessions give theirs for it.
     fn base(&self, holder: &Holder, memory: &Memory, bytes: usize, what: &str) -> Result<Permit, Refusal> {
+        self.try_base(holder, memory, bytes).map_err(|full| memory.refusal(&full, what))
+    }
+
+    fn try_base(&self, holder: &Holder, memory: &Memory, bytes: usize) -> Result<Permit, Full> {
         loop {
             match memory.try_hold(bytes) {
-                Ok(permit) => return Ok(permit),
                 Err(full) if self.end_idle_session(holder, full.level) => {}
-                Err(full) => return Err(memory.refusal(&full, what)),
+                held => return held,
             }
         }
     }
@@ -152,17 +164,20 @@ impl Server {
         self.sessions.lock().unwrap().values().filter(|session| is_in_it(session)).cloned().collect()
     }
 
-    /// Ends a session that does nothing: of those who have more of them than the newcomer has, whoever has most.
+    /// Ends a session that does nothing: of those who have more of them than the newcomer has, whoever has most. One without a
+    /// job goes before one whose jobs stand still.
     fn end_idle_session(&self, holder: &Holder, level: Level) -> bool {
         let places = &self.rooms.sessions;
         let of_newcomer = places.of_key(holder);
         let idle = self.in_share_of(holder, level).into_iter().filter_map(|session| {
             let guest = session.guest.get()?;
-            let (held, idle) = (places.of_key(&guest.holder), session.idle_for());
-            let may = guest.seat.is_taken() && held > of_newcomer && idle >= IDLE_SESSION;
-            may.then_some((held, idle, session))
+            let held = places.of_key(&guest.holder);
+            let rested = Some(session.idle_for()).filter(|idle| *idle >= IDLE_SESSION);
+            let stood = || session.stands_still_for().filter(|_| !mutant::is_on("idle-jobs-keep-sessions"));
+            let idle = rested.or_else(stood).filter(|_| guest.seat.is_taken() && held > of_newcomer)?;
+            Some(((rested.is_some(), held, idle), session))
         });
-        let Some((_, _, session)) = idle.max_by_key(|(held, idle, _)| (*held, *idle)) else { return false };
+        let Some((_, session)) = idle.max_by_key(|(rank, _)| *rank) else { return false };
         if let Some(guest) = session.guest.get() {
             guest.seat.give_up();
         }

@@ -28,6 +28,8 @@ use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 
 /// From accept to the end of the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that is turned away may take to say what it wanted.
+const TURN_AWAY_PATIENCE: Duration = Duration::from_secs(1);
 
 pub struct Server {
     pub(super) host: Arc<dyn Host>,
@@ -99,6 +101,16 @@ impl Server {
         }
     }
 
+    /// Says to the peer of a connection why it is not served.
+    pub fn turn_away(connection: Connection, refusal: &Refusal) {
+        let mut stream = connection.into_data();
+        stream.set_deadline(Some(Instant::now() + TURN_AWAY_PATIENCE));
+        let _ = stream.send(&[&message::encode(close_of(refusal))]);
+        let _ = stream.close();
+        // What the peer says first is taken, for otherwise its kernel would drop what it was told.
+        let _ = stream.recv(&mut [0; 512]);
+    }
+
     fn open_session(
         self: &Arc<Server>,
         mut stream: DataStream,
@@ -111,8 +123,7 @@ impl Server {
         let (id, grant, version, features) = match greeted {
             Ok(greeted) => greeted,
             Err(refusal) => {
-                let close = message::Close { code: refusal.code as u32, text: refusal.text.clone() };
-                let _ = stream.send(&[&message::encode(close)]);
+                let _ = stream.send(&[&message::encode(close_of(&refusal))]);
                 let _ = stream.close();
                 return Err(refusal);
             }
@@ -171,6 +182,9 @@ impl Server {
             Message::Ask(ask) => self.ask(session, grant, ask),
             Message::Proceed(proceed) => session.asks.proceed(proceed),
             Message::Stop(stop) => session.asks.stop(stop.number),
+            Message::Order(_) | Message::OrderSteer(_) | Message::OrderAsk(_) | Message::Revoke(_) => {
+                self.request(session, grant, message);
+            }
             _ => return Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
         }
         Ok(())
@@ -275,6 +289,10 @@ impl Session {
 
 pub(super) fn guest_of(session: &Session) -> Result<&Guest, Refusal> {
     session.guest.get().ok_or_else(|| Refusal::new(CloseCode::WrongState, "a session that was not let in"))
+}
+
+fn close_of(refusal: &Refusal) -> message::Close {
+    message::Close { code: refusal.code as u32, text: refusal.text.clone() }
 }
 
 fn first_frame(stream: &mut DataStream) -> Result<(FrameType, Vec<u8>), Refusal> {

@@ -24,7 +24,7 @@ impl Host for OpenHost {
     }
 
     fn authorise(&self, pin: Pin, _: &[u8]) -> Result<Grant, Refusal> {
-        Ok(Grant { pin, name: "test".into(), account: "test".into(), may_write: true })
+        Ok(Grant { pin, name: "test".into(), account: "test".into(), may_write: true, warrant: None })
     }
 
     fn open(

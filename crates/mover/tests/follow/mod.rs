@@ -1,8 +1,10 @@
 //! Files that are sent while they are written: what is published is what their source holds when it is complete, and nothing of
 //! them can be seen before.
 
+mod view;
+
 use crate::endpoint::{client, content, endpoint};
-use model::follow::{Follow, FollowEnd, UNFINISHED, Until};
+use model::follow::{Follow, FollowEnd, UNFINISHED, Until, View};
 use model::{Change, DigestAlgorithm, Failure, JobId, Name, TransferOptions};
 use mover::local::{LocalSpec, copy};
 use mover::session::PushSpec;
@@ -23,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(12);
 struct Heard {
     events: Mutex<Vec<Followed>>,
     failures: Mutex<Vec<Failure>>,
+    /// Bytes that were not acknowledged, of how many files, when that was told last.
+    lag: Mutex<Option<(u64, u64)>>,
 }
 
 impl Observer for Heard {
@@ -39,8 +43,9 @@ impl Observer for Heard {
     fn changed(&self, _: &[Change]) {}
 
     fn followed(&self, event: &Followed) {
-        if !matches!(event, Followed::Lag { .. }) {
-            self.events.lock().unwrap().push(event.clone());
+        match event {
+            Followed::Lag { bytes, files, .. } => *self.lag.lock().unwrap() = Some((*bytes, *files)),
+            _ => self.events.lock().unwrap().push(event.clone()),
         }
     }
 }
@@ -62,6 +67,7 @@ struct Bench {
     heard: Arc<Heard>,
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
+    view: Option<Arc<View>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -76,7 +82,12 @@ impl Bench {
         for name in ["from", "root"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Bench { dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default() }
+        Bench { dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default(), view: None }
+    }
+
+    /// For another attempt.
+    fn again(self) -> Bench {
+        Bench { heard: Arc::default(), progress: Progress::new(), stop: Arc::default(), ..self }
     }
 
     fn from(&self, name: &str) -> PathBuf {
@@ -93,6 +104,7 @@ impl Bench {
             follow: Some(Arc::new(Follow { until, ends })),
             digest,
             chunk_bytes: 1 << 20,
+            view: self.view.clone(),
             ..TransferOptions::default()
         };
         let mut source = PosixSource::new();
@@ -331,7 +343,7 @@ fn an_attempt_that_was_broken_off_is_gone_on_with_and_sends_what_is_missing() {
         walk(&bench.to("")).into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect();
     bench.wait_for("staging is let go", || logs.iter().all(|log| File::open(log).unwrap().try_lock().is_ok()));
 
-    let again = Bench { dir: bench.dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default() };
+    let again = bench.again();
     append(&growing, b"and the rest");
     let job = again.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);
     again.wait_for("the rest arrives", || again.arrived_bytes() >= 12);
@@ -384,13 +396,27 @@ fn many_files_grow_at_once() {
 }
 
 #[test]
-fn what_is_not_complete_in_the_end_does_not_appear_and_is_told() {
+fn what_is_not_complete_in_the_end_does_not_appear_is_told_and_is_gone_on_with_the_next_time() {
     let bench = Bench::new();
+    let first = content(9, 3 << 20);
     let job = bench.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);
-    append(&bench.from("never.tmp"), b"half of it");
-    bench.wait_for("it arrives", || bench.arrived_bytes() >= 10);
+    append(&bench.from("never.tmp"), &first);
+    bench.wait_for("it is sent", || bench.arrived_bytes() >= 3 << 20);
+    *bench.heard.lag.lock().unwrap() = None;
+    bench.wait_for("all of it arrives", || *bench.heard.lag.lock().unwrap() == Some((0, 1)));
     let report = bench.end(job);
     assert_eq!(report.snapshot.counts.files_failed, 1);
-    assert_eq!(fs::read_dir(bench.to("")).unwrap().count(), 1, "only STOP is there");
+    assert!(!bench.to("never.tmp").exists() && bench.to("STOP").exists());
     assert_eq!(bench.heard.failures.lock().unwrap().len(), 1);
+
+    let again = bench.again();
+    fs::remove_file(again.from("STOP")).unwrap();
+    append(&again.from("never.tmp"), b"the end");
+    let job = again.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);
+    again.wait_for("the rest arrives", || again.arrived_bytes() >= 7);
+    fs::rename(again.from("never.tmp"), again.from("never")).unwrap();
+    again.wait_for("it is sealed", || again.heard.has_sealed("never", (3 << 20) + 7));
+    again.same("never");
+    again.end(job);
+    assert_eq!(again.arrived_bytes(), 7, "what was there was sent again");
 }

@@ -29,7 +29,7 @@ impl Host for MemoryHost {
     }
 
     fn authorise(&self, pin: Pin, _: &[u8]) -> Result<Grant, Refusal> {
-        Ok(Grant { pin, name: "test".into(), account: "test".into(), may_write: true })
+        Ok(Grant { pin, name: "test".into(), account: "test".into(), may_write: true, warrant: None })
     }
 
     fn open(

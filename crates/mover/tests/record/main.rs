@@ -46,7 +46,7 @@ impl Host for AnyoneHost {
         let is_known = credential == CREDENTIAL;
         let refusal = || Refusal::new(CloseCode::Authentication, "unknown here");
         is_known
-            .then(|| Grant { pin, name: "golden".into(), account: "golden".into(), may_write: true })
+            .then(|| Grant { pin, name: "golden".into(), account: "golden".into(), may_write: true, warrant: None })
             .ok_or_else(refusal)
     }
 

@@ -30,7 +30,7 @@ pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
 }
 
 fn staged_file(file: &dyn StagedFile) -> Option<BorrowedFd<'_>> {
-    Some(file.native()?.downcast_ref::<LargeFile>()?.data())
+    file.native()?.downcast_ref::<LargeFile>()?.data()
 }
 
 /// One lane's reader.

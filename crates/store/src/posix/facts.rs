@@ -1,9 +1,8 @@
 //! What a file system is and has: kind, free room, the process's umask.
 
-use super::within;
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use os::fs::fstatfs;
-use rustix::fs::fstatvfs;
+use rustix::fs::{fstat, fstatvfs};
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
@@ -58,7 +57,7 @@ pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
         free_inodes: (room.f_files > 0).then_some(room.f_favail),
         order: Order::Any,
         part_rule: None,
-        shares_on: within::shares_on(directory),
+        shares_on: shares_on(directory),
         can: Abilities::ALL,
     })
 }
@@ -71,4 +70,11 @@ pub fn umask() -> u32 {
         let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
         line.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o022)
     })
+}
+
+/// The device of a directory on which files may share blocks with others of the same device; asking for one of them tells for
+/// sure.
+fn shares_on(directory: BorrowedFd<'_>) -> Option<u64> {
+    let may_share = matches!(file_system(directory), "btrfs" | "xfs");
+    may_share.then(|| fstat(directory).map(|status| status.st_dev).ok())?
 }

@@ -9,11 +9,12 @@
 use super::content::{read_back, write_all, write_all_at};
 use super::sink::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
+use super::view::View;
 use super::wait::once;
 use super::{blocks, within};
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result, SourceFile};
-use model::{Entry, Extent, mutant};
+use model::{Entry, Extent, Name, mutant};
 use os::fs::{chmodat, chownat, fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
@@ -21,7 +22,7 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -40,15 +41,24 @@ pub enum Room {
 pub struct LargeFile {
     shared: Arc<Shared>,
     staging: Arc<Staging>,
-    data: File,
+    /// Where there is a view, that has the file that is written to.
+    data: Arc<File>,
+    view: Option<View>,
     journal: Mutex<File>,
     data_name: CString,
     journal_name: CString,
 }
 
 impl LargeFile {
-    pub fn open(shared: Arc<Shared>, entry: &Entry, stem: &str, room: Room) -> Result<(LargeFile, Vec<u8>)> {
-        let staging = shared.staging_for(&shared.open_directory(entry)?)?;
+    pub fn open(
+        shared: Arc<Shared>,
+        entry: &Entry,
+        stem: &str,
+        room: Room,
+        view: Option<&Name>,
+    ) -> Result<(LargeFile, Vec<u8>)> {
+        let directory = shared.open_directory(entry)?;
+        let staging = shared.staging_for(&directory)?;
         let path = shared.tree.path(entry.parent.0, entry.name.as_bytes());
         let fail = |e: io::Error| Error::new("create file", path.clone(), e);
         let (journal, stem) = match lock_journal(&staging, stem).map_err(fail)? {
@@ -59,12 +69,29 @@ impl LargeFile {
             }
         };
         let data_name = file_name(&stem, "data");
-        take_back(&staging, &data_name);
-        let data = File::from(open_staged(&staging, &data_name, OFlags::CREATE).map_err(fail)?);
+        let is_shown = view.is_some_and(|name| View::is_of(directory.as_fd(), name, &staging.directory, &data_name));
+        let links_max = if is_shown { 2 } else { 1 };
+        if room == Room::Growing {
+            drop_what_is_elsewhere(&staging, &data_name, links_max);
+        }
+        take_back(&staging, &data_name, links_max);
+        let opened = open_staged(&staging, &data_name, OFlags::CREATE, links_max).map_err(fail)?;
+        let data = Arc::new(File::from(opened));
+        let mode = shared.mode_of(entry) & 0o444;
+        let view = view.map(|name| {
+            View::new(
+                directory,
+                name.clone(),
+                (staging.directory.clone(), data_name.clone()),
+                data.clone(),
+                (mode, is_shown),
+            )
+        });
         let mut file = LargeFile {
             shared,
             staging,
             data,
+            view,
             journal: Mutex::new(journal),
             data_name,
             journal_name: file_name(&stem, "log"),
@@ -79,8 +106,34 @@ impl LargeFile {
         Ok((file, held))
     }
 
-    pub(super) fn data(&self) -> BorrowedFd<'_> {
-        self.data.as_fd()
+    /// Where no view exchanges it.
+    pub(super) fn data(&self) -> Option<BorrowedFd<'_>> {
+        self.view.is_none().then(|| self.data.as_fd())
+    }
+
+    fn current(&self) -> Arc<File> {
+        self.view.as_ref().map_or_else(|| self.data.clone(), View::file)
+    }
+
+    /// Gives the staged file its final name.
+    fn rename(&self, file: &File, entry: &Entry, rule: PublishRule) -> Result<()> {
+        let directory = self.shared.open_directory(entry)?;
+        let Some(view) = &self.view else {
+            return self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule);
+        };
+        if view.shows(file) {
+            // In one step for readers. What is under the final name by then is looked at: others may write to the directory.
+            if *view.name() != entry.name {
+                self.shared.rename(view.directory(), view.name().as_c_str(), directory.as_fd(), entry, rule)?;
+            }
+            if is_named(directory.as_fd(), entry.name.as_c_str(), file).is_ok_and(|is_it| is_it) {
+                let _ = unlinkat(&self.staging.directory, &self.data_name, AtFlags::empty());
+                return Ok(());
+            }
+        }
+        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
+        view.remove_unless(&entry.name);
+        Ok(())
     }
 
     /// What the journal says of the data, which has its full size as long as the journal is its own. What is said of an object
@@ -128,9 +181,9 @@ impl LargeFile {
 
 /// An attempt may have died when its data had got its owner and mode, and not its name: it becomes ours again. Whether all
 /// else is as it has to be `open_staged` sees.
-fn take_back(staging: &Staging, name: &CStr) {
+fn take_back(staging: &Staging, name: &CStr, links_max: u8) {
     let Ok(status) = statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-    let is_alone = FileType::from_raw_mode(status.st_mode).is_file() && status.st_nlink == 1;
+    let is_alone = FileType::from_raw_mode(status.st_mode).is_file() && status.st_nlink <= links_max.into();
     if !is_alone || mutant::is_on("leave-what-was-given-away") {
         return;
     }
@@ -143,15 +196,24 @@ fn take_back(staging: &Staging, name: &CStr) {
     }
 }
 
+/// An attempt may have died when its data had its final name and still the one in staging, or other names are not what they
+/// were: what is in that file is not written to any more.
+fn drop_what_is_elsewhere(staging: &Staging, name: &CStr, links_max: u8) {
+    let status = statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    if status.is_ok_and(|status| status.st_nlink > links_max.into()) {
+        let _ = unlinkat(&staging.directory, name, AtFlags::empty());
+    }
+}
+
 /// Opens or makes the journal and wins its lock; `None` when another attempt holds it.
 fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     let name = file_name(stem, "log");
     for _ in 0..3 {
-        let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND)?;
+        let journal = open_staged(staging, &name, OFlags::CREATE | OFlags::APPEND, 1)?;
         match retry_on_intr(|| flock(&journal, FlockOperation::NonBlockingLockExclusive)) {
             // The attempt that held it may have removed it in between, or another host may have taken it over: then this
             // descriptor is of a lost file, or of theirs.
-            Ok(()) if is_named(staging, &name, &journal)? => return Ok(Some(File::from(journal))),
+            Ok(()) if is_named(staging.directory.as_fd(), &name, &journal)? => return Ok(Some(File::from(journal))),
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(None),
             Err(e) => return Err(e.into()),
@@ -160,9 +222,10 @@ fn lock_journal(staging: &Staging, stem: &str) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-fn is_named(staging: &Staging, name: &CString, journal: &OwnedFd) -> io::Result<bool> {
-    let opened = fstat(journal)?;
-    match statat(&staging.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+/// Whether a name is that of an open file.
+fn is_named(directory: BorrowedFd<'_>, name: &CStr, file: impl AsFd) -> io::Result<bool> {
+    let opened = fstat(file)?;
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(named) => Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)),
         Err(Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
@@ -181,6 +244,9 @@ fn file_name(stem: &str, suffix: &str) -> CString {
 
 impl StagedFile for LargeFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if let Some(view) = &self.view {
+            return view.write_at(offset, bytes);
+        }
         let written = match self.shared.keeper.wish.sparse {
             true => super::sparse::write_at(self.data.as_fd(), bytes, offset),
             false => write_all_at(self.data.as_fd(), bytes, offset),
@@ -189,16 +255,20 @@ impl StagedFile for LargeFile {
     }
 
     fn share_from(&self, source: &dyn SourceFile) -> bool {
-        blocks::source_file(source).is_some_and(|from| within::share(from, self.data()))
+        self.data().zip(blocks::source_file(source)).is_some_and(|(to, from)| within::share(from, to))
     }
 
     fn copy_from(&self, source: &dyn SourceFile, extent: Extent) -> u64 {
-        let from = blocks::source_file(source);
-        from.map_or(Ok(0), |from| within::copy_range(from, self.data(), extent)).unwrap_or(0)
+        let ends = self.data().zip(blocks::source_file(source));
+        ends.map_or(Ok(0), |(to, from)| within::copy_range(from, to, extent)).unwrap_or(0)
     }
 
     fn clear(&self, extent: Extent) -> Result<()> {
-        within::clear(self.data(), extent)
+        within::clear(self.data.as_fd(), extent)
+    }
+
+    fn resume(&self, held_bytes: u64) -> Result<()> {
+        self.view.as_ref().map_or(Ok(()), |view| view.resume(held_bytes))
     }
 
     fn native(&self) -> Option<&dyn Any> {
@@ -206,9 +276,9 @@ impl StagedFile for LargeFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut filled = 0;
+        let (data, mut filled) = (self.current(), 0);
         while filled < buffer.len() {
-            match os::fs::pread(&self.data, &mut buffer[filled..], offset + filled as u64) {
+            match os::fs::pread(&*data, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(Errno::INTR) => {}
@@ -228,29 +298,37 @@ impl StagedFile for LargeFile {
 
     fn checkpoint(&self) -> Result<()> {
         let fail = |e: Errno| Error::new("write to storage (fdatasync)", b"", e);
-        once(|| fdatasync(&self.data)).map_err(fail)?;
+        let data = self.current();
+        let shown = self.view.as_ref().and_then(|view| Some((view, view.shown_bytes_of(&data)?)));
+        once(|| fdatasync(&*data)).map_err(fail)?;
+        if let Some((view, bytes)) = shown {
+            view.checkpointed(&data, bytes);
+        }
         let journal = self.journal.lock().unwrap();
         once(|| fdatasync(&*journal)).map_err(fail)
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
-        read_back(self.data.as_fd(), check).map_err(|e| Error::new("read back", b"", e))
+        read_back(self.current().as_fd(), check).map_err(|e| Error::new("read back", b"", e))
     }
 
     fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
         let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
-        retry_on_intr(|| ftruncate(&self.data, entry.size_bytes())).map_err(fail)?;
-        fchmod(&self.data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
-        self.shared.keep(self.data.as_fd(), entry, false);
-        futimens(&self.data, &times_of(entry.generation.modified)).map_err(fail)?;
+        if let Some(view) = &self.view {
+            view.finish(entry.size_bytes())?;
+        }
+        let data = &*self.current();
+        retry_on_intr(|| ftruncate(data, entry.size_bytes())).map_err(fail)?;
+        fchmod(data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        self.shared.keep(data.as_fd(), entry, false);
+        futimens(data, &times_of(entry.generation.modified)).map_err(fail)?;
         if sync && !mutant::is_on("skip-large-sync") {
-            once(|| fsync(&self.data)).map_err(|e| {
+            once(|| fsync(data)).map_err(|e| {
                 self.discard();
                 Error::new("write to storage (fsync)", b"", e)
             })?;
         }
-        let directory = self.shared.open_directory(entry)?;
-        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
+        self.rename(data, entry, rule)?;
         if !mutant::is_on("forget-large-name") {
             self.shared.changed(entry.parent);
         }
@@ -259,6 +337,9 @@ impl StagedFile for LargeFile {
     }
 
     fn discard(&self) {
+        if let Some(view) = &self.view {
+            view.remove();
+        }
         for name in [&self.data_name, &self.journal_name] {
             let _ = unlinkat(&self.staging.directory, name, AtFlags::empty());
         }

@@ -463,17 +463,17 @@ impl Sink for PosixSink {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Reserved)?;
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Reserved, None)?;
         Ok((Arc::new(file), journal))
     }
 
     fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::AsWritten)?;
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::AsWritten, None)?;
         Ok((Arc::new(file), journal))
     }
 
-    fn begin_growing(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Growing)?;
+    fn begin_growing(&self, entry: &Entry, stem: &str, view: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Growing, view)?;
         Ok((Arc::new(file), journal))
     }
 

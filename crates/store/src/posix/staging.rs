@@ -36,7 +36,7 @@ const TRIES_MAX: u32 = 100;
 
 pub struct Staging {
     /// This host's.
-    pub directory: OwnedFd,
+    pub directory: Arc<OwnedFd>,
     pub device: u64,
     host: Name,
     /// That of all hosts.
@@ -57,7 +57,7 @@ impl Staging {
             let Some(directory) = open_private(shared.as_fd(), host)? else { continue };
             let device = fstat(&directory).map_err(failed)?.st_dev;
             Sweep::new(&directory, host).run(&shared);
-            return Ok(Staging { directory, device, host: host.clone(), shared, parent });
+            return Ok(Staging { directory: Arc::new(directory), device, host: host.clone(), shared, parent });
         }
         Err(failed(Errno::BUSY))
     }
@@ -214,14 +214,14 @@ pub fn random() -> u64 {
     time ^ u64::from(std::process::id()) << 40 ^ COUNTER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Opens a file of staging, making it if it is missing. A symbolic link there is refused, and so is a file that has
-/// another name as well or another owner: what is written here must not appear elsewhere (F044).
-pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens a file of staging, making it if it is missing. A symbolic link there is refused, and so is a file that has more
+/// names than are known or another owner: what is written here must not appear elsewhere (F044).
+pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags, links_max: u8) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(&staging.directory, name, flags, Mode::from_raw_mode(0o600))?;
     let status = fstat(&file)?;
     let is_ours = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-        && status.st_nlink <= 1
+        && status.st_nlink <= links_max.into()
         && status.st_uid == rustix::process::geteuid().as_raw();
     if !is_ours {
         let why = "a staged file has another name or owner; remove the staging directory and run the command again";
@@ -293,10 +293,10 @@ pub(super) mod tests {
         std::os::unix::fs::symlink(&outside, place.join("soft.data")).unwrap();
         std::fs::hard_link(&outside, place.join("hard.data")).unwrap();
         for name in [c"soft.data", c"hard.data"] {
-            assert!(open_staged(&staging, name, OFlags::CREATE).is_err(), "{name:?}");
+            assert!(open_staged(&staging, name, OFlags::CREATE, 1).is_err(), "{name:?}");
         }
-        open_staged(&staging, c"own.data", OFlags::CREATE).unwrap();
-        open_staged(&staging, c"own.data", OFlags::CREATE).unwrap();
+        open_staged(&staging, c"own.data", OFlags::CREATE, 1).unwrap();
+        open_staged(&staging, c"own.data", OFlags::CREATE, 1).unwrap();
         assert_eq!(std::fs::read(&outside).unwrap(), b"theirs");
     }
 

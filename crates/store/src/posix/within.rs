@@ -72,13 +72,6 @@ pub fn share(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
     ioctl_ficlone(to, from).is_ok()
 }
 
-/// The device of a directory on which files may share blocks with others of the same device; asking for one of them tells for
-/// sure.
-pub fn shares_on(directory: BorrowedFd<'_>) -> Option<u64> {
-    let may_share = matches!(facts::file_system(directory), "btrfs" | "xfs");
-    may_share.then(|| fstat(directory).map(|status| status.st_dev).ok())?
-}
-
 /// Has the kernel copy an extent to the same place in `to`. Returns how much of it, from its start: less where the source ends,
 /// or where the kernel does not copy between these files.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, extent: Extent) -> Result<u64> {

@@ -79,7 +79,7 @@ impl Host for LiarHost {
     }
 
     fn authorise(&self, peer: Pin, _: &[u8]) -> Result<Grant, Refusal> {
-        Ok(Grant { pin: peer, name: "anyone".to_owned(), account: "any".to_owned(), may_write: true })
+        Ok(Grant { pin: peer, name: "anyone".to_owned(), account: "any".to_owned(), may_write: true, warrant: None })
     }
 
     fn open(

@@ -16,6 +16,7 @@ pub fn run(data: &[u8]) {
     let decisions = (compare > 0).then(|| Decisions { compare, ..Decisions::default() });
     let fidelity = u32::from(bytes.u8());
     let compression = u32::from(bytes.u8());
+    let (shows_prefix, unfinished) = (bytes.u8() & 1 == 1, vec![bytes.u8(); usize::from(bytes.u8())]);
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -31,6 +32,8 @@ pub fn run(data: &[u8]) {
         fidelity,
         compression,
         congestion,
+        shows_prefix,
+        unfinished,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

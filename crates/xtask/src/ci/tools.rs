@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::step::Outcome;
 
-/// Network, file systems, tracing; shells and formatters that read what the program writes; rivals that are raced.
+/// Network, file systems, tracing; shells and formatters that read what the program writes; rivals that are raced; a store that copies go to.
 const PROGRAMS: &[&str] = &[
     "ip",
     "ping",
@@ -44,6 +44,7 @@ const PROGRAMS: &[&str] = &[
     "xrootd",
     "globus-url-copy",
     "globus-gridftp-server",
+    "moto_server",
 ];
 
 pub fn missing() -> Outcome {

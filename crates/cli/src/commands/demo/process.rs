@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
         if ended.success() {
             return Ok(());
         }
-        Err(error(Exit::Failed, "the endpoint did not end in order", "THALWEG_LOG=debug shows more"))
+        Err(error(Exit::Failed, "the endpoint did not shut down cleanly", "THALWEG_LOG=debug shows more"))
     }
 
     /// Runs a process to its end; an interruption ends it.

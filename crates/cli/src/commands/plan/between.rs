@@ -96,7 +96,8 @@ fn data_set(source: &Location) -> Result<DataSet> {
         return Ok(DataSet::of(sizes));
     }
     if source.is_remote() || source.is_synthetic() || *source == Location::Pipe {
-        let hint = "plans are made where the files are: run it on the other host, towards this one";
+        let hint =
+            "plans are made on the host that has the files: run the command there, with this host as the destination";
         return Err(usage(format!("the source {source} is not on this host"), hint));
     }
     let path = Path::new(OsStr::from_bytes(source.path()));
@@ -106,7 +107,7 @@ fn data_set(source: &Location) -> Result<DataSet> {
         return Err(usage(format!("{} holds no bytes to plan for", shown(path)), "name a directory with files"));
     }
     if !is_whole {
-        note(&format!("{} holds more files than were looked at: the plan is for those", shown(path)));
+        note(&format!("{} holds more files than were examined: the plan covers those only", shown(path)));
     }
     Ok(data)
 }

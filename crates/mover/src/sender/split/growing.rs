@@ -1,4 +1,4 @@
-//! Objects that grow, in the sender's book: how much there is of them, and whose turn is next; and what a dead lane leaves.
+//! Objects that grow, in the sender's book: how much there is of them, and whose turn is next.
 //!
 //! Invariant: an object that grows waits at most once for a lane, and only while there is something of it to be read.
 
@@ -43,6 +43,13 @@ impl Split {
         Some((large.next_start?, lacking + large.gaps.iter().map(Extent::length).sum::<u64>()))
     }
 
+    /// How much of an object that grows the receiver holds, from its start.
+    pub fn arrived_bytes(&self, id: u64) -> Option<u64> {
+        let large = self.large.get(&id)?;
+        let gaps = large.gaps.iter().map(|gap| gap.start);
+        large.in_flight.keys().copied().chain(gaps).chain(large.next_start).min()
+    }
+
     pub fn is_settled(&self, id: u64) -> bool {
         let end = if id < REPLACEMENT_FIRST { self.end } else { self.end_of_replacements };
         id < end && self.find(id).is_none_or(|(held, index)| held.states.get(index) == State::Settled)
@@ -74,35 +81,5 @@ impl Split {
             return Some(claim);
         }
         None
-    }
-
-    /// A lane is gone: what it had in flight is wanted again.
-    pub fn lane_died(&mut self, lane: u32) {
-        self.own_large(lane, None);
-        for run in &mut self.runs {
-            if run.owner == Some(lane) {
-                run.owner = None;
-            }
-        }
-        for (first, range) in self.lanes.remove(&lane).unwrap_or_default().claimed {
-            for index in range {
-                self.take_back_small(first + index as u64);
-            }
-        }
-        let mut lost: Vec<(u64, Extent)> = self
-            .large
-            .iter()
-            .flat_map(|(id, large)| {
-                let of_lane = large.in_flight.iter().filter(|(_, chunk)| chunk.lane == lane);
-                of_lane.map(|(start, chunk)| (*id, Extent::new(*start, start + chunk.length)))
-            })
-            .collect();
-        // Each goes in front of what was put there before.
-        if !mutant::is_on("drop-the-seal-of-a-duplicate") {
-            lost.reverse();
-        }
-        for (id, extent) in lost {
-            self.take_back_extent(id, extent);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a store answers in XML, as a tree of elements.
+//! What a server answers in XML, as a tree of elements.
 //!
 //! Invariants: no document type and no entities but those of XML itself; depth and size are bounded. Namespaces are passed over.
 
@@ -6,8 +6,8 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 const DEPTH_MAX: usize = 16;
-/// More than a full page of a listing has.
-const ELEMENTS_MAX: usize = 100_000;
+/// More than a full page of a bucket, or a directory of 50,000 names, has.
+const ELEMENTS_MAX: usize = 600_000;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Element {

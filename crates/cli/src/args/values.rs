@@ -1,0 +1,180 @@
+//! How the values of arguments read: locations, sizes, times, addresses.
+
+use crate::exit::{Result, usage};
+use crate::output;
+use model::Location;
+use model::name::NAME_BYTES_MAX;
+use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+/// PATH_MAX, and what the protocol allows.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
+pub fn location(text: &OsStr) -> Result<Location> {
+    let location = Location::parse(text).map_err(|e| {
+        usage(
+            e.to_string(),
+            "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
+        )
+    })?;
+    check_length(&location)?;
+    Ok(location)
+}
+
+/// What no other side would take is told before one is asked.
+fn check_length(location: &Location) -> Result<()> {
+    let path = location.path();
+    let names = path.split(|b| *b == b'/').map(<[u8]>::len);
+    match names.max() {
+        _ if !location.is_remote() => Ok(()),
+        _ if path.len() > PATH_BYTES_MAX => {
+            Err(usage(format!("a path of {} bytes is too long", path.len()), "a path has at most 4096 bytes"))
+        }
+        Some(bytes) if bytes > NAME_BYTES_MAX => Err(usage(
+            format!("a name of {bytes} bytes is too long"),
+            "a name has at most 255 bytes: choose a shorter one",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The sources, and last the destination. They are one list for the parser: given two, it cannot tell a source from the
+/// destination where flags stand between them, nor where a name begins with a dash.
+pub fn sources_and_destination(locations: &[OsString]) -> Result<(&[OsString], &OsStr)> {
+    match locations {
+        [sources @ .., destination] if !sources.is_empty() => Ok((sources, destination.as_os_str())),
+        _ => {
+            let named = locations.first().map(output::shown).unwrap_or_default();
+            Err(usage(
+                format!("only {named} is named: a source and a destination are needed"),
+                "name the destination too; `.` is the current directory",
+            ))
+        }
+    }
+}
+
+/// Reads `640` or `640,750`: permission bits of files and of directories.
+///
+/// One number is for files; directories get it with the right to enter wherever there is one to read.
+pub fn chmod(text: &str) -> Result<(u32, u32), String> {
+    let octal = |text: &str| match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(format!("{text:?} is not an octal mode from 000 to 777, such as 640 or 640,750")),
+    };
+    match text.split_once(',') {
+        Some((files, directories)) => Ok((octal(files)?, octal(directories)?)),
+        None => octal(text).map(|files| (files, files | (files & 0o444) >> 2)),
+    }
+}
+
+/// Reads a chunk length such as `8MiB`.
+pub fn chunk_bytes(text: &str) -> Result<u64, String> {
+    let bytes = model::quantity::parse_bytes(text)?;
+    if bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err("the chunk size must be a power of two from 1MiB to 1GiB".into())
+}
+
+/// Reads the memory for blocks: enough for one lane, or nothing would ever move.
+pub fn memory_bytes(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(model::quantity::parse_bytes(text)?).unwrap_or(usize::MAX);
+    if bytes >= mover::limits::LANE_BYTES {
+        return Ok(bytes);
+    }
+    Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
+}
+
+/// Reads what can be the name of a congestion control; whether there is one of that name is for the kernel that sends.
+pub fn congestion(text: &str) -> Result<String, String> {
+    match model::options::is_congestion_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a congestion control has a short name of letters and digits, such as bbr or cubic".into()),
+    }
+}
+
+/// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.
+pub fn time_span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time span such as 12h, 7d or 2w");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(number * seconds))
+}
+
+/// Reads `HOST:PORT`; the port is 7740 where none is given.
+pub fn address(text: &str) -> Result<String, String> {
+    const PORT: u16 = 7740;
+    let has_port = match text.rsplit_once(':') {
+        Some((host, port)) => port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')),
+        None => false,
+    };
+    match text {
+        "" => Err("an address is HOST:PORT, such as [::]:7740".into()),
+        _ if has_port => Ok(text.to_owned()),
+        _ if text.matches(':').count() == 1 || (text.starts_with('[') && !text.ends_with(']')) => {
+            Err("a port is a number up to 65535, and an address HOST:PORT, such as [::]:7740".into())
+        }
+        _ if text.contains(':') && !text.starts_with('[') => Ok(format!("[{text}]:{PORT}")),
+        _ => Ok(format!("{text}:{PORT}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal_and_directories_can_be_entered_by_those_who_can_read() {
+        assert_eq!(chmod("640"), Ok((0o640, 0o750)));
+        assert_eq!(chmod("600,711"), Ok((0o600, 0o711)));
+        assert!(chmod("888").is_err());
+        assert!(chmod("4755").is_err());
+        assert!(chmod("640,").is_err());
+    }
+
+    #[test]
+    fn an_address_without_a_port_gets_the_usual_one() {
+        for (text, address) in [
+            ("127.0.0.1", "127.0.0.1:7740"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("::1", "[::1]:7740"),
+            ("[::1]", "[::1]:7740"),
+            ("[::]:99", "[::]:99"),
+            ("host:1", "host:1"),
+        ] {
+            assert_eq!(super::address(text).as_deref(), Ok(address));
+        }
+        for wrong in ["127.0.0.1:99999", "host:", "[::1]:x", "host:-1"] {
+            assert!(super::address(wrong).unwrap_err().starts_with("a port is a number"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn time_spans_have_a_unit() {
+        let seconds = |text| time_span(text).map(|span| span.as_secs());
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        assert_eq!(seconds("2w"), Ok(1_209_600));
+        for wrong in ["", "7", "d", "0d", "-1d", "1y", "1.5h", "7\u{20ac}", "9999999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_are_powers_of_two_within_bounds() {
+        assert_eq!(chunk_bytes("8MiB"), Ok(8 << 20));
+        assert!(chunk_bytes("3MiB").is_err());
+        assert!(chunk_bytes("512KiB").is_err());
+        assert!(chunk_bytes("2GiB").is_err());
+    }
+}

@@ -1,0 +1,303 @@
+//! Copies between two standing endpoints: handed in, carried out without anybody there, found again.
+
+use crate::bed::{Bed, Ran, Server, behind, contents, noise, until};
+use serde_json::Value;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+
+/// Two endpoints, which their client knows as `sitea` and `siteb`.
+struct Sites {
+    bed: Bed,
+    a: Server,
+    b: Server,
+}
+
+fn serve(bed: &Bed, name: &str, listen: &str, more: &[&str]) -> Server {
+    let (root, ticket) = (format!("root-{name}"), format!("ticket-{name}"));
+    fs::create_dir_all(bed.path(&root)).unwrap();
+    fs::create_dir_all(bed.path(name)).unwrap();
+    let mut command =
+        bed.command(name, &["serve", "--listen", listen, "--root", &root, "--ticket-file", &ticket, "--name", name]);
+    command.args(more);
+    bed.serve_with(command)
+}
+
+impl Sites {
+    fn new() -> Sites {
+        Sites::with(&[], &[])
+    }
+
+    fn with(of_a: &[&str], of_b: &[&str]) -> Sites {
+        let bed = Bed::new();
+        let (a, b) = (serve(&bed, "sitea", "127.0.0.1:0", of_a), serve(&bed, "siteb", "127.0.0.1:0", of_b));
+        for name in ["sitea", "siteb"] {
+            bed.run(&["endpoint", "add", name, "--ticket-file", &format!("ticket-{name}")]).succeeded();
+        }
+        Sites { bed, a, b }
+    }
+
+    fn tree(&self) {
+        for (path, bytes) in [("x/one", 10), ("x/sub/two", 3 << 20), ("x/sub/three", 0)] {
+            self.bed.write(&format!("root-sitea/{path}"), &noise(bytes, bytes as u64));
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let there = self.bed.path("root-siteb/y");
+        there.exists() && contents(&self.bed.path("root-sitea/x")) == contents(&there)
+    }
+
+    #[track_caller]
+    fn job(&self, what: &str, id: &str) -> Value {
+        self.bed.run(&["job", what, "--json", id]).succeeded().events().pop().unwrap()
+    }
+
+    /// Hands a job in that takes a while.
+    fn detach_slow(&self, more: &[&str]) -> String {
+        self.bed.write("root-sitea/x/big", &noise(24 << 20, 7));
+        let ran = self.bed.run(&[&["cp", "--detach", "--bwlimit", "4M", "sitea:x/", "siteb:y/"], more].concat());
+        id_of(ran.succeeded())
+    }
+}
+
+/// The last word on standard output.
+fn id_of(ran: Ran) -> String {
+    let text = String::from_utf8(ran.stdout).unwrap();
+    text.split_whitespace().last().unwrap().to_owned()
+}
+
+#[test]
+fn data_goes_straight_from_one_endpoint_to_the_other() {
+    let sites = Sites::new();
+    sites.tree();
+    let ran = sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]).succeeded();
+    assert!(sites.is_whole(), "{}", ran.stderr);
+    assert!(ran.stderr.contains("straight between the two endpoints"), "{}", ran.stderr);
+    // Again: nothing is left to do.
+    let done = sites.bed.run(&["cp", "--json", "sitea:x/", "siteb:y/"]).succeeded().done();
+    assert_eq!((&done["files"]["skipped"], &done["code"]), (&3.into(), &0.into()), "{done}");
+    let (_, log) = sites.b.stop();
+    assert!(log.contains("@warrant-of-"), "{log}");
+}
+
+#[test]
+fn the_jobs_own_failures_are_the_commands() {
+    let sites = Sites::new();
+    sites.tree();
+    for (words, code, text) in [
+        (&["cp", "sitea:absent", "siteb:y/"][..], 4, "absent: no such file or directory"),
+        (&["cp", "sitea:../x", "siteb:y/"], 6, "cannot leave it"),
+        (&["cp", "sitea:x", "siteb:../y/"], 6, "cannot leave it"),
+        (&["cp", "--detach", "sitea:absent", "siteb:y/"], 4, "absent: no such file or directory"),
+        (&["cp", "--detach", "sitea:x", "y/"], 2, "--detach is for copies between two endpoints"),
+        (&["cp", "-n", "sitea:x", "siteb:y/"], 2, "--dry-run is not for copies between two endpoints"),
+        (&["cp", "--manifest", "m", "sitea:x", "siteb:y/"], 2, "--manifest is not for copies"),
+        (&["job", "show", "sitea/00000000000000000000000000000000"], 1, "has no job of this id"),
+        (&["job", "show", "nonsense"], 2, "is not the id of a job"),
+    ] {
+        let ran = sites.bed.run(words);
+        assert_eq!(ran.code, Some(code), "{words:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(text), "{words:?}: {}", ran.stderr);
+        assert!(ran.error().contains("hint: "), "{words:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_detached_job_is_found_again_steered_and_forgotten() {
+    let sites = Sites::new();
+    let id = sites.detach_slow(&[]);
+    assert!(id.starts_with("sitea/") && id.len() == 38, "{id}");
+    until("it to move", || {
+        sites.job("show", &id)["bytes"]["ok"].as_u64() > Some(0) || sites.job("show", &id)["status"] == "running"
+    });
+    sites.bed.run(&["job", "pause", &id]).succeeded();
+    until("the pause", || sites.job("show", &id)["status"] == "paused");
+    assert!(!sites.is_whole());
+    let refused = sites.bed.run(&["job", "rm", &id]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    sites.bed.run(&["job", "resume", &id]).succeeded();
+    let watched = sites.bed.run(&["job", "watch", &id]).succeeded();
+    assert!(sites.is_whole(), "{}", watched.stderr);
+    let listed = sites.bed.run(&["job", "ls", "--json"]).succeeded().events();
+    assert_eq!((listed.len(), &listed[0]["id"], &listed[0]["status"]), (1, &id[..].into(), &"succeeded".into()));
+    sites.job("retry", &id);
+    let bare = id.split_once('/').unwrap().1;
+    assert_eq!(sites.bed.run(&["job", "watch", bare]).succeeded().code, Some(0));
+    assert_eq!(sites.job("show", &id)["attempt"], 2);
+    sites.bed.run(&["job", "rm", &id]).succeeded();
+    assert!(sites.bed.run(&["job", "ls"]).succeeded().stdout.is_empty());
+}
+
+#[test]
+fn a_cancelled_job_ends_its_watcher_with_its_code() {
+    let sites = Sites::new();
+    let id = sites.detach_slow(&["--json"]);
+    let id = serde_json::from_str::<Value>(&id).map_or(id, |value| value["id"].as_str().unwrap().to_owned());
+    let watching = sites.bed.start(&["job", "watch", &id]);
+    sites.bed.run(&["job", "cancel", &id]).succeeded();
+    let watched = sites.bed.wait(watching);
+    assert_eq!(watched.code, Some(45), "{}", watched.stderr);
+    assert_eq!(sites.job("show", &id)["status"], "cancelled");
+}
+
+#[test]
+fn a_job_outlives_its_client_and_kills_of_either_endpoint() {
+    let mut sites = Sites::new();
+    sites.bed.write("root-sitea/x/big", &noise(24 << 20, 7));
+    let mut client = sites.bed.start(&["cp", "--bwlimit", "4M", "sitea:x/", "siteb:y/"]);
+    let listed = |sites: &Sites| sites.bed.run(&["job", "ls", "--json", "sitea"]).succeeded().events();
+    until("the job", || listed(&sites).first().is_some_and(|job| job["status"] == "running"));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let id = listed(&sites)[0]["id"].as_str().unwrap().to_owned();
+    for (name, which) in [("siteb", false), ("sitea", true)] {
+        let server = if which { &mut sites.a } else { &mut sites.b };
+        let address = server.address.clone();
+        server.kill();
+        *server = serve(&sites.bed, name, &address, &[]);
+    }
+    let watched = sites.bed.run(&["job", "watch", &id]).succeeded();
+    assert!(sites.is_whole(), "{}", watched.stderr);
+}
+
+#[test]
+fn the_destination_fetches_where_the_source_cannot_reach_it() {
+    let sites = Sites::new();
+    sites.tree();
+    // The first three connections are those of the endpoint that is to send.
+    let relay = refusing_relay(&sites.b.address, 3);
+    let file = sites.bed.path("client/config_home/thalweg/endpoints/siteb.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace(&sites.b.address, &relay)).unwrap();
+    let ran = sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]).succeeded();
+    assert!(ran.stderr.starts_with("siteb carries this out as job siteb/"), "{}", ran.stderr);
+    assert!(sites.is_whole(), "{}", ran.stderr);
+    let first = sites.bed.run(&["job", "ls", "--json", "sitea"]).succeeded().events();
+    assert_eq!(first[0]["status"], "cancelled", "{first:?}");
+}
+
+#[test]
+fn where_one_endpoint_carries_out_no_jobs_the_other_does() {
+    let sites = Sites::with(&["--no-orders"], &[]);
+    sites.tree();
+    let ran = sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]).succeeded();
+    assert!(ran.stderr.starts_with("siteb carries this out as job siteb/"), "{}", ran.stderr);
+    assert!(sites.is_whole(), "{}", ran.stderr);
+    let sites = Sites::with(&["--no-orders"], &["--no-orders"]);
+    let ran = sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]);
+    assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+    assert!(ran.stderr.contains("carries out no jobs"), "{}", ran.stderr);
+}
+
+#[test]
+fn trees_are_synchronized_moved_and_compared_between_endpoints() {
+    let sites = Sites::new();
+    sites.tree();
+    sites.bed.write("root-siteb/y/extraneous", b"x");
+    sites.bed.run(&["sync", "--delete", "sitea:x/", "siteb:y/"]).succeeded();
+    assert!(sites.is_whole());
+    sites.bed.run(&["check", "sitea:x", "siteb:y"]).succeeded();
+    sites.bed.run(&["mv", "sitea:x", "siteb:z"]).succeeded();
+    let names = |path: &str| contents(&sites.bed.path(path)).len();
+    assert!(!sites.bed.path("root-sitea/x").exists());
+    assert_eq!(names("root-siteb/z"), names("root-siteb/y"));
+}
+
+#[test]
+fn a_client_without_the_right_hands_nothing_in() {
+    let sites = Sites::new();
+    sites.tree();
+    let client = |endpoint: &str, flags: &[&str]| {
+        let name = format!("{endpoint}-{}", flags[0].trim_start_matches("--"));
+        let file = format!("{name}.ticket");
+        let issue = [&["ticket", "new", "--ticket-file", &file][..], flags].concat();
+        sites.bed.finish(sites.bed.command(endpoint, &issue)).succeeded();
+        file
+    };
+    let (write_only, read_only) = (client("sitea", &["--write-only"]), client("siteb", &["--read-only"]));
+    let run = |home: &str, args: &[&str]| {
+        fs::create_dir_all(sites.bed.path(home)).unwrap();
+        sites.bed.finish(sites.bed.command(home, args))
+    };
+    for (home, of_a, of_b, text) in [
+        ("anna", &write_only[..], "ticket-siteb", "this client may only write here"),
+        ("bert", "ticket-sitea", &read_only[..], "this client may only read here"),
+    ] {
+        for (name, ticket) in [("sitea", of_a), ("siteb", of_b)] {
+            run(home, &["endpoint", "add", name, "--ticket-file", ticket]).succeeded();
+        }
+        let ran = run(home, &["cp", "sitea:x/", "siteb:y/"]);
+        assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+        assert!(ran.stderr.contains(text), "{}", ran.stderr);
+    }
+    assert!(!sites.bed.path("root-siteb/y").exists());
+    // Bert's job is there, and nobody else's business.
+    let of_bert = run("bert", &["job", "ls", "--json", "sitea"]).succeeded().events();
+    let id = of_bert[0]["id"].as_str().unwrap().to_owned();
+    for what in ["show", "cancel", "retry", "rm"] {
+        let ran = sites.bed.run(&["job", what, &id]);
+        assert_eq!(ran.code, Some(1), "{what}: {}", ran.stderr);
+        assert!(ran.stderr.contains("has no job of this id"), "{what}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_job_that_the_endpoint_has_no_space_to_write_down_is_refused_and_said() {
+    if !needs::root() {
+        return;
+    }
+    let bed = Bed::new();
+    for directory in ["root-sitea/x", "sitea/state_home/thalweg"] {
+        fs::create_dir_all(bed.path(directory)).unwrap();
+    }
+    let state = bed.path("sitea/state_home/thalweg");
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    bed.write("root-sitea/x/f", b"f");
+    let serve = bed.command(
+        "sitea",
+        &["serve", "--listen", "127.0.0.1:0", "--root", "root-sitea", "--ticket-file", "ticket-sitea"],
+    );
+    let script = "mount -t tmpfs -o size=1m,mode=700 thalweg-e2e \"$0\" && \"$@\"";
+    let state = state.to_str().unwrap();
+    let _a = bed.serve_with(behind(&["unshare", "--mount", "sh", "-c", script, state], &serve));
+    let _b = serve_other(&bed);
+    for name in ["sitea", "siteb"] {
+        bed.run(&["endpoint", "add", name, "--ticket-file", &format!("ticket-{name}")]).succeeded();
+    }
+    // A list of files makes the order as long as what is left of the storage.
+    let list: String = (0..5000).map(|n| format!("a-name-that-takes-some-room-{n:08}\n")).collect();
+    bed.write("list", list.as_bytes());
+    let mut codes = Vec::new();
+    for n in 0..8 {
+        let ran = bed.run(&["cp", "--detach", "--files-from", "list", "sitea:x", &format!("siteb:y{n}")]);
+        codes.push((ran.code, ran.stderr));
+    }
+    let refused = codes.iter().find(|(code, _)| *code == Some(44)).unwrap_or_else(|| panic!("{codes:?}"));
+    assert!(refused.1.contains("no space left to write the job down"), "{}", refused.1);
+}
+
+fn serve_other(bed: &Bed) -> Server {
+    serve(bed, "siteb", "127.0.0.1:0", &[])
+}
+
+/// Forwards connections to an address, but for the first ones, which it ends.
+fn refusing_relay(to: &str, refused: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = to.to_owned();
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().flatten().enumerate() {
+            if number < refused {
+                continue;
+            }
+            let server = TcpStream::connect(&to).unwrap();
+            for (mut from, mut into) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}

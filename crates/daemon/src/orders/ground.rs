@@ -1,0 +1,33 @@
+//! What a job that was handed in may do at this endpoint, as whoever owns its root says it.
+
+use model::order::Role;
+use model::{JobId, Pin, TransferOptions, TransferSpec};
+use serde_json::{Map, Value};
+use store::open::{OpenSink, OpenSource};
+use wire::Refusal;
+
+pub trait Ground: Send + Sync {
+    /// The key of this endpoint.
+    fn pin(&self) -> Pin;
+
+    /// Whether a client may have this endpoint do its part of a transfer, at this moment.
+    fn may_order(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;
+
+    /// Whether the sources are there, in the words that a client of this endpoint is told.
+    fn may_open(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;
+
+    fn open_source(&self, owner: Pin, paths: &[Vec<u8>], options: &TransferOptions) -> Result<OpenSource, Refusal>;
+
+    /// `is_single`: what arrives may be one object, whose name the path is.
+    fn open_sink(
+        &self,
+        owner: Pin,
+        job: JobId,
+        path: &[u8],
+        is_single: bool,
+        options: &TransferOptions,
+    ) -> Result<OpenSink, Refusal>;
+
+    /// Writes a line of the transfer log.
+    fn log(&self, fields: &Map<String, Value>);
+}

@@ -1,0 +1,286 @@
+//! Jobs that this endpoint carries out in its clients' names: taken, kept, begun, steered, told of and forgotten.
+//!
+//! `record` keeps them, `schedule` says which is next, `run` carries one out, `reach` finds the other endpoint and this one's root, `answer` speaks with clients.
+//!
+//! Invariants:
+//! - A job is acknowledged when it is durable, and goes on until it ends, whoever is there: after a restart too.
+//! - A job belongs to the key that handed it in; to every other it does not exist.
+//! - What is done with this endpoint's files needs the rights of its owner at that moment; with the other's, a warrant.
+//! - Jobs that are kept are bounded for each account and in all, jobs that run in all.
+//!
+//! Not here: the queue of a service, which hands jobs in (`hub`).
+
+mod answer;
+mod ground;
+mod reach;
+mod record;
+mod run;
+mod schedule;
+
+use crate::error::Result;
+use crate::warrant::now;
+pub use ground::Ground;
+use model::order::{Reason, Status, Steer};
+use model::{JobId, Pin};
+use mover::Memory;
+use net::Identity;
+use record::{Ended, ORDERS_MAX, Record, Store};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tracing::{error, info};
+use transfer::Sample;
+use wire::{CloseCode, Refusal};
+
+/// Jobs of one account that are kept, and the bytes of their transfers.
+const OF_ACCOUNT_MAX: usize = 1000;
+const BYTES_OF_ACCOUNT_MAX: usize = 16 << 20;
+
+type Key = (Pin, JobId);
+type Refused<T> = std::result::Result<T, Refusal>;
+
+pub struct Orders {
+    store: Store,
+    host: Weak<dyn Ground>,
+    identity: Identity,
+    memory: Memory,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: HashMap<Key, Job>,
+    is_stopping: bool,
+    threads: usize,
+}
+
+struct Job {
+    record: Record,
+    live: Live,
+}
+
+/// What is not worth writing down.
+#[derive(Default)]
+struct Live {
+    is_running: bool,
+    /// What the thread that runs it is to bring about.
+    wanted: Option<Steer>,
+    sample: Option<Sample>,
+    /// Before this it is not tried again.
+    not_before: Option<Instant>,
+    /// The same for whoever asks, in seconds since 1970.
+    until: u64,
+    /// Attempts in a row that came to nothing.
+    failures: u32,
+    waits_since: Option<Instant>,
+}
+
+impl Orders {
+    /// Reads what is there. Nothing runs before `start`.
+    pub fn open(state_dir: &Path, host: Weak<dyn Ground>, identity: Identity, memory: Memory) -> Result<Arc<Orders>> {
+        let store = Store::open(state_dir)?;
+        let mut state = State::default();
+        for mut record in store.load(&mut |e| error!(error = %e, "a job that was handed in cannot be used"))? {
+            let Some(key) = record.key() else { continue };
+            match record.status() {
+                Status::Running | Status::Waiting if record.reason() != Reason::Credentials => {
+                    record.set(Status::Queued, Reason::None, "");
+                }
+                Status::Stopping if record.text == Steer::Cancel.word() => cancelled(&mut record),
+                Status::Stopping => record.set(Status::Paused, Reason::None, ""),
+                _ => {}
+            }
+            state.jobs.insert(key, Job { record, live: Live::default() });
+        }
+        Ok(Arc::new(Orders { store, host, identity, memory, state: Mutex::new(state), changed: Condvar::new() }))
+    }
+
+    /// Ends what runs, in order; it goes on when the endpoint does. True when all ended in time.
+    pub fn stop(&self, deadline: Instant) -> bool {
+        let mut state = self.lock();
+        state.is_stopping = true;
+        self.changed.notify_all();
+        while state.threads > 0 {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Writes down where a job stands. What cannot be written is done again after a restart, which finds it done.
+    fn keep(&self, record: &Record) {
+        if let Err(e) = self.store.write(record) {
+            error!(job = record.job, error = %e, "where a job stands cannot be written down");
+        }
+    }
+
+    /// Takes a job in, or finds the one that it already is. Returns which attempt it is.
+    fn take(&self, record: Record) -> Refused<u32> {
+        let key = record.key().ok_or_else(|| Refusal::new(CloseCode::Malformed, "an order without a job"))?;
+        let mut state = self.lock();
+        let known = state.jobs.get(&key).map(|job| (job.record.status(), job.record.attempt, job.live.is_running));
+        let mut record = record;
+        match known {
+            Some((status, attempt, is_running)) if is_running || !status.is_end() => {
+                // The same command again: it goes on, under the newer warrant.
+                let job = state.jobs.get_mut(&key).expect("it was found under this lock");
+                let renewed = Record { warrant: record.warrant, peer: record.peer, ..job.record.clone() };
+                self.write(&renewed)?;
+                job.record = renewed;
+                if status == Status::Stopping {
+                    job.go_on();
+                    self.write(&job.record)?;
+                }
+                if matches!(status, Status::Paused | Status::Waiting) && !is_running {
+                    job.record.set(Status::Queued, Reason::None, "");
+                    job.live = Live::default();
+                    self.write(&job.record)?;
+                }
+                self.changed.notify_all();
+                return Ok(attempt);
+            }
+            Some((_, attempt, _)) => record.attempt = attempt + 1,
+            None => self.check_room(&mut state, &record)?,
+        }
+        self.write(&record)?;
+        info!(job = record.job, client = record.owner_name, attempt = record.attempt, "job taken");
+        let attempt = record.attempt;
+        state.jobs.insert(key, Job { record, live: Live::default() });
+        self.changed.notify_all();
+        Ok(attempt)
+    }
+
+    fn write(&self, record: &Record) -> Refused<()> {
+        self.store.write(record).map_err(|e| match e.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                Refusal::new(CloseCode::NoSpace, "the endpoint has no space left to write the job down")
+            }
+            _ => {
+                error!(job = record.job, error = %e, "a job cannot be written down");
+                Refusal::new(CloseCode::Internal, "the endpoint cannot write the job down; see its log")
+            }
+        })
+    }
+
+    fn check_room(&self, state: &mut State, record: &Record) -> Refused<()> {
+        let of_account = |job: &&Job| job.record.account == record.account;
+        let bytes =
+            |state: &State| state.jobs.values().filter(of_account).map(|job| job.record.transfer.len()).sum::<usize>();
+        let is_full = |state: &State| {
+            state.jobs.values().filter(of_account).count() >= OF_ACCOUNT_MAX
+                || bytes(state) + record.transfer.len() > BYTES_OF_ACCOUNT_MAX
+        };
+        while is_full(state) {
+            // Ends that nobody asked for in time make room; work that is open does not.
+            let ended = state.jobs.iter().filter(|(_, job)| of_account(job) && job.record.status().is_end());
+            let oldest = ended.min_by_key(|(_, job)| job.record.ended.as_ref().map_or(0, |ended| ended.at));
+            let Some(key) = oldest.map(|(key, _)| *key) else {
+                let text = format!(
+                    "the clients of ticket {} have as many jobs open here as they are allowed; try again later",
+                    record.account
+                );
+                return Err(Refusal::new(CloseCode::Busy, &text));
+            };
+            if let Some(job) = state.jobs.remove(&key) {
+                let _ = self.store.remove(&job.record);
+            }
+        }
+        if state.jobs.len() >= ORDERS_MAX {
+            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it keeps; try again later"));
+        }
+        Ok(())
+    }
+
+    fn steer(&self, key: Key, steer: Steer, warrant: Option<String>) -> Refused<()> {
+        let mut state = self.lock();
+        let job = state.jobs.get_mut(&key).ok_or_else(no_such_job)?;
+        let (status, is_running) = (job.record.status(), job.live.is_running);
+        if let Some(warrant) = warrant {
+            job.record.warrant = warrant;
+            self.write(&job.record)?;
+        }
+        let refused = |what: &str| Err(Refusal::new(CloseCode::WrongState, &format!("the job is {status}: {what}")));
+        match steer {
+            Steer::Pause | Steer::Cancel if status.is_end() && steer == Steer::Pause => {
+                return refused("it cannot be paused");
+            }
+            Steer::Pause | Steer::Cancel if status.is_end() => {}
+            Steer::Pause | Steer::Cancel if is_running => {
+                job.live.wanted = Some(steer);
+                // What it was told outlives a crash before it has stopped.
+                job.record.set(Status::Stopping, Reason::None, steer.word());
+            }
+            Steer::Pause => job.record.set(Status::Paused, Reason::None, ""),
+            Steer::Cancel => job.cancelled(),
+            Steer::Resume if status.is_end() => return refused("`job retry` begins it anew"),
+            Steer::Resume if is_running => job.go_on(),
+            Steer::Resume => job.queue(),
+            Steer::Retry if is_running => return refused("it runs"),
+            Steer::Retry => {
+                if status.is_end() {
+                    job.record.attempt += 1;
+                    job.record.ended = None;
+                }
+                job.queue();
+            }
+            Steer::Remove if is_running || !status.is_end() => return refused("cancel it first"),
+            Steer::Remove => {
+                self.store
+                    .remove(&job.record)
+                    .map_err(|_| Refusal::new(CloseCode::Internal, "the endpoint cannot forget the job"))?;
+                state.jobs.remove(&key);
+                return Ok(());
+            }
+        }
+        self.write(&job.record)?;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Job {
+    fn queue(&mut self) {
+        self.record.set(Status::Queued, Reason::None, "");
+        self.live = Live::default();
+    }
+
+    /// It was told to stop, and is not to.
+    fn go_on(&mut self) {
+        self.live.wanted = None;
+        self.record.set(Status::Running, Reason::None, "");
+    }
+
+    fn cancelled(&mut self) {
+        cancelled(&mut self.record);
+    }
+
+    /// Tried again automatically after a pause.
+    fn wait(&mut self, reason: Reason, text: &str, pause: Duration) {
+        self.record.set(Status::Waiting, reason, text);
+        self.live.waits_since.get_or_insert_with(Instant::now);
+        self.live.not_before = Some(Instant::now() + pause);
+        self.live.until = now() + pause.as_secs();
+    }
+}
+
+fn cancelled(record: &mut Record) {
+    let text = "cancelled; what was verified is kept".to_owned();
+    let hint = "`thalweg job retry` goes on with it".to_owned();
+    let code = model::Exit::Cancelled as i32;
+    record.ended = Some(Ended { at: now(), code, text, hint, ..record.ended.take().unwrap_or_default() });
+    record.set(Status::Cancelled, Reason::None, "");
+}
+
+/// The answer to what is not there and to what is somebody else's.
+fn no_such_job() -> Refusal {
+    Refusal::new(CloseCode::NotFound, "this client has no job of this id here")
+}
+
+#[cfg(test)]
+mod tests;

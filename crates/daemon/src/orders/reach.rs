@@ -1,0 +1,186 @@
+//! The two ends of a job that was handed in: this endpoint's root with its owner's rights, and the other endpoint by a warrant.
+
+use super::ground::Ground;
+use super::record::Record;
+use crate::error::Error;
+use crate::warrant;
+use model::order::Role;
+use model::synthetic::{self, Generated};
+use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec};
+use mover::Memory;
+use mover::session::Client;
+use mover::shares::Holder;
+use net::Identity;
+use std::io;
+use std::sync::Arc;
+use store::Stores;
+use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkWish};
+use transfer::{ConnectOptions, Peer, Peers, Reach, Use};
+use wire::{CloseCode, Refusal};
+
+/// What a transfer is started with.
+pub struct Plan {
+    pub spec: TransferSpec,
+    pub stores: Stores,
+    pub peers: Partner,
+}
+
+pub fn plan(
+    own: (Identity, &Memory),
+    host: &Arc<dyn Ground>,
+    record: &Record,
+    spec: &TransferSpec,
+) -> Result<Plan, Error> {
+    let unusable = || Error::new(Exit::Fatal, "the job names no owner, no peer or no warrant");
+    let (owner, job) = record.key().ok_or_else(unusable)?;
+    let pin = Pin::from_hex(&record.peer.pin).ok_or_else(unusable)?;
+    let credential = data_encoding::HEXLOWER.decode(record.warrant.as_bytes()).map_err(|_| unusable())?;
+    let mut spec = spec.clone();
+    let far = |path: &[u8]| Location::Named { name: record.peer.name.clone(), path: path.to_vec() };
+    match record.role() {
+        Role::Sends => {
+            spec.sources = spec.sources.iter().map(|source| here(source.path())).collect::<Result<_, _>>()?;
+            spec.destination = far(spec.destination.path());
+        }
+        Role::Fetches => {
+            spec.sources = spec.sources.iter().map(|source| far(source.path())).collect();
+            spec.destination = here(spec.destination.path())?;
+        }
+    }
+    spec.memory_bytes = None;
+    let holder = Holder { client: record.account.as_str().into(), key: owner, name: record.owner_name.as_str().into() };
+    let (identity, memory) = own;
+    let memory = memory.of(holder, None);
+    let endpoint = Partner {
+        name: record.peer.name.clone(),
+        own: record.own_name.clone(),
+        pin,
+        addresses: record.peer.addresses.clone(),
+        credential,
+        identity,
+        memory,
+        job,
+    };
+    let root = Arc::new(Root { host: host.clone(), owner, job });
+    Ok(Plan { spec, stores: Stores::default().with("file", root), peers: endpoint })
+}
+
+/// A path of this endpoint's root.
+fn here(path: &[u8]) -> Result<Location, Error> {
+    match Generated::parse(path) {
+        Some(generated) => generated.map(Location::Generated).map_err(|why| Error::new(Exit::Usage, why)),
+        None if synthetic::is_null(path) => Ok(Location::Null),
+        None => Ok(Location::Local(path.to_vec())),
+    }
+}
+
+/// The other endpoint.
+#[derive(Clone)]
+pub struct Partner {
+    name: String,
+    own: String,
+    pin: Pin,
+    addresses: Vec<String>,
+    credential: Vec<u8>,
+    identity: Identity,
+    memory: Memory,
+    job: JobId,
+}
+
+impl Peers for Partner {
+    fn identity(&self) -> transfer::Result<Identity> {
+        Ok(self.identity.clone())
+    }
+
+    fn find(&self, _location: &Location) -> transfer::Result<Arc<dyn Peer>> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn job(&self) -> Option<JobId> {
+        Some(self.job)
+    }
+}
+
+impl Peer for Partner {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn connect(&self, wish: &Use<'_>) -> transfer::Result<Client> {
+        // The lanes live from the endpoint's memory, as those of its clients do.
+        let options = ConnectOptions { memory: self.memory.clone(), ..wish.options.clone() };
+        let credential = self.credential.clone();
+        let reach = Reach { name: &self.name, pin: self.pin, credential, identity: wish.identity, options: &options };
+        reach.connect(&self.addresses)
+    }
+
+    fn refused(&self, refusal: &Refusal) -> transfer::Error {
+        let error = transfer::Error::from_refusal(&self.name, refusal);
+        match refusal.code {
+            CloseCode::Authentication => error.advice(format!(
+                "give the same command again, or `thalweg job retry`: {} gets a new warrant",
+                self.own
+            )),
+            _ => error,
+        }
+    }
+}
+
+/// This endpoint's files, as far as a client may reach them at this moment.
+struct Root {
+    host: Arc<dyn Ground>,
+    owner: Pin,
+    job: JobId,
+}
+
+impl Opener for Root {
+    fn source(&self, locations: &[Location], options: &TransferOptions) -> Result<OpenSource, OpenError> {
+        let paths: Vec<_> = locations.iter().map(|location| location.path().to_vec()).collect();
+        let refused = |refusal: Refusal| OpenError::Source {
+            path: paths[0].clone(),
+            error: store::Error::new("open", &paths[0][..], as_io(&refusal)),
+        };
+        self.host.open_source(self.owner, &paths, options).map_err(refused)
+    }
+
+    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+        let path = location.path();
+        let refused = |refusal: Refusal| OpenError::Destination {
+            operation: "open",
+            path: path.to_vec(),
+            error: as_io(&refusal),
+        };
+        let is_single = wish.shape != Shape::Tree;
+        self.host.open_sink(self.owner, self.job, path, is_single, wish.options).map_err(refused)
+    }
+}
+
+fn as_io(refusal: &Refusal) -> io::Error {
+    let kind = match refusal.code {
+        CloseCode::NotFound => io::ErrorKind::NotFound,
+        CloseCode::NoSpace => io::ErrorKind::StorageFull,
+        CloseCode::Forbidden | CloseCode::Authentication => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, refusal.text.clone())
+}
+
+/// What the job may be at all, before it is taken.
+pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+    let malformed = |text: &str| Refusal::new(CloseCode::Malformed, text);
+    let are_remote = spec.sources.iter().chain([&spec.destination]).all(Location::is_remote);
+    if !are_remote {
+        return Err(malformed("an order whose source and destination are not both at endpoints"));
+    }
+    if spec.options.is_dry_run || spec.options.tells_changes || spec.options.follow.is_some() {
+        return Err(Refusal::new(
+            CloseCode::Forbidden,
+            "dry runs, lists of changes and following need the client's presence",
+        ));
+    }
+    let mandate = warrant::check(credential, own, peer)?;
+    if mandate.warrant.job != job {
+        return Err(Refusal::new(CloseCode::Authentication, "the warrant is for another job"));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! One job from its start to its end, or to where it has to wait.
+//!
+//! Not here: which job is next (`super`), and the transfer itself (`transfer`).
+
+use super::record::{Ended, Failed, Record};
+use super::{Ground, Key, Live, Orders, reach};
+use crate::error::Error;
+use crate::transfer_log::plain_text;
+use crate::warrant::now;
+use model::name::Escaped;
+use model::order::{Reason, Status, Steer};
+use model::{Exit, TransferSpec};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+use transfer::{Means, Transfer};
+use wire::CloseCode;
+use wire::limits::ORDER_FAILURES_MAX;
+
+/// How often a job that runs is looked at, and its owner's rights.
+const LOOK: Duration = Duration::from_millis(200);
+const RIGHTS_EVERY: Duration = Duration::from_secs(2);
+/// Pauses of a job that is tried again: the first, which doubles, and the longest.
+const PAUSE_FIRST: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+const PROBE: Duration = Duration::from_secs(30);
+const SPACE_EVERY: Duration = Duration::from_secs(60);
+/// Attempts without progress, and how long space is waited for.
+const FAILURES_MAX: u32 = 12;
+const DAMAGED_MAX: u32 = 2;
+const SPACE_PATIENCE: Duration = Duration::from_secs(86_400);
+
+/// What an attempt came to.
+enum Outcome {
+    Ended(Box<transfer::Ended>),
+    Failed(Error),
+    /// Steered, or the endpoint stops.
+    Stopped,
+}
+
+pub fn run(orders: &Arc<Orders>, key: Key, record: Record) {
+    let Some(host) = orders.host.upgrade() else { return };
+    let started = Instant::now();
+    tell(&*host, &record, "begun", None);
+    let outcome = attempt(orders, &host, key, &record).unwrap_or_else(Outcome::Failed);
+    settle(orders, &*host, key, outcome, started);
+}
+
+fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Record) -> Result<Outcome, Error> {
+    let broken = |why: String| Error::new(Exit::Fatal, format!("the job cannot be read: {why}"));
+    let spec: TransferSpec = serde_json::from_str(&record.transfer).map_err(|e| broken(e.to_string()))?;
+    let rights = || host.may_order(key.0, record.role(), &spec);
+    rights().map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
+    host.may_open(key.0, record.role(), &spec).map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
+    let plan = reach::plan((orders.identity.clone(), &orders.memory), host, record, &spec)?;
+    let means = Means { stores: plan.stores, ..Means::new(plan.peers) };
+    let transfer = Transfer::start(plan.spec, means)?;
+    let (mut looked, mut lost_rights) = (Instant::now(), None);
+    while !transfer.wait_timeout(LOOK) {
+        if looked.elapsed() >= RIGHTS_EVERY {
+            looked = Instant::now();
+            // What cannot be told at this moment is believed; opening the source anew asks again.
+            lost_rights = rights().err().filter(|refusal| refusal.code != CloseCode::Internal).or(lost_rights);
+        }
+        let sample = transfer.observe().sample;
+        let mut state = orders.lock();
+        let is_stopping = state.is_stopping;
+        let Some(job) = state.jobs.get_mut(&key) else { break };
+        if sample.is_some() {
+            job.live.sample = sample;
+        }
+        if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() {
+            transfer.cancel();
+        }
+    }
+    let sample = transfer.observe().sample;
+    let ended = transfer.wait();
+    let mut state = orders.lock();
+    if let Some(job) = state.jobs.get_mut(&key) {
+        job.live.sample = sample.or(job.live.sample.take());
+    }
+    drop(state);
+    match lost_rights {
+        Some(refusal) => Err(Error::from_refusal(&record.own_name, &refusal)),
+        None if ended.error.as_ref().is_some_and(|e| e.kind == transfer::Kind::Stopped) => Ok(Outcome::Stopped),
+        None => Ok(Outcome::Ended(Box::new(ended))),
+    }
+}
+
+/// Writes down what came of an attempt.
+fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, started: Instant) {
+    let mut state = orders.lock();
+    let is_stopping = state.is_stopping;
+    let Some(job) = state.jobs.get_mut(&key) else { return };
+    let has_moved =
+        job.live.sample.as_ref().is_some_and(|sample| sample.counts.files_done + sample.counts.bytes_done > 0);
+    let wanted = job.live.wanted.take();
+    match outcome {
+        Outcome::Stopped if is_stopping => job.record.set(Status::Queued, Reason::None, ""),
+        Outcome::Stopped => match wanted {
+            Some(Steer::Cancel) => job.cancelled(),
+            Some(_) => job.record.set(Status::Paused, Reason::None, ""),
+            None => job.queue(),
+        },
+        Outcome::Failed(error) => {
+            let ended = Ended { milliseconds: started.elapsed().as_millis() as u64, ..Ended::default() };
+            conclude(job, ended, Some(error), has_moved);
+        }
+        Outcome::Ended(mut ended) => {
+            let error = ended.error.take().map(Error::from);
+            conclude(job, of_transfer(&ended), error, has_moved);
+        }
+    }
+    if wanted == Some(Steer::Cancel) && !job.record.status().is_end() {
+        job.cancelled();
+    }
+    orders.keep(&job.record);
+    tell(host, &job.record, job.record.status().word(), job.record.ended.as_ref());
+}
+
+/// An end, or a wait for what would let the job go on.
+fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_moved: bool) {
+    let exit = error.as_ref().map_or(Exit::Done, |error| error.exit);
+    let text = error.as_ref().map_or(String::new(), |error| error.message.clone());
+    let live: &mut Live = &mut job.live;
+    live.failures = if has_moved { 1 } else { live.failures + 1 };
+    let failures = live.failures;
+    let waited = live.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
+    match exit {
+        Exit::Temporary if failures < FAILURES_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
+        Exit::Integrity if failures <= DAMAGED_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
+        Exit::Unreachable => return job.wait(Reason::Unreachable, &text, PROBE),
+        Exit::NoSpace if waited < SPACE_PATIENCE => return job.wait(Reason::Space, &text, SPACE_EVERY),
+        Exit::Authentication => {
+            job.record.set(Status::Waiting, Reason::Credentials, &text);
+            job.live.not_before = None;
+            return;
+        }
+        _ => {}
+    }
+    ended.at = now();
+    ended.code = exit as i32;
+    ended.text = text;
+    ended.hint = error.and_then(|error| error.hint).unwrap_or_default();
+    job.record.ended = Some(ended);
+    let status = match exit {
+        Exit::Done => Status::Succeeded,
+        Exit::Partial | Exit::Changed => Status::Partial,
+        Exit::Cancelled => Status::Cancelled,
+        _ => Status::Failed,
+    };
+    job.record.set(status, Reason::None, "");
+}
+
+fn pause(failures: u32) -> Duration {
+    let pause = PAUSE_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
+    let [random] = net::random_bytes::<1>();
+    pause.mul_f64(0.75 + f64::from(random) / 512.0)
+}
+
+fn of_transfer(ended: &transfer::Ended) -> Ended {
+    let failures = ended.failures.iter().take(ORDER_FAILURES_MAX);
+    let failed = |failure: &model::Failure| Failed {
+        path: Escaped(&failure.path).to_string(),
+        kind: failure.kind as u32,
+        text: plain_text(&failure.message),
+    };
+    let told: Vec<_> = failures.map(failed).collect();
+    let failures_untold = ended.failures_not_kept + (ended.failures.len() - told.len()) as u64;
+    Ended {
+        files_done: ended.files_ok,
+        files_skipped: ended.files_skipped,
+        files_failed: ended.files_failed,
+        directories: ended.directories,
+        bytes: ended.bytes,
+        bytes_sent: ended.sent_bytes,
+        removed: ended.removed,
+        milliseconds: (ended.seconds * 1000.0) as u64,
+        bottleneck: ended.bottleneck.sentence.clone(),
+        durable: ended.report.as_ref().map_or_else(String::new, |report| report.durable.clone()),
+        failures: told,
+        failures_untold,
+        ..Ended::default()
+    }
+}
+
+/// For the transfer log.
+fn tell(host: &dyn Ground, record: &Record, what: &str, ended: Option<&Ended>) {
+    let (client, job) = (plain_text(&record.owner_name), &record.job);
+    let line = json!({"client": client, "pin": record.owner, "job": job, "attempt": record.attempt, "state": what,
+        "role": record.role, "peer": plain_text(&record.peer.name), "peer_pin": record.peer.pin,
+        "reason": record.reason, "files": ended.map_or(0, |ended| ended.files_done),
+        "bytes": ended.map_or(0, |ended| ended.bytes), "code": ended.map(|ended| ended.code)});
+    if let serde_json::Value::Object(fields) = line {
+        host.log(&fields);
+    }
+    info!(client, job, state = what, reason = record.reason, "job handed in");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::Job;
+    use crate::orders::record::tests::record;
+
+    fn after(exits: &[Exit]) -> Job {
+        let mut job = Job { record: record(), live: Live::default() };
+        for exit in exits {
+            conclude(&mut job, Ended::default(), (*exit != Exit::Done).then(|| Error::new(*exit, "why")), false);
+        }
+        job
+    }
+
+    #[test]
+    fn each_class_of_error_has_its_wait_or_its_end() {
+        for (exit, status, reason) in [
+            (Exit::Done, Status::Succeeded, Reason::None),
+            (Exit::Temporary, Status::Waiting, Reason::Retry),
+            (Exit::Unreachable, Status::Waiting, Reason::Unreachable),
+            (Exit::NoSpace, Status::Waiting, Reason::Space),
+            (Exit::Authentication, Status::Waiting, Reason::Credentials),
+            (Exit::Integrity, Status::Waiting, Reason::Retry),
+            (Exit::Partial, Status::Partial, Reason::None),
+            (Exit::Changed, Status::Partial, Reason::None),
+            (Exit::Usage, Status::Failed, Reason::None),
+            (Exit::SourceFileNotFound, Status::Failed, Reason::None),
+            (Exit::Refused, Status::Failed, Reason::None),
+            (Exit::LimitCrossed, Status::Failed, Reason::None),
+        ] {
+            let job = after(&[exit]);
+            assert_eq!((job.record.status(), job.record.reason()), (status, reason), "{exit:?}");
+            assert_eq!(job.record.ended.as_ref().map(|ended| ended.code), status.is_end().then_some(exit as i32));
+            assert_eq!(job.live.not_before.is_some(), status == Status::Waiting && reason != Reason::Credentials);
+        }
+    }
+
+    #[test]
+    fn trying_again_has_an_end_where_nothing_moves() {
+        let times = |exit, times: u32| after(&vec![exit; times as usize]).record.status();
+        assert_eq!(times(Exit::Temporary, FAILURES_MAX - 1), Status::Waiting);
+        assert_eq!(times(Exit::Temporary, FAILURES_MAX), Status::Failed);
+        assert_eq!(times(Exit::Integrity, DAMAGED_MAX + 1), Status::Failed);
+        assert_eq!(times(Exit::Unreachable, 1000), Status::Waiting);
+    }
+
+    #[test]
+    fn pauses_double_up_to_ten_minutes() {
+        for (failures, seconds) in [(1, 5.0), (2, 10.0), (3, 20.0), (8, 600.0), (100, 600.0)] {
+            let ratio = pause(failures).as_secs_f64() / seconds;
+            assert!((0.75..1.25).contains(&ratio), "{failures}: {ratio}");
+        }
+    }
+}

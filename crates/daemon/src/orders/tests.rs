@@ -1,0 +1,170 @@
+//! The book of jobs without anything that runs.
+
+use super::record::tests::record;
+use super::*;
+use model::{TransferOptions, TransferSpec};
+use mover::session::Grant;
+use store::open::{OpenSink, OpenSource};
+use wire::Message;
+use wire::message::OrderAsk;
+
+/// Allows everything, and has nothing.
+struct Anything;
+
+impl Ground for Anything {
+    fn pin(&self) -> Pin {
+        Pin([9; 32])
+    }
+
+    fn may_order(&self, _: Pin, _: model::order::Role, _: &TransferSpec) -> Refused<()> {
+        Ok(())
+    }
+
+    fn may_open(&self, _: Pin, _: model::order::Role, _: &TransferSpec) -> Refused<()> {
+        Ok(())
+    }
+
+    fn open_source(&self, _: Pin, _: &[Vec<u8>], _: &TransferOptions) -> Refused<OpenSource> {
+        Err(no_such_job())
+    }
+
+    fn open_sink(&self, _: Pin, _: JobId, _: &[u8], _: bool, _: &TransferOptions) -> Refused<OpenSink> {
+        Err(no_such_job())
+    }
+
+    fn log(&self, _: &serde_json::Map<String, serde_json::Value>) {}
+}
+
+fn book(dir: &tempfile::TempDir) -> Arc<Orders> {
+    let identity = Identity::generate().unwrap();
+    Orders::open(dir.path(), Weak::<Anything>::new(), identity, Memory::new(1 << 20)).unwrap()
+}
+
+fn of(owner: u8, job: u16, account: &str) -> Record {
+    let mut id = [0; 16];
+    id[..2].copy_from_slice(&job.to_le_bytes());
+    let (owner, job) = (Pin([owner; 32]).to_string(), JobId(id).to_string());
+    Record { owner, job, account: account.into(), ..record() }
+}
+
+fn told(orders: &Orders, owner: u8, job: Option<&Record>) -> Refused<Vec<Message>> {
+    let job_id = job.map_or(Vec::new(), |job| job.key().unwrap().1.0.to_vec());
+    let ask = OrderAsk { job_id, ..OrderAsk::default() };
+    let grant = Grant { pin: Pin([owner; 32]), name: "n".into(), account: "a".into(), may_write: true, warrant: None };
+    orders.answer(&Anything, &grant, ask.into()).map(|(messages, _)| messages)
+}
+
+fn state(orders: &Orders, record: &Record) -> Status {
+    orders.lock().jobs[&record.key().unwrap()].record.status()
+}
+
+#[test]
+fn the_job_of_another_key_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let (own, foreign) = (of(1, 1, "a"), of(2, 2, "a"));
+    orders.take(own.clone()).unwrap();
+    orders.take(foreign.clone()).unwrap();
+    assert_eq!(told(&orders, 1, None).unwrap().len(), 1);
+    assert_eq!(told(&orders, 1, Some(&own)).unwrap().len(), 1);
+    let absent = told(&orders, 1, Some(&of(1, 7, "a"))).unwrap_err();
+    assert_eq!(told(&orders, 1, Some(&foreign)).unwrap_err(), absent);
+    // Nor is it taken for its own when it gives the same id.
+    let same = Record { owner: own.owner.clone(), ..foreign.clone() };
+    assert_eq!(orders.take(same.clone()), Ok(1));
+    assert_eq!(told(&orders, 2, None).unwrap().len(), 1);
+    for steer in Steer::ALL {
+        let key = (Pin([3; 32]), foreign.key().unwrap().1);
+        assert_eq!(orders.steer(key, *steer, None), Err(no_such_job()), "{steer}");
+    }
+}
+
+#[test]
+fn one_account_cannot_fill_the_book_and_what_ended_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    for job in 0..OF_ACCOUNT_MAX as u16 {
+        let record = of(1, job, "greedy");
+        orders.lock().jobs.insert(record.key().unwrap(), Job { record, live: Live::default() });
+    }
+    let next = of(4, 5000, "greedy");
+    let refusal = orders.take(next.clone()).unwrap_err();
+    assert_eq!((refusal.code, refusal.text.contains("ticket greedy")), (CloseCode::Busy, true));
+    orders.take(of(2, 1, "modest")).unwrap();
+    let ended = of(1, 3, "greedy");
+    orders.steer(ended.key().unwrap(), Steer::Cancel, None).unwrap();
+    orders.take(next).unwrap();
+    assert!(!orders.lock().jobs.contains_key(&ended.key().unwrap()));
+    // By bytes as well.
+    let transfer = "x".repeat(BYTES_OF_ACCOUNT_MAX / 2 + 1);
+    orders.take(Record { transfer: transfer.clone(), ..of(3, 1, "long") }).unwrap();
+    assert_eq!(orders.take(Record { transfer, ..of(3, 2, "long") }).unwrap_err().code, CloseCode::Busy);
+}
+
+#[test]
+fn the_same_order_again_is_the_same_job_and_after_its_end_the_next_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let record = of(1, 1, "a");
+    let key = record.key().unwrap();
+    assert_eq!(orders.take(record.clone()), Ok(1));
+    orders.steer(key, Steer::Pause, None).unwrap();
+    let renewed = Record { warrant: "01".into(), ..record.clone() };
+    assert_eq!(orders.take(renewed), Ok(1));
+    assert_eq!(state(&orders, &record), Status::Queued);
+    assert_eq!(orders.lock().jobs[&key].record.warrant, "01");
+    orders.steer(key, Steer::Cancel, None).unwrap();
+    assert_eq!(orders.take(record.clone()), Ok(2));
+    assert!(orders.lock().jobs[&key].record.ended.is_none());
+}
+
+#[test]
+fn each_way_of_steering_has_its_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let record = of(1, 1, "a");
+    let key = record.key().unwrap();
+    let steer =
+        |steer| orders.steer(key, steer, None).map(|()| orders.lock().jobs.get(&key).map(|job| job.record.status()));
+    orders.take(record).unwrap();
+    assert_eq!(steer(Steer::Pause), Ok(Some(Status::Paused)));
+    assert_eq!(steer(Steer::Resume), Ok(Some(Status::Queued)));
+    assert_eq!(steer(Steer::Remove).unwrap_err().code, CloseCode::WrongState);
+    assert_eq!(steer(Steer::Cancel), Ok(Some(Status::Cancelled)));
+    assert_eq!(steer(Steer::Cancel), Ok(Some(Status::Cancelled)));
+    for refused in [Steer::Pause, Steer::Resume] {
+        assert_eq!(steer(refused).unwrap_err().code, CloseCode::WrongState, "{refused}");
+    }
+    assert_eq!(steer(Steer::Retry), Ok(Some(Status::Queued)));
+    assert_eq!(steer(Steer::Cancel), Ok(Some(Status::Cancelled)));
+    assert_eq!(steer(Steer::Remove), Ok(None));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash_and_stops_where_it_was_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = |job, steered: Option<Steer>| {
+        let mut record = of(1, job, "a");
+        match steered {
+            Some(steer) => record.set(Status::Stopping, Reason::None, steer.word()),
+            None => record.set(Status::Running, Reason::None, ""),
+        }
+        record
+    };
+    let records = [running(1, None), running(2, Some(Steer::Pause)), running(3, Some(Steer::Cancel)), of(1, 4, "a")];
+    let orders = book(&dir);
+    records.iter().for_each(|record| orders.write(record).unwrap());
+    drop(orders);
+    let orders = book(&dir);
+    let states: Vec<_> = records.iter().map(|record| state(&orders, record)).collect();
+    assert_eq!(states, [Status::Queued, Status::Paused, Status::Cancelled, Status::Queued]);
+}
+
+#[test]
+fn a_job_that_cannot_be_written_down_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    std::fs::remove_dir_all(dir.path().join("orders")).unwrap();
+    assert_eq!(orders.take(of(1, 1, "a")).unwrap_err().code, CloseCode::Internal);
+    assert!(orders.lock().jobs.is_empty());
+}

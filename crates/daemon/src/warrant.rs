@@ -1,0 +1,254 @@
+//! Warrants: signed by a client for an endpoint that works in its name, and checked by the endpoint that is worked at.
+//!
+//! Invariants:
+//! - A warrant opens nothing that its issuer could not do itself at that moment: its issuer's enrolment is looked up for every
+//!   job, every question and every review.
+//! - A warrant is worth nothing without the private key of its holder: the handshake has proved that key.
+//!
+//! Not here: the bytes (`model::warrant`), and what a deed needs (`host::rights`).
+
+use crate::error::{self, Error};
+use crate::host::rights::Deed;
+use crate::private_file::{self, Existing};
+use crate::time::rfc3339;
+use model::warrant::{CLOCK_SECONDS, LIFETIME_SECONDS_MAX, Signed, Verbs};
+use model::{Pin, Warrant, mutant};
+use mover::session::Mandate;
+use net::Identity;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::{CloseCode, Refusal};
+
+const NOT_VALID: &str = "the warrant is damaged, or was not signed by the key that it names";
+const REVOKED: &str = "the warrant was revoked by the client that gave it; what is verified is kept";
+/// Revoked warrants that are remembered: each until it would have expired.
+const REVOKED_MAX: usize = 100_000;
+
+/// A warrant as it travels.
+pub fn sign(identity: &Identity, warrant: Warrant) -> Vec<u8> {
+    let signature = identity.sign(&warrant.signed_bytes());
+    let issuer = identity.spki().try_into().expect("an Ed25519 key's SubjectPublicKeyInfo has 44 bytes");
+    Signed { warrant, issuer, signature }.encode()
+}
+
+/// What a job of these deeds needs of a warrant.
+pub fn verbs_of(deeds: &[Deed]) -> Verbs {
+    let needs = |of: fn(&Deed) -> bool| deeds.iter().any(of);
+    Verbs { read: needs(|deed| deed.needs().read), write: needs(|deed| deed.needs().write), delete: needs(takes_away) }
+}
+
+fn takes_away(deed: &Deed) -> bool {
+    matches!(deed, Deed::Delete | Deed::Backup | Deed::Remove | Deed::Rename)
+}
+
+/// Checks all of a warrant that does not change: who signed it, who uses it, for whom.
+pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusal> {
+    let refused = |text: &str| Refusal::new(CloseCode::Authentication, text);
+    let Signed { warrant, issuer, signature } = Signed::decode(bytes).ok_or_else(|| refused(NOT_VALID))?;
+    let issuer =
+        net::identity::signer(&issuer, &warrant.signed_bytes(), &signature).ok_or_else(|| refused(NOT_VALID))?;
+    if warrant.holder != holder && !mutant::is_on("warrant-of-any-holder") {
+        return Err(refused("the warrant was given to another endpoint"));
+    }
+    if warrant.audience != audience {
+        return Err(refused("the warrant is for another endpoint"));
+    }
+    if warrant.expires.saturating_sub(warrant.not_before) > LIFETIME_SECONDS_MAX + CLOCK_SECONDS {
+        return Err(refused("the warrant would hold for more than 7 days"));
+    }
+    let mandate = Mandate { warrant, issuer };
+    check_time(&mandate)?;
+    Ok(mandate)
+}
+
+pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
+    let (now, warrant) = (now(), &mandate.warrant);
+    let shown = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+    let refused = |what: String| Refusal::new(CloseCode::Authentication, &what);
+    let clock = format!("and the endpoint's clock says {}", shown(now));
+    if now >= warrant.expires {
+        return Err(refused(format!(
+            "the warrant expired at {}, {clock}; what is verified is kept",
+            shown(warrant.expires)
+        )));
+    }
+    if now + CLOCK_SECONDS < warrant.not_before {
+        return Err(refused(format!("the warrant holds from {} on, {clock}", shown(warrant.not_before))));
+    }
+    Ok(())
+}
+
+/// Whether a warrant allows a deed at a path. What its issuer may do is looked at apart.
+pub fn check_deed(mandate: &Mandate, deed: Deed, path: &[u8]) -> Result<(), String> {
+    let Verbs { read, write, delete } = mandate.warrant.verbs;
+    let needs = deed.needs();
+    if needs.read && !read || needs.write && !write || takes_away(&deed) && !delete {
+        return Err(format!("the warrant does not allow to {}", deed.words().replace('`', "")));
+    }
+    if !mandate.warrant.covers(path) && !mutant::is_on("warrant-of-any-path") {
+        return Err("the warrant is for another path".to_owned());
+    }
+    Ok(())
+}
+
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The warrants that their issuers took back: a file each, `warrants/ISSUER.ID` below the state directory.
+pub struct TakenBack {
+    directory: PathBuf,
+}
+
+impl TakenBack {
+    pub fn new(state_dir: &Path) -> TakenBack {
+        TakenBack { directory: state_dir.join("warrants") }
+    }
+
+    /// Remembers it for as long as any warrant may hold.
+    pub fn add(&self, issuer: Pin, id: [u8; 16]) -> error::Result<()> {
+        crate::trust::make_private_directory(&self.directory)?;
+        self.sweep()?;
+        let path = self.path(issuer, id);
+        match private_file::write(&path, b"", Existing::Keep) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(Error::of_file("write", &path, e)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn check(&self, mandate: &Mandate) -> Result<(), Refusal> {
+        match self.path(mandate.issuer, mandate.warrant.id).try_exists() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Refusal::new(CloseCode::Authentication, REVOKED)),
+            Err(_) => Err(Refusal::new(CloseCode::Internal, "the endpoint cannot read which warrants were revoked")),
+        }
+    }
+
+    fn path(&self, issuer: Pin, id: [u8; 16]) -> PathBuf {
+        self.directory.join(format!("{issuer}.{}", data_encoding::HEXLOWER.encode(&id)))
+    }
+
+    /// Forgets what has expired anyway.
+    fn sweep(&self) -> error::Result<()> {
+        let failed = |e| Error::of_file("list", &self.directory, e);
+        let lifetime = Duration::from_secs(LIFETIME_SECONDS_MAX + 2 * CLOCK_SECONDS);
+        let mut count = 0;
+        for entry in std::fs::read_dir(&self.directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
+            count += 1;
+            if age.is_some_and(|age| age > lifetime) && std::fs::remove_file(entry.path()).is_ok() {
+                count -= 1;
+            }
+        }
+        let text = "as many warrants are revoked as the endpoint remembers";
+        if count < REVOKED_MAX { Ok(()) } else { Err(Error::new(model::Exit::Temporary, text)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::JobId;
+    use model::warrant::MAGIC;
+
+    struct Scene {
+        client: Identity,
+        holder: Pin,
+        audience: Pin,
+    }
+
+    fn scene() -> Scene {
+        Scene { client: Identity::generate().unwrap(), holder: Pin([1; 32]), audience: Pin([2; 32]) }
+    }
+
+    impl Scene {
+        fn warrant(&self) -> Warrant {
+            let verbs = Verbs { write: true, ..Verbs::default() };
+            let (not_before, expires) = (now(), now() + 60);
+            let (holder, audience) = (self.holder, self.audience);
+            Warrant {
+                holder,
+                audience,
+                job: JobId([3; 16]),
+                verbs,
+                not_before,
+                expires,
+                id: [4; 16],
+                paths: vec![b"in".to_vec()],
+            }
+        }
+
+        fn check(&self, bytes: &[u8]) -> Result<Mandate, Refusal> {
+            check(bytes, self.holder, self.audience)
+        }
+    }
+
+    #[test]
+    fn a_warrant_is_its_issuers_for_one_holder_and_one_audience() {
+        let scene = scene();
+        let bytes = sign(&scene.client, scene.warrant());
+        let mandate = scene.check(&bytes).unwrap();
+        assert_eq!((mandate.issuer, &mandate.warrant), (scene.client.pin(), &scene.warrant()));
+        assert!(check(&bytes, Pin([9; 32]), scene.audience).unwrap_err().text.contains("given to another endpoint"));
+        assert!(check(&bytes, scene.holder, Pin([9; 32])).unwrap_err().text.contains("for another endpoint"));
+    }
+
+    #[test]
+    fn every_flipped_bit_spoils_it() {
+        let scene = scene();
+        let bytes = sign(&scene.client, scene.warrant());
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            let refused = scene.check(&other).unwrap_err();
+            assert_eq!(refused, Refusal::new(CloseCode::Authentication, NOT_VALID), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn it_holds_in_its_hours_and_no_longer_than_a_week() {
+        let scene = scene();
+        let check =
+            |not_before, expires| scene.check(&sign(&scene.client, Warrant { not_before, expires, ..scene.warrant() }));
+        let now = now();
+        assert!(check(now, now + 60).is_ok() && check(now + CLOCK_SECONDS / 2, now + 400).is_ok());
+        assert!(check(now - 60, now).unwrap_err().text.contains("expired at"));
+        assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("holds from"));
+        assert!(check(now, now + LIFETIME_SECONDS_MAX + CLOCK_SECONDS + 60).unwrap_err().text.contains("7 days"));
+        assert!(check(0, u64::MAX).unwrap_err().text.contains("7 days"));
+    }
+
+    #[test]
+    fn it_allows_its_verbs_at_its_paths() {
+        let scene = scene();
+        let mandate = |verbs| Mandate { warrant: Warrant { verbs, ..scene.warrant() }, issuer: scene.client.pin() };
+        let write = mandate(Verbs { write: true, ..Verbs::default() });
+        assert!(check_deed(&write, Deed::Send, b"in/x").is_ok());
+        assert!(check_deed(&write, Deed::Send, b"inner").unwrap_err().contains("another path"));
+        for deed in Deed::ALL {
+            let is_allowed = check_deed(&write, deed, b"in").is_ok();
+            assert_eq!(is_allowed, !deed.needs().read && !takes_away(&deed), "{deed:?}");
+        }
+        let all_but_deleting = mandate(Verbs { read: true, write: true, delete: false });
+        let left = Deed::ALL.into_iter().filter(|deed| check_deed(&all_but_deleting, *deed, b"in").is_err());
+        assert_eq!(left.collect::<Vec<_>>(), [Deed::Delete, Deed::Backup, Deed::Remove, Deed::Rename]);
+        assert_eq!(verbs_of(&[Deed::Send]), Verbs { write: true, ..Verbs::default() });
+        assert_eq!(verbs_of(&[Deed::Send, Deed::Delete]), Verbs { read: true, write: true, delete: true });
+    }
+
+    #[test]
+    fn what_was_taken_back_is_refused_to_whoever_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (scene, book) = (scene(), TakenBack::new(dir.path()));
+        let mandate = Mandate { warrant: scene.warrant(), issuer: scene.client.pin() };
+        book.check(&mandate).unwrap();
+        // Somebody else's id is somebody else's warrant.
+        book.add(Pin([9; 32]), mandate.warrant.id).unwrap();
+        book.check(&mandate).unwrap();
+        book.add(mandate.issuer, mandate.warrant.id).unwrap();
+        book.add(mandate.issuer, mandate.warrant.id).unwrap();
+        assert_eq!(TakenBack::new(dir.path()).check(&mandate).unwrap_err().text, REVOKED);
+        assert_ne!(&[0; 8], MAGIC);
+    }
+}

@@ -1,0 +1,163 @@
+//! What stands at a path and directly below it, from `PROPFIND`; of a single file of a plain server, from `HEAD`.
+//!
+//! Invariants: an answer that names another place than the one asked for, or what is not directly below it, is an error as a
+//! whole; documents are bounded (`BODY_BYTES_MAX`, `web::xml`).
+
+use crate::failure::{Failure, Result, Why};
+use crate::path;
+use crate::site::Site;
+use model::{Generation, Timestamp, VersionToken};
+use std::collections::BTreeMap;
+use web::xml::Element;
+
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// What is known of a file or directory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    pub is_directory: bool,
+    pub size_bytes: u64,
+    /// Seconds since 1970.
+    pub modified: i64,
+    pub etag: String,
+}
+
+impl Stat {
+    pub fn time(&self) -> Timestamp {
+        Timestamp { seconds: self.modified, nanoseconds: 0 }
+    }
+
+    /// Tells versions apart as well as the server does: by its tag, or by time and size.
+    pub fn generation(&self, site: &Site) -> Generation {
+        let tag = format!("{} {} {}", self.etag, self.modified, self.size_bytes);
+        let version = VersionToken::of_tag(tag.as_bytes(), 0).object();
+        let version = VersionToken::new(self.time(), version, site.storage);
+        Generation { size_bytes: self.size_bytes, modified: self.time(), version }
+    }
+}
+
+impl Site {
+    pub fn stat(&self, path: &[u8]) -> Result<Stat> {
+        if !self.is_plain {
+            return self.propfind(path, "0").map(|(stat, _)| stat);
+        }
+        let response = self.ask("HEAD", path, &[], &[200])?;
+        let size_bytes =
+            response.length().ok_or_else(|| Failure::new(Why::Other, "the server does not say how long it is"))?;
+        let modified = response.header("last-modified").and_then(web::date::header_moment).unwrap_or_default();
+        let etag = response.header("etag").unwrap_or_default().to_owned();
+        Ok(Stat { is_directory: false, size_bytes, modified, etag })
+    }
+
+    /// What is at a path, and in it, by name.
+    pub fn list(&self, path: &[u8]) -> Result<BTreeMap<Vec<u8>, Stat>> {
+        self.propfind(path, "1").map(|(_, below)| below)
+    }
+
+    fn propfind(&self, path: &[u8], depth: &str) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
+        let response = self.ask("PROPFIND", path, &[("Depth", depth.to_owned())], &[207])?;
+        let body = response.into_bytes(BODY_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
+        read(&body, path)
+    }
+}
+
+fn astray(why: &str) -> Failure {
+    Failure::new(Why::Other, format!("the server's listing is not of what was asked for: {why}"))
+}
+
+fn read(body: &[u8], path: &[u8]) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
+    let root = Element::parse(body).filter(|root| root.name == "multistatus");
+    let root = root.ok_or_else(|| {
+        Failure::new(Why::Other, "the server's listing cannot be read: it is not WebDAV, is cut, or has too many names")
+    })?;
+    let asked = path::names(path).map_err(|e| astray(&e))?;
+    let (mut this, mut below) = (None, BTreeMap::new());
+    for response in root.all("response") {
+        let href = response.get("href").unwrap_or_default().trim();
+        let after = href.split_once("://").filter(|_| !href.starts_with('/'));
+        let href = after.map_or(href, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
+        let names = path::names(&path::decoded(href)).map_err(|e| astray(&e))?;
+        let Some(stat) = stat(response)? else { continue };
+        match names.strip_prefix(&asked[..]) {
+            Some([]) => this = Some(stat),
+            Some([name]) => {
+                if below.insert(name.as_bytes().to_vec(), stat).is_some() {
+                    return Err(astray("it has one name twice"));
+                }
+            }
+            _ => return Err(astray("it names another place")),
+        }
+    }
+    let this = this.ok_or_else(|| astray("it does not name that"))?;
+    Ok((this, below))
+}
+
+/// The properties that the server has; `None` where it has none of them.
+fn stat(response: &Element) -> Result<Option<Stat>> {
+    let is_success = |of: &&Element| of.get("status").is_none_or(|status| status.split(' ').nth(1) == Some("200"));
+    let Some(of) = response.all("propstat").find(is_success) else { return Ok(None) };
+    let Some(prop) = of.all("prop").next() else { return Ok(None) };
+    let is_directory = prop.all("resourcetype").any(|of| of.all("collection").next().is_some());
+    let length = prop.get("getcontentlength").map(str::trim).filter(|text| !text.is_empty());
+    let size_bytes = match (is_directory, length.map(str::parse::<u64>)) {
+        (true, _) => 0,
+        (false, Some(Ok(length))) if length <= i64::MAX as u64 => length,
+        (false, _) => return Err(astray("it has a file without a length")),
+    };
+    let modified =
+        prop.get("getlastmodified").and_then(|text| web::date::header_moment(text.trim())).unwrap_or_default();
+    let etag = prop.get("getetag").unwrap_or_default().trim().to_owned();
+    Ok(Some(Stat { is_directory, size_bytes, modified, etag }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(href: &str, prop: &str) -> String {
+        format!(
+            "<D:response><D:href>{href}</D:href><D:propstat><D:prop>{prop}</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+        )
+    }
+
+    fn listing(below: &str) -> String {
+        let this = one("/a%20b/", "<D:resourcetype><D:collection/></D:resourcetype>");
+        format!("<D:multistatus xmlns:D=\"DAV:\">{this}{below}</D:multistatus>")
+    }
+
+    #[test]
+    fn a_listing_has_names_sizes_and_times() {
+        let file = one(
+            "https://h:1/a b/x%2Fy".replace("%2F", "%25").as_str(),
+            "<D:getcontentlength>7</D:getcontentlength><D:getlastmodified>Sun, 09 Sep 2001 01:46:40 GMT</D:getlastmodified>",
+        );
+        let (this, below) = read(listing(&file).as_bytes(), b"/a b").unwrap();
+        assert!(this.is_directory);
+        let stat = Stat { size_bytes: 7, modified: 1_000_000_000, ..Stat::default() };
+        assert_eq!(below, BTreeMap::from([(b"x%y".to_vec(), stat)]));
+    }
+
+    #[test]
+    fn a_hostile_listing_is_an_error_as_a_whole() {
+        let length = "<D:getcontentlength>7</D:getcontentlength>";
+        for (href, prop) in [
+            ("/a%20b/..", length),
+            ("/a%20b/%2e%2e", length),
+            ("/a%20b/x/y", length),
+            ("/a%20b/x%2Fy", length),
+            ("/etc/passwd", length),
+            ("/a%20b/x%00", length),
+            ("/a%20b/x", ""),
+            ("/a%20b/x", "<D:getcontentlength>-1</D:getcontentlength>"),
+            ("/a%20b/x", "<D:getcontentlength>18446744073709551615</D:getcontentlength>"),
+        ] {
+            assert!(read(listing(&one(href, prop)).as_bytes(), b"/a b").is_err(), "{href} {prop}");
+        }
+        let bomb = "<!DOCTYPE a [<!ENTITY b 'cc'>]><multistatus>&b;</multistatus>";
+        for body in [bomb, "<html/>", "", "<multistatus>", "<multistatus/>"] {
+            assert!(read(body.as_bytes(), b"/a b").is_err(), "{body}");
+        }
+        let twice = one("/a%20b/x", length) + &one("/a%20b/x", length);
+        assert!(read(listing(&twice).as_bytes(), b"/a b").is_err());
+    }
+}

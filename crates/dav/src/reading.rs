@@ -1,0 +1,234 @@
+//! Content of one version of a file, by range.
+//!
+//! Invariants: every answer says that it is the range that was asked for, of a file as long as the one that was listed; a range
+//! whose connection breaks goes on where it stopped; a file that was read whole has the Adler-32 that the server stated.
+
+use crate::failure::{Failure, Result, Why};
+use crate::listing::Stat;
+use crate::site::Site;
+use model::{Extent, FailureKind, Generation};
+use simd_adler32::Adler32;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use store::SourceFile;
+use web::Response;
+
+/// Times that a range is continued after its connection broke.
+const CONTINUED_MAX: u32 = 4;
+const ADLER_MODULUS: u64 = 65_521;
+
+pub struct DavFile {
+    site: Arc<Site>,
+    path: Vec<u8>,
+    stat: Stat,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Of the whole file, by the server.
+    stated: Option<u32>,
+    /// Of extents that were read, by their starts, with their lengths.
+    read: BTreeMap<u64, (u64, u32)>,
+}
+
+impl DavFile {
+    pub fn new(site: Arc<Site>, path: Vec<u8>, stat: Stat) -> DavFile {
+        DavFile { site, path, stat, seen: Mutex::default() }
+    }
+
+    pub fn open(site: &Arc<Site>, path: &[u8]) -> store::Result<DavFile> {
+        let stat = site.stat(path).map_err(|failure| failure.on("open file", path))?;
+        match stat.is_directory {
+            true => Err(store::Error::of_kind(FailureKind::InTheWay, "open file", path, "it is a directory")),
+            false => Ok(DavFile::new(site.clone(), path.to_vec(), stat)),
+        }
+    }
+
+    /// Asks for a range, and judges whether that is what comes.
+    fn get(&self, start: u64, end: u64) -> Result<Response> {
+        let size = self.stat.size_bytes;
+        let mut headers = vec![("Want-Digest", "adler32".to_owned()), ("Accept-Encoding", "identity".to_owned())];
+        if start > 0 || end < size {
+            headers.push(("Range", format!("bytes={start}-{}", end - 1)));
+        }
+        if self.stat.etag.starts_with('"') {
+            headers.push(("If-Match", self.stat.etag.clone()));
+        }
+        let response = self.site.ask("GET", &self.path, &headers, &[200, 206])?;
+        let is_whole = start == 0 && end == size;
+        if response.status == 200 && !is_whole {
+            return Err(Failure::new(Why::Other, "the server sends whole files where a part is asked for"));
+        }
+        if response.header("content-encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+            return Err(Failure::new(Why::Other, "the server sends the file in another coding than it is stored in"));
+        }
+        let range = response.header("content-range").filter(|_| response.status == 206);
+        if range.is_some_and(|range| range != format!("bytes {start}-{}/{size}", end - 1))
+            || (response.status == 206 && range.is_none())
+        {
+            return Err(Failure::new(
+                Why::Changed,
+                "the server sends another range than was asked for, or of another version",
+            ));
+        }
+        if response.length().is_some_and(|length| length != end - start) {
+            return Err(Failure::new(Why::Changed, "the server sends another length than it listed"));
+        }
+        if let Some(stated) = response.header("digest").and_then(adler32) {
+            let mut seen = self.seen.lock().unwrap();
+            if seen.stated.is_some_and(|known| known != stated) {
+                return Err(Failure::new(Why::Changed, "the server's checksum of it changed meanwhile"));
+            }
+            seen.stated = Some(stated);
+        }
+        Ok(response)
+    }
+
+    /// Reads a range and hands over every block; returns how much there was until `each` said false.
+    pub fn stream(
+        &self,
+        (start, end): (u64, u64),
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        let (mut at, mut broken) = (start, 0);
+        while at < end {
+            let mut response = self.get(at, end)?;
+            let failure = loop {
+                let wanted = block.len().min(usize::try_from(end - at + 1).unwrap_or(usize::MAX));
+                match response.read(&mut block[..wanted]) {
+                    Ok(0) if at == end => break None,
+                    Ok(0) => break Some(Failure::new(Why::Unknown, "the server sent less than it said")),
+                    Ok(read) if at + read as u64 > end => {
+                        return Err(Failure::new(Why::Changed, "the server sends more than it listed"));
+                    }
+                    Ok(read) => {
+                        at += read as u64;
+                        if !each(&block[..read]) {
+                            return Ok(at - start);
+                        }
+                    }
+                    Err(e) => break Some(Failure::of_web(&e)),
+                }
+            };
+            if let Some(failure) = failure {
+                broken += 1;
+                if broken > CONTINUED_MAX || !failure.may_pass() {
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(at - start)
+    }
+
+    /// As `stream`, of an extent, and compares the whole once all of it was read.
+    pub fn extent(&self, extent: Extent, block: &mut [u8], each: &mut dyn FnMut(&[u8]) -> bool) -> store::Result<u64> {
+        let (start, end) = (extent.start, extent.end.min(self.stat.size_bytes));
+        if start >= end {
+            return Ok(0);
+        }
+        let mut adler = Adler32::new();
+        let read = self.stream((start, end), block, &mut |bytes| {
+            adler.write(bytes);
+            each(bytes)
+        });
+        match read {
+            Ok(read) if read == end - start => self.judge(start, read, adler.finish()).map(|()| read),
+            Ok(read) => Ok(read),
+            // Its generation tells.
+            Err(failure) if failure.why == Why::Changed => Ok(0),
+            Err(failure) => Err(failure.on("read file", &self.path)),
+        }
+    }
+
+    fn judge(&self, start: u64, length: u64, adler: u32) -> store::Result<()> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.read.insert(start, (length, adler));
+        let (mut at, mut whole) = (0, 1);
+        for (start, (length, adler)) in &seen.read {
+            if *start != at {
+                return Ok(());
+            }
+            at += length;
+            whole = combine(whole, *adler, *length);
+        }
+        if at != self.stat.size_bytes || seen.stated.is_none_or(|stated| stated == whole) {
+            return Ok(());
+        }
+        seen.read.clear();
+        let why = "what the server sent is not what it states the Adler-32 of";
+        Err(store::Error::of_kind(FailureKind::DigestMismatch, "read file", &self.path[..], why))
+    }
+}
+
+/// The Adler-32 of two texts behind one another, from that of each and the length of the second.
+fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
+    let parts = |of: u32| (u64::from(of & 0xffff), u64::from(of >> 16));
+    let ((a, b), (c, d)) = (parts(first), parts(second));
+    let low = (a + c + ADLER_MODULUS - 1) % ADLER_MODULUS;
+    let high = (b + d + (second_bytes % ADLER_MODULUS) * (a + ADLER_MODULUS - 1)) % ADLER_MODULUS;
+    (high << 16 | low) as u32
+}
+
+/// Of `adler32=1fd049db`, perhaps among others.
+fn adler32(digests: &str) -> Option<u32> {
+    let pairs = digests.split(',').filter_map(|one| one.trim().split_once('='));
+    let (_, hex) = pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("adler32"))?;
+    u32::from_str_radix(hex.trim(), 16).ok().filter(|_| !hex.starts_with('+'))
+}
+
+impl SourceFile for DavFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+        let end = offset.saturating_add(buffer.len() as u64).min(self.stat.size_bytes);
+        let (mut filled, mut block) = (0, vec![0; buffer.len().min(128 << 10)]);
+        let read = self.stream((offset, end), &mut block, &mut |bytes| {
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            true
+        });
+        match read {
+            Ok(read) => Ok(read as usize),
+            Err(failure) if failure.why == Why::Changed => Ok(0),
+            Err(failure) => Err(failure.on("read file", &self.path)),
+        }
+    }
+
+    fn generation(&self) -> store::Result<Generation> {
+        match self.site.stat(&self.path) {
+            Ok(stat) => Ok(stat.generation(&self.site)),
+            Err(failure) if failure.why == Why::Missing => Ok(Generation::default()),
+            Err(failure) => Err(failure.on("look at", &self.path)),
+        }
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_of_parts_make_that_of_the_whole() {
+        let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let of = |bytes: &[u8]| {
+            let mut adler = Adler32::new();
+            adler.write(bytes);
+            adler.finish()
+        };
+        for cut in [0, 1, 65_521, 131_072, 200_000] {
+            let (head, tail) = bytes.split_at(cut);
+            assert_eq!(combine(of(head), of(tail), tail.len() as u64), of(&bytes), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_found_among_others() {
+        assert_eq!(adler32("md5=abc, ADLER32=1fd049db"), Some(0x1fd0_49db));
+        assert_eq!((adler32("md5=abc"), adler32("adler32="), adler32("adler32=+1")), (None, None, None));
+    }
+}

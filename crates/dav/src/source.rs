@@ -1,0 +1,193 @@
+//! Directories of a server as a source.
+//!
+//! Invariants: siblings come in the order of their names, a directory before what is in it; a directory that cannot be listed is
+//! told as a failure. Directories alone are remembered.
+
+use crate::listing::Stat;
+use crate::path;
+use crate::reading::DavFile;
+use crate::site::Site;
+use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+
+const DEPTH_MAX: usize = 256;
+
+/// What the user named.
+pub enum Base {
+    /// Everything in a directory.
+    Contents(Vec<u8>),
+    /// A file, or a directory with its name.
+    Named(Name, Vec<u8>),
+}
+
+#[derive(Clone)]
+struct Directory {
+    /// At the server.
+    path: Vec<u8>,
+    /// In reports; with a slash at its end, or empty.
+    shown: Vec<u8>,
+}
+
+pub struct DavSource {
+    site: Arc<Site>,
+    bases: Vec<Base>,
+    selection: Arc<Selection>,
+    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+}
+
+impl DavSource {
+    pub fn new(site: Arc<Site>, bases: Vec<Base>, selection: Arc<Selection>) -> DavSource {
+        DavSource { site, bases, selection, directories: Arc::default() }
+    }
+}
+
+struct Scan<'a> {
+    source: &'a DavSource,
+    emit: &'a mut dyn FnMut(Found) -> bool,
+    id: u64,
+    number: u64,
+    is_over: bool,
+}
+
+impl Scan<'_> {
+    fn emit(&mut self, found: Found) {
+        self.is_over = self.is_over || !(self.emit)(found);
+    }
+
+    fn failed(&mut self, path: &[u8], error: &store::Error) {
+        self.emit(Found::Failed(Failure { path: path.to_vec(), kind: error.kind, message: error.message() }));
+    }
+
+    fn enter(&mut self, directory: Directory) -> DirectoryKey {
+        self.number += 1;
+        self.source.directories.lock().unwrap().insert(self.number, directory);
+        DirectoryKey(self.number)
+    }
+
+    /// Emits an object, and then what is in it.
+    fn object(&mut self, name: Name, stat: &Stat, parent: ObjectId, above: (DirectoryKey, &Directory), depth: usize) {
+        let shown = [&above.1.shown[..], name.as_bytes()].concat();
+        let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
+        if self.is_over || !self.source.selection.takes(&shown, stat.is_directory, file) {
+            return;
+        }
+        self.id += 1;
+        let id = ObjectId(self.id);
+        let (kind, mode) = if stat.is_directory { (Kind::Directory, 0o755) } else { (Kind::File, 0o644) };
+        let generation = stat.generation(&self.source.site);
+        let below = path::below(&above.1.path, name.as_bytes());
+        let entry = Entry { id, parent, name, kind, mode, generation, attributes: None };
+        self.emit(Found::Object(SourceObject { entry, directory: above.0, end: End::Known }));
+        if stat.is_directory && !self.is_over {
+            let directory = Directory { path: below, shown: [&shown[..], b"/"].concat() };
+            self.contents(directory, id, depth + 1);
+        }
+    }
+
+    fn contents(&mut self, directory: Directory, id: ObjectId, depth: usize) {
+        let listed = match self.source.site.list(&directory.path) {
+            _ if depth > DEPTH_MAX => {
+                let why = "directories are nested more than 256 deep";
+                Err(store::Error::of_kind(FailureKind::Other, "list", b"", why))
+            }
+            listed => listed.map_err(|failure| failure.on("list", b"")),
+        };
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(error) => return self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error),
+        };
+        let key = self.enter(directory.clone());
+        for (name, stat) in &listed {
+            if let Ok(name) = Name::new(name) {
+                self.object(name, stat, id, (key, &directory), depth);
+            }
+        }
+    }
+}
+
+impl Source for DavSource {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+        let mut scan = Scan { source: self, emit, id: 0, number: 0, is_over: false };
+        for base in &self.bases {
+            match base {
+                Base::Contents(path) => {
+                    let directory = Directory { path: path.clone(), shown: Vec::new() };
+                    scan.contents(directory, ObjectId::ROOT, 0);
+                }
+                Base::Named(name, path) => {
+                    let stat = self.site.stat(path).map_err(|failure| failure.on("open source", path))?;
+                    let above = path[..path.len() - name.as_bytes().len()].to_vec();
+                    let directory = Directory { path: above, shown: Vec::new() };
+                    let key = scan.enter(directory.clone());
+                    scan.object(name.clone(), &stat, ObjectId::ROOT, (key, &directory), 0);
+                }
+            }
+            if scan.is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        Box::new(DavLane { site: self.site.clone(), directories: self.directories.clone() })
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        let directories = self.directories.lock().unwrap();
+        let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.shown);
+        [above, object.entry.name.as_bytes()].concat()
+    }
+
+    fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+        let path = path_of(&self.directories, object);
+        let stat = self.site.stat(&path).map_err(|failure| failure.on("look at", &path))?;
+        let mut again = object.clone();
+        again.entry.generation = stat.generation(&self.site);
+        Ok(again)
+    }
+}
+
+fn path_of(directories: &Mutex<HashMap<u64, Directory>>, object: &SourceObject) -> Vec<u8> {
+    let directories = directories.lock().unwrap();
+    let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.path);
+    path::below(above, object.entry.name.as_bytes())
+}
+
+struct DavLane {
+    site: Arc<Site>,
+    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+}
+
+impl SourceLane for DavLane {
+    fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
+        let file = DavFile::open(&self.site, &path_of(&self.directories, object))?;
+        let (mut filled, mut block) = (0, vec![0; buffer.len().clamp(1, 128 << 10)]);
+        let whole = Extent { start: 0, end: buffer.len() as u64 };
+        file.extent(whole, &mut block, &mut |bytes| {
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            true
+        })?;
+        Ok((filled, file.generation()?))
+    }
+
+    fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>> {
+        Ok(Arc::new(DavFile::open(&self.site, &path_of(&self.directories, object))?))
+    }
+
+    fn read_extent(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
+        match file.native().and_then(|native| native.downcast_ref::<DavFile>()) {
+            Some(file) => file.extent(extent, block, each),
+            None => store::read_by_blocks(file, extent, block, each),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Reading over a server in this process that answers as it is told, and over a real XRootD server.
+
+use dav::Sites;
+use fakes::http::{Asked, Said, serve};
+use model::{Extent, FailureKind, Location, TransferOptions};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use store::open::{Opener, Refused};
+use store::{End, Found, How, OpenError, Slots, Source, SourceObject, Visit};
+
+const CONTENT: &[u8] = b"Wikipedia";
+/// The Adler-32 of that.
+const ADLER: &str = "11e60398";
+
+type Answer = dyn Fn(&Asked) -> Said + Send + Sync;
+
+/// A server at a port of its own, and what it was asked.
+fn start(answer: impl Fn(&Asked) -> Said + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (seen, answer): (_, Arc<Answer>) = (asked.clone(), Arc::new(answer));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (seen, answer) = (seen.clone(), answer.clone());
+            std::thread::spawn(move || {
+                serve(stream, &|asked| {
+                    seen.lock().unwrap().push(format!("{} {}", asked.method, asked.target));
+                    answer(asked)
+                });
+            });
+        }
+    });
+    (address, asked)
+}
+
+fn response(href: &str, size: Option<usize>) -> String {
+    let prop = match size {
+        None => "<D:resourcetype><D:collection/></D:resourcetype>".to_owned(),
+        Some(size) => format!(
+            "<D:getcontentlength>{size}</D:getcontentlength><D:getlastmodified>Sun, 09 Sep 2001 01:46:40 GMT</D:getlastmodified>"
+        ),
+    };
+    format!(
+        "<D:response><D:href>{href}</D:href><D:propstat><D:prop>{prop}</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+    )
+}
+
+fn listing(responses: &[String]) -> Said {
+    Said::new(207, format!("<D:multistatus xmlns:D=\"DAV:\">{}</D:multistatus>", responses.concat()).as_bytes())
+}
+
+/// `/d` with the file `a b` and the empty directory `e`.
+fn usual(asked: &Asked) -> Said {
+    let file = || response("/d/a%20b", Some(CONTENT.len()));
+    match (&asked.method[..], &asked.target[..], asked.header("depth")) {
+        ("PROPFIND", "/d", Some("0")) => listing(&[response("/d/", None)]),
+        ("PROPFIND", "/d", _) => listing(&[response("/d/", None), response("/d/e/", None), file()]),
+        ("PROPFIND", "/d/e", _) => listing(&[response("/d/e/", None)]),
+        ("PROPFIND", "/d/a%20b", _) => listing(&[file()]),
+        ("GET", "/d/a%20b", _) => {
+            let digest = format!("adler32={ADLER}");
+            let range = asked.header("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+            match range {
+                None => Said::new(200, CONTENT).with("digest", &digest),
+                Some((start, end)) => {
+                    let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+                    let said = Said::new(206, &CONTENT[start..=end]).with("digest", &digest);
+                    said.with("content-range", &format!("bytes {start}-{end}/{}", CONTENT.len()))
+                }
+            }
+        }
+        _ => Said::new(404, b""),
+    }
+}
+
+fn location(scheme: &str, rest: &str) -> Location {
+    Location::Url { scheme: scheme.to_owned(), rest: rest.as_bytes().to_vec() }
+}
+
+fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Source>, OpenError> {
+    Sites::default().source(&[location(scheme, rest)], &TransferOptions::default()).map(|open| open.source)
+}
+
+fn scan(source: &dyn Source) -> (Vec<SourceObject>, Vec<model::Failure>) {
+    let (mut objects, mut failures) = (Vec::new(), Vec::new());
+    source
+        .scan(&mut |found| {
+            match found {
+                Found::Object(object) => objects.push(object),
+                Found::Failed(failure) => failures.push(failure),
+            }
+            true
+        })
+        .unwrap();
+    (objects, failures)
+}
+
+fn read(source: &dyn Source, object: &SourceObject) -> store::Result<Vec<u8>> {
+    let mut buffer = vec![0; object.entry.size_bytes() as usize];
+    let (read, _) = source.lane().read_whole(object, &mut buffer)?;
+    buffer.truncate(read);
+    Ok(buffer)
+}
+
+#[test]
+fn a_tree_is_listed_and_read() {
+    let (address, _) = start(usual);
+    let source = open("dav", &format!("{address}/d")).ok().unwrap();
+    let (objects, failures) = scan(&*source);
+    assert!(failures.is_empty() && objects.iter().all(|object| object.end == End::Known));
+    let paths: Vec<_> = objects.iter().map(|object| source.path(object)).collect();
+    assert_eq!(paths, [&b"d"[..], b"d/a b", b"d/e"]);
+    assert_eq!(read(&*source, &objects[1]).unwrap(), CONTENT);
+
+    // In two parts, the second one first.
+    let mut lane = source.lane();
+    let file = lane.open(&objects[1]).unwrap();
+    let mut parts = Vec::new();
+    for (start, end) in [(4, 9), (0, 4)] {
+        let read = lane.read_extent(&*file, Extent { start, end }, &mut [0; 3], &mut |bytes| {
+            parts.extend_from_slice(bytes);
+            true
+        });
+        assert_eq!(read.unwrap(), end - start);
+    }
+    assert_eq!(parts, b"pediaWiki");
+}
+
+#[test]
+fn a_shelf_tells_the_same() {
+    let (address, _) = start(usual);
+    let shelf = Sites::default().shelf(&location("dav", &format!("{address}/d")), How::Look).ok().unwrap();
+    let mut told = Vec::new();
+    shelf.walk(9, &Slots::new(100), &mut |found| {
+        if let Visit::Object { path, status, opener, .. } = found {
+            if !status.is_directory() {
+                let version = opener()().unwrap().generation().unwrap().version;
+                assert_eq!((version.object(), version.changed()), (status.inode, status.changed));
+            }
+            told.push((String::from_utf8_lossy(path).into_owned(), status.size_bytes, status.modified.seconds));
+        }
+        true
+    });
+    assert_eq!(told, [(String::new(), 0, 0), ("a b".into(), 9, 1_000_000_000), ("e".into(), 0, 0)]);
+    assert_eq!(shelf.make(true).unwrap_err().kind, FailureKind::ReadOnly);
+}
+
+#[test]
+fn other_content_than_the_server_states_is_an_error() {
+    let (address, _) = start(|asked| match &asked.method[..] {
+        "GET" => Said::new(200, b"Wikipedja").with("digest", &format!("adler32={ADLER}")),
+        _ => usual(asked),
+    });
+    let source = open("dav", &format!("{address}/d/a b")).ok().unwrap();
+    let (objects, _) = scan(&*source);
+    assert_eq!(read(&*source, &objects[0]).unwrap_err().kind, FailureKind::DigestMismatch);
+}
+
+#[test]
+fn other_lengths_and_whole_files_for_parts_are_never_taken() {
+    let longer = [CONTENT, b"!"].concat();
+    let (address, _) = start(move |asked| match &asked.method[..] {
+        "GET" => Said::new(200, &longer),
+        _ => usual(asked),
+    });
+    let source = open("dav", &format!("{address}/d/a b")).ok().unwrap();
+    let (objects, _) = scan(&*source);
+    assert_eq!(read(&*source, &objects[0]).unwrap(), b"");
+    let file = source.lane().open(&objects[0]).unwrap();
+    assert!(file.read_at(2, &mut [0; 4]).unwrap_err().to_string().contains("where a part is asked for"));
+}
+
+#[test]
+fn a_listing_of_elsewhere_fails_its_directory() {
+    let (address, _) = start(|asked| match (&asked.target[..], asked.header("depth")) {
+        ("/d", Some("1")) => listing(&[response("/d/", None), response("/d/../../etc/x", Some(1))]),
+        _ => usual(asked),
+    });
+    let source = open("dav", &format!("{address}/d")).ok().unwrap();
+    let (objects, failures) = scan(&*source);
+    assert_eq!((objects.len(), failures.len()), (1, 1));
+}
+
+#[test]
+fn answers_are_told_by_what_can_be_done() {
+    for (status, wanted) in
+        [(401, Refused::Keys), (403, Refused::Keys), (503, Refused::Unreachable), (405, Refused::Request)]
+    {
+        let (address, asked) = start(move |_| Said::new(status, b"<html>sorry</html>"));
+        match open("dav", &format!("{address}/d")) {
+            Err(OpenError::Refused { why, .. }) => assert_eq!(why, wanted, "{status}"),
+            _ => panic!("{status}"),
+        }
+        // What may pass is tried again, the rest not.
+        assert_eq!(asked.lock().unwrap().len(), if status == 503 { 4 } else { 1 });
+    }
+    let (address, _) = start(usual);
+    match open("dav", &format!("{address}/none")) {
+        Err(OpenError::Source { error, .. }) => assert_eq!(error.kind, FailureKind::NotFound),
+        _ => panic!("it is not there"),
+    }
+    match open("dav", "127.0.0.1:1/d") {
+        Err(OpenError::Refused { why, .. }) => assert_eq!(why, Refused::Unreachable),
+        _ => panic!("nobody is there"),
+    }
+    let (address, _) = start(|_| Said::new(200, b"<html>welcome</html>"));
+    assert!(open("dav", &format!("{address}/d")).is_err());
+}
+
+#[test]
+fn redirects_end_and_are_followed_without_a_token() {
+    let (there, _) = start(usual);
+    let (address, _) =
+        start(move |asked| Said::new(307, b"").with("location", &format!("http://{there}{}", asked.target)));
+    let source = open("dav", &format!("{address}/d/a b")).ok().unwrap();
+    let (objects, _) = scan(&*source);
+    assert_eq!(read(&*source, &objects[0]).unwrap(), CONTENT);
+    let (address, asked) = start(|_| Said::new(302, b"").with("location", "/again"));
+    assert!(open("dav", &format!("{address}/d")).is_err());
+    assert_eq!(asked.lock().unwrap().len(), 6);
+}
+
+#[test]
+fn urls_with_secrets_and_clear_text_abroad_are_refused() {
+    for (scheme, rest) in [
+        ("https", "h.example/x?sig=hunter2"),
+        ("davs", "me:hunter2@h.example/x"),
+        ("dav", "192.0.2.1/x"),
+        ("http", "192.0.2.1/x"),
+        ("davs", "h.example/a/../b"),
+        ("https", "h.example/"),
+    ] {
+        match open(scheme, rest) {
+            Err(OpenError::Refused { why: Refused::Request, text, advice }) => {
+                assert!(!text.contains("hunter2") && !advice.contains("hunter2"), "{text}");
+            }
+            _ => panic!("{scheme}://{rest}"),
+        }
+    }
+}
+
+/// The server ends with the test.
+struct Xrootd(Child);
+
+impl Drop for Xrootd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn xrootd(dir: &Path) -> (Xrootd, String) {
+    let (port, http, shown) = (free_port(), free_port(), dir.display());
+    let text = format!(
+        "xrd.port {port}\nxrd.network nodnr norpipa\nall.export {shown}\nall.adminpath {shown}/.adm\nall.pidpath {shown}/.adm\n\
+         xrd.protocol http:{http} libXrdHttp.so\nxrootd.chksum adler32\n"
+    );
+    let configuration = dir.join("xrootd.cf");
+    std::fs::write(&configuration, text).unwrap();
+    let mut command = Command::new("xrootd");
+    command.args(["-I", "v4"]);
+    // It refuses to run as root.
+    if std::env::var("USER").is_ok_and(|user| user == "root") || Path::new("/root").read_dir().is_ok() {
+        command.args(["-R", "nobody"]);
+    }
+    let child = command.arg("-c").arg(&configuration).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (server, began) = (Xrootd(child), Instant::now());
+    while std::net::TcpStream::connect(("127.0.0.1", http)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(60), "xrootd does not listen");
+        std::thread::yield_now();
+    }
+    (server, format!("127.0.0.1:{http}"))
+}
+
+#[test]
+fn a_real_xrootd_is_listed_read_and_compared() {
+    let is_there = Command::new("xrootd").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !needs::met(is_there, "it takes xrootd and its libXrdHttp (xrootd-server)") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    std::fs::create_dir_all(dir.path().join("t/e")).unwrap();
+    std::fs::write(dir.path().join("t/big"), &content).unwrap();
+    std::fs::write(dir.path().join("t/a b é"), b"odd").unwrap();
+    let all = Command::new("chmod").arg("-R").arg("a+rwX").arg(dir.path()).status().unwrap();
+    assert!(all.success());
+    let (_server, address) = xrootd(dir.path());
+    let source = open("dav", &format!("{address}{}/t", dir.path().display())).ok().unwrap();
+    let (objects, failures) = scan(&*source);
+    assert!(failures.is_empty(), "{failures:?}");
+    let paths: Vec<_> = objects.iter().map(|object| source.path(object)).collect();
+    assert_eq!(paths, ["t", "t/a b é", "t/big", "t/e"].map(|path| path.as_bytes().to_vec()));
+    assert_eq!(read(&*source, &objects[1]).unwrap(), b"odd");
+    assert_eq!(read(&*source, &objects[2]).unwrap(), content);
+    let file = source.lane().open(&objects[2]).unwrap();
+    let mut part = [0; 1000];
+    assert_eq!(file.read_at(1_234_567, &mut part).unwrap(), 1000);
+    assert_eq!(part, content[1_234_567..1_235_567]);
+}

@@ -1,0 +1,111 @@
+//! The names of one directory, in their order, with what is known of each.
+//!
+//! Invariants: a name is one component, and stands there once; what a server can make us hold of one directory is bounded. Our own
+//! staging is not listed.
+
+use super::calls::{absent, target_of};
+use super::packet::{Attributes, status};
+use super::session::{Fault, Result, Session, shown};
+use model::Name;
+use std::collections::VecDeque;
+
+/// Names of one directory.
+const NAMES_MAX: usize = 2_000_000;
+/// Requests of one kind that are under way at once.
+pub const WIDTH: usize = 64;
+
+pub struct Child {
+    pub name: Name,
+    pub attributes: Attributes,
+    /// Of a link, where it was asked for.
+    pub target: Vec<u8>,
+}
+
+#[derive(Default)]
+pub struct Children {
+    pub found: Vec<Child>,
+    /// What is no name, and why.
+    pub odd: Vec<String>,
+}
+
+/// A path below a directory.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}
+
+impl Session {
+    pub fn children(&self, path: &[u8], with_targets: bool) -> Result<Children> {
+        let handle = self.opendir(path).handle()?;
+        let read = self.read_names(&handle);
+        let _ = self.close(&handle);
+        let mut children = read?;
+        children.found.sort_by(|a, b| a.name.cmp(&b.name));
+        let count = children.found.len();
+        children.found.dedup_by(|a, b| a.name == b.name);
+        if children.found.len() < count {
+            children.odd.push("a name stands in the directory twice".to_owned());
+        }
+        self.complete(path, &mut children.found)?;
+        if with_targets {
+            self.read_targets(path, &mut children)?;
+        }
+        Ok(children)
+    }
+
+    fn read_names(&self, handle: &[u8]) -> Result<Children> {
+        let mut children = Children::default();
+        let mut waiting = VecDeque::from([self.readdir(handle), self.readdir(handle)]);
+        while let Some(ticket) = waiting.pop_front() {
+            let names = match ticket.names() {
+                Err(fault) if fault.is(status::EOF) => return Ok(children),
+                names => names?,
+            };
+            waiting.push_back(self.readdir(handle));
+            for (bytes, attributes) in names {
+                match Name::new(&bytes) {
+                    _ if matches!(&bytes[..], b"." | b"..") || bytes.starts_with(store::STAGING_PREFIX) => {}
+                    Ok(name) => children.found.push(Child { name, attributes, target: Vec::new() }),
+                    Err(why) if children.odd.len() < 100 => {
+                        let shown = shown(&bytes[..bytes.len().min(100)]);
+                        children.odd.push(format!("the server lists {shown:?}, which is no file name: {why}"));
+                    }
+                    Err(_) => {}
+                }
+            }
+            if children.found.len() > NAMES_MAX {
+                return Err(Fault::Malformed("it lists more than 2,000,000 names in one directory"));
+            }
+        }
+        Ok(children)
+    }
+
+    /// Asks singly for what the listing did not say; what is gone by now is left out.
+    fn complete(&self, path: &[u8], found: &mut Vec<Child>) -> Result<()> {
+        let mut lacking: Vec<&mut Child> = found.iter_mut().filter(|child| !child.attributes.is_full()).collect();
+        for some in lacking.chunks_mut(WIDTH) {
+            let tickets: Vec<_> = some.iter().map(|child| self.lstat(&join(path, child.name.as_bytes()))).collect();
+            for (child, ticket) in some.iter_mut().zip(tickets) {
+                child.attributes = absent(ticket.attributes())?.unwrap_or_default();
+            }
+        }
+        found.retain(|child| child.attributes.mode.is_some());
+        Ok(())
+    }
+
+    fn read_targets(&self, path: &[u8], children: &mut Children) -> Result<()> {
+        let mut links: Vec<&mut Child> = children.found.iter_mut().filter(|child| child.attributes.is_link()).collect();
+        for some in links.chunks_mut(WIDTH) {
+            let tickets: Vec<_> = some.iter().map(|child| self.readlink(&join(path, child.name.as_bytes()))).collect();
+            for (child, ticket) in some.iter_mut().zip(tickets) {
+                match target_of(ticket) {
+                    Ok(target) => child.target = target,
+                    Err(Fault::Lost(why)) => return Err(Fault::Lost(why)),
+                    Err(_) => children.odd.push(format!("the target of the link {} cannot be read", child.name)),
+                }
+            }
+        }
+        children.found.retain(|child| !child.attributes.is_link() || !child.target.is_empty());
+        Ok(())
+    }
+}

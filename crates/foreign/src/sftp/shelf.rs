@@ -1,0 +1,312 @@
+//! Questions about what a server holds.
+//!
+//! The protocol tells neither inodes nor links: a path's number stands for the first, and a version is its size and its time.
+
+use super::listing::{Child, WIDTH, join};
+use super::packet::Attributes;
+use super::reading::{SftpFile, modified, number_of};
+use super::server::Server;
+use super::session::{Fault, Session};
+use model::FailureKind;
+use model::files::{FileKind, FileStatus, Tally, Version};
+use std::any::Any;
+use std::sync::Arc;
+use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+
+pub struct SftpShelf {
+    server: Arc<Server>,
+    /// Without a slash at its end, but for the server's own root.
+    path: Vec<u8>,
+    /// Nothing but a directory is meant.
+    is_directory: bool,
+    /// The root of what may be reached: it stays.
+    is_root: bool,
+}
+
+fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
+    Error::of_kind(kind, operation, b"", why)
+}
+
+/// A step of a walk that is still to be done.
+enum Step {
+    Object { below: Vec<u8>, path: Vec<u8>, status: FileStatus, is_last: bool },
+    Left(Vec<u8>),
+    Failed(Vec<u8>, Error),
+}
+
+impl SftpShelf {
+    pub fn new(server: Arc<Server>, path: Vec<u8>, is_directory: bool, is_root: bool) -> SftpShelf {
+        SftpShelf { server, path, is_directory, is_root }
+    }
+
+    fn session(&self, operation: &'static str) -> Result<Arc<Session>> {
+        self.server.session().map(|(session, _)| session).map_err(|fault| fault.on(operation, b""))
+    }
+
+    fn find(&self) -> Result<(FileStatus, Arc<Session>)> {
+        let session = self.session("look at")?;
+        let failed_to = |fault: Fault| fault.on("look at", b"");
+        let ticket = if self.is_directory { session.stat(&self.path) } else { session.lstat(&self.path) };
+        let found = ticket.attributes().map_err(failed_to)?;
+        if self.is_directory && !found.is_directory() {
+            return Err(failed(FailureKind::NotFound, "look at", "it is no directory"));
+        }
+        let target = match found.is_link() {
+            true => session.link_target(&self.path).map_err(failed_to)?,
+            false => Vec::new(),
+        };
+        Ok((self.status(&self.path, &found, target), session))
+    }
+
+    fn status(&self, path: &[u8], found: &Attributes, target: Vec<u8>) -> FileStatus {
+        let kind = match found.type_bits() {
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink(target.into()),
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            0o020_000 => FileKind::CharacterDevice,
+            0o060_000 => FileKind::BlockDevice,
+            _ => FileKind::File,
+        };
+        let size_bytes = found.size_bytes.unwrap_or(0);
+        let (owner, group) = found.owner.unwrap_or_default();
+        FileStatus {
+            kind,
+            mode: found.mode.unwrap_or(0) & 0o7777,
+            size_bytes,
+            allocated_bytes: size_bytes,
+            owner,
+            group,
+            links: 1,
+            inode: number_of(&self.server, path),
+            device: 0,
+            modified: modified(found),
+            changed: modified(found),
+        }
+    }
+
+    /// The steps through a directory, the last one first.
+    fn steps(&self, session: &Session, below: &[u8], path: &[u8]) -> Vec<Step> {
+        let children = match session.children(path, true) {
+            Ok(children) => children,
+            Err(fault) => return vec![Step::Failed(below.to_vec(), fault.on("list", b""))],
+        };
+        let mut steps = Vec::new();
+        let last = children.found.len().saturating_sub(1);
+        for (at, Child { name, attributes, target }) in children.found.into_iter().enumerate() {
+            let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+            let below = [below, slash, name.as_bytes()].concat();
+            let path = join(path, name.as_bytes());
+            let status = self.status(&path, &attributes, target);
+            steps.push(Step::Object { below, path, status, is_last: at == last });
+        }
+        let odd = children.odd.iter().map(|why| failed(FailureKind::NameRefused, "list", why));
+        steps.extend(odd.map(|error| Step::Failed(below.to_vec(), error)));
+        steps.reverse();
+        steps
+    }
+
+    fn opener(&self, path: &[u8]) -> Opener {
+        let (server, path) = (self.server.clone(), path.to_vec());
+        Box::new(move || Ok(Arc::new(SftpFile::open(&server, path)?) as Arc<dyn SourceFile>))
+    }
+
+    fn changeable(&self) -> Result<()> {
+        match self.is_root {
+            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes what is in a directory; what of it stays is told.
+    fn empty(
+        &self,
+        session: &Session,
+        (below, path): (&[u8], &[u8]),
+        is_stopped: Stopped<'_>,
+        each_failure: EachFailure<'_>,
+        tally: &mut Tally,
+    ) {
+        let mut fail = |below: &[u8], error: Error, tally: &mut Tally| {
+            each_failure(below, error);
+            tally.failed += 1;
+        };
+        let children = match session.children(path, false) {
+            Ok(children) => children,
+            Err(fault) => return fail(below, fault.on("list", b""), tally),
+        };
+        for why in &children.odd {
+            fail(below, failed(FailureKind::NameRefused, "remove", why), tally);
+        }
+        let place = |child: &Child| {
+            let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+            ([below, slash, child.name.as_bytes()].concat(), join(path, child.name.as_bytes()))
+        };
+        let (directories, files): (Vec<_>, Vec<_>) =
+            children.found.iter().partition(|child| child.attributes.is_directory());
+        for some in files.chunks(WIDTH) {
+            if is_stopped() {
+                return;
+            }
+            let asked: Vec<_> = some.iter().map(|child| session.remove(&place(child).1)).collect();
+            for (child, ticket) in some.iter().zip(asked) {
+                let (below, path) = place(child);
+                match ticket.done() {
+                    Ok(()) => tally.count(&self.status(&path, &child.attributes, Vec::new())),
+                    Err(fault) => fail(&below, fault.on("remove", b""), tally),
+                }
+            }
+        }
+        for child in directories {
+            let (below, path) = place(child);
+            let before = tally.failed;
+            self.empty(session, (&below, &path), is_stopped, each_failure, tally);
+            if is_stopped() {
+                return;
+            }
+            if tally.failed > before {
+                continue;
+            }
+            match session.rmdir(&path).done() {
+                Ok(()) => tally.count(&self.status(&path, &child.attributes, Vec::new())),
+                Err(fault) => {
+                    each_failure(&below, fault.on("remove", b""));
+                    tally.failed += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Shelf for SftpShelf {
+    fn look(&self) -> Result<FileStatus> {
+        self.find().map(|(status, _)| status)
+    }
+
+    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
+        self.walk(levels, slots, &mut |found| match found {
+            Visit::Object { path, status, is_last, .. } => {
+                visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
+            }
+            Visit::Failed { path, error } => visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
+            Visit::Left { .. } => true,
+        });
+    }
+
+    fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
+        let (status, session) = match self.find() {
+            Ok(found) => found,
+            Err(error) => {
+                visit(Visit::Failed { path: b"", error });
+                return;
+            }
+        };
+        let mut steps = vec![Step::Object { below: Vec::new(), path: self.path.clone(), status, is_last: true }];
+        while let Some(step) = steps.pop() {
+            let goes_on = match step {
+                Step::Left(below) => visit(Visit::Left { path: &below }),
+                Step::Failed(below, error) => visit(Visit::Failed { path: &below, error }),
+                Step::Object { below, path, status, is_last } => {
+                    let is_directory = status.is_directory();
+                    let opener = &|| self.opener(&path);
+                    let goes_on = visit(Visit::Object { path: &below, status, is_last, opener });
+                    let depth = match below.is_empty() {
+                        true => 0,
+                        false => 1 + below.iter().filter(|byte| **byte == b'/').count() as u64,
+                    };
+                    if is_directory && goes_on {
+                        steps.push(Step::Left(below.clone()));
+                        if depth < u64::from(levels) {
+                            steps.extend(self.steps(&session, &below, &path));
+                        }
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn make(&self, may_be_there: bool) -> Result<bool> {
+        let session = self.session("make directory")?;
+        let made = |fault: Fault| fault.on("make directory", b"");
+        match session.mkdir(&self.path).done() {
+            Ok(()) => Ok(true),
+            Err(fault) => match session.look(&self.path).map_err(made)? {
+                Some(there) if there.is_directory() && may_be_there => Ok(false),
+                Some(_) => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+                None => Err(made(fault)),
+            },
+        }
+    }
+
+    fn rename(&self, to: &dyn Shelf, may_replace: bool) -> Result<()> {
+        let to = (to as &dyn Any).downcast_ref::<SftpShelf>().filter(|to| Arc::ptr_eq(&to.server, &self.server));
+        let Some(to) = to else {
+            let source = std::io::Error::from(std::io::ErrorKind::CrossesDevices);
+            return Err(Error { kind: FailureKind::InTheWay, operation: "rename", subject: Vec::new(), source });
+        };
+        self.changeable()?;
+        to.changeable()?;
+        let (_, session) = self.find()?;
+        let renamed = |fault: Fault| fault.on("rename", b"");
+        let in_the_way = |why| Err(failed(FailureKind::InTheWay, "rename", why));
+        match session.look(&to.path).map_err(renamed)? {
+            Some(there) if there.is_directory() => in_the_way("a directory has that name"),
+            Some(_) if !may_replace => in_the_way("something has that name"),
+            Some(_) if !session.can.posix_rename => {
+                in_the_way("this server cannot replace a file in one step: remove it there first")
+            }
+            Some(_) => session.rename_over(&self.path, &to.path).done().map_err(renamed),
+            None => session.rename(&self.path, &to.path).done().map_err(renamed),
+        }
+    }
+
+    fn remove(&self, version: Option<&Version>, may_be_directory: bool) -> Result<Tally> {
+        self.changeable()?;
+        let (found, session) = self.find()?;
+        if version.is_some_and(|version| *version != found.version()) {
+            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+        }
+        let removed = |fault: Fault| fault.on("remove", b"");
+        match (found.is_directory(), may_be_directory) {
+            (true, false) => return Err(failed(FailureKind::InTheWay, "remove", "it is a directory")),
+            (true, true) => session.rmdir(&self.path).done().map_err(removed)?,
+            (false, _) => session.remove(&self.path).done().map_err(removed)?,
+        }
+        let mut tally = Tally::default();
+        tally.count(&found);
+        Ok(tally)
+    }
+
+    fn remove_tree(&self, is_stopped: Stopped<'_>, each_failure: EachFailure<'_>) -> Tally {
+        let mut tally = Tally::default();
+        let (found, session) = match self.changeable().and_then(|()| self.find()) {
+            Ok(found) => found,
+            Err(error) => {
+                each_failure(b"", error);
+                return Tally { failed: 1, ..tally };
+            }
+        };
+        if is_stopped() {
+            return tally;
+        }
+        if found.is_directory() {
+            self.empty(&session, (b"", &self.path), is_stopped, each_failure, &mut tally);
+        }
+        if is_stopped() || tally.failed > 0 {
+            return tally;
+        }
+        let removal = if found.is_directory() { session.rmdir(&self.path) } else { session.remove(&self.path) };
+        match removal.done() {
+            Ok(()) => tally.count(&found),
+            Err(fault) => {
+                each_failure(b"", fault.on("remove", b""));
+                tally.failed += 1;
+            }
+        }
+        tally
+    }
+}

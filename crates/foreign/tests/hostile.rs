@@ -1,0 +1,332 @@
+//! Servers that lie, against what is read from them.
+
+use foreign::sftp::{Dial, Host, Line, Servers};
+use model::{FailureKind, Location, TransferOptions};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use store::open::{Opener, Refused, Rights, Shape, SinkWish};
+use store::{Found, OpenError, PublishRule};
+
+const OPEN: u8 = 3;
+const READ: u8 = 5;
+const WRITE: u8 = 6;
+const LSTAT: u8 = 7;
+const FSTAT: u8 = 8;
+const READDIR: u8 = 12;
+const RENAME: u8 = 18;
+
+/// Answers a request by its kind, number and order among those of its kind; `None` leaves it to a plain server with one
+/// directory and one file of ten bytes.
+type Lie = fn(u8, u32, u32) -> Option<Vec<u8>>;
+
+struct Liar {
+    lie: Lie,
+    greeting: &'static [u8],
+    dialled: Arc<AtomicU32>,
+}
+
+fn string(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes(), bytes].concat()
+}
+
+fn packet(kind: u8, number: u32, body: &[u8]) -> Vec<u8> {
+    string(&[&[kind][..], &number.to_be_bytes(), body].concat())
+}
+
+fn status(number: u32, code: u32) -> Vec<u8> {
+    packet(101, number, &[code.to_be_bytes().to_vec(), string(b""), string(b"")].concat())
+}
+
+fn attributes(mode: u32, size_bytes: u64) -> Vec<u8> {
+    let numbers = [mode, 5, 5].map(u32::to_be_bytes).concat();
+    [&13u32.to_be_bytes()[..], &size_bytes.to_be_bytes(), &numbers].concat()
+}
+
+fn names(number: u32, names: &[&[u8]], mode: u32, size_bytes: u64) -> Vec<u8> {
+    let each = names.iter().flat_map(|name| [string(name), string(b""), attributes(mode, size_bytes)].concat());
+    packet(104, number, &[(names.len() as u32).to_be_bytes().to_vec(), each.collect()].concat())
+}
+
+fn plain(kind: u8, number: u32, order: u32) -> Vec<u8> {
+    match kind {
+        LSTAT | 17 => packet(105, number, &attributes(0o040_755, 0)),
+        FSTAT => packet(105, number, &attributes(0o100_644, 10)),
+        OPEN | 11 => packet(102, number, &string(b"h")),
+        READDIR if order == 0 => names(number, &[b".", b"..", b"file"], 0o100_644, 10),
+        READDIR => status(number, 1),
+        READ if order == 0 => packet(103, number, &string(b"0123456789")),
+        READ => status(number, 1),
+        _ => status(number, 0),
+    }
+}
+
+impl Dial for Liar {
+    fn dial(&self, _: &Host) -> Result<Line, OpenError> {
+        self.dialled.fetch_add(1, SeqCst);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (lie, greeting) = (self.lie, self.greeting);
+        let serve = move || {
+            let mut orders = [0u32; 256];
+            let mut length = [0; 4];
+            let _ = theirs.write_all(greeting);
+            while theirs.read_exact(&mut length).is_ok() {
+                let mut body = vec![0; u32::from_be_bytes(length) as usize];
+                if theirs.read_exact(&mut body).is_err() || body[0] == 1 {
+                    continue;
+                }
+                let number = u32::from_be_bytes(body[1..5].try_into().unwrap());
+                let order = orders[usize::from(body[0])];
+                orders[usize::from(body[0])] += 1;
+                let answer = lie(body[0], number, order).unwrap_or_else(|| plain(body[0], number, order));
+                // An empty answer hangs up.
+                if answer.is_empty() || theirs.write_all(&answer).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::spawn(serve);
+        let why = || OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() };
+        let output = ours.try_clone().unwrap();
+        Ok(Line { input: Box::new(ours), output: Box::new(output), why: Box::new(why) })
+    }
+}
+
+const GREETING: &[u8] = &[0, 0, 0, 5, 2, 0, 0, 0, 3];
+
+fn servers(lie: Lie) -> (Servers, Arc<AtomicU32>) {
+    let dialled = Arc::new(AtomicU32::new(0));
+    (Servers::new(Arc::new(Liar { lie, greeting: GREETING, dialled: dialled.clone() })), dialled)
+}
+
+fn location() -> Location {
+    Location::Url { scheme: "sftp".into(), rest: b"liar/d/".to_vec() }
+}
+
+/// What a scan tells: paths of objects, and failures.
+fn scan(lie: Lie) -> (Vec<String>, Vec<String>, Option<String>) {
+    let source = servers(lie).0.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    let result = source.scan(&mut |one| {
+        match one {
+            Found::Object(object) => found.push(object.entry.name.to_string()),
+            Found::Failed(failure) => failures.push(format!("{:?} {}", failure.kind, failure.message)),
+        }
+        found.len() < 100
+    });
+    (found, failures, result.err().map(|e| e.to_string()))
+}
+
+#[test]
+fn an_honest_server_is_believed() {
+    let (found, failures, error) = scan(|_, _, _| None);
+    assert_eq!((found, failures, error), (vec!["file".to_owned()], vec![], None));
+}
+
+#[test]
+fn names_that_climb_or_stand_twice_are_told_and_never_taken() {
+    let (found, failures, error) = scan(|kind, number, order| {
+        let listed: &[&[u8]] = &[b"../x", b"a/b", b"", b"good", b"good", b"nul\0", &[b'x'; 256]];
+        (kind == READDIR && order == 0).then(|| names(number, listed, 0o100_644, 1))
+    });
+    assert_eq!((found, error), (vec!["good".to_owned()], None));
+    assert_eq!(failures.len(), 6, "{failures:?}");
+    assert!(failures.iter().all(|failure| failure.starts_with("NameRefused")), "{failures:?}");
+}
+
+#[test]
+fn what_makes_no_sense_ends_in_an_error_that_says_so() {
+    let lies: [(Lie, &str); 7] = [
+        (|kind, number, _| (kind == READDIR).then(|| names(number, &[], 0, 0)), "with no name"),
+        (|kind, number, _| (kind == READDIR).then(|| status(number, 0)), "something else than names"),
+        (|kind, number, _| (kind == READDIR).then(|| status(number ^ 1000, 1)), "keep to the SFTP protocol"),
+        (|kind, _, _| (kind == READDIR).then(|| [255; 12].to_vec()), "longer than 512 KiB"),
+        (|kind, number, _| (kind == READDIR).then(|| packet(104, number, &[255; 4])), "shorter than it says"),
+        (|kind, number, _| (kind == READDIR).then(|| packet(77, number, &[])), "of no kind"),
+        (|kind, number, _| (kind == 11).then(|| status(number, 3)), "does not permit"),
+    ];
+    for (lie, why) in lies {
+        let (_, _, error) = scan(lie);
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{why}: {error:?}");
+    }
+}
+
+#[test]
+fn a_size_that_no_file_has_fails_that_file() {
+    let (found, failures, _) = scan(|kind, number, order| {
+        (kind == READDIR && order == 0).then(|| names(number, &[b"f"], 0o100_644, u64::MAX))
+    });
+    assert!(found.is_empty() && failures[0].contains("which no file has"), "{found:?} {failures:?}");
+}
+
+#[test]
+fn directories_that_never_end_are_left_at_a_path_of_eight_kibibytes() {
+    let source = servers(|kind, number, order| match kind {
+        READDIR if order % 3 == 0 => Some(names(number, &[&[b'd'; 200]], 0o040_755, 0)),
+        _ => None,
+    });
+    let source = source.0.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    let (mut found, mut failed) = (0, 0);
+    source
+        .scan(&mut |one| {
+            match one {
+                Found::Object(_) => found += 1,
+                Found::Failed(failure) => failed += u32::from(failure.message.contains("longer than 8192")),
+            }
+            found < 1000
+        })
+        .unwrap();
+    assert!(found < 50 && failed == 1, "{found} directories, {failed} failures");
+}
+
+/// Reads the file by a buffer of twenty bytes.
+fn read(lie: Lie) -> Result<(Vec<u8>, bool), (FailureKind, String)> {
+    let source = servers(lie).0.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    let mut object = None;
+    source
+        .scan(&mut |one| {
+            if let Found::Object(found) = one {
+                object = Some(found);
+            }
+            true
+        })
+        .unwrap();
+    let (object, mut buffer) = (object.unwrap(), [0; 20]);
+    let read = source.lane().read_whole(&object, &mut buffer).map_err(|e| (e.kind, e.to_string()))?;
+    Ok((buffer[..read.0].to_vec(), read.1 == object.entry.generation))
+}
+
+#[test]
+fn content_is_what_was_asked_for_or_an_error() {
+    assert_eq!(read(|_, _, _| None), Ok((b"0123456789".to_vec(), true)));
+    // Short answers are asked on from where they end.
+    let drip: Lie = |kind, number, order| {
+        (kind == READ && order < 10).then(|| packet(103, number, &string(&b"0123456789"[order as usize..][..1])))
+    };
+    assert_eq!(read(drip), Ok((b"0123456789".to_vec(), true)));
+    // A file that ends early has another generation than the listing said.
+    let cut: Lie = |kind, number, order| match kind {
+        READ if order == 0 => Some(packet(103, number, &string(b"01234"))),
+        FSTAT => Some(packet(105, number, &attributes(0o100_644, 5))),
+        _ => None,
+    };
+    assert_eq!(read(cut), Ok((b"01234".to_vec(), false)));
+    let lies: [(Lie, &str); 4] = [
+        (|kind, number, _| (kind == READ).then(|| packet(103, number, &string(&[7; 21]))), "more than was asked for"),
+        (|kind, number, _| (kind == READ).then(|| packet(103, number, &string(b""))), "with no byte"),
+        (|kind, number, _| (kind == READ).then(|| status(number, 0)), "something else than data"),
+        (|kind, _, _| (kind == READ).then(Vec::new), "was lost"),
+    ];
+    for (lie, why) in lies {
+        let (kind, error) = read(lie).unwrap_err();
+        assert!(kind == FailureKind::ReadError && error.contains(why), "{why}: {kind:?} {error}");
+    }
+}
+
+/// Publishes a file, new or not.
+fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
+    let options = TransferOptions::default();
+    let wish =
+        SinkWish { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
+    let sink = servers(lie).0.sink(&location(), &wish).ok().unwrap().sink;
+    let entry = model::Entry {
+        id: model::ObjectId(1),
+        parent: model::ObjectId::ROOT,
+        name: model::Name::new(b"file").unwrap(),
+        kind: model::Kind::File,
+        mode: 0o644,
+        generation: model::Generation { size_bytes: 3, ..model::Generation::default() },
+        attributes: None,
+    };
+    let mut lane = sink.lane(false).unwrap();
+    lane.create(&entry, rule).unwrap();
+    lane.write(b"one").unwrap();
+    let staged = lane.seal(&entry, false).unwrap();
+    lane.publish(&entry, staged).map_err(|e| (e.kind, e.to_string()))
+}
+
+#[test]
+fn nothing_is_replaced_where_it_cannot_be_in_one_step() {
+    let file: Lie = |kind, number, _| (kind == LSTAT).then(|| packet(105, number, &attributes(0o100_644, 5)));
+    let (kind, error) = publish(file, PublishRule::Replace).unwrap_err();
+    assert!(kind == FailureKind::InTheWay && error.contains("no posix-rename@openssh.com"), "{error}");
+    let (kind, error) = publish(file, PublishRule::NoReplace).unwrap_err();
+    assert!(kind == FailureKind::InTheWay && error.contains("appeared there meanwhile"), "{error}");
+    let free: Lie = |kind, number, _| (kind == LSTAT).then(|| status(number, 2));
+    assert_eq!(publish(free, PublishRule::Replace), Ok(()));
+}
+
+#[test]
+fn a_write_or_rename_that_is_refused_fails_its_file() {
+    let denied: Lie = |kind, number, _| match kind {
+        LSTAT => Some(status(number, 2)),
+        OPEN => Some(status(number, 3)),
+        _ => None,
+    };
+    assert_eq!(publish(denied, PublishRule::NoReplace).unwrap_err().0, FailureKind::Permission);
+    let full: Lie = |kind, number, _| match kind {
+        LSTAT => Some(status(number, 2)),
+        WRITE => Some(status(number, 4)),
+        _ => None,
+    };
+    assert_eq!(publish(full, PublishRule::NoReplace).unwrap_err().0, FailureKind::WriteError);
+    let unnamed: Lie = |kind, number, _| match kind {
+        LSTAT => Some(status(number, 2)),
+        RENAME => Some(status(number, 4)),
+        _ => None,
+    };
+    assert!(publish(unnamed, PublishRule::NoReplace).unwrap_err().1.contains("refused (status 4)"));
+}
+
+#[test]
+fn a_greeting_that_is_none_is_told() {
+    for (greeting, why) in [
+        (&b"Welcome to this host\n"[..], "login scripts must print nothing"),
+        (&[0, 0, 0, 5, 2, 0, 0, 0, 2], "version 2"),
+        (&[0, 0, 0, 5, 9, 0, 0, 0, 3], "does not begin with a greeting"),
+        (&[0, 0, 0, 2, 2, 0], "cut"),
+        (&[255, 0, 0, 0], "longer than 512 KiB"),
+    ] {
+        let liar = Liar { lie: |_, _, _| None, greeting, dialled: Arc::default() };
+        let opened = Servers::new(Arc::new(liar)).source(&[location()], &TransferOptions::default());
+        let Err(OpenError::Refused { why: Refused::Unreachable, text, .. }) = opened else { panic!("{why}") };
+        assert!(text.contains(why), "{why}: {text}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_lost_is_made_again_three_times_and_not_for_ever() {
+    let (servers, dialled) = servers(|kind, _, _| (kind == READDIR).then(Vec::new));
+    let source = servers.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    for _ in 0..10 {
+        assert!(source.scan(&mut |_| true).unwrap_err().to_string().contains("was lost"));
+    }
+    assert_eq!(dialled.load(SeqCst), 4);
+}
+
+#[test]
+fn a_file_is_read_on_where_its_connection_was_cut() {
+    static CUTS: AtomicU32 = AtomicU32::new(0);
+    let twice: Lie = |kind, _, order| (kind == READ && order == 0 && CUTS.fetch_add(1, SeqCst) < 2).then(Vec::new);
+    CUTS.store(1, SeqCst);
+    assert_eq!(read(twice), Ok((b"0123456789".to_vec(), true)));
+    CUTS.store(0, SeqCst);
+    let (servers, dialled) = servers(twice);
+    let source = servers.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    let mut object = None;
+    source
+        .scan(&mut |one| {
+            if let Found::Object(found) = one {
+                object = Some(found);
+            }
+            true
+        })
+        .unwrap();
+    let object = object.unwrap();
+    let file = source.lane().open(&object).unwrap();
+    let mut buffer = [0; 20];
+    assert_eq!(file.read_at(0, &mut buffer).unwrap(), 10);
+    assert_eq!((&buffer[..10], file.generation().unwrap()), (&b"0123456789"[..], object.entry.generation));
+    assert_eq!(dialled.load(SeqCst), 3);
+}

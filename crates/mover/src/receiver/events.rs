@@ -1,0 +1,66 @@
+//! What waits for the thread that decides, and what that thread and others share.
+//!
+//! The queue is bounded by the entries' credit.
+
+use crate::memory::Permit;
+use model::{Failure, Name};
+use os::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use store::SinkFacts;
+use wire::listing::Described;
+use wire::message::{DigestRecord, Names, Seal};
+
+pub enum Event {
+    /// With what it takes until all of it is settled.
+    Described(Vec<Described>, Arc<Permit>),
+    Digests(Vec<DigestRecord>, Permit),
+    Names(Names),
+    /// An object that grew is complete at its source, and all of one is held here.
+    Sealed(Seal),
+    Covered(u64),
+    Finish,
+}
+
+pub struct Decider {
+    events: Mutex<VecDeque<Event>>,
+    arrived: Condvar,
+    pub free_bytes: u64,
+    pub free_inodes: Option<u64>,
+    /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
+    pub rename_to: Mutex<Option<Name>>,
+    /// Told to the sender at the end.
+    pub directory_failures: Mutex<Vec<Failure>>,
+}
+
+impl Decider {
+    pub fn new(facts: &SinkFacts, rename_to: Option<Name>) -> Decider {
+        Decider {
+            events: Mutex::default(),
+            arrived: Condvar::new(),
+            free_bytes: facts.free_bytes,
+            free_inodes: facts.free_inodes,
+            rename_to: Mutex::new(rename_to),
+            directory_failures: Mutex::default(),
+        }
+    }
+
+    pub fn push(&self, event: Event) {
+        self.events.lock().unwrap().push_back(event);
+        self.arrived.notify_one();
+    }
+
+    pub fn wake(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// The next event, or nothing after `patience`.
+    pub fn take(&self, patience: Duration) -> Option<Event> {
+        let mut events = self.events.lock().unwrap();
+        if events.is_empty() {
+            events = self.arrived.wait_timeout(events, patience).unwrap().0;
+        }
+        events.pop_front()
+    }
+}

@@ -1,0 +1,98 @@
+//! How a large object comes to its staging: as new, or with what an earlier attempt left.
+
+use super::super::{ReceiveJob, resume};
+use super::{Large, Object, kind_of};
+use model::{Entry, Extent, FailureKind};
+use std::sync::{Arc, OnceLock};
+use store::{PublishRule, StagedFile};
+
+impl Large {
+    /// Looks for what an earlier attempt left; staging is otherwise opened when the first chunk comes.
+    pub fn new(job: &ReceiveJob, entry: &Entry, rule: PublishRule, end: model::End) -> store::Result<Arc<Large>> {
+        let is_growing = end == model::End::Growing;
+        let path = job.sink.path(entry);
+        let options = &job.options;
+        let object = Arc::<Object>::default();
+        let feeder = object.state.lock().unwrap().feeders.join();
+        let large = Large {
+            id: entry.id.0,
+            // Where it ends is known when it is sealed.
+            size_bytes: if is_growing { i64::MAX as u64 } else { entry.size_bytes() },
+            is_open_ended: end == model::End::ReadOnce,
+            is_growing,
+            rule,
+            spared_bytes: job.footing(entry).map_or(0, |footing| match footing.has_holes {
+                true => entry.size_bytes().saturating_sub(footing.allocated_bytes),
+                false => 0,
+            }),
+            chunk_bytes: options.chunk_bytes,
+            stem: match is_growing {
+                true => resume::stem_of_growing(job.sender, &path, entry, options.digest, options.chunk_bytes),
+                false => resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
+            },
+            path,
+            listed: OnceLock::new(),
+            feeder,
+            object,
+        };
+        if !large.is_open_ended && job.sink.has_journal(entry, &large.stem) {
+            match large.open(job, entry) {
+                // Its log could not be written: it is gone, and the object comes whole.
+                Err(e) if kind_of(&e) == FailureKind::WriteError => {}
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            }
+            crate::progress::count(&job.progress.counters.bytes_resumed, large.held_bytes());
+        }
+        Ok(Arc::new(large))
+    }
+
+    /// The staging of the object; `None` after it was discarded, or handed out to be published.
+    pub fn file(&self, job: &ReceiveJob) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        self.open(job, self.entry())
+    }
+
+    /// The same before the object has its place.
+    pub fn staging(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        self.open(job, entry)
+    }
+
+    fn open(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        let mut state = self.object.state.lock().unwrap();
+        if state.is_over_for(self.feeder) || state.file.is_some() {
+            return Ok(state.file.clone().filter(|_| state.feeders.is_there(self.feeder)));
+        }
+        let (file, journal) = match self.spared_bytes {
+            _ if self.is_growing => {
+                let view = job.options.view.as_ref().and_then(|view| view.name_of(&entry.name));
+                job.sink.begin_growing(entry, &self.stem, view.as_ref())?
+            }
+            0 => job.sink.begin(entry, &self.stem)?,
+            _ => job.sink.begin_sparse(entry, &self.stem)?,
+        };
+        if self.is_growing {
+            let options = &job.options;
+            let header = resume::header_of_growing(&self.path, entry, options.digest, options.chunk_bytes, job.id);
+            let held = resume::open_growing(&*file, &journal, &header, &|| job.end.is_set());
+            let (frontier, appender) = held.inspect_err(|_| file.discard())?;
+            file.resume(frontier.end()).inspect_err(|_| file.discard())?;
+            state.held.insert(Extent::new(0, frontier.end()));
+            state.resumed_bytes = frontier.end();
+            (state.frontier, state.appender) = (Some(frontier), appender);
+        } else if !self.is_open_ended {
+            let options = &job.options;
+            let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
+            let asked = (&header, entry.size_bytes());
+            let held = resume::open(&*file, &journal, asked, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
+            for (extent, digest) in held.chunks {
+                if state.held.insert(extent) {
+                    state.digests.insert(extent.start, digest);
+                    state.resumed_bytes += extent.length();
+                }
+            }
+            state.appender = held.appender;
+        }
+        state.file = Some(file.clone());
+        Ok(Some(file))
+    }
+}

@@ -1,0 +1,96 @@
+//! How long what was written to growing files waits until the receiver has it.
+//!
+//! Invariants:
+//! - What is remembered is bounded: where there is more, marks are joined, and what came later counts as old as what came before.
+//!   Lag looks longer by that, never shorter.
+//! - A byte has arrived when all before it have.
+
+use crate::job::Lag;
+use os::time::Instant;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// Of one file: at one mark for 5 ms more than a second.
+const MARKS_MAX: usize = 256;
+/// Between two times that lag is told.
+const SAMPLES_MAX: usize = 16_384;
+
+#[derive(Default)]
+pub struct Lags {
+    /// How far a file was written, and when that was seen.
+    marks: HashMap<u64, VecDeque<(u64, Instant)>>,
+    samples: Vec<Duration>,
+}
+
+impl Lags {
+    pub fn grown(&mut self, id: u64, end: u64, now: Instant) {
+        let marks = self.marks.entry(id).or_default();
+        let is_full = marks.len() >= MARKS_MAX;
+        match marks.back_mut() {
+            Some((last, _)) if *last >= end => {}
+            Some((last, _)) if is_full => *last = end,
+            _ => marks.push_back((end, now)),
+        }
+    }
+
+    pub fn arrived(&mut self, id: u64, end: u64, now: Instant) {
+        let Some(marks) = self.marks.get_mut(&id) else { return };
+        while let Some((_, seen)) = marks.front().copied().filter(|(mark, _)| *mark <= end) {
+            marks.pop_front();
+            if self.samples.len() < SAMPLES_MAX {
+                self.samples.push(now.duration_since(seen));
+            }
+        }
+        if marks.is_empty() {
+            self.marks.remove(&id);
+        }
+    }
+
+    pub fn forget(&mut self, id: u64) {
+        self.marks.remove(&id);
+    }
+
+    pub fn take(&mut self, now: Instant) -> Lag {
+        let mut samples = std::mem::take(&mut self.samples);
+        samples.sort_unstable();
+        let at = |hundredths: usize| samples.get((samples.len() * hundredths).div_ceil(100).saturating_sub(1)).copied();
+        let oldest = self.marks.values().filter_map(VecDeque::front).map(|(_, seen)| *seen).min();
+        Lag { p50: at(50), p99: at(99), oldest: oldest.map(|seen| now.duration_since(seen)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_is_counted_from_when_a_byte_was_seen_until_all_before_it_have_arrived() {
+        let (began, mut lags) = (Instant::now(), Lags::default());
+        let at = |ms| began + Duration::from_millis(ms);
+        let ms = |ms| Some(Duration::from_millis(ms));
+        lags.grown(1, 10, at(0));
+        lags.grown(1, 10, at(1));
+        lags.grown(1, 20, at(5));
+        lags.grown(2, 5, at(2));
+        lags.arrived(1, 9, at(6));
+        assert_eq!(lags.take(at(7)), Lag { oldest: ms(7), ..Lag::default() });
+        lags.arrived(1, 20, at(105));
+        assert_eq!(lags.take(at(110)), Lag { p50: ms(100), p99: ms(105), oldest: ms(108) });
+        lags.forget(2);
+        assert_eq!(lags.take(at(111)), Lag::default());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_looks_old_rather_than_young() {
+        let (began, mut lags) = (Instant::now(), Lags::default());
+        let at = |ms| began + Duration::from_millis(ms);
+        for number in 0..1000 {
+            lags.grown(1, number + 1, at(number));
+        }
+        assert_eq!(lags.marks[&1].len(), MARKS_MAX);
+        lags.arrived(1, 999, at(1000));
+        assert_eq!(lags.take(at(1000)).oldest, Some(Duration::from_millis(1000 - 255)));
+        lags.arrived(1, 1000, at(1000));
+        assert_eq!(lags.take(at(1000)).p50, Some(Duration::from_millis(745)));
+    }
+}

@@ -1,0 +1,255 @@
+//! A place in a bucket as a transfer would use it: whose keys, which clock, what is allowed, what the store keeps its word on.
+//!
+//! Invariants: one scratch object and one scratch upload are written, and both are removed; nothing else is touched; no key is shown.
+//! Not here: whether the bucket answers at all, which is found out when it is opened (`open`).
+
+use crate::bucket::{Bucket, Call, now, random};
+use crate::calls::{CRC, Condition, crc_of};
+use crate::failure::{Failure, Result, Why};
+use crate::metadata::header_moment;
+use crate::publish::PROBE_PREFIX;
+use data_encoding::HEXLOWER;
+use model::Timestamp;
+use std::time::{Duration, Instant};
+
+/// Signatures count for 15 minutes; a clock that is off by more than this is worth a word.
+const CLOCK_SECONDS_MAX: i64 = 60;
+const LOOKS: usize = 5;
+/// From there on an endpoint beside the bucket is worth its while for many small files.
+const FAR: Duration = Duration::from_millis(20);
+const OLD_SECONDS: i64 = 7 * 24 * 3600;
+/// Of open uploads, so that a bucket with very many is not listed to its end.
+const UPLOADS_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    Good,
+    Note,
+    Needed,
+}
+
+/// One thing that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub weight: Weight,
+    pub subject: &'static str,
+    pub found: String,
+    /// Empty where nothing is lost.
+    pub cost: &'static str,
+    pub advice: Option<String>,
+}
+
+fn good(subject: &'static str, found: impl Into<String>) -> Seen {
+    Seen { weight: Weight::Good, subject, found: found.into(), cost: "", advice: None }
+}
+
+fn note(subject: &'static str, found: impl Into<String>, cost: &'static str, advice: &str) -> Seen {
+    Seen { weight: Weight::Note, cost, advice: Some(advice.to_owned()), ..good(subject, found) }
+}
+
+/// Something that transfers need, and that was refused; `action` is what a policy calls it.
+fn needed(subject: &'static str, failure: &Failure, action: &str, cost: &'static str) -> Seen {
+    let advice = match failure.why {
+        Why::Forbidden => format!("allow these keys {action}"),
+        Why::Unsupported => "the store does not know this request: ask whoever runs it".to_owned(),
+        _ => "try again, and ask whoever runs the store if it stays so".to_owned(),
+    };
+    Seen { weight: Weight::Needed, cost, advice: Some(advice), ..good(subject, failure.text.clone()) }
+}
+
+impl Bucket {
+    /// Looks at everything below a prefix that a transfer would use.
+    pub fn diagnose(&self, prefix: &str) -> Vec<Seen> {
+        let key = format!("{prefix}{PROBE_PREFIX}{}", HEXLOWER.encode(&random::<8>()));
+        let mut seen = vec![self.seen_keys(), good("store", format!("{}, region {}", self.address(), self.region()))];
+        seen.extend(self.seen_list(prefix));
+        seen.extend(self.seen_way(&key));
+        seen.extend(self.seen_object(&key));
+        seen.extend(self.seen_parts(&key));
+        seen.extend(self.seen_uploads(prefix));
+        seen
+    }
+
+    fn seen_keys(&self) -> Seen {
+        match self.keys_from() {
+            Ok(Some(origin)) => good("keys", format!("from {origin}")),
+            Ok(None) => good("keys", "none: requests are not signed"),
+            Err(text) => needed("keys", &Failure::new(Why::Keys, text), "", "nothing can be asked"),
+        }
+    }
+
+    fn seen_list(&self, prefix: &str) -> Vec<Seen> {
+        let query = vec![("list-type", "2".to_owned()), ("max-keys", "1".to_owned()), ("prefix", prefix.to_owned())];
+        let call = Call { method: "GET", query, ..Call::default() };
+        let answer = match self.call(&call, |_| true) {
+            Err(failure) => {
+                return vec![needed(
+                    "list",
+                    &failure,
+                    "s3:ListBucket on the bucket",
+                    "nothing can be compared or fetched as a tree",
+                )];
+            }
+            Ok(answer) => answer,
+        };
+        let ahead = answer.header("date").and_then(header_moment).map(|date| date - now());
+        let clock = match ahead {
+            None => note("clock", "the store tells no time", "", "nothing can be done about it from here"),
+            Some(ahead) if ahead.abs() > CLOCK_SECONDS_MAX => note(
+                "clock",
+                format!("the store's is {} s {}", ahead.abs(), if ahead > 0 { "ahead" } else { "behind" }),
+                "each run begins with a request that is refused; times of objects are the store's",
+                "set this host's clock: timedatectl set-ntp true",
+            ),
+            Some(_) => good("clock", "agrees with the store's"),
+        };
+        vec![clock, good("list", "allowed")]
+    }
+
+    /// How long the store takes for the least that it can be asked.
+    fn seen_way(&self, key: &str) -> Option<Seen> {
+        let looked = |_| {
+            let begun = Instant::now();
+            self.head(key).ok().map(|_| begun.elapsed())
+        };
+        let mut times: Vec<Duration> = (0..LOOKS).map(looked).collect::<Option<_>>()?;
+        times.sort();
+        let median = times[LOOKS / 2];
+        let found = format!("{:.1} ms from question to answer", median.as_secs_f64() * 1e3);
+        Some(match median > FAR {
+            true => note(
+                "way",
+                found,
+                "each small object takes so long, 32 of them at once",
+                "run `thalweg serve` beside the bucket with [roots] (docs/object-stores.md)",
+            ),
+            false => good("way", found),
+        })
+    }
+
+    fn seen_object(&self, key: &str) -> Vec<Seen> {
+        let body = b"thalweg doctor";
+        if let Err(failure) = self.put(key, body, &[], &Condition::Any) {
+            return vec![needed("put", &failure, "s3:PutObject on its objects", "nothing can be written")];
+        }
+        let mut seen = vec![good("put", "allowed")];
+        seen.extend(self.seen_content(key, body));
+        seen.push(self.seen_damage(key));
+        seen.push(match self.probe(key) {
+            Ok(kept) if kept.absent && kept.version => good("conditions", "If-None-Match and If-Match are kept to"),
+            Ok(_) => note(
+                "conditions",
+                "the store does not keep to conditions",
+                "an object that a rival writes in the same moment may be replaced",
+                "let one writer at a time write to this prefix",
+            ),
+            Err(failure) => needed("conditions", &failure, "s3:PutObject on its objects", "nothing can be written"),
+        });
+        seen.push(match self.delete(key) {
+            Ok(()) => good("delete", "allowed"),
+            Err(failure) => {
+                let seen =
+                    needed("delete", &failure, "s3:DeleteObject on its objects", "nothing can be removed or moved");
+                Seen { found: format!("{}; {key} stays there", seen.found), ..seen }
+            }
+        });
+        seen
+    }
+
+    fn seen_content(&self, key: &str, body: &[u8]) -> Vec<Seen> {
+        let (action, cost) = ("s3:GetObject on its objects", "nothing can be read");
+        let there = match (self.head(key), self.get(key, None, "")) {
+            (Ok(Some(there)), Ok(_)) => there,
+            (Err(failure), _) | (_, Err(failure)) => return vec![needed("get", &failure, action, cost)],
+            (Ok(None), Ok(_)) => {
+                let failure = Failure::new(Why::Other, "what was written is not found");
+                return vec![needed("get", &failure, action, cost)];
+            }
+        };
+        let checksum = match there.crc == Some(crc_of(body)) {
+            true => good("checksum", "CRC64-NVME of objects is kept"),
+            false => note(
+                "checksum",
+                "CRC64-NVME of objects is not kept",
+                "what is read is not compared with a sum of the store's",
+                "a newer release of the store may keep it",
+            ),
+        };
+        vec![good("get", "allowed"), checksum]
+    }
+
+    /// Whether a body that is not what its checksum says is refused.
+    fn seen_damage(&self, key: &str) -> Seen {
+        let headers = vec![(CRC.to_owned(), "AAAAAAAAAAA=".to_owned())];
+        let call = Call { method: "PUT", key: Some(key), headers, body: b"damaged", ..Call::default() };
+        match self.call_once(&call) {
+            Ok(_) => note(
+                "damage",
+                "content with a wrong checksum is taken",
+                "damage on the way to the store is not noticed when it is written",
+                "compare afterwards: thalweg check",
+            ),
+            Err(_) => good("damage", "content with a wrong checksum is refused"),
+        }
+    }
+
+    fn seen_parts(&self, key: &str) -> Vec<Seen> {
+        const COST: &str = "files above 8 MiB cannot be written";
+        const ACTION: &str = "s3:PutObject and s3:AbortMultipartUpload on its objects";
+        let tried = |id: &str| -> Result<Seen> {
+            let part = self.put_part(key, id, 1, b"part")?;
+            Ok(match self.parts(key, id) {
+                Ok(there) if there.get(&1).is_some_and(|there| there.crc == part.crc) => {
+                    good("resume", "the store lists parts with their checksums")
+                }
+                told => note(
+                    "resume",
+                    told.err().map_or("the store lists parts without their checksums".to_owned(), |e| e.text),
+                    "an interrupted upload starts again",
+                    "allow these keys s3:ListMultipartUploadParts, where the store has CRC64-NVME",
+                ),
+            })
+        };
+        let id = match self.begin_upload(key, &[]) {
+            Ok(id) => id,
+            Err(failure) => return vec![needed("multipart", &failure, ACTION, COST)],
+        };
+        let mut seen = match tried(&id) {
+            Ok(resume) => vec![good("multipart", "allowed"), resume],
+            Err(failure) => vec![needed("multipart", &failure, ACTION, COST)],
+        };
+        if let Err(failure) = self.abort(key, &id) {
+            let cost = "uploads that fail stay at the store, which charges for them";
+            seen.push(needed("abort", &failure, "s3:AbortMultipartUpload on its objects", cost));
+        }
+        seen
+    }
+
+    fn seen_uploads(&self, prefix: &str) -> Option<Seen> {
+        let (mut count, mut old, mut oldest) = (0, 0, i64::MAX);
+        let listed = self.uploads(prefix, &mut |upload| {
+            count += 1;
+            old += usize::from(upload.begun < now() - OLD_SECONDS);
+            oldest = oldest.min(upload.begun);
+            count < UPLOADS_MAX
+        });
+        match listed {
+            Err(failure) => Some(note(
+                "uploads",
+                failure.text,
+                "open uploads cannot be found",
+                "allow these keys s3:ListBucketMultipartUploads on the bucket",
+            )),
+            Ok(()) if old > 0 => Some(note(
+                "uploads",
+                format!(
+                    "{old} older than a week, the oldest of {}",
+                    Timestamp { seconds: oldest, nanoseconds: 0 }.rfc3339()
+                ),
+                "the store charges for them",
+                "thalweg uploads ls, then thalweg uploads abort; or a lifecycle rule of the bucket",
+            )),
+            Ok(()) => Some(good("uploads", format!("{count} open, none older than a week"))),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What comes of an upload that an attempt left: gone on with where host and store agree on its parts, begun again where not.
+
+use fakes::{BUCKET, Fake, Fault, SECRET};
+use model::{
+    Digest, DigestAlgorithm, Entry, Extent, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions,
+};
+use object::{Buckets, StoreConfig};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::open::{Opener, Rights, Shape, SinkWish};
+use store::{PublishRule, Sink, StagedFile};
+
+const PART: u64 = 8 << 20;
+const SIZE: u64 = 5 * PART + 1000;
+
+struct Bed {
+    fake: Fake,
+    home: tempfile::TempDir,
+    bytes: Vec<u8>,
+}
+
+fn bed() -> Bed {
+    let fake = Fake::start();
+    let home = tempfile::tempdir().unwrap();
+    let text = format!("[default]\naws_access_key_id = fake\naws_secret_access_key = {SECRET}\n");
+    std::fs::write(home.path().join("keys"), text).unwrap();
+    let bytes = (0..=SIZE >> 10).map(|number| [number.to_le_bytes(); 128].concat()).collect::<Vec<_>>();
+    let bytes = bytes.concat()[..SIZE as usize].to_vec();
+    Bed { fake, home, bytes }
+}
+
+fn file(seconds: i64) -> Entry {
+    let modified = Timestamp { seconds, nanoseconds: 5 };
+    Entry {
+        id: ObjectId(1),
+        parent: ObjectId::ROOT,
+        name: Name::new(b"large").unwrap(),
+        kind: Kind::File,
+        mode: 0o644,
+        generation: Generation { size_bytes: SIZE, modified, ..Generation::default() },
+        attributes: None,
+    }
+}
+
+impl Bed {
+    /// As another process has it.
+    fn sink(&self) -> Arc<dyn Sink> {
+        let config = StoreConfig {
+            endpoint: Some(self.fake.url.clone()),
+            region: Some("us-east-1".into()),
+            credentials_file: Some(self.home.path().join("keys")),
+            ..StoreConfig::default()
+        };
+        let buckets = Buckets::new(BTreeMap::from([("fake".to_owned(), config)]));
+        let buckets = buckets.keep_uploads_in(self.home.path().join("uploads"));
+        let location = Location::Url { scheme: "s3+fake".into(), rest: format!("{BUCKET}/").into_bytes() };
+        let options = TransferOptions::default();
+        let (rights, shape) = (Rights::Write, Shape::Tree);
+        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
+        buckets.sink(&location, &wish).ok().unwrap().sink
+    }
+
+    fn extent(&self, number: u64) -> Extent {
+        Extent::new(number * PART, SIZE.min((number + 1) * PART))
+    }
+
+    fn chunk(&self, number: u64) -> (Extent, Digest) {
+        let extent = self.extent(number);
+        (extent, DigestAlgorithm::Crc64Nvme.of_object(&self.bytes[extent.start as usize..extent.end as usize]))
+    }
+
+    fn write(&self, upload: &dyn StagedFile, numbers: &[u64]) {
+        for number in numbers {
+            let extent = self.extent(*number);
+            upload.write_at(extent.start, &self.bytes[extent.start as usize..extent.end as usize]).unwrap();
+        }
+    }
+
+    /// An attempt that ends after these parts, as one does that is killed: its sink forgets nothing.
+    fn attempt(&self, numbers: &[u64]) {
+        let (upload, journal) = self.sink().begin(&file(1), "stem").unwrap();
+        assert!(journal.is_empty());
+        self.write(&*upload, numbers);
+        upload.append_journal(b"journal").unwrap();
+    }
+
+    /// What the next attempt finds of the recorded parts; then it sends the rest and publishes. Bytes of parts that were sent.
+    fn finish(&self, recorded: &[u64]) -> (Option<Vec<bool>>, u64) {
+        let before = self.fake.state.lock().unwrap().part_bytes_taken;
+        let sink = self.sink();
+        let (upload, journal) = sink.begin(&file(1), "stem").unwrap();
+        let recorded: Vec<_> = recorded.iter().map(|number| self.chunk(*number)).collect();
+        let kept = (!journal.is_empty()).then(|| upload.kept(&recorded).unwrap());
+        let held = kept.clone().unwrap_or_else(|| vec![false; recorded.len()]);
+        let held: Vec<_> =
+            recorded.iter().zip(held).filter(|(_, held)| *held).map(|((extent, _), _)| *extent).collect();
+        let rest: Vec<u64> = (0..6).filter(|number| !held.contains(&self.extent(*number))).collect();
+        self.write(&*upload, &rest);
+        upload.publish(&file(1), PublishRule::NoReplace, true).unwrap();
+        assert!(self.fake.content("large").as_ref() == Some(&self.bytes));
+        let state = self.fake.state.lock().unwrap();
+        assert!(state.uploads.is_empty(), "nothing is left at the store");
+        (kept, state.part_bytes_taken - before)
+    }
+
+    fn logs(&self) -> usize {
+        std::fs::read_dir(self.home.path().join("uploads")).map_or(0, Iterator::count)
+    }
+}
+
+#[test]
+fn an_attempt_goes_on_with_the_parts_that_the_store_holds() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().page_max = 2;
+    bed.attempt(&[0, 2, 3]);
+    assert_eq!((bed.fake.state.lock().unwrap().uploads.len(), bed.logs()), (1, 2));
+    assert!(bed.sink().has_journal(&file(1), "stem") && !bed.sink().has_journal(&file(1), "other"));
+    assert_eq!(bed.finish(&[0, 2, 3]), (Some(vec![true; 3]), SIZE - 3 * PART));
+    assert_eq!(bed.logs(), 0);
+}
+
+#[test]
+fn a_part_counts_when_its_chunk_was_verified_and_a_chunk_when_its_part_is_there() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    // Part 0 was sent and not yet verified, chunk 3 verified and not yet sent.
+    assert_eq!(bed.finish(&[1, 3]), (Some(vec![true, false]), SIZE - PART));
+}
+
+#[test]
+fn parts_of_another_content_than_was_verified_come_again() {
+    let mut bed = bed();
+    bed.attempt(&[0, 1]);
+    bed.bytes[5] ^= 1;
+    assert_eq!(bed.finish(&[0, 1]), (Some(vec![false, true]), SIZE - PART));
+}
+
+#[test]
+fn a_part_that_was_replaced_and_not_confirmed_counts_no_more() {
+    let bed = bed();
+    let (upload, _) = bed.sink().begin(&file(1), "stem").unwrap();
+    upload.append_journal(b"journal").unwrap();
+    bed.write(&*upload, &[0, 1]);
+    upload.write_at(0, b"again").unwrap();
+    drop(upload);
+    assert_eq!(bed.finish(&[0, 1]), (Some(vec![false, true]), SIZE - PART));
+}
+
+#[test]
+fn another_version_of_the_source_starts_again_and_ends_what_was_left() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    let (upload, journal) = bed.sink().begin(&file(2), "changed").unwrap();
+    assert!(journal.is_empty() && bed.fake.state.lock().unwrap().uploads.is_empty());
+    upload.discard();
+    // Another mode or time that is to be kept is another version too, whatever the stem says.
+    bed.attempt(&[0, 1]);
+    assert!(!bed.sink().has_journal(&file(2), "stem"));
+    assert!(bed.sink().begin(&file(2), "stem").unwrap().1.is_empty());
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+#[test]
+fn two_attempts_at_once_share_nothing() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    let first = bed.sink().begin(&file(1), "stem").unwrap();
+    let (second, journal) = bed.sink().begin(&file(1), "stem").unwrap();
+    assert!(!first.1.is_empty() && journal.is_empty());
+    bed.write(&*second, &[0, 1, 2, 3, 4, 5]);
+    second.publish(&file(1), PublishRule::NoReplace, true).unwrap();
+    assert_eq!(bed.fake.state.lock().unwrap().uploads.len(), 1, "the first has its own still");
+}
+
+#[test]
+fn an_upload_that_somebody_aborted_is_begun_again() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    bed.fake.state.lock().unwrap().uploads.clear();
+    assert_eq!(bed.finish(&[0, 1]), (None, SIZE));
+}
+
+#[test]
+fn a_store_that_lies_about_its_parts_is_not_believed() {
+    type Lie = fn(String) -> String;
+    let lies: [(&str, Lie); 8] = [
+        ("sizes", |xml| xml.replace("<Size>8388608", "<Size>8388609")),
+        ("huge sizes", |xml| xml.replace("<Size>8", "<Size>99999999999999999999")),
+        ("no checksums", |xml| xml.replace("ChecksumCRC64NVME", "ChecksumCRC32")),
+        ("other checksums", |xml| {
+            xml.replace("<ChecksumCRC64NVME>", "<ChecksumCRC64NVME>AAAAAAAAAAA=</ChecksumCRC64NVME><ChecksumCRC64NVME>")
+        }),
+        ("other ETags", |xml| xml.replace("&quot;</ETag>", "0&quot;</ETag>")),
+        ("no part 1", |xml| {
+            xml.replace("<PartNumber>1<", "<PartNumber>0<").replace("<PartNumber>2<", "<PartNumber>10001<")
+        }),
+        ("another upload", |xml| xml.replace("<UploadId>", "<UploadId>x")),
+        ("a list that does not go on", |xml| xml.replace("<IsTruncated>false", "<IsTruncated>true")),
+    ];
+    for (what, lie) in lies {
+        let bed = bed();
+        bed.attempt(&[0, 1]);
+        bed.fake.state.lock().unwrap().parts_told = Some(lie);
+        assert_eq!(bed.finish(&[0, 1]), (None, SIZE), "{what}");
+    }
+}
+
+#[test]
+fn a_part_that_is_named_twice_counts_not_at_all() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    bed.fake.state.lock().unwrap().parts_told = Some(|xml| {
+        xml.replace(
+            "</ListPartsResult>",
+            "<Part><PartNumber>1</PartNumber><ETag>x</ETag><Size>1</Size></Part></ListPartsResult>",
+        )
+    });
+    assert_eq!(bed.finish(&[0, 1]), (Some(vec![false, true]), SIZE - PART));
+}
+
+#[test]
+fn parts_that_the_store_only_claims_to_hold_make_no_object() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    let sink = bed.sink();
+    let (upload, _) = sink.begin(&file(1), "stem").unwrap();
+    assert_eq!(upload.kept(&[bed.chunk(0), bed.chunk(1)]), Some(vec![true; 2]));
+    bed.fake.state.lock().unwrap().uploads.values_mut().next().unwrap().parts.remove(&1);
+    bed.write(&*upload, &[2, 3, 4, 5]);
+    upload.publish(&file(1), PublishRule::NoReplace, true).unwrap_err();
+    assert_eq!((bed.fake.content("large"), bed.logs()), (None, 0));
+    drop(upload);
+    assert_eq!(bed.finish(&[0, 1]), (None, SIZE));
+}
+
+#[test]
+fn what_a_store_in_trouble_has_stays_for_the_next_attempt() {
+    let bed = bed();
+    let (upload, _) = bed.sink().begin(&file(1), "stem").unwrap();
+    upload.append_journal(b"journal").unwrap();
+    bed.write(&*upload, &[0, 1]);
+    while bed.fake.state.lock().unwrap().part_bytes_taken < 2 * PART {
+        std::thread::yield_now();
+    }
+    bed.fake.order("PUT", "partNumber=3", 0, 100, Fault::AtOnce);
+    bed.write(&*upload, &[2]);
+    upload.publish(&file(1), PublishRule::NoReplace, true).unwrap_err();
+    upload.discard();
+    assert_eq!(bed.fake.state.lock().unwrap().uploads.len(), 1);
+    let (_, journal) = bed.sink().begin(&file(1), "stem").unwrap();
+    assert!(!journal.is_empty());
+}
