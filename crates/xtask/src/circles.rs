@@ -25,7 +25,6 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("store", 14),
     ("transfer", 7),
     ("trial", 32),
-    ("wire", 2),
     ("xtask", 6),
 ];
 
