@@ -19,7 +19,6 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("mover", 10),
     ("net", 5),
     ("os", 3),
-    ("store", 14),
     ("trial", 32),
     ("xtask", 6),
 ];
