@@ -1,9 +1,6 @@
 //! `thalweg lab storage`: storage to try things on.
 
 use crate::exit::{Result, error};
-use crate::interrupt::Interrupt;
-use crate::output::{line, shown};
-use lab::storage::{SlowStorage, StorageProfile, is_available};
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +39,16 @@ pub struct Args {
     local_locks: bool,
 }
 
+#[cfg(not(feature = "fuse"))]
+pub fn run(_: &Args) -> Result<Exit> {
+    Err(error(Exit::Usage, "this build has no slow storage", "build with --features full"))
+}
+
+#[cfg(feature = "fuse")]
 pub fn run(storage: &Args) -> Result<Exit> {
+    use crate::interrupt::Interrupt;
+    use crate::output::{line, shown};
+    use lab::storage::{SlowStorage, StorageProfile, is_available};
     if !is_available() {
         return Err(error(
             Exit::Failed,
