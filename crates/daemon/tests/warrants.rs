@@ -245,7 +245,7 @@ fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
 }
 
 #[test]
-fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_struck_off() {
+fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_removed() {
     let place = Place::new();
     let ends = |client: &Client, since: Instant| {
         while client
