@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use store::open::{OpenSink, OpenSource, Opener, SinkWish};
+use store::open::{OpenSink, OpenSource, Opener, SinkRequest};
 use store::posix::beneath::open_directory;
 use store::posix::{PosixSink, PosixSource};
 use store::{OpenError, Stores};
@@ -37,7 +37,7 @@ impl Opener for Shed {
         Ok(OpenSource { is_single: source.is_single_object(), source: Arc::new(source) })
     }
 
-    fn sink(&self, location: &Location, _: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, _: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let path = self.path(location);
         fs::create_dir_all(&path).unwrap();
         let directory = Arc::new(open_directory(&path).unwrap());
