@@ -13,6 +13,7 @@ mod accept;
 mod lock;
 mod review;
 
+use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
@@ -169,6 +170,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
+            listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
             orders: Default::default(),

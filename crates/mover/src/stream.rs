@@ -125,6 +125,49 @@ impl Stream for net::DataStream {
     }
 }
 
+/// A lane may have a stream for its time only: whoever lent it reads the counters afterwards.
+impl<S: Stream> Stream for &mut S {
+    fn widen(&mut self) {
+        (**self).widen();
+    }
+
+    fn wait_for_data(&mut self) -> io::Result<()> {
+        (**self).wait_for_data()
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        (**self).send(parts)
+    }
+
+    fn recv_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).recv_exact(buffer)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        (**self).close()
+    }
+
+    fn is_broken(&self) -> bool {
+        (**self).is_broken()
+    }
+
+    fn breaker(&self) -> Breaker {
+        (**self).breaker()
+    }
+
+    fn send_blocked_ns(&self) -> u64 {
+        (**self).send_blocked_ns()
+    }
+
+    fn recv_blocked_ns(&self) -> u64 {
+        (**self).recv_blocked_ns()
+    }
+
+    fn paced_ns(&self) -> u64 {
+        (**self).paced_ns()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

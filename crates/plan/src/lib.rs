@@ -13,6 +13,7 @@
 
 mod streams;
 mod adapt;
+pub mod paths;
 mod side;
 mod bottleneck;
 mod verdict;

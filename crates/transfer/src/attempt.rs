@@ -13,7 +13,7 @@ use crate::run::stopped;
 use crate::witness::Witness;
 use model::{JobId, Location, TransferOptions, TransferSpec};
 use mover::local::{LocalSpec, copy};
-use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::session::{Client, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Attempt<'a> {
     pub witness: &'a Arc<Witness>,
     pub control: &'a Control,
     pub started: Instant,
+    /// Where a session begins after one of several paths was lost.
+    pub standby: &'a Arc<Standby>,
 }
 
 impl Attempt<'_> {
@@ -143,7 +145,11 @@ impl Attempt<'_> {
                 (true, Way::Pull) => None,
                 _ => self.spec.congestion.clone(),
             },
-            tuning: Tuning { streams: self.spec.streams },
+            tuning: Tuning {
+                streams: self.spec.streams,
+                paths: self.spec.paths.clone(),
+                standby: self.standby.clone(),
+            },
             memory: Memory::new(self.memory_bytes()),
         };
         let connected = peer.connect(&Use {
