@@ -155,6 +155,7 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        net::numa::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
         let landlock = confine(&options, &root, &log_path);

@@ -94,7 +94,8 @@ mod tests {
             prop_assert!(found.is_empty() || taken.len() + found.len() <= most);
             for at in found {
                 let news = [taken.iter().all(|t| t.here != ways[at].here), taken.iter().all(|t| t.there != ways[at].there)];
-                prop_assert!(if may_share { news.contains(&true) } else { news == [true; 2] });
+                let is_new = if may_share { news.contains(&true) } else { news == [true; 2] };
+                prop_assert!(is_new, "{:?}", ways[at]);
                 taken.push(ways[at]);
             }
         }

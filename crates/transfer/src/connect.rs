@@ -58,7 +58,8 @@ impl Reach<'_> {
         let mut dial = DialOptions::new(self.identity, self.pin).map_err(|e| Error::from_net(self.name, &e))?;
         dial.congestion = self.options.congestion.clone();
         let mut failure: Option<(u8, Error)> = None;
-        for paths in beginnings(&self.options.tuning, addresses)? {
+        let beginnings = beginnings(&self.options.tuning, addresses).map_err(|e| Error::request(e.text, e.advice))?;
+        for paths in beginnings {
             let address = paths[0].remote.clone();
             let direct = Arc::new(Direct::over(paths, dial.clone()));
             let client = Client::connect(self.options.over(direct, self.credential.clone()));

@@ -4,22 +4,28 @@
 //!
 //! Not here: paths that are found while a session runs (`mover::session`).
 
-use crate::error::{Error, Result};
 use model::PathWish;
 use model::paths::PathPair;
 use mover::session::{Path, Tuning};
 use net::route;
 use std::net::{IpAddr, UdpSocket};
 
+/// A path that this host does not have.
+#[derive(Debug)]
+pub struct Unusable {
+    pub text: String,
+    pub advice: String,
+}
+
 /// What a port is where none is told.
 const PORT: &str = "7740";
 
 /// The paths that sessions may begin with, the likeliest first: each with all that are known beside it.
-pub fn beginnings(tuning: &Tuning, addresses: &[String]) -> Result<Vec<Vec<Path>>> {
+pub fn beginnings(tuning: &Tuning, addresses: &[String]) -> Result<Vec<Vec<Path>>, Unusable> {
     let standby = tuning.standby.get();
     if let PathWish::Fixed(pairs) = &tuning.paths {
         let port = addresses.first().and_then(|address| address.rsplit_once(':')).map_or(PORT, |(_, port)| port);
-        let paths = pairs.iter().map(|pair| fixed(pair, port)).collect::<Result<Vec<_>>>()?;
+        let paths = pairs.iter().map(|pair| fixed(pair, port)).collect::<Result<Vec<_>, _>>()?;
         let first = standby.and_then(|standby| paths.iter().position(|path| *path == standby)).unwrap_or(0);
         let rotated = |by: usize| paths.iter().cycle().skip(first + by).take(paths.len()).cloned().collect();
         return Ok((0..paths.len()).map(rotated).collect());
@@ -28,28 +34,29 @@ pub fn beginnings(tuning: &Tuning, addresses: &[String]) -> Result<Vec<Vec<Path>
     Ok(standby.into_iter().chain(addresses.iter().map(named)).map(|path| vec![path]).collect())
 }
 
-fn fixed(pair: &PathPair, port: &str) -> Result<Path> {
+fn fixed(pair: &PathPair, port: &str) -> Result<Path, Unusable> {
     let remote = with_port(&pair.remote, port);
     let path = Path { name: format!("{} to {remote}", pair.local), remote, ..Path::default() };
     if let Ok(ip) = pair.local.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         return match UdpSocket::bind((ip, 0)) {
             Ok(_) => Ok(Path { local: Some(ip), ..path }),
-            Err(_) => Err(not_here(&format!("--paths {pair}: {ip} is not an address of this host"))),
+            Err(_) => Err(not_here(format!("--paths {pair}: {ip} is not an address of this host"))),
         };
     }
     match net::interface::exists(&pair.local) {
         true => Ok(Path { device: Some(pair.local.clone()), ..path }),
-        false => Err(not_here(&format!("--paths {pair}: this host has no interface and no address {}", pair.local))),
+        false => Err(not_here(format!("--paths {pair}: this host has no interface and no address {}", pair.local))),
     }
 }
 
-fn not_here(what: &str) -> Error {
+fn not_here(what: String) -> Unusable {
     let own = route::local_addresses().unwrap_or_default();
     let shown: Vec<_> = own.iter().map(|own| format!("{} ({})", own.ip, own.name)).collect();
-    match shown.is_empty() {
-        true => Error::request(what, "this host has no address that leads to others"),
-        false => Error::request(what, format!("LOCAL is one of {}", shown.join(", "))),
-    }
+    let advice = match shown.is_empty() {
+        true => "this host has no address that leads to others".to_owned(),
+        false => format!("LOCAL is one of {}", shown.join(", ")),
+    };
+    Unusable { text: what, advice }
 }
 
 /// `HOST`, `HOST:PORT`, a bare IPv6 address or one in brackets.
@@ -68,7 +75,7 @@ fn with_port(remote: &str, port: &str) -> String {
 mod tests {
     use super::*;
 
-    fn begin(paths: &str, standby: Option<usize>) -> Result<Vec<Vec<String>>> {
+    fn begin(paths: &str, standby: Option<usize>) -> Result<Vec<Vec<String>>, Unusable> {
         let tuning = Tuning { paths: paths.parse().unwrap(), ..Tuning::default() };
         let addresses = ["192.0.2.1:7741".to_owned(), "192.0.2.2:7741".to_owned()];
         if let Some(at) = standby {
@@ -95,7 +102,7 @@ mod tests {
             ("2001:db8::9=192.0.2.1", "2001:db8::9 is not an address of this host"),
         ] {
             let error = begin(paths, None).unwrap_err();
-            assert!(error.text.contains(what) && error.advice.is_some(), "{error:?}");
+            assert!(error.text.contains(what) && !error.advice.is_empty(), "{error:?}");
         }
     }
 

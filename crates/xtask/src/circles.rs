@@ -19,7 +19,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("daemon", 3),
     ("lab", 21),
     ("ledger", 3),
-    ("mover", 10),
+    ("mover", 9),
     ("net", 5),
     ("os", 3),
     ("store", 14),

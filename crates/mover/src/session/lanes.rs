@@ -5,13 +5,18 @@
 //! Not here: the lanes of a path (`path_lanes`), which ways are paths (`ways`, `plan`), streams that nobody answers on (`watch`).
 
 use super::asking::Asker;
+use super::connector::Path;
+use super::path_care::{LookOut, Shares};
 use super::path_lanes::{LaneJob, PathLanes};
 use super::running::{Job, Running};
+use super::sample::sample;
 use super::ways::{self, Found};
 use crate::job::Ending;
 use crate::limits::{CONTROL_SILENCE, WAY_ALIVE};
 use crate::report::PathReport;
-use plan::Adaptation;
+use model::PathWish;
+use plan::{Adaptation, PathStep, StreamSample};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -23,6 +28,10 @@ pub(super) struct Lanes {
     /// What was looked for and why some of it is not used.
     left_out: Vec<String>,
     are_ways_found: bool,
+    /// Where the user leaves the paths to the program.
+    look_out: Option<LookOut>,
+    shares: Shares,
+    began: Instant,
     pub started_max: u32,
     is_welcome_known: bool,
 }
@@ -34,8 +43,19 @@ impl Lanes {
         let count = known.len();
         let of_path = |(place, path)| PathLanes::new(job.clone(), path, place, count);
         let paths = known.into_iter().enumerate().map(of_path).collect();
-        let mut lanes =
-            Lanes { job, paths, left_out: Vec::new(), are_ways_found: false, started_max: 0, is_welcome_known: false };
+        let may_look_out = job.asker.takes_more_paths() && job.asker.tuning.paths == PathWish::Auto && !is_sequential;
+        let mut lanes = Lanes {
+            job,
+            paths,
+            left_out: Vec::new(),
+            are_ways_found: false,
+            look_out: may_look_out.then(LookOut::default),
+            shares: Shares::default(),
+            began: Instant::now(),
+            started_max: 0,
+            is_welcome_known: false,
+        };
+        lanes.tell_of_several();
         lanes.start_missing();
         lanes
     }
@@ -55,7 +75,11 @@ impl Lanes {
             self.paths.iter_mut().for_each(|path| path.choose(count));
         }
         self.look_for_ways();
-        self.paths.iter_mut().for_each(PathLanes::adapt);
+        self.try_paths();
+        if !self.look_out.as_ref().is_some_and(|look_out| look_out.trials.is_trying()) {
+            self.paths.iter_mut().for_each(PathLanes::adapt);
+        }
+        self.shares.compare(&self.paths, &self.job.running);
         if self.paths.iter().all(PathLanes::is_down) {
             let why = self.paths[0].state.last_failure().unwrap_or_default();
             return self.job.running.job.stop(Ending::Lost(format!("no data stream could be kept open: {why}")));
@@ -74,7 +98,10 @@ impl Lanes {
                 self.are_ways_found = true;
                 let Found { paths, left_out } = ways::find(&self.job.asker, &told, self.job.is_sender());
                 self.left_out = left_out;
-                self.add(paths);
+                match &mut self.look_out {
+                    Some(look_out) => look_out.candidates = Some(paths.into()),
+                    None => self.add(paths),
+                }
             }
             Err(why) => {
                 self.are_ways_found = true;
@@ -83,12 +110,73 @@ impl Lanes {
         }
     }
 
-    fn add(&mut self, paths: Vec<super::connector::Path>) {
+    /// One decision at a time: no path is tried while a number of streams is, nor the other way round.
+    fn try_paths(&mut self) {
+        let Some(mut look_out) = self.look_out.take() else { return };
+        let is_adapting = self.paths.iter().filter_map(|path| path.adaptation.as_ref()).any(Adaptation::is_trying);
+        if self.is_welcome_known && !is_adapting {
+            self.step(&mut look_out);
+        }
+        // Where nothing is left to be tried, nothing is looked at any more.
+        if look_out.trials.is_over() {
+            self.left_out.append(&mut look_out.story);
+        } else {
+            self.look_out = Some(look_out);
+        }
+    }
+
+    fn step(&mut self, look_out: &mut LookOut) {
+        let at_us = self.began.elapsed().as_micros() as u64;
+        let sample = sample(&self.job.asker.session, &self.job.running, None, at_us);
+        if look_out.trials.is_trying() && self.paths.len() == look_out.opened {
+            // The path that was asked for is not open: the endpoint's answer is waited for.
+            return self.open_next(look_out, &sample);
+        }
+        let step = look_out.trials.step(&sample);
+        if step == PathStep::Add {
+            look_out.opened = self.paths.len();
+            return self.open_next(look_out, &sample);
+        }
+        let last = self.paths.last().expect("a job has a path");
+        if let Some(why) = look_out.note(&last.path.name, &step) {
+            last.give_up(why);
+        }
+    }
+
+    /// Opens the next path that was found. The first time it has to be found.
+    fn open_next(&mut self, look_out: &mut LookOut, sample: &StreamSample) {
+        if look_out.candidates.is_none() && self.job.asker.asked.get().is_none() {
+            match ways::has_several_cards() {
+                true => return ways::ask(&self.job.asker),
+                false => return look_out.trials.give_up(),
+            }
+        }
+        match look_out.candidates.as_mut().map(VecDeque::pop_front) {
+            Some(Some(path)) => {
+                self.add(vec![path]);
+                look_out.trials.settle(sample);
+            }
+            Some(None) => look_out.trials.give_up(),
+            None if self.are_ways_found => look_out.trials.give_up(),
+            None => {}
+        }
+    }
+
+    fn add(&mut self, paths: Vec<Path>) {
         let count = self.paths.len() + paths.len();
         for path in paths {
             self.paths.push(PathLanes::new(self.job.clone(), path, self.paths.len(), count));
         }
         self.paths.iter_mut().for_each(|path| path.choose(count));
+        self.tell_of_several();
+    }
+
+    fn tell_of_several(&self) {
+        if let Job::Send(job) = &self.job.running.job
+            && self.paths.len() > 1
+        {
+            job.use_several_paths();
+        }
     }
 
     fn start_missing(&mut self) {
@@ -135,6 +223,7 @@ impl Lanes {
             notes.extend(path.adaptation.as_ref().and_then(Adaptation::note).map(of_path));
             notes.extend(path.given_up().map(|why| of_path(format!("given up: {why}"))));
         }
+        notes.extend(self.look_out.iter().flat_map(|look_out| look_out.story.iter().cloned()));
         notes.extend(self.left_out.iter().cloned());
         notes
     }

@@ -15,6 +15,7 @@ use crate::sender;
 use crate::stream::LaneEnd;
 use net::{Connection, ErrorKind};
 use plan::{Adaptation, StreamChoice};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -58,6 +59,7 @@ pub(super) struct PathLanes {
     pub adaptation: Option<Adaptation>,
     pub started_max: u32,
     began: Instant,
+    rests_until: Cell<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -92,7 +94,8 @@ impl PathLanes {
     pub fn new(job: LaneJob, path: Path, place: usize, paths: usize) -> PathLanes {
         let choice = choose(&job, place, paths);
         let (state, began) = (Arc::default(), Instant::now());
-        PathLanes { job, path, place, choice, state, adaptation: None, started_max: 0, began }
+        let (adaptation, started_max, rests_until) = Default::default();
+        PathLanes { job, path, place, choice, state, adaptation, started_max, began, rests_until }
     }
 
     /// Chooses again, since more is known of the endpoint or there are more paths; streams that run stay.
@@ -113,7 +116,9 @@ impl PathLanes {
             return;
         }
         let at_us = self.began.elapsed().as_micros() as u64;
-        if let Some(streams) = adaptation.step(&sample(&self.job.asker.session, &self.job.running, self.place, at_us)) {
+        if let Some(streams) =
+            adaptation.step(&sample(&self.job.asker.session, &self.job.running, Some(self.place), at_us))
+        {
             self.choice.streams = streams;
         }
     }
@@ -135,6 +140,12 @@ impl PathLanes {
         }
     }
 
+    /// Ends its streams, and opens new ones after a time.
+    pub fn rest(&self, span: Duration) {
+        self.rests_until.set(Some(Instant::now() + span));
+        self.job.running.watch.abort_on(self.place);
+    }
+
     pub fn alive(&self) -> u32 {
         self.state.alive.load(Relaxed)
     }
@@ -148,7 +159,8 @@ impl PathLanes {
     /// carry the job meanwhile.
     pub fn start_missing(&mut self, is_patient: bool) {
         let failures = self.state.failures.load(Relaxed);
-        if self.state.given_up.get().is_some() || !self.may_start(failures) {
+        let rests = self.rests_until.get().is_some_and(|until| Instant::now() < until);
+        if rests || self.state.given_up.get().is_some() || !self.may_start(failures) {
             return;
         }
         let wanted = self.choice.streams.saturating_sub(self.state.retired.load(Relaxed));
@@ -237,6 +249,9 @@ impl LaneThread {
         let mut join = Join { session: session.id, job: *number, stream: self.stream, direction, proof: [0; 32] };
         join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         watch_stream(running, stream.aborter(), self.place);
+        if running.watch.has_several_ways() {
+            net::numa::stay_near(stream.local_addr().ip());
+        }
         if matches!(running.job, Job::Send(_)) {
             congestion::note(running, &stream);
         }

@@ -7,7 +7,7 @@ use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};
 use super::running::{Job, Running, watch_stream};
-use super::{Session, congestion, join_proof, ways};
+use super::{Session, addresses, congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::{JOIN_TIMEOUT, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
@@ -197,7 +197,7 @@ impl Server {
         if session.address_asks.fetch_add(1, Relaxed) >= ADDRESS_ASKS_MAX {
             return Err(Refusal::new(CloseCode::Limit, "addresses are asked for again and again"));
         }
-        let _ = session.control.send(message::encode(ways::told(self.host.addresses(), asked)));
+        let _ = session.control.send(message::encode(addresses::told(self.host.addresses(), asked)));
         Ok(())
     }
 
@@ -238,12 +238,18 @@ impl Server {
         }
         let way = running.watch.way_between(stream.local_addr().ip(), stream.peer_addr().ip());
         watch_stream(&running, stream.aborter(), way);
+        if running.watch.has_several_ways() {
+            net::numa::stay_near(stream.local_addr().ip());
+        }
         // If the job ends from here on, this stream is found and stopped; if it ended before, the stream is refused here.
         if running.job.is_ended() {
             return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
+                if way > 0 {
+                    job.use_several_paths();
+                }
                 congestion::use_asked(job, &running, &stream);
                 sender::run_lane(job, running.next_lane(), stream, memory);
             }

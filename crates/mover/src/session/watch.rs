@@ -231,6 +231,12 @@ impl StreamWatch {
         })
     }
 
+    /// Its streams are or were on more than one path.
+    pub fn has_several_ways(&self) -> bool {
+        let streams = self.streams.lock().unwrap();
+        streams.open.iter().map(|stream| stream.way).chain(streams.ended.keys().copied()).any(|way| way > 0)
+    }
+
     /// Breaks off the streams of one path.
     pub fn abort_on(&self, way: usize) {
         let streams = self.streams.lock().unwrap();

@@ -93,7 +93,7 @@ fn what_is_fetched_needs_answers_that_leave_by_another_card() {
 #[test]
 fn the_endpoint_tells_its_own_addresses_and_survives_garbage() {
     let asked = AskAddresses { from: vec![vec![127, 0, 0, 1], vec![1], vec![0; 16], vec![255; 4]] };
-    let addresses = super::told(vec![own(3, "127.0.0.1")], &asked);
+    let addresses = crate::session::addresses::told(vec![own(3, "127.0.0.1")], &asked);
     assert_eq!(addresses.addresses.len(), 1);
     assert_eq!(addresses.addresses[0].answers_by, [0; 4]);
 }
