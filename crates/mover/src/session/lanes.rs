@@ -6,8 +6,8 @@
 
 use super::asking::Asker;
 use super::connector::Path;
-use super::path_care::{LookOut, Shares};
 use super::path_lanes::{LaneJob, PathLanes};
+use super::path_supervision::{LookOut, Shares};
 use super::running::{Job, Running};
 use super::sample::sample;
 use super::ways::{self, Found};
@@ -68,7 +68,7 @@ impl Lanes {
     }
 
     /// Replaces lanes that died, starts more once the endpoint has told of itself, and more where they carry more.
-    pub fn tend(&mut self) {
+    pub fn maintain(&mut self) {
         if !self.is_welcome_known && self.job.asker.welcome.get().is_some() {
             self.is_welcome_known = true;
             let count = self.paths.len();

@@ -109,7 +109,7 @@ struct Watched {
     /// Samples with data under way, and those in which all that the send buffer may hold was, with windows to spare.
     samples: u64,
     short_samples: u64,
-    /// As care saw them last, and when that was more than before.
+    /// As the last check saw them, and when that was more than before.
     progressed_bytes: u64,
     progressed_at: Instant,
     /// Since when something waits and nothing is taken.
@@ -243,7 +243,7 @@ impl StreamWatch {
         streams.open.iter().filter(|stream| stream.way == way).for_each(|stream| stream.aborter.abort());
     }
 
-    /// When anything moved last, as far as care has seen.
+    /// When anything moved last, as far as was looked.
     pub fn last_progress(&self) -> Option<Instant> {
         self.streams.lock().unwrap().progress().into_values().max()
     }
