@@ -176,7 +176,7 @@ pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: J
     if spec.options.is_dry_run || spec.options.tells_changes || spec.options.follow.is_some() {
         return Err(Refusal::new(
             CloseCode::Forbidden,
-            "dry runs, lists of changes and following need the client's presence",
+            "dry runs, lists of changes and following need a client that stays connected",
         ));
     }
     let mandate = warrant::check(credential, own, peer)?;
