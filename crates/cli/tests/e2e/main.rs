@@ -43,4 +43,6 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+#[cfg(feature = "hub")]
+mod hubs;
 mod sftp_servers;
