@@ -173,7 +173,7 @@ impl Side {
         interrupt: &Interrupt,
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Answer> {
-        let stopped = || error(interrupt.exit(), "stopped", "what was done so far stays done");
+        let stopped = || error(interrupt.exit(), "stopped", "what was done so far is kept");
         let is_interrupted = || interrupt.is_set();
         match self {
             Side::Here | Side::Store(_) => {

@@ -170,7 +170,7 @@ fn limit(ended: &Ended) -> String {
     Escaped(ended.bottleneck.sentence.as_bytes()).to_string()
 }
 
-/// What the program chose by itself, and why.
+/// What the program chose automatically, and why.
 pub fn notes(ended: &Ended) -> Vec<String> {
     let Some(report) = &ended.report else { return Vec::new() };
     let mut lines: Vec<_> = report.notes.iter().map(|note| format!("note: {}", Escaped(note.as_bytes()))).collect();
