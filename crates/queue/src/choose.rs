@@ -3,12 +3,17 @@
 //! Classes are served 16 to 4 to 1, owners and projects alike; what somebody leaves unused, others get. A lane is skipped while
 //! its endpoints or its pair have no slot, so that no job that cannot run holds up one that can.
 
+use crate::calendar::Now;
 use crate::job::Job;
-use crate::queue::{Action, Lane, Limits, Now, Queue};
+use crate::queue::{Action, Lane, Limits, Queue};
 use crate::slots::{Health, PARKED_MAX};
 use crate::status::{Class, Reason, Status};
 use model::JobId;
 use model::order::Role;
+use std::cmp::Reverse;
+
+/// What the class and the share had, priority, age: the least is next.
+type Rank = (f64, f64, Reverse<i8>, u64);
 
 const WHOLE: u32 = 8;
 const SMALL: u32 = 1;
@@ -53,7 +58,7 @@ impl Queue {
 
     fn choose(&self, now: Now) -> Option<(Lane, JobId)> {
         let charge = |class: Class| self.classes.get(&class).map_or(0.0, |sum| sum.at(now.ms)) / class.weight();
-        let mut best: Option<((f64, f64, std::cmp::Reverse<i8>, u64), Lane, JobId)> = None;
+        let mut best: Option<(Rank, Lane, JobId)> = None;
         for (lane, places) in &self.lanes {
             let (class, share, pair) = *lane;
             let Some((priority, seq, id)) = places.first().copied() else { continue };

@@ -1,8 +1,9 @@
 //! What executors say of the orders they were given, and what follows.
 
+use crate::calendar::Now;
 use crate::fault::{FAILURES_MAX, Fault, PASS_MS, PASSES_MAX, PROBE_MAX_MS, SPACE_MAX, SPACE_MS, pause_ms};
 use crate::job::Work;
-use crate::queue::{Action, Now, Queue};
+use crate::queue::{Action, Queue};
 use crate::slots::{Health, PARKED_MAX};
 use crate::status::{Goal, Reason, Status};
 use model::order::{self, Role};
@@ -110,6 +111,10 @@ impl Queue {
         self.charge(now, id);
         self.note_size(id);
         if status == Status::Stopping {
+            // The word to stop may have overtaken the order, or been lost.
+            if news.status != Status::Stopping {
+                self.say_stop(id);
+            }
             return;
         }
         match news.status {
