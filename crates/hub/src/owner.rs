@@ -88,11 +88,13 @@ pub struct Owner {
     couriers: HashMap<String, Arc<Courier>>,
     /// The orders that endpoints have, or may have.
     orders: HashMap<JobId, Order>,
-    /// What a job copies, for the next time that it is given to somebody.
     group: Group,
-    replies: Vec<Box<dyn FnOnce(Option<&Error>) + Send>>,
+    replies: Vec<Reply>,
     next_seq: u64,
 }
+
+/// Told when the group is durable, or why it is not.
+type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 struct Order {
     job: JobId,

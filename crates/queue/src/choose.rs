@@ -64,6 +64,9 @@ impl Queue {
             let Some((priority, seq, id)) = places.first().copied() else { continue };
             let Some(entry) = self.jobs.get(&id) else { continue };
             let slots = self.slots_of(share, pair, &entry.job);
+            if model::mutant::is_on("queue-head-of-line") && !self.is_oldest(seq) {
+                continue;
+            }
             let is_blocked = self.pairs[pair].parked >= PARKED_MAX || self.role_of(pair, &entry.job).is_none();
             if is_blocked || !self.has_room(pair, class, slots) {
                 continue;
@@ -74,6 +77,10 @@ impl Queue {
             }
         }
         best.map(|(_, lane, id)| (lane, id))
+    }
+
+    fn is_oldest(&self, seq: u64) -> bool {
+        self.lanes.values().flatten().all(|place| place.1 >= seq)
     }
 
     /// queued -> running

@@ -282,6 +282,7 @@ impl Queue {
 
     /// any open state -> an end
     pub(crate) fn end(&mut self, now: Now, id: JobId, status: Status, code: i32, text: &str, hint: &str) {
+        debug_assert!(self.get(id).is_none_or(|job| job.role.is_none()), "an executor still has it");
         if let Some(entry) = self.jobs.get_mut(&id) {
             entry.job.goal = None;
             entry.job.code = Some(code);
@@ -293,13 +294,18 @@ impl Queue {
 
     /// Those that come after a job go on, or fail with it.
     pub fn after_ended(&mut self, now: Now, id: JobId, has_succeeded: bool) {
-        for other in self.dependents.remove(&id).unwrap_or_default() {
+        let followers = self.dependents.remove(&id).unwrap_or_default();
+        if model::mutant::is_on("queue-forgets-followers") {
+            return;
+        }
+        for other in followers {
             let Some(entry) = self.jobs.get_mut(&other) else { continue };
-            entry.job.after.retain(|one| *one != id);
             let (status, reason) = (entry.job.status, entry.job.reason);
-            if status.is_end() {
+            // One that was begun anew after its end waits for nobody any more.
+            if status.is_end() || !entry.job.after.contains(&id) {
                 continue;
             }
+            entry.job.after.retain(|one| *one != id);
             if !has_succeeded {
                 let text = format!("job {id}, which it comes after, did not succeed");
                 self.end(now, other, Status::Failed, Exit::Failed as i32, &text, "retry that job, then this one");
