@@ -46,6 +46,18 @@ impl DavFile {
         }
     }
 
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.stat.size_bytes
+    }
+
     /// Asks for a range, and judges whether that is what comes.
     fn get(&self, start: u64, end: u64) -> Result<Response> {
         let size = self.stat.size_bytes;
@@ -173,7 +185,7 @@ fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
 }
 
 /// Of `adler32=1fd049db`, perhaps among others.
-fn adler32(digests: &str) -> Option<u32> {
+pub fn adler32(digests: &str) -> Option<u32> {
     let pairs = digests.split(',').filter_map(|one| one.trim().split_once('='));
     let (_, hex) = pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("adler32"))?;
     u32::from_str_radix(hex.trim(), 16).ok().filter(|_| !hex.starts_with('+'))

@@ -9,7 +9,7 @@ use crate::failure::Why;
 use crate::key;
 use crate::metadata;
 use crate::reading::ObjectFile;
-use crate::width::in_parallel;
+use web::in_parallel;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

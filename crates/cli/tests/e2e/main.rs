@@ -43,4 +43,5 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+mod dav_servers;
 mod sftp_servers;

@@ -2,7 +2,6 @@
 //!
 //! Invariant: what was sent and is not published is removed.
 
-use super::held::Small;
 use super::job::Job;
 use super::listing::WIDTH;
 use super::packet::{Attributes, flags};
@@ -11,6 +10,18 @@ use super::session::{Fault, Session};
 use model::{Entry, Extent, FailureKind};
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, SinkLane, Staged};
+
+/// A sealed file: its bytes, until they lie at the server.
+pub struct Small {
+    pub path: Vec<u8>,
+    pub mode: u32,
+    pub attributes: Attributes,
+    pub bytes: Vec<u8>,
+    pub wants_sync: bool,
+    pub is_sent: bool,
+    pub is_synced: bool,
+    pub failure: Option<Error>,
+}
 
 fn not_staged() -> Error {
     Error::of_kind(FailureKind::Other, "publish", b"", "it is not staged")
@@ -28,7 +39,7 @@ impl Job {
                 some.iter().filter_map(|number| Some((*number, self.held.take(*number)?))).collect();
             let sent = self.send_group(session, &mut group, sync);
             for (number, small) in group {
-                self.held.put_back(number, small);
+                self.put_back(number, small);
             }
             sent?;
         }
@@ -130,8 +141,18 @@ impl Job {
     }
 
     pub fn discard_held(&self, number: u64) {
-        if let Some(small) = self.held.take(number)
-            && small.is_sent
+        if let Some(small) = self.held.take(number) {
+            self.discard_small(&small);
+        }
+    }
+
+    fn put_back(&self, number: u64, small: Small) {
+        let bytes = small.bytes.len();
+        self.held.put_back(number, small, bytes);
+    }
+
+    fn discard_small(&self, small: &Small) {
+        if small.is_sent
             && let Ok(session) = self.session("remove")
         {
             let _ = session.remove(&small.path).done();
@@ -139,7 +160,7 @@ impl Job {
     }
 
     pub fn discard_all(&self) {
-        self.held.numbers().into_iter().for_each(|number| self.discard_held(number));
+        self.held.take_all().into_iter().for_each(|small| self.discard_small(&small));
     }
 
     pub fn reread_held(&self, number: u64, check: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -160,7 +181,7 @@ impl Job {
                 read.map(drop).map_err(failed)
             }),
         };
-        self.held.put_back(number, small);
+        self.put_back(number, small);
         read
     }
 }
@@ -201,7 +222,8 @@ impl SinkLane for SftpSinkLane {
             is_synced: false,
             failure: None,
         };
-        Ok(Staged::new(0, self.job.held.put(small), rule))
+        let bytes = small.bytes.len();
+        Ok(Staged::new(0, self.job.held.put(small, bytes), rule))
     }
 
     fn abandon(&mut self) {
