@@ -11,9 +11,6 @@ use std::time::Duration;
 use web::Response;
 
 const STORED: &[u16] = &[200, 201, 204];
-/// What a server digests in a second, at least, when it is asked for a checksum.
-const DIGESTED_BYTES_A_SECOND: u64 = 20 << 20;
-
 impl Site {
     /// Puts a small file.
     pub fn put(&self, path: &[u8], headers: &[(&str, String)], body: &[u8]) -> Result<()> {
@@ -69,11 +66,9 @@ impl Site {
         self.ask("MOVE", from, &headers, STORED).map(drop)
     }
 
-    /// Asks for the length and the Adler-32 of a file, and waits as long as a server may take to read it.
+    /// Asks for the length and the Adler-32 of a file.
     pub fn digest_of(&self, path: &[u8], size_bytes: u64) -> Result<Response> {
-        let headers = [("Want-Digest", "adler32".to_owned()), ("Accept-Encoding", "identity".to_owned())];
-        let patience = Duration::from_secs(size_bytes / DIGESTED_BYTES_A_SECOND);
-        self.ask_for(&Asked { method: "HEAD", headers: &headers, body: b"", wanted: &[200], patience }, path)
+        self.ask_digest("HEAD", path, &[("Accept-Encoding", "identity".to_owned())], size_bytes)
     }
 
     /// An error where a file there has another length, or another Adler-32 by the server's word, if it gives one.

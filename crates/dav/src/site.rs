@@ -9,7 +9,7 @@ use crate::path;
 use model::VersionToken;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
 use web::{Begun, Client, Origin, Request, Response, Stop, Trust, Upload};
 
@@ -41,7 +41,15 @@ pub struct Site {
     pub storage: u64,
     /// Known once something is written.
     pub habits: OnceLock<Habits>,
+    /// Checksums that the server may be asked for at once.
+    digests: (Mutex<u32>, Condvar),
 }
+
+/// XRootD has an idle client wait 30 s when it computes more checksums than four.
+const DIGESTS_MAX: u32 = 3;
+const DIGEST_PATIENCE: Duration = Duration::from_secs(90);
+/// What a server digests in a second, at least.
+const DIGESTED_BYTES_A_SECOND: u64 = 20 << 20;
 
 /// One request, before it is addressed.
 pub struct Asked<'a> {
@@ -66,8 +74,8 @@ impl Site {
         let trust = config.ca_file.clone().map_or(Trust::Host, Trust::File);
         let client = Client::stopped_by(origin, &trust, stop).map_err(|e| Failure::of_web(&e))?;
         let redirect_hosts = config.redirect_hosts.clone();
-        let (others, habits) = (Mutex::default(), OnceLock::new());
-        Ok(Site { client, token, redirect_hosts, trust, others, is_plain, storage, habits })
+        let (others, habits, digests) = (Mutex::default(), OnceLock::new(), (Mutex::new(DIGESTS_MAX), Condvar::new()));
+        Ok(Site { client, token, redirect_hosts, trust, others, is_plain, storage, habits, digests })
     }
 
     pub fn origin(&self) -> &Origin {
@@ -105,6 +113,29 @@ impl Site {
             wait *= 4;
         }
         unreachable!("the last try returns")
+    }
+
+    /// Asks for a file, or its head, with its Adler-32, and waits as long as the server may take to compute it.
+    pub fn ask_digest(
+        &self,
+        method: &'static str,
+        path: &[u8],
+        headers: &[(&str, String)],
+        size_bytes: u64,
+    ) -> Result<Response> {
+        let (free, freed) = &self.digests;
+        let mut left = free.lock().unwrap();
+        while *left == 0 {
+            left = freed.wait(left).unwrap();
+        }
+        *left -= 1;
+        drop(left);
+        let patience = DIGEST_PATIENCE + Duration::from_secs(size_bytes / DIGESTED_BYTES_A_SECOND);
+        let headers = [headers, &[("Want-Digest", "adler32".to_owned())]].concat();
+        let answered = self.ask_for(&Asked { method, headers: &headers, body: b"", wanted: &[200], patience }, path);
+        *free.lock().unwrap() += 1;
+        freed.notify_one();
+        answered
     }
 
     /// Asks once: the request is one that does its work whether it is answered or not.

@@ -525,3 +525,24 @@ fn a_copy_between_servers_counts_when_both_state_the_same() {
         assert!(notes.concat().contains(told), "{says} {notes:?}");
     }
 }
+
+#[test]
+fn parts_of_a_file_are_compared_together_in_whatever_order_they_come() {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    for lies in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), &content).unwrap();
+        let address = fakes::dav::start(dir.path(), Manners { lies, ..GOOD }, Arc::new(|_| None));
+        let source = open("dav", &format!("{address}/f")).ok().unwrap();
+        let (objects, _) = scan(&*source);
+        let mut lane = source.lane();
+        let file = lane.open(&objects[0]).unwrap();
+        let parts = [(1_000_000, 2_000_000), (2_000_000, 3_000_000), (0, 1_000_000)];
+        let read: Vec<_> = parts
+            .into_iter()
+            .map(|(start, end)| lane.read_extent(&*file, Extent { start, end }, &mut [0; 70_000], &mut |_| true))
+            .collect();
+        assert!(read[..2].iter().all(|read| read.as_ref().is_ok_and(|read| *read == 1_000_000)));
+        assert_eq!(read[2].is_err(), lies, "{:?}", read[2]);
+    }
+}
