@@ -10,7 +10,7 @@ use crate::habits::{Habits, STAGED_PREFIX, mark};
 use crate::listing::Stat;
 use crate::path;
 use crate::site::Site;
-use crate::small::Small;
+use crate::held::Small;
 use crate::third_party::ThirdParty;
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::{BTreeMap, HashMap};
@@ -159,7 +159,9 @@ impl Job {
         let (to, habits, size) = (self.path(entry)?, self.habits()?, entry.size_bytes());
         let failed = |failure: Failure| failure.on("publish", &to);
         self.site.compare(staged, size, adler).map_err(failed)?;
-        if rule == PublishRule::Replace || !habits.keeps {
+        // In a directory that this job made nobody else is expected; XRootD ends the connection with each look in vain.
+        let is_fresh = self.directory(entry.parent)?.is_fresh;
+        if rule == PublishRule::Replace || !(habits.keeps || is_fresh) {
             match self.site.find(&to).map_err(failed)? {
                 Some(there) if there.is_directory => {
                     let why = "a directory stands where a file is to be";

@@ -126,7 +126,7 @@ impl StagedFile for DavLarge {
         if state.at > 0 || state.is_over || source.size_bytes() != self.entry.size_bytes() {
             return false;
         }
-        let copied = self.job.copy_between(source, &self.staged);
+        let copied = self.job.third_party.copy(source, &self.job.site, &self.staged);
         if let Some(adler) = copied {
             (state.at, state.is_there, state.is_sent) = (source.size_bytes(), true, true);
             state.copied = Some(adler);

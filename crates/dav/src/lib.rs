@@ -1,6 +1,6 @@
 //! WebDAV servers as storage: `davs://HOST:PORT/PATH`; and HTTPS servers to read single files from: `https://HOST/PATH`.
 //!
-//! `Sites` opens them for `store::open`. Below it a `Site` makes single requests, and `habits` finds out how it takes some of them;
+//! `Sites` opens them for `store::open`. Below it a `Site` makes single requests, and `trial` finds out how it takes some of them;
 //! `source`, `shelf` and `sink` (with `job`, `small`, `large`) make of them what the traits of `store` ask for.
 //!
 //! Invariants:
@@ -15,13 +15,15 @@
 mod failure;
 mod path;
 mod token;
+mod habits;
 mod site;
 mod listing;
 mod reading;
 mod source;
 mod changing;
-mod habits;
+mod trial;
 mod job;
+mod held;
 mod small;
 mod third_party;
 mod large;

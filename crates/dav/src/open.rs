@@ -56,7 +56,10 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
         Why::Untrusted if failure.text.starts_with("the server redirects") => {
             (Refused::Untrusted, "name the host that it redirects to, if you trust that one with what you send")
         }
-        Why::Untrusted => (Refused::Untrusted, "for a private certificate authority set SSL_CERT_FILE, or `ca_file` in the server's table"),
+        Why::Untrusted => (
+            Refused::Untrusted,
+            "for a private certificate authority set SSL_CERT_FILE, or `ca_file` in the server's table",
+        ),
         _ => (Refused::Request, "check the URL: davs://HOST:PORT/PATH of a WebDAV server, or https:// of one file"),
     };
     refused(why, format!("{shown}: {failure}"), advice)
@@ -128,16 +131,15 @@ impl Sites {
             ));
         }
         let path = [b"/", &model::name::join(&names)[..]].concat();
-        Ok(Place { site: self.site(&shown, origin, &config, is_plain)?, path, name: names.last().cloned(), is_directory })
+        Ok(Place {
+            site: self.site(&shown, origin, &config, is_plain)?,
+            path,
+            name: names.last().cloned(),
+            is_directory,
+        })
     }
 
-    fn site(
-        &self,
-        shown: &str,
-        origin: Origin,
-        config: &SiteConfig,
-        is_plain: bool,
-    ) -> Result<Arc<Site>, OpenError> {
+    fn site(&self, shown: &str, origin: Origin, config: &SiteConfig, is_plain: bool) -> Result<Arc<Site>, OpenError> {
         let mut open = self.open.lock().unwrap();
         if let Some(site) = open.get(shown) {
             return Ok(site.clone());

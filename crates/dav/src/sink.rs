@@ -33,13 +33,15 @@ impl DavSink {
     pub fn new(site: Arc<Site>, path: Vec<u8>, is_rehearsal: bool) -> DavSink {
         let root = Directory::new(path, Vec::new(), false);
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
-        DavSink { job: Arc::new(Job {
-            site,
-            held: Held::default(),
-            is_rehearsal,
-            third_party: ThirdParty::default(),
-            directories,
-        }) }
+        DavSink {
+            job: Arc::new(Job {
+                site,
+                held: Held::default(),
+                is_rehearsal,
+                third_party: ThirdParty::default(),
+                directories,
+            }),
+        }
     }
 
     fn find_directory(&self, entry: &Entry, makes: bool) -> Result<()> {

@@ -2,21 +2,13 @@
 //!
 //! Invariant: what was sent and is not published is removed.
 
+use crate::held::Small;
 use crate::job::{Complete, Job};
 use crate::reading::DavFile;
 use model::{Entry, FailureKind};
 use simd_adler32::Adler32;
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, SinkLane, Staged};
-
-/// A sealed file: its bytes, until they lie at the server.
-pub struct Small {
-    entry: Entry,
-    bytes: Vec<u8>,
-    adler: u32,
-    /// Where it lies at the server.
-    sent: Option<Vec<u8>>,
-}
 
 pub struct DavSinkLane {
     job: Arc<Job>,

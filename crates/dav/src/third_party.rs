@@ -5,7 +5,6 @@
 //! another server only if the user gave both the same one, and otherwise as a macaroon for one path and one hour.
 
 use crate::failure::{Failure, Result, Why};
-use crate::job::Job;
 use crate::path;
 use crate::reading::{DavFile, adler32};
 use crate::site::{Asked, Site};
@@ -59,7 +58,8 @@ impl ThirdParty {
         let told = |(count, bytes): (u64, u64), how: &str| {
             let bytes = model::quantity::ByteCount(bytes);
             let files = if count == 1 { "file" } else { "files" };
-            (count > 0).then(|| format!("{count} {files}, {bytes}, went from server to server: {how} (third-party copy)"))
+            (count > 0)
+                .then(|| format!("{count} {files}, {bytes}, went from server to server: {how} (third-party copy)"))
         };
         let fetched = told(state.fetched, "the destination fetched them");
         let sent = told(state.sent, "the source sent them");
@@ -71,67 +71,69 @@ impl ThirdParty {
 /// The two ends of one copy.
 struct Ends<'a> {
     source: &'a Site,
+    target: &'a Site,
     from: &'a [u8],
     to: &'a [u8],
     size_bytes: u64,
 }
 
-impl Job {
-    /// Has the servers copy a file to where it is staged; returns its Adler-32. Nothing where this host has to do it.
-    pub fn copy_between(&self, file: &DavFile, to: &[u8]) -> Option<u32> {
+impl ThirdParty {
+    /// Has two servers copy a file to where it is staged at the second; returns its Adler-32. Nothing where this host has to do it.
+    pub fn copy(&self, file: &DavFile, target: &Site, to: &[u8]) -> Option<u32> {
         let source = file.site();
         let is_secure = |origin: &Origin| origin.is_tls || origin.is_loopback();
-        if !self.third_party.may_try() || source.is_plain {
+        if !self.may_try() || source.is_plain {
             return None;
         }
-        if !is_secure(source.origin()) || source.origin().is_tls != self.site.origin().is_tls {
-            self.third_party.refused("one of the two connections is not encrypted".to_owned(), true);
+        if !is_secure(source.origin()) || source.origin().is_tls != target.origin().is_tls {
+            self.refused("one of the two connections is not encrypted".to_owned(), true);
             return None;
         }
-        let ends = Ends { source, from: file.path(), to, size_bytes: file.size_bytes() };
+        let ends = Ends { source, target, from: file.path(), to, size_bytes: file.size_bytes() };
         let mut refusals = Vec::new();
         for is_fetch in [true, false] {
-            let copied = if is_fetch { self.fetch(&ends) } else { self.send_from(&ends) };
-            match copied.and_then(|()| self.judge(&ends)) {
+            let copied = if is_fetch { ends.fetch() } else { ends.send() };
+            match copied.and_then(|()| ends.judge()) {
                 Ok(adler) => {
-                    self.third_party.done(is_fetch, ends.size_bytes);
+                    self.done(is_fetch, ends.size_bytes);
                     return Some(adler);
                 }
                 Err(failure) => {
-                    let (who, does) =
-                        if is_fetch { (self.site.origin(), "fetch") } else { (source.origin(), "send") };
+                    let (who, does) = if is_fetch { (target.origin(), "fetch") } else { (source.origin(), "send") };
                     refusals.push((format!("{} does not {does} it ({failure})", who.authority()), failure.why));
-                    self.remove_staged(to);
+                    let _ = target.delete(to);
                 }
             }
-            if self.site.is_stopped() {
+            if target.is_stopped() {
                 return None;
             }
         }
         let is_final = refusals.iter().all(|(_, why)| matches!(why, Why::Other | Why::Forbidden | Why::Credentials));
         let texts: Vec<_> = refusals.into_iter().map(|(text, _)| text).collect();
-        self.third_party.refused(texts.join("; "), is_final);
+        self.refused(texts.join("; "), is_final);
         None
     }
+}
 
-    fn fetch(&self, ends: &Ends<'_>) -> Result<()> {
-        let mut headers = vec![("Source", ends.source.url(&path::encoded(ends.from)))];
-        headers.extend(passes(ends.source, &self.site, ends.from, "DOWNLOAD")?);
-        self.site.copy(ends.to, headers)
+impl Ends<'_> {
+    fn fetch(&self) -> Result<()> {
+        let mut headers = vec![("Source", self.source.url(&path::encoded(self.from)))];
+        headers.extend(passes(self.source, self.target, self.from, "DOWNLOAD")?);
+        self.target.copy(self.to, headers)
     }
 
-    fn send_from(&self, ends: &Ends<'_>) -> Result<()> {
-        let mut headers = vec![("Destination", self.site.url(&path::encoded(ends.to)))];
-        headers.extend(passes(&self.site, ends.source, ends.to, "UPLOAD,MANAGE")?);
-        ends.source.copy(ends.from, headers)
+    fn send(&self) -> Result<()> {
+        let mut headers = vec![("Destination", self.target.url(&path::encoded(self.to)))];
+        headers.extend(passes(self.target, self.source, self.to, "UPLOAD,MANAGE")?);
+        self.source.copy(self.from, headers)
     }
 
     /// Both say that they have the same.
-    fn judge(&self, ends: &Ends<'_>) -> Result<u32> {
-        let (size, stated) = self.site.state(ends.to, ends.size_bytes)?;
-        let (_, there) = ends.source.state(ends.from, ends.size_bytes)?;
+    fn judge(&self) -> Result<u32> {
+        let (size, stated) = self.target.state(self.to, self.size_bytes)?;
+        let (_, there) = self.source.state(self.from, self.size_bytes)?;
         match (stated, there) {
-            (Some(one), Some(two)) if one == two && size == ends.size_bytes => Ok(one),
+            (Some(one), Some(two)) if one == two && size == self.size_bytes => Ok(one),
             (Some(_), Some(_)) => Err(Failure::new(Why::Damaged, "what it copied is not what the source holds")),
             _ => Err(Failure::new(Why::Other, "without an Adler-32 of both nobody could compare them")),
         }
@@ -160,8 +162,13 @@ impl Site {
     fn macaroon(&self, path: &[u8], activity: &str) -> Result<String> {
         let body = format!("{{\"caveats\": [\"activity:{activity}\"], \"validity\": \"PT60M\"}}");
         let headers = [("Content-Type", "application/macaroon-request".to_owned())];
-        let asked =
-            Asked { method: "POST", headers: &headers, body: body.as_bytes(), wanted: &[200], patience: Duration::ZERO };
+        let asked = Asked {
+            method: "POST",
+            headers: &headers,
+            body: body.as_bytes(),
+            wanted: &[200],
+            patience: Duration::ZERO,
+        };
         let answer = self.ask_for(&asked, path)?.into_bytes(MACAROON_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
         let text = String::from_utf8_lossy(&answer);
         let value = text.split_once("\"macaroon\"").and_then(|(_, rest)| rest.split('"').nth(1));
@@ -197,10 +204,8 @@ fn hear(mut response: Response) -> Result<()> {
             }
         }
         if read == 0 {
-            return said(&line, &mut seen, &mut since).or(last).unwrap_or_else(|| {
-                // Whether it was done is seen by what lies there.
-                Ok(())
-            });
+            // Without a word on its end, whether it was done is seen by what lies there.
+            return said(&line, &mut seen, &mut since).or(last).unwrap_or(Ok(()));
         }
         if since.elapsed() > PROGRESS_MAX {
             return Err(Failure::new(Why::Unknown, "it made no progress for two minutes"));
@@ -232,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_end_of_markers_is_told_by_its_own_line() {
-        let mut say = |line: &str| said(line.as_bytes(), &mut String::new(), &mut Instant::now());
+        let say = |line: &str| said(line.as_bytes(), &mut String::new(), &mut Instant::now());
         assert!(matches!(say("success: Created\r"), Some(Ok(()))));
         for line in ["failure: 404", "Failed to connect", "aborted: by a user"] {
             assert!(matches!(say(line), Some(Err(_))), "{line}");

@@ -370,7 +370,10 @@ fn a_real_xrootd_takes_files_compares_and_renames_them() {
 }
 
 /// A server over a directory, with rules that come first, and a sink there.
-fn bed(manners: Manners, before: impl Fn(&Asked) -> Option<Said> + Send + Sync + 'static) -> (tempfile::TempDir, Arc<dyn Sink>) {
+fn bed(
+    manners: Manners,
+    before: impl Fn(&Asked) -> Option<Said> + Send + Sync + 'static,
+) -> (tempfile::TempDir, Arc<dyn Sink>) {
     let dir = tempfile::tempdir().unwrap();
     let address = fakes::dav::start(dir.path(), manners, Arc::new(before));
     let sink = sink_at(&Sites::default(), &format!("{address}/"));
@@ -393,7 +396,10 @@ fn what_the_server_digests_otherwise_gets_no_name() {
     assert_eq!(refused.kind, FailureKind::WriteError);
     let (staged, _) = sink.begin(&entry("g", 3), "stem").unwrap();
     staged.write_at(0, b"one").unwrap();
-    assert_eq!(staged.publish(&entry("g", 3), PublishRule::NoReplace, false).unwrap_err().kind, FailureKind::WriteError);
+    assert_eq!(
+        staged.publish(&entry("g", 3), PublishRule::NoReplace, false).unwrap_err().kind,
+        FailureKind::WriteError
+    );
     drop(staged);
     assert!(names(&dir).is_empty(), "{:?}", names(&dir));
 }
@@ -471,7 +477,8 @@ fn what_nobody_finished_in_a_week_is_swept() {
 /// Copies one large file from one server to another, as the engine would; what came of it, and the notes.
 fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8]) -> (bool, Vec<String>) {
     let sites = Sites::default();
-    let source = sites.source(&[location("dav", &format!("{from}/f"))], &TransferOptions::default()).ok().unwrap().source;
+    let source =
+        sites.source(&[location("dav", &format!("{from}/f"))], &TransferOptions::default()).ok().unwrap().source;
     let (objects, _) = scan(&*source);
     let file = source.lane().open(&objects[0]).unwrap();
     let sink = sink_at(&sites, &format!("{to_address}/"));

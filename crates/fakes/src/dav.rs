@@ -185,7 +185,9 @@ fn etag(of: &Metadata) -> String {
 fn response(name: &[u8], of: &Metadata) -> String {
     let (slash, prop) = match of.is_dir() {
         true => ("/", "<D:resourcetype><D:collection/></D:resourcetype>".to_owned()),
-        false => ("", format!("<D:getcontentlength>{}</D:getcontentlength><D:getetag>{}</D:getetag>", of.len(), etag(of))),
+        false => {
+            ("", format!("<D:getcontentlength>{}</D:getcontentlength><D:getetag>{}</D:getetag>", of.len(), etag(of)))
+        }
     };
     let (href, date) = (encoded(name), crate::http::date(of.mtime()));
     format!(

@@ -48,6 +48,15 @@ pub struct Page {
     pub next: Option<String>,
 }
 
+/// An object that the store has already.
+#[derive(Clone)]
+pub struct CopyOf {
+    pub bucket: String,
+    pub key: String,
+    pub etag: String,
+    pub crc: Option<u64>,
+}
+
 /// On what condition a key is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Condition {

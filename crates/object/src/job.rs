@@ -3,12 +3,11 @@
 //! Invariants: a key that the job wrote is not believed to be as it was listed; a rehearsal sends nothing but looks.
 
 use crate::bucket::Bucket;
-use crate::calls::{Condition, Object};
+use crate::calls::{Condition, CopyOf, Object};
 use crate::failure::{Failure, Why};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
-use crate::upload::CopyOf;
 use crate::upload_log::UploadLogs;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::{HashMap, HashSet};

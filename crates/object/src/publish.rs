@@ -5,9 +5,8 @@
 //! out by looking: size and checksum decide.
 
 use crate::bucket::{Bucket, Conditions, random};
-use crate::calls::{Condition, Object, Part, crc_of};
+use crate::calls::{Condition, CopyOf, Object, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
-use crate::upload::CopyOf;
 use data_encoding::HEXLOWER;
 
 /// What the names of scratch objects begin with.

@@ -99,9 +99,8 @@ impl Pruning {
         is_directory: bool,
         prune: &Prune<'_>,
     ) -> HashMap<usize, Failure> {
-        let is_due = |doomed: &Doomed| {
-            doomed.is_directory == is_directory && !(is_directory && self.has_kept(&doomed.path))
-        };
+        let is_due =
+            |doomed: &Doomed| doomed.is_directory == is_directory && !(is_directory && self.has_kept(&doomed.path));
         let due = next.iter().enumerate().filter(|(_, doomed)| is_due(doomed));
         let due: Vec<_> = due.filter_map(|(at, doomed)| Some((at, doomed.key.as_deref()?))).collect();
         if due.is_empty() || prune.is_rehearsal {

@@ -17,7 +17,6 @@ use crate::reading::ObjectFile;
 use crate::removal::Pruning;
 use crate::upload::ObjectUpload;
 use crate::upload_log::UploadLogs;
-use web::in_parallel;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +25,7 @@ use store::{
     Abilities, Decision, Fate, Held, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
     SourceFile, Staged, StagedFile, ToPublish,
 };
+use web::in_parallel;
 
 pub struct ObjectSink {
     job: Arc<Job>,
@@ -57,14 +57,7 @@ impl ObjectSink {
     }
 
     /// Puts down one name with all below it to be removed; false when something of it stays.
-    fn prune_one(
-        &self,
-        key: String,
-        child: &Child,
-        path: &[u8],
-        pruning: &mut Pruning,
-        prune: &mut Prune<'_>,
-    ) -> bool {
+    fn prune_one(&self, key: String, child: &Child, path: &[u8], pruning: &mut Pruning, prune: &mut Prune<'_>) -> bool {
         let bucket = &self.job.bucket;
         let mut is_gone = true;
         if child.is_directory {

@@ -6,7 +6,7 @@
 //! Invariants: an upload is completed, aborted, or left with a log that the next attempt goes on from (`resume`); a part counts when
 //! the store confirmed it; bytes that come twice replace what they were.
 
-use crate::calls::{PARTS_MAX, Part};
+use crate::calls::{CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
 use crate::job::Job;
 use crate::reading::ObjectFile;
@@ -14,8 +14,8 @@ use crate::upload_log::UploadLog;
 use crate::width::Permit;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use store::{PublishRule, SourceFile, StagedFile};
 
 pub const PART_BYTES: u64 = 8 << 20;
@@ -53,15 +53,6 @@ pub struct State {
     /// The store is to copy it from there.
     copied: Option<CopyOf>,
     is_over: bool,
-}
-
-/// An object that the store has already.
-#[derive(Clone)]
-pub struct CopyOf {
-    pub bucket: String,
-    pub key: String,
-    pub etag: String,
-    pub crc: Option<u64>,
 }
 
 #[derive(Default)]

@@ -100,9 +100,11 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             "aws_profile" => read.aws_profile = Some(text()?),
             "anonymous" => read.is_anonymous = switch()?,
             "token_file" => read.token_file = Some(text()?),
-            "redirect_hosts" => read.redirect_hosts = hosts(value.get_ref()).ok_or_else(|| {
-                wrong(format!("{name}: not a list of texts"), "write redirect_hosts = [\"HOST\", ...]")
-            })?,
+            "redirect_hosts" => {
+                read.redirect_hosts = hosts(value.get_ref()).ok_or_else(|| {
+                    wrong(format!("{name}: not a list of texts"), "write redirect_hosts = [\"HOST\", ...]")
+                })?
+            }
             other if other.contains("key") || other.contains("secret") || other.contains("token") => {
                 let hint = "keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the AWS files";
                 return Err(wrong(format!("{other}: this file holds no keys"), hint));

@@ -69,7 +69,8 @@ impl Site {
     /// A file as another client reads it.
     fn read(&self, server: usize, path: &str) -> Vec<u8> {
         let url = format!("https://localhost:{}/{path}", self.servers[server].1);
-        let ran = Command::new("curl").args(["-sf", "--cacert"]).arg(self.bed.path("ca.pem")).arg(url).output().unwrap();
+        let ran =
+            Command::new("curl").args(["-sf", "--cacert"]).arg(self.bed.path("ca.pem")).arg(url).output().unwrap();
         assert!(ran.status.success(), "curl: {}", ran.status);
         ran.stdout
     }

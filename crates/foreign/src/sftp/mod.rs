@@ -1,7 +1,7 @@
 //! SFTP version 3 as storage, over two pipes to whatever speaks it: the user's own `ssh -s HOST sftp`.
 //!
 //! `packet` reads and writes what travels, `session` numbers requests and hands each its answer, `calls` names them, and `server`
-//! keeps the conversation up. `source`, `sink` (with `job`, `small`, `large`) and `shelf` make of them what `store` asks for;
+//! keeps the conversation up. `source`, `sink` (with `job`, `held`, `small`, `large`) and `shelf` make of them what `store` asks for;
 //! `open` is the way in.
 //!
 //! Invariants:
@@ -17,6 +17,7 @@ mod listing;
 mod reading;
 mod source;
 mod job;
+mod held;
 mod small;
 mod large;
 mod sink;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what was sent and is not published is removed.
 
+use super::held::Small;
 use super::job::Job;
 use super::listing::WIDTH;
 use super::packet::{Attributes, flags};
@@ -10,18 +11,6 @@ use super::session::{Fault, Session};
 use model::{Entry, Extent, FailureKind};
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, SinkLane, Staged};
-
-/// A sealed file: its bytes, until they lie at the server.
-pub struct Small {
-    pub path: Vec<u8>,
-    pub mode: u32,
-    pub attributes: Attributes,
-    pub bytes: Vec<u8>,
-    pub wants_sync: bool,
-    pub is_sent: bool,
-    pub is_synced: bool,
-    pub failure: Option<Error>,
-}
 
 fn not_staged() -> Error {
     Error::of_kind(FailureKind::Other, "publish", b"", "it is not staged")

@@ -125,7 +125,8 @@ mod tests {
     #[test]
     fn what_is_to_be_verified_is_read_and_a_manifest_is_never_made_of_what_was_not() {
         let ways = |verify, engine, lists_digests| {
-            let ways = Ways::new(&TransferOptions { verify, engine, ..TransferOptions::default() }, lists_digests, false);
+            let ways =
+                Ways::new(&TransferOptions { verify, engine, ..TransferOptions::default() }, lists_digests, false);
             (ways.digests, ways.shares, ways.hands_on)
         };
         assert_eq!(ways(Verify::Stream, Engine::Auto, false), (true, true, false));
