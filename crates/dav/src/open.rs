@@ -13,7 +13,7 @@ use crate::token;
 use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkWish};
+use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
 use web::{Origin, Stop};
 
@@ -179,7 +179,7 @@ impl store::open::Opener for Sites {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, wish: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         check_wish(wish)?;
         let place = self.place(location)?;
         let site = place.site.clone();
@@ -239,7 +239,7 @@ impl store::open::Opener for Sites {
 }
 
 /// What would otherwise be left undone without a word.
-fn check_wish(wish: &SinkWish<'_>) -> Result<(), OpenError> {
+fn check_wish(wish: &SinkRequest<'_>) -> Result<(), OpenError> {
     let asked = [
         (
             wish.options.backup.is_some(),

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use store::open::{Opener, Rights, Shape, SinkWish};
+use store::open::{Opener, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf, Sink, Source};
 
 struct Dav(Manners);
@@ -66,7 +66,7 @@ impl Place for AtServer {
     fn sink(&self) -> Option<Arc<dyn Sink>> {
         let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
+        let wish = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
         Some(self.sites.sink(&self.location, &wish).ok().unwrap().sink)
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use store::open::{Opener, Refused, Rights, Shape, SinkWish};
+use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Decision, End, Found, How, OpenError, PublishRule, Sink, Slots, Source, SourceObject, Visit};
 
 const CONTENT: &[u8] = b"Wikipedia";
@@ -325,7 +325,7 @@ fn entry(name: &str, size_bytes: usize) -> Entry {
 fn sink_at(sites: &Sites, rest: &str) -> Arc<dyn Sink> {
     let options = TransferOptions::default();
     let (rights, shape) = (Rights::Write, Shape::Tree);
-    let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
+    let wish = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
     sites.sink(&location("dav", rest), &wish).ok().unwrap().sink
 }
 

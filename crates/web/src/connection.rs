@@ -7,6 +7,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ const READ_BYTES: usize = 16 << 10;
 
 enum Stream {
     Clear(TcpStream),
+    Local(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
@@ -51,6 +54,9 @@ pub(crate) struct Head {
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
     pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize, stop: &Stop) -> Result<Connection> {
+        if let Some(socket) = &origin.socket {
+            return Connection::local(socket, &origin.host, stop);
+        }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
         let found = (&host[..], origin.port).to_socket_addrs();
@@ -70,6 +76,23 @@ impl Connection {
             }
         }
         Err(failed.expect("there was an address"))
+    }
+
+    fn local(socket: &Path, host: &str, stop: &Stop) -> Result<Connection> {
+        let unreachable = |e: io::Error| {
+            Error::new(ErrorKind::Unreachable, format!("nobody answers at {}: {}", socket.display(), plain(&e)))
+        };
+        let stream = UnixStream::connect(socket).map_err(unreachable)?;
+        let failed = |e: io::Error| Error::from_io(host, &e);
+        stream.set_read_timeout(Some(SLICE)).map_err(failed)?;
+        stream.set_write_timeout(Some(SLICE)).map_err(failed)?;
+        Ok(Connection::new(Stream::Local(stream), host.to_owned(), stop.clone()))
+    }
+
+    fn new(stream: Stream, host: String, stop: Stop) -> Connection {
+        let now = Instant::now();
+        let (buffer, patience) = (Vec::new(), PROGRESS_MAX);
+        Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience }
     }
 
     fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>, stop: Stop) -> Result<Connection> {
@@ -96,18 +119,17 @@ impl Connection {
                 Stream::Tls(Box::new(stream))
             }
         };
-        let now = Instant::now();
-        let (buffer, patience) = (Vec::new(), PROGRESS_MAX);
-        Ok(Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience })
+        Ok(Connection::new(stream, host, stop))
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let (mut rest, mut since) = (bytes, Instant::now());
         loop {
             let step = match &mut self.stream {
-                Stream::Clear(_) if rest.is_empty() => return Ok(()),
+                Stream::Clear(_) | Stream::Local(_) if rest.is_empty() => return Ok(()),
                 Stream::Tls(stream) if rest.is_empty() => stream.flush().map(|()| 0),
                 Stream::Clear(stream) => stream.write(rest),
+                Stream::Local(stream) => stream.write(rest),
                 Stream::Tls(stream) => stream.write(rest),
             };
             match step {
@@ -126,6 +148,7 @@ impl Connection {
         loop {
             let read = match &mut self.stream {
                 Stream::Clear(stream) => stream.read(buffer),
+                Stream::Local(stream) => stream.read(buffer),
                 Stream::Tls(stream) => stream.read(buffer),
             };
             match read {

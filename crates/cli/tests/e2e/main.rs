@@ -44,4 +44,6 @@ mod follows;
 mod object_stores;
 mod orders;
 mod dav_servers;
+#[cfg(feature = "hub")]
+mod hubs;
 mod sftp_servers;

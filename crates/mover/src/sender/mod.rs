@@ -30,7 +30,7 @@ use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::progress::{Progress, count};
-use crate::stall::Standing;
+use crate::stall::Headway;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
@@ -544,7 +544,7 @@ impl SendJob {
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a
     /// pipe) may rest; the bytes that a lane has claimed of it are not with the receiver yet.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn headway(&self) -> Headway {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
             || if self.is_sequential() || self.options.follow.is_some() {
@@ -552,7 +552,7 @@ impl SendJob {
             } else {
                 book.split.is_receiver_next()
             };
-        Standing { mark: self.progress.mark(), is_owed }
+        Headway { mark: self.progress.mark(), is_owed }
     }
 
     /// Nothing is left to send, as far as is known now.
