@@ -51,10 +51,16 @@ pub struct Desk {
 
 impl Desk {
     pub fn open(endpoint: &Endpoint, identity: &Identity) -> Result<Desk> {
-        let options = ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() };
+        let options =
+            ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
         let client = crate::connect(endpoint, identity, &options)?;
         let welcome = client.welcome().map_err(|e| Error::from_connect(&endpoint.name, &e));
         welcome.map(|_| Desk { client, name: endpoint.name.clone(), identity: identity.clone() })
+    }
+
+    /// Whether the session goes on: then what was refused was refused by the endpoint.
+    pub fn is_open(&self) -> bool {
+        self.client.is_open()
     }
 
     /// Durable at the endpoint when this returns.

@@ -16,7 +16,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("conformance", 15),
     ("daemon", 3),
     ("ledger", 3),
-    ("mover", 10),
+    ("mover", 9),
     ("net", 5),
     ("os", 3),
     ("trial", 32),
