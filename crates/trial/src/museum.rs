@@ -187,6 +187,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "jobs of one ticket keep those of others from beginning",
         Test("daemon", "orders::tests"),
     ),
+    ("scheduler-may-die", "a panic keeps jobs from beginning for good", Test("daemon", "a_scheduler_that_panics")),
     ("orders-fail-open", "a job goes on for ever while rights cannot be looked up", Test("daemon", "orders::run")),
     ("failures-of-any-length", "the end of a job is too long to be read again", Test("daemon", "orders::run")),
     ("revoke-without-shares", "one ticket takes back so many warrants that others cannot", Test("daemon", "warrant::")),

@@ -213,7 +213,7 @@ impl Office {
         };
         if one.json {
             output::line(&line(&endpoint, &told, true));
-        } else if let Some(ended) = told.ended.as_ref().filter(|ended| ended.code == 0) {
+        } else if let Some(ended) = told.ended.as_ref().filter(|_| error_of(&told).is_none()) {
             summary(ended, &output::shown(&told.news.destination)).iter().for_each(|line| output::note(line));
         }
         error_of(&told).map_or(Ok(Exit::Done), Err)
@@ -322,4 +322,12 @@ fn details(endpoint: &Endpoint, told: &Told) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Everything that is shown of a job, for tests.
+#[cfg(test)]
+pub fn shown(told: &Told) -> String {
+    let pin = model::Pin([1; 32]);
+    let endpoint = Endpoint { name: "a".into(), addresses: Vec::new(), pin, added: String::new() };
+    [line(&endpoint, told, false), line(&endpoint, told, true), details(&endpoint, told).join("\n")].join("\n")
 }

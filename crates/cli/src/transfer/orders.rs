@@ -370,11 +370,20 @@ fn sample_of(news: &OrderNews) -> Sample {
 
 /// What an ended job failed with, as the command would have said it.
 pub fn error_of(told: &Told) -> Option<Error> {
-    let ended = told.ended.as_ref().filter(|_| status_of(&told.news).is_end())?;
-    let exit = Exit::from_number(ended.code as i32);
+    let status = status_of(&told.news);
+    let ended = told.ended.as_ref().filter(|_| status.is_end())?;
+    let exit = match Exit::from_number(ended.code as i32) {
+        // Whatever its code says.
+        Exit::Done if status != Status::Succeeded => Exit::Failed,
+        exit => exit,
+    };
     let shown = |text: &str| Escaped(text.as_bytes()).to_string();
     let hint = Some(shown(&ended.hint)).filter(|hint| !hint.is_empty());
-    (exit != Exit::Done).then(|| Error { exit, message: shown(&ended.text), hint })
+    let message = match ended.text.is_empty() {
+        true => format!("the endpoint says that the job is {status}, and not why"),
+        false => shown(&ended.text),
+    };
+    (exit != Exit::Done).then_some(Error { exit, message, hint })
 }
 
 /// What an ended job left, as lines for a person.
@@ -420,10 +429,57 @@ fn finished(request: &Request, told: &Told, started: Instant) -> Finished {
         ended.failures = events.failures.iter().map(failure).collect();
         ended.failures_not_kept = events.untold;
     }
-    if request.progress != Mode::None && found.code == 0 {
+    if request.progress != Mode::None && error_of(told).is_none() {
         summary(found, &output::shown(&ended.destination)).iter().for_each(|line| output::note(line));
     }
     let is_kept = !matches!(request.spec.options.fsync, Fsync::Never);
     let durable = if is_kept { found.durable.clone() } else { String::new() };
     Finished { ended, error: error_of(told), durable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever an endpoint says of a job has words.
+    #[test]
+    fn no_number_of_an_endpoint_ends_the_program() {
+        for most in [u64::MAX, i64::MAX as u64, 1 << 62, 0] {
+            let ended = OrderEnded {
+                code: most as u32,
+                files_done: most,
+                files_skipped: most,
+                files_failed: most,
+                bytes: most,
+                bytes_sent: most,
+                removed: most,
+                milliseconds: most,
+                ..OrderEnded::default()
+            };
+            let number = most as u32;
+            let news = OrderNews {
+                status: Status::Failed as u32,
+                reason: number,
+                attempt: number,
+                kind: number,
+                role: number,
+                created: most,
+                until: most,
+                files_listed: most,
+                files_done: most,
+                bytes_listed: most,
+                bytes_done: most,
+                bytes_per_second: most,
+                is_listing_complete: true,
+                ..OrderNews::default()
+            };
+            assert_eq!(summary(&ended, "b:").len(), 2);
+            assert!(!amounts(&news).is_empty() && state_of(&news) == "failed");
+            assert_eq!(sample_of(&news).counts.files_done, most);
+            let told = Told { news, ended: Some(ended), events: None };
+            // One that failed is no success, whatever code it has.
+            assert!(error_of(&told).is_some_and(|e| e.exit != Exit::Done && !e.message.is_empty()), "{most}");
+            assert!(!crate::commands::job::shown(&told).is_empty());
+        }
+    }
 }

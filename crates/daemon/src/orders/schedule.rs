@@ -1,6 +1,7 @@
 //! Which job is next, and the threads that carry jobs out.
 //!
 //! Invariants:
+//! - It cannot stop unnoticed: what panics is told and begun again.
 //! - At most `RUNNING_MAX` run at once, and the account with fewest of them is next.
 //! - An account may have one more run while it has fewer than are left free: however long its jobs take, those of others begin.
 //! - A job that only its client could let go on ends when that client has had no rights for `KEPT_SECONDS`.
@@ -11,9 +12,10 @@ use crate::warrant::now;
 use model::order::{Reason, Status};
 use model::{Exit, mutant};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::warn;
+use tracing::{error, warn};
 
 /// Jobs that run at once: of one account, and in all.
 const RUNNING_OF_ACCOUNT_MAX: usize = 4;
@@ -30,10 +32,17 @@ impl Orders {
     /// Begins what is queued, from here on.
     pub fn start(self: &Arc<Orders>) -> std::io::Result<()> {
         let orders = self.clone();
-        std::thread::Builder::new().name("orders".into()).spawn(move || orders.schedule()).map(drop)
+        let run = move || {
+            while catch_unwind(AssertUnwindSafe(|| orders.schedule())).is_err() {
+                error!("choosing which job is next failed, and is begun again; this is a bug");
+                assert!(!mutant::is_on("scheduler-may-die"), "injected: it is not begun again");
+                std::thread::park_timeout(TICK);
+            }
+        };
+        std::thread::Builder::new().name("orders".into()).spawn(run).map(drop)
     }
 
-    fn schedule(self: Arc<Orders>) {
+    fn schedule(self: &Arc<Orders>) {
         let mut state = self.lock();
         let mut swept = None::<Instant>;
         while !state.is_stopping {

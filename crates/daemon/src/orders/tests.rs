@@ -4,12 +4,15 @@ use super::record::tests::record;
 use super::*;
 use model::{TransferOptions, TransferSpec};
 use mover::session::Grant;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use store::open::{OpenSink, OpenSource};
 use wire::Message;
 use wire::message::OrderAsk;
 
 /// Of a client that was struck off.
 const GONE: Pin = Pin([77; 32]);
+const PANICS_ONCE: Pin = Pin([78; 32]);
+static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Allows everything, and has nothing.
 struct Anything;
@@ -36,6 +39,7 @@ impl Ground for Anything {
     }
 
     fn knows(&self, owner: Pin) -> bool {
+        assert!(owner != PANICS_ONCE || HAS_PANICKED.swap(true, Relaxed), "injected: looking up a client panics");
         owner != GONE
     }
 
@@ -135,7 +139,8 @@ fn all_accounts_together_have_a_bound_and_only_open_jobs_hold_it() {
     let long = || "x".repeat(BYTES_OF_ACCOUNT_MAX - 10_000);
     let tickets = (BYTES_MAX / BYTES_OF_ACCOUNT_MAX) as u16;
     for job in 0..tickets {
-        orders.take(Record { transfer: long(), ..of(1, job, &format!("t{job}")) }).unwrap();
+        let record = Record { transfer: long(), ..of(1, job, &format!("t{job}")) };
+        orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
     }
     let next = Record { transfer: long(), ..of(2, 1, "next") };
     let refusal = orders.take(next.clone()).unwrap_err();
@@ -186,6 +191,34 @@ fn a_job_of_a_client_that_is_gone_does_not_wait_for_ever() {
     assert_eq!(state(&orders, &gone), Status::Paused);
     orders.end_abandoned(&mut orders.lock(), Duration::ZERO);
     assert_eq!((state(&orders, &gone), state(&orders, &there)), (Status::Failed, Status::Paused));
+}
+
+/// A scheduler that is gone would keep every job from beginning, and nobody would see why.
+#[test]
+fn a_scheduler_that_panics_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let paused = of(PANICS_ONCE.0[0], 1, "a");
+    let path = {
+        let orders = book(&dir);
+        orders.take(paused.clone()).unwrap();
+        orders.steer(paused.key().unwrap(), Steer::Pause, None).unwrap();
+        dir.path().join("orders").join(format!("{}.{}.json", paused.owner, paused.job))
+    };
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(40 * 86_400);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+    let host: Arc<dyn Ground> = Arc::new(Anything);
+    let identity = Identity::generate().unwrap();
+    let orders = Orders::open(dir.path(), Arc::downgrade(&host), identity, Memory::new(1 << 20)).unwrap();
+    let queued = of(1, 2, "a");
+    orders.take(queued.clone()).unwrap();
+    orders.start().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while state(&orders, &queued) == Status::Queued {
+        assert!(Instant::now() < deadline, "no job begins any more");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    assert!(HAS_PANICKED.load(Relaxed));
+    assert!(orders.stop(Instant::now() + Duration::from_secs(30)));
 }
 
 /// As a file may say it that somebody wrote.
