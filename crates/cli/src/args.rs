@@ -14,6 +14,8 @@ mod documented;
 
 #[cfg(feature = "lab")]
 use crate::commands::lab;
+#[cfg(feature = "hub")]
+use crate::commands::{batch, hub, queue, submit};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
@@ -53,6 +55,14 @@ pub enum Command {
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
     Job(job::Args),
+    #[cfg(feature = "hub")]
+    Hub(hub::Args),
+    #[cfg(feature = "hub")]
+    Submit(submit::Args),
+    #[cfg(feature = "hub")]
+    Batch(batch::Args),
+    #[cfg(feature = "hub")]
+    Queue(queue::Args),
     Sync(Box<sync::Args>),
     Follow(Box<follow::Args>),
     Filter(filter::Args),

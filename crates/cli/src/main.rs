@@ -2,7 +2,7 @@
 //! of result it was.
 //!
 //! `args` is what can be asked, `settings` the defaults that the user keeps for it; `commands` has a file for each command;
-//! `transfer` carries out a copy, whatever its ends; `place` opens what is looked at or changed; `stores` are the kinds of storage there are;
+//! `transfer` carries out a copy, whatever its ends; `service` is a client of the hub; `place` opens what is looked at or changed; `stores` are the kinds of storage there are;
 //! `output` is everything a person or a program reads; `exit` and `interrupt` are the two ways to end.
 //! Not here: the data path (`mover`), endpoints and identities (`daemon`), what limits a rate (`plan`).
 
@@ -15,6 +15,8 @@ mod calibrations;
 mod calibrating;
 mod limits;
 mod transfer;
+#[cfg(feature = "hub")]
+mod service;
 mod place;
 mod output;
 mod interrupt;

@@ -9,6 +9,14 @@ pub mod sync;
 pub mod filter;
 pub mod follow;
 pub mod job;
+#[cfg(feature = "hub")]
+pub mod hub;
+#[cfg(feature = "hub")]
+pub mod submit;
+#[cfg(feature = "hub")]
+pub mod batch;
+#[cfg(feature = "hub")]
+pub mod queue;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -49,6 +57,14 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
         Command::Job(args) => job::run(args),
+        #[cfg(feature = "hub")]
+        Command::Hub(args) => hub::run(args),
+        #[cfg(feature = "hub")]
+        Command::Submit(args) => submit::run(args),
+        #[cfg(feature = "hub")]
+        Command::Batch(args) => batch::run(args),
+        #[cfg(feature = "hub")]
+        Command::Queue(args) => queue::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),

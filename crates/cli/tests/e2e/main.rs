@@ -44,4 +44,6 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+#[cfg(feature = "hub")]
+mod hubs;
 mod sftp_servers;

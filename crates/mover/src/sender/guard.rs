@@ -53,7 +53,7 @@ impl Lane {
     }
 
     fn unheard_seconds(&self, now: Instant) -> f64 {
-        now.saturating_duration_since(self.heard).as_secs_f64()
+        now.duration_since(self.heard).as_secs_f64()
     }
 
     /// It does what it should, as far as can be told between two claims.
@@ -76,7 +76,7 @@ impl Guard {
         known.heard = now;
         (known.backlog_bytes, known.taken_bytes) = (pulse.backlog_bytes, 0);
         let (since, acknowledged) = known.from;
-        let time = now.saturating_duration_since(since);
+        let time = now.duration_since(since);
         let bytes = pulse.acknowledged_bytes.saturating_sub(acknowledged);
         if pulse.backlog_bytes == 0 {
             // Idle for part of the time: that says nothing of the path.

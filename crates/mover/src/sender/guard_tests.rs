@@ -27,7 +27,7 @@ fn send(rates: &[f64], mut left: u64, guard: &mut Guard) -> Vec<f64> {
     let mut now = start;
     while left > 0 || lanes.iter().any(|lane| lane.holds > 0.0) {
         now += STEP;
-        let seconds = now.saturating_duration_since(start).as_secs_f64();
+        let seconds = now.duration_since(start).as_secs_f64();
         assert!(seconds < 3600.0, "it does not end");
         // Claimed, and not in a socket.
         let pending: u64 = lanes.iter().map(|lane| (lane.holds as u64).saturating_sub(SOCKET)).sum();
