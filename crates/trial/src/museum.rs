@@ -172,6 +172,17 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("daemon", "nobody_gets_in_by_a_warrant"),
     ),
     ("warrant-of-any-path", "a warrant opens every path at its audience", Test("daemon", "a_warrant_allows_its_job")),
+    ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),
+    (
+        "wait-for-silent-paths",
+        "a path that fell silent keeps what it had in flight",
+        Test("mover", "a_silent_path_ends"),
+    ),
+    (
+        "believe-any-address",
+        "an address that an endpoint tells is dialled, whatever it means here",
+        Test("mover", "addresses_that_mean_something_else"),
+    ),
     (
         "hand-in-any-warrant",
         "an endpoint uses a warrant for whoever hands it in",
