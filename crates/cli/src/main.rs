@@ -25,6 +25,7 @@ mod logs;
 mod exit;
 mod fidelity;
 
+use model::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -32,5 +33,21 @@ fn main() -> ExitCode {
         logs::start(&cli.command);
         commands::run(cli)
     });
-    exit::code(ended)
+    code(ended)
+}
+
+/// Shows the error, if there is one. What was to be read by others and is lost fails a command that succeeded otherwise.
+fn code(ended: exit::Result<Exit>) -> ExitCode {
+    let ended = match (ended, output::lost()) {
+        (Ok(Exit::Done), Some(cause)) => {
+            let hint = "the output is incomplete: make room where it goes, and give the command again";
+            Err(exit::error(Exit::Failed, format!("write standard output: {}", exit::plain(cause)), hint))
+        }
+        (ended, _) => ended,
+    };
+    let exit = ended.unwrap_or_else(|error| {
+        output::error(&error);
+        error.exit
+    });
+    ExitCode::from(exit as i32 as u8)
 }

@@ -144,7 +144,10 @@ impl Places {
             paths: &[Vec::new()],
             identity: &paths.identity()?,
             // No data streams: questions travel on the control stream.
-            options: ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() },
+            options: ConnectOptions {
+                tuning: Tuning { streams: Some(0), ..Tuning::default() },
+                ..ConnectOptions::default()
+            },
             memory_bytes: mover::limits::LANE_BYTES,
             is_stopped: &|| self.interrupt.is_set(),
         })?;

@@ -45,7 +45,7 @@ pub mod bench;
 #[cfg(feature = "lab")]
 pub mod lab;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, program};
 use crate::exit::Result;
 use model::Exit;
 
@@ -83,9 +83,9 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
         Command::Plan(args) => plan::run(*args),
         Command::Calibrate(args) => crate::calibrating::run(&args, cli.globals.profile.as_deref()),
-        Command::Config(args) => config::run(args, &cli.globals),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Config(args) => config::run(args, &cli.globals, &program()),
+        Command::Completions(args) => completions::run(args, program()),
+        Command::Man(args) => man::run(args, program()),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]
