@@ -170,7 +170,7 @@ impl Queue {
             self.endpoints[number].jobs += 1;
         }
         if !job.status.is_end() {
-            self.natures.entry(facts.nature).or_insert(job.id);
+            self.natures.insert(facts.nature, job.id);
         }
         *self.of_owner.entry(facts.owner.clone()).or_default() += 1;
         for other in &job.after {

@@ -408,6 +408,19 @@ fn the_same_wish_finds_its_open_job_and_bounds_hold() {
 }
 
 #[test]
+fn what_has_just_ended_is_neither_found_nor_waited_for() {
+    let mut scene = Scene::new();
+    let first = scene.submit(|_| {});
+    scene.step();
+    scene.queue.heard(scene.now, first, 1, ended(Exit::Done));
+    // Its end was not taken from the queue yet.
+    let again = scene.submit_after(|facts| facts.nature = [1; 16], vec![first]);
+    assert_eq!(given(&scene.step()), [(again, Role::Sends)]);
+    let same = Job::new(JobId([9; 16]), 9, Facts { nature: [1; 16], ..scene.facts() }, vec![]);
+    assert_eq!(scene.queue.submit(scene.now, same), Ok(Taken::Known(again)));
+}
+
+#[test]
 fn an_endpoint_that_takes_no_orders_has_the_other_fetch() {
     let mut scene = Scene::new();
     let id = scene.submit(|_| {});
