@@ -46,6 +46,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
 use store::posix::directories_max;
+use store::spool::Spool;
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -82,6 +83,8 @@ pub struct ServeOptions {
     pub congestion: Option<String>,
     /// For the lanes of all jobs.
     pub memory_bytes: usize,
+    /// Where what clients send may wait for slow storage, and how much of it.
+    pub buffer: Option<(PathBuf, u64)>,
     /// Let clients into file systems that are mounted below the root.
     pub crosses_mounts: bool,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
@@ -106,6 +109,7 @@ impl ServeOptions {
             transfer_log: None,
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            buffer: None,
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
@@ -156,6 +160,7 @@ impl Served {
         store::posix::owners::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
+        let buffer = options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
@@ -172,11 +177,13 @@ impl Served {
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
             orders: Default::default(),
+            buffer,
         });
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
         }
         let server = Server::new(host.clone(), memory);
+        server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
@@ -340,6 +347,7 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
         return Landlock::Off;
     }
     let mut own = vec![options.state_dir.as_path()];
+    own.extend(options.buffer.iter().map(|(path, _)| path.as_path()));
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
     sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own), options.takes_orders).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
@@ -351,6 +359,16 @@ fn unusable(name: &str, e: &store::OpenError) -> Error {
     let mut error = Error::from(transfer::Error::from_open(e));
     error.message = format!("the root {name}: {}", error.message);
     error
+}
+
+/// Opens the place where what clients send may wait. Clients reach it no other way.
+fn open_buffer(path: &Path, bytes: u64, root: &Path) -> Result<Arc<Spool>> {
+    let (real, root) = (real_path(path)?, real_path(root)?);
+    if real.starts_with(&root) || root.starts_with(&real) {
+        let message = format!("the buffer {} and the root {} overlap", shown(&real), shown(&root));
+        return Err(Error::new(Exit::Refused, message).hint("name another directory with --buffer"));
+    }
+    Spool::open(path, bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

@@ -27,6 +27,7 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+pub use clock::Stall;
 use pass_through::PassThrough;
 
 /// How slow, and how.
@@ -40,6 +41,8 @@ pub struct StorageProfile {
     pub create_latency: Duration,
     /// Of reads and writes together; None is unlimited.
     pub bytes_per_second: Option<u64>,
+    /// When everything that reads, writes or changes a name stands still.
+    pub stall: Option<Stall>,
     /// Lets the kernel cache data and read ahead, so that not every read becomes an operation.
     pub page_cache: bool,
     /// Names that differ only in the case of ASCII letters are one, as on storage that other systems use too.

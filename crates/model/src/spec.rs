@@ -143,6 +143,8 @@ mod tests {
                 congestion: None,
                 follow: None,
                 view: None,
+                buffer: Buffer::Always,
+                wait: Wait::Delivered,
             },
             streams: Some(4),
             congestion: Some("bbr".into()),

@@ -229,7 +229,7 @@ impl Failed {
 
 /// The exit of a number that the far side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 23] = [
+    const KNOWN: [Exit; 24] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -239,6 +239,7 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Refused,
         Exit::Fatal,
         Exit::TransferLimit,
+        Exit::Buffered,
         Exit::DurationLimit,
         Exit::Partial,
         Exit::Changed,

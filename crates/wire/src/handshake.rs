@@ -32,6 +32,8 @@ pub mod feature {
     /// The client chooses the congestion control of the server's data streams.
     pub const CONGESTION: u64 = 1 << 13;
 
+    /// What arrives may wait in a buffer: `Options.buffer`, `Accept.buffer_bytes`, `Settled.buffered`, `Finish.is_buffered`.
+    pub const BUFFERED: u64 = 1 << 14;
     /// Jobs that the server carries out in a client's name, and warrants as credentials; messages 90 to 97.
     pub const ORDERS: u64 = 1 << 15;
     /// Files that are sent while they are written: kind 10, frame 6, message 80.
@@ -54,6 +56,7 @@ pub mod feature {
         | LIMITS
         | DELTA
         | CONGESTION
+        | BUFFERED
         | ORDERS
         | GROWTH
         | VIEW;

@@ -252,6 +252,9 @@ pub struct Options {
     pub shows_prefix: bool,
     #[prost(bytes = "vec", tag = "23")]
     pub unfinished: Vec<u8>,
+    /// Whether content may wait in the receiver's buffer: 0 auto, 1 always, 2 never.
+    #[prost(uint32, tag = "24")]
+    pub buffer: u32,
     /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
@@ -267,6 +270,9 @@ pub struct Accept {
     /// What the destination's file system is called (server receives).
     #[prost(string, tag = "3")]
     pub file_system: String,
+    /// Size of the buffer that the job may use (server receives); 0 for none.
+    #[prost(uint64, tag = "4")]
+    pub buffer_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -409,6 +415,9 @@ pub struct Settled {
     /// Digests of objects in `published` that travelled in several chunks.
     #[prost(message, repeated, tag = "5")]
     pub digests: Vec<DigestRecord>,
+    /// Verified, and durable in the receiver's buffer: on their way to their places, not settled.
+    #[prost(message, repeated, tag = "6")]
+    pub buffered: Vec<Run>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -456,6 +465,9 @@ pub struct Credit {
 pub struct Finish {
     #[prost(uint32, tag = "1")]
     pub job: u32,
+    /// The sender leaves when the receiver has in its buffer, durable, all that is not settled.
+    #[prost(bool, tag = "2")]
+    pub is_buffered: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -48,6 +48,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
         settling: Settling::default(),
         rounds: HashMap::new(),
     };
+    if let Some(wait) = job.older.get() {
+        wait(&job.end);
+    }
     let mut noted = Instant::now();
     while !job.end.is_set() {
         if job.has_growing.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
@@ -61,6 +64,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
         {
             decide.batch(batch.0, batch.1);
             continue;
+        }
+        if decide.backlog.is_empty() {
+            job.decider.done();
         }
         let Some(event) = job.decider.take(Duration::from_millis(500)) else { continue };
         match event {
@@ -335,7 +341,8 @@ impl Decide<'_> {
             Decision::Replace { size_bytes, .. } => *size_bytes,
             Decision::Absent | Decision::Same => 0,
         };
-        match policy::step(options, entry, end != End::Known, &found) {
+        let step = policy::step(options, entry, end != End::Known, &found);
+        match self.job.replayed.get().map_or(step, |here| step.without_sender(here.contains(&entry.id.0))) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
                 answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
@@ -458,7 +465,8 @@ impl Decide<'_> {
     /// Wants what is missing of an object that travels in chunks.
     fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
         let id = entry.id.0;
-        if large.is_held_whole() {
+        // Without its sender, that word is in the buffer or nowhere.
+        if large.is_held_whole() && self.job.replayed.get().is_none() {
             self.resumed_whole(entry, &large);
         }
         match large.claim(u64::MAX) {

@@ -1,6 +1,13 @@
 //! A receiver's lane: takes frames from its stream and hands their content to its `Writer` while it is in cache.
 //!
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
+//!
+//! Not here: frames that wait for slow storage (`keep` puts them into the job's hold, `drain` takes them out).
+
+mod keep;
+mod drain;
+
+pub(super) use drain::{keep_durable, start_missing};
 
 use super::ReceiveJob;
 use super::lane::{PackedFile, Writer};
@@ -90,6 +97,8 @@ struct StreamLane<'a, S> {
     pack: Vec<u8>,
     rows: Vec<PackRow>,
     block: Block,
+    /// What it reads came over the network just now.
+    is_first_hand: bool,
 }
 
 impl<'a, S: Stream> StreamLane<'a, S> {
@@ -101,32 +110,41 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             pack: vec![0; PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
             block: Block::new(BLOCK_BYTES),
+            is_first_hand: true,
         })
     }
 
     fn run(&mut self) -> Result<(), LaneError> {
+        while self.frame()? && !self.job.end.is_set() {}
+        Ok(())
+    }
+
+    /// Takes one frame. False when the sender ends the lane.
+    fn frame(&mut self) -> Result<bool, LaneError> {
         let mut head = [0; HEADER_BYTES];
-        loop {
-            self.writer.clock.enter(Stage::Receive);
-            self.stream.recv_exact(&mut head)?;
-            let header = FrameHeader::decode(&head)?;
-            let Some(frame_type) = header.known()? else {
-                self.skip(header.body_bytes as usize)?;
-                continue;
-            };
-            check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
-            let job = self.job;
-            let _frame = job.progress.lanes.enter_frame();
-            match frame_type {
-                FrameType::Pack => self.pack(header.body_bytes as usize)?,
-                FrameType::Chunk => self.chunk(header.body_bytes)?,
-                FrameType::Growth => self.fragment(header.body_bytes as usize)?,
-                _ => return Ok(()),
-            }
-            self.writer.clock.note_cpu();
-            if self.job.end.is_set() {
-                return Ok(());
-            }
+        self.writer.clock.enter(Stage::Receive);
+        self.stream.recv_exact(&mut head)?;
+        let header = FrameHeader::decode(&head)?;
+        let Some(frame_type) = header.known()? else {
+            self.skip(header.body_bytes as usize)?;
+            return Ok(true);
+        };
+        check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
+        let job = self.job;
+        let _frame = self.is_first_hand.then(|| job.progress.lanes.enter_frame());
+        match frame_type {
+            FrameType::Pack => self.pack(&head, header.body_bytes as usize)?,
+            FrameType::Chunk => self.chunk(&head, header.body_bytes)?,
+            FrameType::Growth => self.fragment(header.body_bytes as usize)?,
+            _ => return Ok(false),
+        }
+        self.writer.clock.note_cpu();
+        Ok(true)
+    }
+
+    fn payload_moved(&self, bytes: u64) {
+        if self.is_first_hand {
+            self.job.progress.payload_moved(bytes);
         }
     }
 
@@ -139,9 +157,10 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         Ok(())
     }
 
-    fn pack(&mut self, body_bytes: usize) -> Result<(), LaneError> {
+    fn pack(&mut self, head: &[u8], body_bytes: usize) -> Result<(), LaneError> {
         let body = &mut self.pack[..body_bytes];
         recv_timed(&mut self.stream, &mut self.writer.clock, body)?;
+        let body = &self.pack[..body_bytes];
         let payload = decode_pack(body, self.job.options.digest, &mut self.rows)?;
         let mut files = Vec::with_capacity(self.rows.len());
         let mut at = 0;
@@ -150,16 +169,26 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             at += row.length as usize;
             files.push(PackedFile { row, bytes, digest: None });
         }
-        self.job.progress.payload_moved(at as u64);
+        if self.is_first_hand {
+            self.job.progress.payload_moved(at as u64);
+            if keep::pack(self.job, &mut self.writer.clock, &files, [head, body]) {
+                return Ok(());
+            }
+        }
         self.writer.packed(&files)?;
         Ok(())
     }
 
-    fn chunk(&mut self, body_bytes: u32) -> Result<(), LaneError> {
+    fn chunk(&mut self, frame_head: &[u8], body_bytes: u32) -> Result<(), LaneError> {
         let options = &self.job.options;
         let mut head = [0; CHUNK_HEADER_BYTES];
         self.stream.recv_exact(&mut head)?;
         let header = ChunkHeader::decode(&head, body_bytes, options.digest, options.chunk_bytes)?;
+        if self.is_first_hand
+            && let Some(room) = keep::room_for_chunk(self.job, &mut self.writer.clock, &header, body_bytes)
+        {
+            return self.keep_chunk(&header, [frame_head, &head], room);
+        }
         self.writer.start(&header)?;
         let moved = self.chunk_payload(&header);
         if moved.is_err() {
@@ -216,7 +245,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
                     self.writer.write(&self.block[..part]);
                 }
             }
-            self.job.progress.payload_moved(part as u64);
+            self.payload_moved(part as u64);
             left -= part;
         }
         let mut trailer = [0; 48];

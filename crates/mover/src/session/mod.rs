@@ -2,7 +2,7 @@
 //!
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
 //! runs jobs over its `lanes`; `server` answers them through a `host` that says what may be read and written, and has jobs
-//! opened (`opening`).
+//! opened (`opening`); what waits in its buffer is brought to its place without its sender (`draining`).
 //! `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are handed in. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
@@ -19,6 +19,7 @@ mod client;
 mod lanes;
 mod pacing;
 mod host;
+mod draining;
 mod opening;
 mod server;
 mod review;

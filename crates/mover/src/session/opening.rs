@@ -17,7 +17,7 @@ use crate::job::{Ending, options_from_wire};
 use crate::limits::LANE_END_PATIENCE;
 use crate::memory::Permit;
 use crate::progress::Progress;
-use crate::receiver::{ReceiveJob, ReceiveSpec};
+use crate::receiver::{BUFFERED, ReceiveJob, ReceiveSpec};
 use crate::sender::SendJob;
 use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
@@ -161,6 +161,14 @@ pub struct Attempts {
     /// Jobs between the end of their older attempt and the beginning of their new one.
     opening: Mutex<HashSet<(Pin, JobId)>>,
     opened: Condvar,
+}
+
+impl Attempts {
+    /// An attempt at the job holds its destination.
+    pub fn is_there(&self, job: (Pin, JobId)) -> bool {
+        let receiving = self.receiving.lock().unwrap();
+        receiving.get(&job).is_some_and(|attempt| attempt.presence.strong_count() > 0)
+    }
 }
 
 struct Attempt {
@@ -324,6 +332,7 @@ impl Server {
                     job.hold_to(asked);
                 }
                 job.charge_to(memory);
+                accept.buffer_bytes = self.let_wait(grant, &open, id, &job);
                 job.start();
                 Job::Receive(job)
             }
@@ -350,6 +359,11 @@ impl Server {
             let streams = running.watch.clone();
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
+            }
+            if let (Job::Receive(_), Ending::Finished(finished)) = (&job, &ending)
+                && finished.durable != BUFFERED
+            {
+                server.forget_older((grant.pin, id));
             }
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
