@@ -40,7 +40,7 @@ pub enum Class {
     Reference,
 }
 
-/// How the source of a set begins that our program makes up and the far side discards: no storage is involved.
+/// How the source of a set begins that our program makes up and the remote side discards: no storage is involved.
 pub const SYNTHETIC_SOURCE: &str = "gen:";
 
 /// The files of one race.

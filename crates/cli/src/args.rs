@@ -10,7 +10,9 @@ mod mistaken;
 #[cfg(all(test, feature = "bench"))]
 mod documented;
 
-pub use values::{address, buffer, chmod, chunk_bytes, congestion, location, memory_bytes, sources_and_destination, time_span};
+pub use values::{
+    address, buffer, chmod, chunk_bytes, congestion, location, memory_bytes, sources_and_destination, time_span,
+};
 
 #[cfg(feature = "lab")]
 use crate::commands::lab;

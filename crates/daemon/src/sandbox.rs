@@ -166,8 +166,8 @@ mod tests {
     fn a_secluded_thread_accepts_and_neither_connects_listens_nor_signals() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let standing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let reached = standing.local_addr().unwrap();
+        let earlier = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let reached = earlier.local_addr().unwrap();
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&sleeper);
@@ -194,7 +194,7 @@ mod tests {
             }
         });
         connects.join().unwrap();
-        drop((client, standing));
+        drop((client, earlier));
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
     }

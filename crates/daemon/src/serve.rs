@@ -160,7 +160,8 @@ impl Served {
         store::posix::owners::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
-        let buffer = options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
+        let buffer =
+            options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,

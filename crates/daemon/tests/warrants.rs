@@ -197,7 +197,7 @@ fn a_warrant_is_worth_what_its_issuer_may_at_that_moment() {
 }
 
 #[test]
-fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_struck_off() {
+fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_removed() {
     let place = Place::new();
     let ends = |client: &Client, since: Instant| {
         while client

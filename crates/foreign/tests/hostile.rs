@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use store::open::{Opener, Refused, Rights, Shape, SinkWish};
+use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Found, OpenError, PublishRule};
 
 const OPEN: u8 = 3;
@@ -227,9 +227,9 @@ fn content_is_what_was_asked_for_or_an_error() {
 /// Publishes a file, new or not.
 fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
     let options = TransferOptions::default();
-    let wish =
-        SinkWish { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
-    let sink = servers(lie).0.sink(&location(), &wish).ok().unwrap().sink;
+    let request =
+        SinkRequest { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
+    let sink = servers(lie).0.sink(&location(), &request).ok().unwrap().sink;
     let entry = model::Entry {
         id: model::ObjectId(1),
         parent: model::ObjectId::ROOT,

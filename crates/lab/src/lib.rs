@@ -16,6 +16,7 @@ pub mod probe;
 pub mod record;
 mod rules;
 pub mod scenario;
+#[cfg(feature = "fuse")]
 pub mod storage;
 mod sys;
 pub mod topology;

@@ -71,8 +71,8 @@ impl TransferSpec {
     }
 
     /// Something is asked beyond copying everything and skipping what has the same size and time.
-    pub fn has_wishes(&self) -> bool {
-        !self.choice.is_everything() || self.options.has_wishes()
+    pub fn is_beyond_plain_copy(&self) -> bool {
+        !self.choice.is_everything() || self.options.is_beyond_plain_copy()
     }
 
     /// Standard input or output is an end of it: it can be read or written once.
@@ -213,6 +213,6 @@ mod tests {
         spec.choice.newer_than = Some(Duration::from_secs(10));
         assert_eq!(spec.options_at(100).selection.bounds.modified_since, Some(90));
         assert_eq!(spec.options_at(200).selection.bounds.modified_since, Some(190));
-        assert!(spec.has_wishes() && !plain().has_wishes());
+        assert!(spec.is_beyond_plain_copy() && !plain().is_beyond_plain_copy());
     }
 }

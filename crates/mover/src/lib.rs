@@ -18,7 +18,7 @@ pub mod shares;
 pub mod progress;
 mod stall;
 pub mod job;
-pub mod wishes;
+pub mod job_options;
 mod block;
 mod digest;
 pub mod stream;

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_and_a_wish_are_told() {
+    fn a_cap_and_a_request_are_told() {
         let capped = chosen(|i| (i.rtt_us, i.streams_max) = (100_000, 32));
         assert_eq!(capped.streams, 32);
         assert!(capped.reason.starts_with("32 streams, the most allowed here (120 wanted)"), "{}", capped.reason);

@@ -1,4 +1,4 @@
-//! What the far side lets its one client do: read the paths that were named, or write to the one that was.
+//! What the remote side lets its one client do: read the paths that were named, or write to the one that was.
 //!
 //! Paths are the user's own, relative to the directory they log in to or absolute: links in what is there already are
 //! followed, as in any program they would run there. What is opened here, before the process is confined, is all there is.
@@ -203,7 +203,7 @@ impl Writable {
     }
 }
 
-/// The far side as a host of jobs.
+/// The remote side as a host of jobs.
 pub struct OfferHost {
     pub name: String,
     /// The keys that are let in.

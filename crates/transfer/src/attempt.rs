@@ -18,7 +18,7 @@ use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
 use std::time::Instant;
-use store::open::{OpenSink, OpenSource, Rights, Shape, SinkWish};
+use store::open::{OpenSink, OpenSource, Rights, Shape, SinkRequest};
 
 pub struct Attempt<'a> {
     pub spec: &'a TransferSpec,
@@ -132,8 +132,9 @@ impl Attempt<'_> {
 
     fn open_sink(&self, shape: Shape, is_nameless: bool) -> Result<OpenSink> {
         let is_own = matches!(self.route, Route::Local);
-        let wish = SinkWish { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
-        self.means.stores.sink(&self.spec.destination, &wish).map_err(|e| Error::from_open(&e))
+        let request =
+            SinkRequest { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
+        self.means.stores.sink(&self.spec.destination, &request).map_err(|e| Error::from_open(&e))
     }
 
     fn connect(&self, peer: &dyn Peer, way: Way, paths: &[Vec<u8>]) -> Result<Client> {

@@ -184,8 +184,10 @@ impl Run {
                 Error::new(Kind::Partial, "", "nothing was written to standard output").advice("name a regular file")
             })
         };
-        let buffered = || report.as_ref().filter(|report| report.durable == BUFFERED).map(|_| left_there(&self.spec, &counts));
-        let error = failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped).or_else(buffered);
+        let buffered =
+            || report.as_ref().filter(|report| report.durable == BUFFERED).map(|_| left_there(&self.spec, &counts));
+        let error =
+            failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped).or_else(buffered);
         let here_before = counts.files_skipped.min(self.sums.files);
         let mut ended = Ended {
             options: self.options.clone(),
@@ -227,7 +229,10 @@ impl Sums {
 /// What was not waited for.
 fn left_there(spec: &TransferSpec, counts: &Counts) -> Error {
     let rest = counted(counts.files_listed - (counts.files_done + counts.files_skipped), "file", "files");
-    let text = format!("{rest} not delivered yet: verified, and durable in the buffer of the endpoint of {}", spec.destination);
+    let text = format!(
+        "{rest} not delivered yet: verified, and durable in the buffer of the endpoint of {}",
+        spec.destination
+    );
     Error::new(Kind::Buffered, "", text)
         .advice("the endpoint delivers them without this host; the same command shows when all is there")
 }

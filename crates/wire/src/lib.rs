@@ -9,7 +9,7 @@ pub mod frame;
 pub mod message;
 pub mod bounds;
 mod inquiry;
-mod wishes;
+mod selection;
 pub mod fidelity;
 mod pace;
 pub mod close;

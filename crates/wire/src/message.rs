@@ -14,7 +14,7 @@ pub use crate::orders::{
     Order, OrderAsk, OrderEnded, OrderEvents, OrderFailure, OrderNews, OrderSteer, OrderTaken, Revoke,
 };
 pub use crate::pace::{Pace, Times};
-pub use crate::wishes::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
+pub use crate::selection::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 use prost::Message as _;
 use zeroize::Zeroize;
 

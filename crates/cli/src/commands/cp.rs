@@ -3,7 +3,7 @@
 use crate::args::ssh::SshArgs;
 use crate::args::{self, Command};
 use crate::calibrations;
-use crate::commands::plan::between::{self, Planned};
+use crate::commands::plan::prediction::{self, Planned};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
@@ -14,8 +14,8 @@ use crate::output::json::Events;
 use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
-use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::orders::Ordered;
+use crate::transfer::third_party::{Sending, TwoHosts};
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
 use model::follow::{Follow, View};
@@ -170,7 +170,7 @@ impl Args {
         self.decisions.apply(&mut options, true, false);
         Ok(match () {
             () if !choice.is_everything() => Some("a filter, a list or a bound"),
-            () if options.has_wishes() => Some("a comparison or a dry run"),
+            () if options.is_beyond_plain_copy() => Some("a comparison or a dry run"),
             () if self.fidelity.fidelity().hard_links => Some("--hard-links"),
             () if self.verify == Verify::None => Some("--verify none"),
             () if self.no_clobber => Some("--no-clobber"),
@@ -213,7 +213,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
-        if more.command != "cp" || request.spec.options.has_wishes() {
+        if more.command != "cp" || request.spec.options.is_beyond_plain_copy() {
             return Err(usage(
                 "a copy between two other hosts compares and removes nothing",
                 "run the command on one of the two",
@@ -237,7 +237,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         let mut finished = transfer::run(&request, started, interrupt, events)?;
         if let (Some(plan), Some(report)) = (&args.plan, &mut finished.ended.report) {
             report.notes.push(match &planned {
-                Some(planned) => between::told(plan, planned),
+                Some(planned) => prediction::told(plan, planned),
                 None => {
                     "plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()
                 }
@@ -253,7 +253,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
 /// Lets a plan choose the streams.
 fn plan(args: &Args, request: &mut Request) -> Result<Option<Planned>> {
     let Some(plan) = &args.plan else { return Ok(None) };
-    let planned = between::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
+    let planned = prediction::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
     request.spec.streams = planned.as_ref().map(|planned| planned.streams).or(request.spec.streams);
     Ok(planned)
 }
@@ -350,7 +350,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         options.fidelity = Fidelity::default();
     }
     let choice = args.selection.choice()?;
-    if (options.has_wishes() || !choice.is_everything()) && is_without_tree {
+    if (options.is_beyond_plain_copy() || !choice.is_everything()) && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
             "omit them for `-`, gen: and null:",

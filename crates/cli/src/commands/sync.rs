@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let deletion = args.removal.delete.then_some(Deletion { is_at_root, removals_max: args.removal.max_delete });
     let backup = args.removal.backup_dir.as_ref().map(|path| path.as_bytes().to_vec());
     if let Some(path) = &backup {
-        mover::wishes::check_backup(path)
+        mover::job_options::check_backup(path)
             .map_err(|why| usage(why, "name it relative to the destination, such as old/monday"))?;
     }
     cp::run_with(&args.copy, &cp::More { command: "sync", deletion, backup, follow: None, view: None })

@@ -1,11 +1,11 @@
 //! Transfers as commands: what was asked for on the command line carried out by the crate `transfer`, shown and told.
 //!
-//! `far` reaches the other side, `sftp` one that has no Thalweg, `between` has two far hosts copy, `orders` two endpoints,
+//! `remote` reaches the other side, `sftp` one that has no Thalweg, `third_party` has two remote hosts copy, `orders` two endpoints,
 //! `shown` shows a transfer while it runs, `presence` lets other processes see it.
 //! Not here: how a transfer is carried out.
 
-mod far;
-pub mod between;
+mod remote;
+pub mod third_party;
 pub mod orders;
 mod shown;
 pub mod presence;
@@ -18,10 +18,10 @@ use crate::output;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
 use ::transfer::{Direction, Ended, Kind, Means, Peers, Transfer};
-use far::Reachable;
-pub use far::{Far, Ssh, Use};
 use model::{Exit, Location, TransferSpec};
 use orders::Ordered;
+use remote::Reachable;
+pub use remote::{Remote, Ssh, Use};
 use shown::Shown;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //!
 //! Not here: what an endpoint makes of a job (`daemon`).
 
-use super::far::Reachable;
+use super::remote::Reachable;
 use super::{Finished, Request};
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;

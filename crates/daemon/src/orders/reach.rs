@@ -14,7 +14,7 @@ use net::Identity;
 use std::io;
 use std::sync::Arc;
 use store::Stores;
-use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkWish};
+use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkRequest};
 use transfer::{ConnectOptions, Peer, Peers, Reach, Use};
 use wire::{CloseCode, Refusal};
 
@@ -106,11 +106,12 @@ impl Peer for Partner {
         &self.name
     }
 
-    fn connect(&self, wish: &Use<'_>) -> transfer::Result<Client> {
+    fn connect(&self, request: &Use<'_>) -> transfer::Result<Client> {
         // The lanes live from the endpoint's memory, as those of its clients do.
-        let options = ConnectOptions { memory: self.memory.clone(), ..wish.options.clone() };
+        let options = ConnectOptions { memory: self.memory.clone(), ..request.options.clone() };
         let credential = self.credential.clone();
-        let reach = Reach { name: &self.name, pin: self.pin, credential, identity: wish.identity, options: &options };
+        let reach =
+            Reach { name: &self.name, pin: self.pin, credential, identity: request.identity, options: &options };
         reach.connect(&self.addresses)
     }
 
@@ -143,15 +144,15 @@ impl Opener for Root {
         self.host.open_source(self.owner, &paths, options).map_err(refused)
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let path = location.path();
         let refused = |refusal: Refusal| OpenError::Destination {
             operation: "open",
             path: path.to_vec(),
             error: as_io(&refusal),
         };
-        let is_single = wish.shape != Shape::Tree;
-        self.host.open_sink(self.owner, self.job, path, is_single, wish.options).map_err(refused)
+        let is_single = request.shape != Shape::Tree;
+        self.host.open_sink(self.owner, self.job, path, is_single, request.options).map_err(refused)
     }
 }
 

@@ -5,6 +5,7 @@
 //! - A sender is let go when all that is not settled is durable here, its seals included: the rest is done without it.
 //! - Then it is told `buffered`, which is not `delivered`.
 
+use super::events::Event;
 use super::hold::{Frame, Hold, What};
 use super::{NOT_SETTLED, Older, ReceiveJob};
 use crate::job::{End, Ending};
@@ -12,7 +13,6 @@ use crate::limits::STORAGE_LATE;
 use model::mutant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use super::events::Event;
 use wire::limits::SETTLED_TOLD;
 use wire::message::{Finished, Held, Resend, Settled, runs_of};
 use wire::{CloseCode, Message, Refusal};

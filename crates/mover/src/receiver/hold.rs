@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::spool::{Kind, Owner, Parcel, Room, Spool};
-use wire::message::{self, ExtentRecord};
 use wire::Message;
+use wire::message::{self, ExtentRecord};
 
 /// How often whoever waits for room looks whether the job is over.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
@@ -124,7 +124,11 @@ impl Hold {
     pub fn note(&self, message: &Message) {
         let is_kept = matches!(
             message,
-            Message::Entries(_) | Message::SourceFailures(_) | Message::ListEnd(_) | Message::Names(_) | Message::Finish(_)
+            Message::Entries(_)
+                | Message::SourceFailures(_)
+                | Message::ListEnd(_)
+                | Message::Names(_)
+                | Message::Finish(_)
         );
         if is_kept && self.how != Buffer::Never {
             let mut state = self.state.lock().unwrap();
@@ -302,7 +306,8 @@ impl Hold {
     }
 
     fn try_make_durable(&self, due: &Due) -> Result<(), String> {
-        let written: Vec<Parcel> = due.messages.iter().map(|message| self.write_journal(message)).collect::<Result<_, _>>()?;
+        let written: Vec<Parcel> =
+            due.messages.iter().map(|message| self.write_journal(message)).collect::<Result<_, _>>()?;
         if due.frames.is_empty() && written.is_empty() {
             return Ok(());
         }
@@ -335,11 +340,6 @@ impl Hold {
 
     pub fn why_lost(&self) -> Option<String> {
         self.state.lock().unwrap().lost.clone()
-    }
-
-    /// Messages that describe what is held.
-    pub fn journal(&self) -> Vec<Parcel> {
-        self.state.lock().unwrap().journal.clone()
     }
 
     /// Objects with content here.

@@ -47,10 +47,10 @@ mod start;
 mod zeros;
 
 pub use asked::Asked;
-pub(crate) use lane::{LocalLane, PackedFile};
 pub use buffered::BUFFERED;
 pub(crate) use buffered::wait_until;
 pub(crate) use hold::Hold;
+pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
 pub(crate) use replay::{Came, Deaf, Opening, job_of, owner_of, replay};
 
@@ -58,7 +58,7 @@ use crate::job::{End, Ending, Observer, Port, bounded_path, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, INITIAL_ENTRIES};
 use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
-use crate::stall::Standing;
+use crate::stall::Headway;
 use census::Census;
 use events::{Decider, Event};
 use model::fidelity::Warning;
@@ -364,7 +364,7 @@ impl ReceiveJob {
 
     /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,
     /// or with the last word. A pipe may rest as long as no frame of it has begun.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn headway(&self) -> Headway {
         let is_in_frame = self.progress.lanes.in_frame.load(Relaxed) > 0;
         let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
         let is_listed = self.progress.is_listing_complete.load(Relaxed);
@@ -372,7 +372,7 @@ impl ReceiveJob {
         // What waits here for storage is not the sender's to bring.
         let is_draining = self.hold.get().is_some_and(|hold| hold.waiting_bytes() > 0);
         let is_owed = is_in_frame || is_wanted && !is_draining || is_last_word_owed;
-        Standing { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
+        Headway { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 
     /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.

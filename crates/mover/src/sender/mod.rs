@@ -30,12 +30,12 @@ use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::progress::{Progress, count};
-use crate::stall::Standing;
+use crate::stall::Headway;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
-use model::progress::LaneTimes;
 use model::options::Wait;
+use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
 use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
@@ -539,7 +539,9 @@ impl SendJob {
         let mut book = self.book.lock().unwrap();
         let is_complete = book.split.is_complete() && book.untold_failures == 0;
         let is_buffered = !is_complete && self.may_leave(&book);
-        if (is_complete || is_buffered || mutant::is_on("finish-early") && book.split.is_all_sent()) && !book.is_finish_sent {
+        if (is_complete || is_buffered || mutant::is_on("finish-early") && book.split.is_all_sent())
+            && !book.is_finish_sent
+        {
             book.is_finish_sent = true;
             drop(book);
             self.port.send(Message::Finish(Finish { job: self.number, is_buffered }));
@@ -557,7 +559,7 @@ impl SendJob {
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a
     /// pipe) may rest; the bytes that a lane has claimed of it are not with the receiver yet.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn headway(&self) -> Headway {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
             || if self.is_sequential() || self.options.follow.is_some() {
@@ -565,7 +567,7 @@ impl SendJob {
             } else {
                 book.split.is_receiver_next()
             };
-        Standing { mark: self.progress.mark(), is_owed }
+        Headway { mark: self.progress.mark(), is_owed }
     }
 
     /// Nothing is left to send, as far as is known now.

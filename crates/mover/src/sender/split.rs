@@ -171,7 +171,7 @@ impl Split {
         }
     }
 
-    /// Enters the receiver's wish for whole objects and for parts of objects. Returns how many bytes of those parts'
+    /// Enters the receiver's request for whole objects and for parts of objects. Returns how many bytes of those parts'
     /// objects the receiver already has.
     pub fn want(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<u64, Refusal> {
         self.check_runs(runs)?;

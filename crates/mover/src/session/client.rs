@@ -13,13 +13,13 @@ use super::question::Answers;
 use super::replies::Replies;
 use super::running::{Job, NO_BUFFER, Running};
 use crate::job::{Ending, Observer, options_to_wire};
+use crate::job_options;
 use crate::limits::ANSWER_TIMEOUT;
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
-use crate::wishes;
 use model::options::Wait;
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use net::Connection;
@@ -37,7 +37,7 @@ use wire::{CloseCode, FrameReader, Message, Refusal};
 /// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.
-const CARE_INTERVAL: Duration = Duration::from_millis(50);
+const SUPERVISION_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What the user may set by hand; everything else is chosen.
 #[derive(Clone, Debug, Default)]
@@ -258,19 +258,19 @@ impl Client {
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         job.charge_to(self.shared.options.memory.clone());
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
-        Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
+        Pacing::new(&spec.options).update(&self.shared.session, number, &running);
         let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
             direction: Direction::ClientSends as u32,
             paths: vec![spec.path],
-            options: Some(options_to_wire(&wishes::for_receiver(&spec.options))),
+            options: Some(options_to_wire(&job_options::for_receiver(&spec.options))),
             is_single: spec.is_single,
             is_sequential,
         };
         self.open(&running, open);
         job.start();
-        self.care(number, running, &spec.options, is_sequential, &progress, interrupt)
+        self.supervise(number, running, &spec.options, is_sequential, &progress, interrupt)
     }
 
     /// Receives from the endpoint into `sink` and waits for the end.
@@ -304,15 +304,15 @@ impl Client {
             job_id: spec.id.0.to_vec(),
             direction: Direction::ServerSends as u32,
             paths: spec.paths,
-            options: Some(options_to_wire(&wishes::for_sender(&spec.options))),
+            options: Some(options_to_wire(&job_options::for_sender(&spec.options))),
             is_single: false,
             is_sequential,
         };
         self.open(&running, open);
-        // Before the first wish: nothing leaves faster.
-        Pacing::new(&spec.options).tend(&self.shared.session, number, &running);
+        // Before the first request for content: nothing leaves faster.
+        Pacing::new(&spec.options).update(&self.shared.session, number, &running);
         job.start();
-        Ok(self.care(number, running, &spec.options, is_sequential, &progress, interrupt))
+        Ok(self.supervise(number, running, &spec.options, is_sequential, &progress, interrupt))
     }
 
     /// Asks for a job. What no endpoint could take ends the job here, and not the session there.
@@ -329,7 +329,7 @@ impl Client {
     }
 
     /// Looks after a job until it ends: lanes, interruption, facts for the report.
-    fn care(
+    fn supervise(
         &self,
         number: u32,
         running: Arc<Running>,
@@ -341,14 +341,14 @@ impl Client {
         let mut lanes = Lanes::new(self.shared.clone(), running.clone(), number, is_sequential);
         let mut pacing = Pacing::new(options);
         let ending = loop {
-            if let Some(ending) = lanes.ending(CARE_INTERVAL) {
+            if let Some(ending) = lanes.ending(SUPERVISION_INTERVAL) {
                 break ending;
             }
             if interrupt() {
                 running.job.cancel(CloseCode::Cancelled, "interrupted");
             }
-            lanes.tend();
-            pacing.tend(&self.shared.session, number, &running);
+            lanes.maintain();
+            pacing.update(&self.shared.session, number, &running);
             if let Job::Send(job) = &running.job {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
             }

@@ -107,13 +107,7 @@ impl Server {
     }
 
     /// Lets what a job receives wait in the buffer, where there is one. Returns its size.
-    pub(super) fn let_wait(
-        self: &Arc<Server>,
-        grant: &Grant,
-        open: &Open,
-        id: JobId,
-        job: &Arc<ReceiveJob>,
-    ) -> u64 {
+    pub(super) fn let_wait(self: &Arc<Server>, grant: &Grant, open: &Open, id: JobId, job: &Arc<ReceiveJob>) -> u64 {
         let Some(spool) = self.host.buffer() else { return 0 };
         let key = (grant.pin, id);
         let server = Arc::downgrade(self);
@@ -260,7 +254,5 @@ impl Server {
 /// The messages of a journal, as far as they are whole and follow one another.
 fn read_journal(parcels: &[Parcel]) -> Vec<Vec<u8>> {
     let journal = parcels.iter().filter(|parcel| parcel.kind == Kind::Journal);
-    journal
-        .map_while(|parcel| parcel.is_sound().ok().filter(|sound| *sound).and_then(|_| parcel.read().ok()))
-        .collect()
+    journal.map_while(|parcel| parcel.is_sound().ok().filter(|sound| *sound).and_then(|_| parcel.read().ok())).collect()
 }

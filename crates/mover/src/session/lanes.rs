@@ -85,7 +85,7 @@ impl Lanes {
     }
 
     /// Replaces lanes that died, starts more once the endpoint has told of itself, and more where they carry more.
-    pub fn tend(&mut self) {
+    pub fn maintain(&mut self) {
         let welcome = || self.shared.state.lock().unwrap().welcome.as_ref().map(|welcome| welcome.streams_max);
         if !self.is_welcome_known
             && let Some(streams_max) = welcome()

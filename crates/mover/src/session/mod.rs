@@ -9,7 +9,7 @@
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
 //! - When the control stream ends, every job of the session ends with it; what is verified is kept.
 //! - A stream, a lane and a job that do not get on end within a stated time, and which of the three diagnoses it was is
-//!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`care`).
+//!   said: a silent stream (`watch`), a lost network (the control stream), no progress (`liveness`).
 
 mod error;
 mod connector;
@@ -23,7 +23,7 @@ mod draining;
 mod opening;
 mod server;
 mod review;
-mod care;
+mod liveness;
 mod sample;
 mod congestion;
 mod watch;

@@ -1,13 +1,13 @@
 //! A job in its session: whichever half it is, and what the session keeps of it beside.
 //!
-//! Not here: who looks after it (`care`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
+//! Not here: who looks after it (`liveness`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
 
 use super::watch::StreamWatch;
 use crate::job::Ending;
 use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
-use crate::stall::{Stall, Standing};
+use crate::stall::{Headway, Stall};
 use model::options::{Compression, Wait};
 use net::Aborter;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -71,10 +71,10 @@ impl Job {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn headway(&self) -> Headway {
         match self {
-            Job::Send(job) => job.standing(),
-            Job::Receive(job) => job.standing(),
+            Job::Send(job) => job.headway(),
+            Job::Receive(job) => job.headway(),
         }
     }
 
@@ -124,7 +124,8 @@ impl Job {
     }
 }
 
-pub(crate) const NO_BUFFER: &str = "the other side has no buffer for what it receives: omit --wait buffered, or give it one (`serve --buffer`)";
+pub(crate) const NO_BUFFER: &str =
+    "the other side has no buffer for what it receives: omit --wait buffered, or give it one (`serve --buffer`)";
 
 const NO_GROWTH: &str = "the other side does not take files while they are written: bring both sides up to date";
 

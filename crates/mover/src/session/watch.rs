@@ -61,7 +61,7 @@ struct Watched {
     /// Samples with data under way, and those in which all that the send buffer may hold was, with windows to spare.
     samples: u64,
     short_samples: u64,
-    /// As care saw them last, and when that was more than before.
+    /// As the last check saw them, and when that was more than before.
     progressed_bytes: u64,
     progressed_at: Instant,
     /// Since when something waits and nothing is taken.

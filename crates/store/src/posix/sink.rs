@@ -132,10 +132,10 @@ impl PosixSink {
 
     /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
     /// choice. Before anything is shared.
-    pub fn with_fidelity(mut self, wish: Fidelity, is_own: bool) -> PosixSink {
-        if !wish.is_none() {
+    pub fn with_fidelity(mut self, fidelity: Fidelity, is_own: bool) -> PosixSink {
+        if !fidelity.is_none() {
             let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
-            shared.keeper = Keeper::new(wish, is_own);
+            shared.keeper = Keeper::new(fidelity, is_own);
         }
         self
     }
@@ -166,8 +166,8 @@ impl Shared {
         match (self.chmod, &entry.kind) {
             (Some((_, mode)), Kind::Directory) => mode,
             (Some((mode, _)), _) => mode,
-            (None, Kind::Directory) if self.keeper.wish.mode => entry.mode & 0o1777,
-            (None, _) if self.keeper.wish.mode => entry.mode & 0o777,
+            (None, Kind::Directory) if self.keeper.fidelity.mode => entry.mode & 0o1777,
+            (None, _) if self.keeper.fidelity.mode => entry.mode & 0o777,
             (None, _) => entry.mode & 0o777 & !facts::umask(),
         }
     }
@@ -179,7 +179,7 @@ impl Shared {
 
     /// Gives an object what its source has beside content. Returns what changed, as bits of `cause`.
     pub fn keep(&self, file: BorrowedFd<'_>, entry: &Entry, is_visible: bool) -> u32 {
-        if !self.keeper.wish.has_attributes() {
+        if !self.keeper.fidelity.has_attributes() {
             return 0;
         }
         let path = || self.tree.path(entry.parent.0, entry.name.as_bytes());
@@ -332,7 +332,7 @@ impl Sink for PosixSink {
 
     fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
         // A queue writes what it is given: it leaves no holes.
-        if self.shared.keeper.wish.sparse { None } else { self.shared.verdict.writer(engines) }
+        if self.shared.keeper.fidelity.sparse { None } else { self.shared.verdict.writer(engines) }
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -545,7 +545,7 @@ impl Sink for PosixSink {
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
         let is_unfinished = self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
         let is_to_change = self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some();
-        if is_to_change && !self.shared.keeper.wish.mode {
+        if is_to_change && !self.shared.keeper.fidelity.mode {
             fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         }
         self.shared.keep(directory.as_fd(), entry, true);

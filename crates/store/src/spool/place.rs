@@ -116,7 +116,9 @@ impl Place {
                 read.map_err(|e| Error::new(OPERATION, subject.clone(), e))?;
                 let made = Made::decode(&bytes);
                 Some(made.ok_or_else(|| {
-                    refused("what is in it is no buffer of this version: let that version drain it, or remove its files")
+                    refused(
+                        "what is in it is no buffer of this version: let that version drain it, or remove its files",
+                    )
                 })?)
             }
         };

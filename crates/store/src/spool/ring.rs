@@ -95,8 +95,10 @@ impl Spool {
         if !place.is_of(quota_bytes) {
             if !state.found.is_empty() {
                 let held = ByteCount(place.made.segment_bytes * u64::from(place.made.segments));
-                let why = format!("it was made with the size {held}, and holds what is not delivered yet: start once more \
-                    with that size and let it drain, or drop what it holds");
+                let why = format!(
+                    "it was made with the size {held}, and holds what is not delivered yet: start once more \
+                    with that size and let it drain, or drop what it holds"
+                );
                 return Err(place.refused(&why));
             }
             place.make(quota_bytes)?;
@@ -172,16 +174,11 @@ impl Spool {
         self.reserve_in(&mut state, owner, kind, bytes)
     }
 
-    fn reserve_in(
-        self: &Arc<Spool>,
-        state: &mut State,
-        owner: Owner,
-        kind: Kind,
-        bytes: u64,
-    ) -> Result<Option<Room>> {
+    fn reserve_in(self: &Arc<Spool>, state: &mut State, owner: Owner, kind: Kind, bytes: u64) -> Result<Option<Room>> {
         let (segment_bytes, all) = (self.segment_bytes(), self.place.made.segments);
         let head = state.owners.get(&owner).and_then(|owned| owned.heads[kind as usize]);
-        let here = head.map_or(0, |number| (segment_bytes - state.segments[number as usize].at).saturating_sub(PIECE_BYTES));
+        let here =
+            head.map_or(0, |number| (segment_bytes - state.segments[number as usize].at).saturating_sub(PIECE_BYTES));
         let each = segment_bytes - HEAD_BYTES - PIECE_BYTES;
         let wanted = bytes.saturating_sub(here).div_ceil(each) as u32;
         if !state.may_take(owner, wanted, all) && !mutant::is_on("grant-beyond-quota") {
@@ -426,7 +423,8 @@ impl State {
                     pieces.entry((head.owner, piece.head.parcel)).or_default().push(piece);
                 }
             }
-            let segment = Segment { owner: Some(head.owner), file: Some(file), epoch: head.epoch, at, ..Segment::default() };
+            let segment =
+                Segment { owner: Some(head.owner), file: Some(file), epoch: head.epoch, at, ..Segment::default() };
             state.segments[number as usize] = segment;
         }
         state.take_in(pieces).map_err(|e| Error::new("write to the buffer", place.path().to_vec(), e))?;
@@ -437,9 +435,10 @@ impl State {
     fn take_in(&mut self, pieces: HashMap<(Owner, u64), Vec<Piece>>) -> std::io::Result<()> {
         for ((owner, id), mut pieces) in pieces {
             pieces.sort_by_key(|piece| piece.head.piece);
-            let is_whole = pieces.iter().enumerate().all(|(at, piece)| {
-                piece.head.piece as usize == at && piece.head.is_last == (at + 1 == pieces.len())
-            });
+            let is_whole = pieces
+                .iter()
+                .enumerate()
+                .all(|(at, piece)| piece.head.piece as usize == at && piece.head.is_last == (at + 1 == pieces.len()));
             if is_whole {
                 let bytes = pieces.iter().map(|piece| piece.head.bytes).sum();
                 let kind = pieces[0].head.kind;

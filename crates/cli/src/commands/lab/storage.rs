@@ -1,9 +1,6 @@
 //! `thalweg lab storage`: storage to try things on.
 
 use crate::exit::{Result, error};
-use crate::interrupt::Interrupt;
-use crate::output::{line, shown};
-use lab::storage::{SlowStorage, Stall, StorageProfile, is_available};
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,7 +52,16 @@ fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
     if length < period { Ok((length, period)) } else { Err(wrong()) }
 }
 
+#[cfg(not(feature = "fuse"))]
+pub fn run(_: &Args) -> Result<Exit> {
+    Err(error(Exit::Usage, "this build has no slow storage", "build with --features full"))
+}
+
+#[cfg(feature = "fuse")]
 pub fn run(storage: &Args) -> Result<Exit> {
+    use crate::interrupt::Interrupt;
+    use crate::output::{line, shown};
+    use lab::storage::{SlowStorage, Stall, StorageProfile, is_available};
     if !is_available() {
         return Err(error(
             Exit::Failed,

@@ -2,10 +2,10 @@
 //!
 //! Invariant: what does not have the digest its sender gave it does not wait: it is asked for again at once.
 
+use super::super::ReceiveJob;
 use super::super::hold::{What, record_of};
 use super::super::lane::PackedFile;
 use super::super::verify::{self, Verdict};
-use super::super::ReceiveJob;
 use super::{LaneError, StreamLane};
 use crate::progress::LaneClock;
 use crate::stream::Stream;
@@ -17,12 +17,7 @@ use wire::data::{ChunkHeader, ChunkTrailer, Status, trailer_bytes};
 use wire::frame::HEADER_BYTES;
 
 /// Keeps a pack that was received. False when it is to go straight on.
-pub(super) fn pack(
-    job: &Arc<ReceiveJob>,
-    clock: &mut LaneClock,
-    files: &[PackedFile<'_>],
-    frame: [&[u8]; 2],
-) -> bool {
+pub(super) fn pack(job: &Arc<ReceiveJob>, clock: &mut LaneClock, files: &[PackedFile<'_>], frame: [&[u8]; 2]) -> bool {
     let Some(hold) = job.hold.get() else { return false };
     let what = What::Pack(files.iter().map(|file| file.row.object.0).collect());
     let bytes = what.parcel_bytes(frame.iter().map(|part| part.len() as u64).sum());

@@ -1,9 +1,9 @@
-//! A copy from one far host to another, both reached over ssh: the one sends to the other, and this one gives the word.
+//! A copy from one remote host to another, both reached over ssh: the one sends to the other, and this one gives the word.
 //!
 //! The sending host does what `cp` does here, with the same flags, and says what there is to say; its lines pass through.
 //! Not here: the way between the two (the crate `ssh`).
 
-use super::far::{Far, Reachable, far_path, tell};
+use super::remote::{Reachable, Remote, remote_path, tell};
 use super::{Finished, Request, run_to, stopped};
 use crate::args;
 use crate::exit::{Error, Result, error, usage};
@@ -17,8 +17,8 @@ use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use ssh::{
-    Access, Between, BoundTerms, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted,
-    copy_between,
+    Access, BoundTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, Target, ThirdParty, Wanted,
+    third_party_copy,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -33,7 +33,7 @@ const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
 /// Rules travel as one list in their order: the files that hold some are on this host.
 const RULES: [&str; 6] = ["filter", "include", "exclude", "filter-from", "include-from", "exclude-from"];
 
-/// Two far hosts.
+/// Two remote hosts.
 pub struct TwoHosts {
     from: Target,
     to: Target,
@@ -55,8 +55,8 @@ impl TwoHosts {
         if !is_host(&sources[0]) || !is_host(destination) {
             return Ok(None);
         }
-        let (Far::Ssh(from), Far::Ssh(to)) =
-            (Far::find(&sources[0], &book, &request.ssh)?, Far::find(destination, &book, &request.ssh)?)
+        let (Remote::Ssh(from), Remote::Ssh(to)) =
+            (Remote::find(&sources[0], &book, &request.ssh)?, Remote::find(destination, &book, &request.ssh)?)
         else {
             return Ok(None);
         };
@@ -70,8 +70,8 @@ impl TwoHosts {
         Ok(Some(TwoHosts {
             from: from.target,
             to: to.target,
-            sources: sources.iter().map(|source| far_path(source.path())).collect(),
-            path: far_path(destination.path()),
+            sources: sources.iter().map(|source| remote_path(source.path())).collect(),
+            path: remote_path(destination.path()),
         }))
     }
 
@@ -117,7 +117,7 @@ impl TwoHosts {
             job: job.to_string(),
             listed,
         };
-        let ended = copy_between(Between {
+        let ended = third_party_copy(ThirdParty {
             from: &self.from,
             copy,
             terms,
@@ -170,7 +170,7 @@ fn send_to(
     peer: Peer,
     identity: Identity,
     job: JobId,
-    link: &FarLink,
+    link: &RemoteLink,
     run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>,
 ) -> Result<Exit> {
     let CopyRequest { sources, destination, name, mut flags, listed, .. } = request;
