@@ -35,9 +35,11 @@ use net::{Listener, ServerTls, Stopper};
 pub use review::Pulse;
 use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +56,8 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Descriptors that one connection may need, with the files its lane has open.
 const DESCRIPTORS_OF_CONNECTION: usize = 4;
 const NAME_BYTES_MAX: usize = 64;
+/// In the state directory: where the buffer is.
+const BUFFER_NOTE: &str = "buffer";
 /// The ledger gets this long to write the last lines even when the sessions took all the time there was.
 const HISTORY_PATIENCE_MIN: Duration = Duration::from_secs(2);
 /// By so much a clock may be behind the newest line of the log without a word.
@@ -162,6 +166,7 @@ impl Served {
         store::posix::host::own();
         let buffer =
             options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
+        note_buffer(&options)?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
@@ -370,6 +375,26 @@ fn open_buffer(path: &Path, bytes: u64, root: &Path) -> Result<Arc<Spool>> {
         return Err(Error::new(Exit::Refused, message).hint("name another directory with --buffer"));
     }
     Spool::open(path, bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))
+}
+
+/// Notes where the buffer is, for `thalweg buffer`.
+fn note_buffer(options: &ServeOptions) -> Result<()> {
+    let (path, note) = (options.buffer.as_ref().map(|(path, _)| path), options.state_dir.join(BUFFER_NOTE));
+    let noted = match path {
+        Some(path) => std::path::absolute(path).and_then(|path| std::fs::write(&note, path.as_os_str().as_bytes())),
+        None => std::fs::remove_file(&note).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) }),
+    };
+    noted.map_err(|e| Error::of_file("write", &note, e))
+}
+
+/// Where the endpoint of a state directory has its buffer.
+pub fn buffer_of(state_dir: &Path) -> Result<Option<PathBuf>> {
+    let note = state_dir.join(BUFFER_NOTE);
+    match std::fs::read(&note) {
+        Ok(path) => Ok(Some(PathBuf::from(OsString::from_vec(path)))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::of_file("read", &note, e)),
+    }
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

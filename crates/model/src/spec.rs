@@ -85,7 +85,7 @@ impl TransferSpec {
 mod tests {
     use super::*;
     use crate::filter::{Filter, Rule};
-    use crate::options::{Compare, Compression, Deletion, Engine, Fsync, Verify};
+    use crate::options::{Buffer, Compare, Compression, Deletion, Engine, Fsync, Verify, Wait};
     use crate::pace::Timetable;
     use crate::selection::Listed;
     use crate::{DigestAlgorithm, Fidelity};

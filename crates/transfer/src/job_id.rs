@@ -142,7 +142,7 @@ mod tests {
     use model::DigestAlgorithm;
     use model::filter::{Filter, Rule};
     use model::follow::{Follow, Until, View};
-    use model::options::{Compression, Deletion, Engine, Fsync, Verify};
+    use model::options::{Buffer, Compression, Deletion, Engine, Fsync, Verify, Wait};
     use model::pace::Timetable;
     use model::selection::Listed;
     use std::sync::Arc;

@@ -43,4 +43,5 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+mod buffers;
 mod sftp_servers;

@@ -45,11 +45,6 @@ impl ReceiveJob {
         }
     }
 
-    /// Bytes that wait in the buffer, and its size.
-    pub(crate) fn buffer_fill(&self) -> Option<(u64, u64)> {
-        self.hold.get().map(|hold| (hold.waiting_bytes(), hold.capacity_bytes()))
-    }
-
     pub(super) fn is_storage_late(&self) -> bool {
         self.progress.is_in_storage_for(STORAGE_LATE)
     }

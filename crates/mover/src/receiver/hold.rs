@@ -195,6 +195,10 @@ impl Hold {
         self.state.lock().unwrap().frames.retain(|_, frame| frame.strong_count() > 0);
     }
 
+    pub fn has_lanes(&self) -> bool {
+        self.state.lock().unwrap().lanes > 0
+    }
+
     /// Whether one more drain lane would have something to do.
     pub fn wants_lane(&self, lanes_max: u32) -> bool {
         let mut state = self.state.lock().unwrap();
@@ -392,6 +396,9 @@ impl Drop for Hold {
         self.spool.put_back(self.owner, parcels);
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Which extent of which object a chunk is.
 pub(super) fn record_of(object: u64, extent: Extent) -> ExtentRecord {

@@ -2,15 +2,13 @@
 //!
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
 //!
-//! Not here: frames that wait for slow storage (`keep` puts them into the job's hold, `drain` takes them out).
-
-mod keep;
-mod drain;
-
-pub(super) use drain::{keep_durable, start_missing};
+//! Not here: frames that wait for slow storage (`keep` says which, `drain` takes them out of the job's hold).
 
 use super::ReceiveJob;
+use super::hold::What;
+use super::keep;
 use super::lane::{PackedFile, Writer};
+use super::verify::{self, Verdict};
 use crate::block::Block;
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
@@ -24,6 +22,7 @@ use model::progress::Stage;
 use os::time::Instant;
 use std::io;
 use std::sync::Arc;
+use store::spool::Room;
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES, check_data_body};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_FILES_MAX};
@@ -69,7 +68,7 @@ pub fn run_lane(
     }
 }
 
-enum LaneError {
+pub(super) enum LaneError {
     Stream(io::Error),
     Refused(Refusal),
 }
@@ -90,19 +89,19 @@ impl From<Refusal> for LaneError {
     }
 }
 
-struct StreamLane<'a, S> {
-    job: &'a Arc<ReceiveJob>,
-    stream: S,
-    writer: Writer<'a>,
+pub(super) struct StreamLane<'a, S> {
+    pub job: &'a Arc<ReceiveJob>,
+    pub stream: S,
+    pub writer: Writer<'a>,
     pack: Vec<u8>,
     rows: Vec<PackRow>,
     block: Block,
     /// What it reads came over the network just now.
-    is_first_hand: bool,
+    pub is_first_hand: bool,
 }
 
 impl<'a, S: Stream> StreamLane<'a, S> {
-    fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
+    pub fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
         Ok(StreamLane {
             job,
             writer: Writer::new(job, clock, stream.breaker())?,
@@ -120,7 +119,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
     }
 
     /// Takes one frame. False when the sender ends the lane.
-    fn frame(&mut self) -> Result<bool, LaneError> {
+    pub fn frame(&mut self) -> Result<bool, LaneError> {
         let mut head = [0; HEADER_BYTES];
         self.writer.clock.enter(Stage::Receive);
         self.stream.recv_exact(&mut head)?;
@@ -255,6 +254,62 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         let is_whole =
             header.extent.start == 0 && trailer.status == Status::GoodLast && header.extent.end == trailer.object_bytes;
         self.writer.end(&trailer, hasher.finish(is_whole))?;
+        Ok(())
+    }
+}
+
+impl<S: Stream> StreamLane<'_, S> {
+    /// Receives a chunk into its room. A spool that fails takes the rest of it nowhere: the chunk is asked for again.
+    fn keep_chunk(
+        &mut self,
+        header: &ChunkHeader,
+        heads: [&[u8]; 2],
+        (mut room, mut what): (Room, What),
+    ) -> Result<(), LaneError> {
+        let (job, algorithm) = (self.job, self.job.options.digest);
+        let hold = job.hold.get().expect("there is room in it");
+        let mut failed = [&what.head()[..], heads[0], heads[1]].iter().find_map(|part| room.write(part).err());
+        let mut hasher = ChunkHasher::new(algorithm, header.extent.start);
+        let mut left = header.extent.length() as usize;
+        while left > 0 {
+            let part = left.min(self.block.len());
+            let before = self.stream.recv_blocked_ns();
+            self.stream.recv_exact(&mut self.block[..part])?;
+            self.writer.received(self.stream.recv_blocked_ns() - before, 0);
+            hasher.update(&self.block[..part]);
+            if failed.is_none() {
+                failed = room.write(&self.block[..part]).err();
+            }
+            self.writer.clock.enter(Stage::Open);
+            self.job.progress.payload_moved(part as u64);
+            left -= part;
+        }
+        let mut bytes = [0; 48];
+        let bytes = &mut bytes[..trailer_bytes(algorithm)];
+        self.stream.recv_exact(bytes)?;
+        let trailer = ChunkTrailer::decode(bytes, algorithm)?;
+        let is_last = trailer.status == Status::GoodLast;
+        let is_whole = header.extent.start == 0 && is_last && header.extent.end == trailer.object_bytes;
+        let digest = hasher.finish(is_whole);
+        if !matches!(verify::chunk(&trailer, header.object, header.extent, digest), Verdict::Good(_)) {
+            // What becomes of such a chunk is the same, whatever way it takes: nothing of it is written.
+            drop(room);
+            self.writer.start(header)?;
+            return Ok(self.writer.end(&trailer, digest)?);
+        }
+        if let What::Chunk { is_seal, is_large, .. } = &mut what {
+            (*is_seal, *is_large) = (is_last, !is_whole);
+        }
+        let flags = what.flags();
+        let failed = failed.or_else(|| [&bytes[..], &flags].iter().find_map(|part| room.write(part).err()));
+        let committed = failed.map_or(Ok(()), Err).and_then(|()| room.commit());
+        match committed {
+            Ok(parcel) => hold.keep(parcel, what),
+            Err(e) => {
+                hold.lose(&e.to_string());
+                job.ask_for(&what);
+            }
+        }
         Ok(())
     }
 }

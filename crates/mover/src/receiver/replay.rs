@@ -5,8 +5,8 @@
 //! Not here: which jobs there are, and when they are tried again (`session::draining`).
 
 use super::ReceiveJob;
+use super::drain::start_missing;
 use super::events::Event;
-use super::receive::start_missing;
 use crate::job::{Ending, Port};
 use model::{JobId, Pin};
 use std::sync::Arc;

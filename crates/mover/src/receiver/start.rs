@@ -1,6 +1,6 @@
 //! The threads of a receiving job.
 
-use super::receive::keep_durable;
+use super::drain::keep_durable;
 use super::{ReceiveJob, commit, decide};
 use std::sync::Arc;
 use store::Durability;

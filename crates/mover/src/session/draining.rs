@@ -9,21 +9,27 @@
 //! Not here: carrying a job on from its messages and content (`crate::receiver::replay`).
 
 use super::host::{Grant, Opened};
+use super::running::Job;
 use super::server::Server;
 use crate::job::{Ending, options_from_wire};
 use crate::progress::Progress;
-use crate::receiver::{Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until};
+use crate::receiver::{
+    BUFFERED, Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until,
+};
 use model::options::Buffer;
 use model::{JobId, Pin, mutant};
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
 use store::spool::{Kind, Owner, Parcel, Spool};
 use wire::handshake::Direction;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
 
+/// Requests of people on this host.
+pub const DRAIN: &str = "drain";
+pub const DROP: &str = "drop";
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Wait after storage did not take something, doubled each time up to the second.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
@@ -31,52 +37,32 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Jobs that are carried on at once.
 const AT_ONCE_MAX: usize = 8;
 
-/// What waits, and how it stands.
-#[derive(Default)]
-pub(super) struct Drains {
-    by_owner: Mutex<HashMap<Owner, Drain>>,
-    /// Jobs of which a newer attempt waits for what is left of the older ones.
-    awaited: Mutex<HashSet<(Pin, JobId)>>,
-    is_stopped: AtomicBool,
-}
-
-#[derive(Default)]
-struct Drain {
-    running: Option<Arc<ReceiveJob>>,
-    is_running: bool,
-    /// Why it did not come through the last time, and when it is tried again.
-    stuck: Option<(String, Instant)>,
-    tries: u32,
-}
-
-/// What the buffer holds of one attempt at a job, as whoever runs the endpoint sees it.
+/// What a buffer holds of one attempt at a job, as whoever runs the endpoint sees it.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    pub pin: Pin,
     pub job: JobId,
+    /// What the endpoint calls the client.
+    pub client: String,
+    /// Where it is to go, as the client named it.
+    pub destination: Vec<u8>,
     pub bytes: u64,
-    /// Why it could not be delivered the last time.
-    pub stuck: Option<String>,
+    pub since: SystemTime,
 }
 
-impl Drains {
-    /// Ends what is carried on; what is left stays in the buffer.
-    pub fn stop(&self) {
-        self.is_stopped.store(true, Relaxed);
-        for drain in self.drains().values() {
-            if let Some(job) = &drain.running {
-                job.stop(Ending::Lost("the endpoint is shutting down".into()));
-            }
-        }
-    }
-
-    fn awaited(&self) -> std::sync::MutexGuard<'_, HashSet<(Pin, JobId)>> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn drains(&self) -> std::sync::MutexGuard<'_, HashMap<Owner, Drain>> {
-        self.by_owner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What waits in the buffer of a directory, whose endpoint may be running; and the buffer's size.
+pub fn waiting(directory: &Path) -> store::Result<(u64, Vec<Waiting>)> {
+    let look = store::spool::look(directory)?;
+    let waiting = |seen: store::spool::Seen| {
+        let opening = Opening::decode(&seen.opening)?;
+        Some(Waiting {
+            job: job_of(seen.owner).1,
+            client: opening.name,
+            destination: opening.open.paths.into_iter().next().unwrap_or_default(),
+            bytes: seen.bytes,
+            since: seen.since,
+        })
+    };
+    Ok((look.capacity_bytes, look.owners.into_iter().filter_map(waiting).collect()))
 }
 
 impl Server {
@@ -92,18 +78,6 @@ impl Server {
             }
         };
         std::thread::Builder::new().name("buffer".into()).spawn(run).map(drop)
-    }
-
-    /// What waits in the buffer of jobs whose sessions are gone.
-    pub fn waiting(&self) -> Vec<Waiting> {
-        let Some(spool) = self.host.buffer() else { return Vec::new() };
-        let drains = self.drains.drains();
-        let waiting = |held: store::spool::Held| {
-            let (pin, job) = job_of(held.owner);
-            let stuck = drains.get(&held.owner).and_then(|drain| drain.stuck.as_ref()).map(|(why, _)| why.clone());
-            Waiting { pin, job, bytes: held.bytes, stuck }
-        };
-        spool.held().into_iter().map(waiting).collect()
     }
 
     /// Lets what a job receives wait in the buffer, where there is one. Returns its size.
@@ -143,16 +117,46 @@ impl Server {
         is_found || self.drains.drains().iter().any(|(owner, drain)| job_of(*owner) == key && drain.is_running)
     }
 
-    /// All of the job has come to its place another way.
-    pub(super) fn forget_older(&self, key: (Pin, JobId)) {
-        let Some(spool) = self.host.buffer() else { return };
+    /// Where all of a job has come to its place, what is left of older attempts at it is worth nothing.
+    pub(super) fn forget_older(&self, key: (Pin, JobId), job: &Job, ending: &Ending) {
+        let is_delivered = matches!(ending, Ending::Finished(finished) if finished.durable != BUFFERED);
+        let Some(spool) = self.host.buffer().filter(|_| is_delivered && matches!(job, Job::Receive(_))) else { return };
         for owner in spool.found().into_iter().filter(|owner| job_of(*owner) == key) {
             let _ = spool.end(owner);
             self.drains.drains().remove(&owner);
         }
     }
 
+    /// Does what people asked for on this host: `drain` tries at once what storage did not take, `drop ID` throws away what
+    /// waits of a job.
+    fn heed(&self, spool: &Spool) {
+        for request in spool.take_requests() {
+            match request.split_once(' ') {
+                Some((DROP, id)) => self.drop_waiting(spool, id),
+                _ if request == DRAIN => self.drains.drains().values_mut().for_each(|drain| drain.stuck = None),
+                _ => {}
+            }
+        }
+    }
+
+    fn drop_waiting(&self, spool: &Spool, id: &str) {
+        let is_it = |owner: &Owner| job_of(*owner).1.to_string() == id;
+        let found: Vec<_> = spool.found().into_iter().filter(is_it).collect();
+        let mut drains = self.drains.drains();
+        for (_, drain) in drains.iter_mut().filter(|(owner, drain)| is_it(owner) && drain.is_running) {
+            drain.is_dropped = true;
+            if let Some(job) = &drain.running {
+                job.stop(Ending::Lost("it was dropped from the buffer".into()));
+            }
+        }
+        found.iter().for_each(|owner| _ = drains.remove(owner));
+        drop(drains);
+        // Storage that does not confirm it may bring it back after a power loss, and it is dropped again.
+        found.into_iter().for_each(|owner| _ = spool.end(owner));
+    }
+
     fn drain_what_waits(self: &Arc<Server>, spool: &Arc<Spool>) {
+        self.heed(spool);
         for owner in spool.found() {
             let mut drains = self.drains.drains();
             let running = drains.values().filter(|drain| drain.is_running).count();
@@ -182,6 +186,11 @@ impl Server {
         (drain.is_running, drain.running) = (false, None);
         match came {
             Ok(()) => _ = drains.remove(&owner),
+            Err(_) if drain.is_dropped => {
+                drains.remove(&owner);
+                drop(drains);
+                let _ = spool.end(owner);
+            }
             Err(refusal) => {
                 drain.tries += 1;
                 let pause = (RETRY_FIRST * 2u32.saturating_pow(drain.tries.min(8) - 1)).min(RETRY_MAX);

@@ -19,6 +19,7 @@ mod client;
 mod lanes;
 mod pacing;
 mod host;
+mod drains;
 mod draining;
 mod opening;
 mod server;
@@ -35,6 +36,7 @@ mod room;
 
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
 pub use connector::{Connector, Direct, Path};
+pub use draining::{DRAIN, DROP, Waiting, waiting};
 pub use error::ConnectError;
 pub use host::{Grant, Host, HostFacts, Mandate, Opened};
 pub use opening::TAKEN_OVER;

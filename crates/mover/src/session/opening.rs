@@ -17,7 +17,7 @@ use crate::job::{Ending, options_from_wire};
 use crate::limits::LANE_END_PATIENCE;
 use crate::memory::Permit;
 use crate::progress::Progress;
-use crate::receiver::{BUFFERED, ReceiveJob, ReceiveSpec};
+use crate::receiver::{ReceiveJob, ReceiveSpec};
 use crate::sender::SendJob;
 use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
@@ -360,11 +360,7 @@ impl Server {
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
             }
-            if let (Job::Receive(_), Ending::Finished(finished)) = (&job, &ending)
-                && finished.durable != BUFFERED
-            {
-                server.forget_older((grant.pin, id));
-            }
+            server.forget_older((grant.pin, id), &job, &ending);
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
             // A client in order ends its streams now; whoever does not would keep lanes, and their memory, for ever.

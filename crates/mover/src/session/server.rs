@@ -3,7 +3,7 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::control::{ControlOutcome, control_options, run_control};
-use super::draining::Drains;
+use super::drains::Drains;
 use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};

@@ -16,7 +16,9 @@ mod format;
 mod place;
 mod parcel;
 mod ring;
+mod look;
 
 pub use format::{Kind, OWNER_BYTES, Owner};
+pub use look::{Look, Seen, ask, look};
 pub use parcel::Parcel;
-pub use ring::{Held, Room, Spool};
+pub use ring::{Room, Spool};

@@ -90,6 +90,12 @@ impl Piece {
         self.head.at + BEFORE_BYTES as u64
     }
 
+    pub fn content(&self) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; self.head.bytes as usize];
+        self.file.read_exact_at(&mut content, self.content_at())?;
+        Ok(content)
+    }
+
     /// The piece was completed in this use of its segment.
     pub fn is_complete(&self) -> io::Result<bool> {
         let behind: [u8; BEHIND_BYTES] = read_at(&self.file, self.content_at() + self.head.bytes)?;

@@ -26,6 +26,8 @@ pub const QUOTA_MIN: u64 = 4 * SEGMENT_BYTES_MIN;
 /// Beyond it segments are longer, so that descriptors and the scan stay few.
 const SEGMENTS_MAX: u64 = 4096;
 const MADE_AS: &str = "spool";
+const REQUESTS: &str = "requests";
+const REQUESTS_BYTES_MAX: u64 = 64 << 10;
 const MADE_AS_BYTES: usize = 40;
 const MADE_AS_MAGIC: &[u8; 8] = b"twspool\n";
 
@@ -41,7 +43,8 @@ pub struct Place {
     pub made: Made,
     path: Vec<u8>,
     directory: File,
-    _lock: File,
+    /// Held by the process that uses the spool, and not by one that only looks.
+    _lock: Option<File>,
 }
 
 impl Made {
@@ -105,25 +108,59 @@ impl Place {
             made: Made { id: 0, segment_bytes: HEAD_BYTES, segments: 0 },
             path: subject.clone(),
             directory,
-            _lock: lock,
+            _lock: Some(lock),
         };
-        let made = match open_file(&place.directory, MADE_AS, OFlags::RDONLY) {
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(failed(e)),
-            Ok(file) => {
-                let mut bytes = Vec::new();
-                let read = file.take(MADE_AS_BYTES as u64 + 1).read_to_end(&mut bytes);
-                read.map_err(|e| Error::new(OPERATION, subject.clone(), e))?;
-                let made = Made::decode(&bytes);
-                Some(made.ok_or_else(|| {
-                    refused(
-                        "what is in it is no buffer of this version: let that version drain it, or remove its files",
-                    )
-                })?)
-            }
+        let made = place.read_made()?;
+        Ok((Place { made: made.unwrap_or(place.made), ..place }, made))
+    }
+
+    /// Opens the directory of a spool to look at it.
+    pub fn look(path: &Path) -> Result<Place> {
+        let subject = path.as_os_str().as_bytes().to_vec();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = fs::open(path, flags, Mode::empty()).map_err(|e| Error::new(OPERATION, subject.clone(), e))?;
+        let made = Made { id: 0, segment_bytes: HEAD_BYTES, segments: 0 };
+        let place = Place { made, path: subject, directory: File::from(directory), _lock: None };
+        let made = place.read_made()?.ok_or_else(|| place.refused("there is no buffer in it"))?;
+        Ok(Place { made, ..place })
+    }
+
+    fn read_made(&self) -> Result<Option<Made>> {
+        let file = match open_file(&self.directory, MADE_AS, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|e| self.failed(e))?,
         };
-        let place = Place { made: made.unwrap_or(place.made), ..place };
-        Ok((place, made))
+        let mut bytes = Vec::new();
+        let read = file.take(MADE_AS_BYTES as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|e| Error::new(OPERATION, self.path.clone(), e))?;
+        let made = Made::decode(&bytes).ok_or_else(|| {
+            self.refused("what is in it is no buffer of this version: let that version drain it, or remove its files")
+        })?;
+        Ok(Some(made))
+    }
+
+    /// A segment's file, to be read, if it is there.
+    pub fn seen_segment(&self, number: u32) -> Result<Option<File>> {
+        match open_file(&self.directory, &name_of(number), OFlags::RDONLY) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => opened.map(Some).map_err(|e| self.failed(e)),
+        }
+    }
+
+    /// Leaves a request for the process that uses the spool.
+    pub fn write_request(&self, request: &str) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let mut file = open_file(&self.directory, REQUESTS, flags).map_err(|e| self.failed(e))?;
+        file.write_all(format!("{request}\n").as_bytes()).map_err(|e| Error::new(OPERATION, self.path.clone(), e))
+    }
+
+    /// Takes the requests that were left.
+    pub fn take_requests(&self) -> Vec<String> {
+        let Ok(file) = open_file(&self.directory, REQUESTS, OFlags::RDONLY) else { return Vec::new() };
+        let _ = fs::unlinkat(&self.directory, REQUESTS, AtFlags::empty());
+        let mut text = String::new();
+        let _ = file.take(REQUESTS_BYTES_MAX).read_to_string(&mut text);
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Makes the spool of this size: every segment is there afterwards, with its room. What was in the directory is lost.

@@ -18,6 +18,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Of the segments, one in so many is left to owners that hold less than an equal part.
@@ -29,6 +30,7 @@ pub struct Spool {
     place: Place,
     state: Mutex<State>,
     freed: Condvar,
+    syncs: AtomicU64,
 }
 
 struct State {
@@ -60,13 +62,6 @@ struct Owned {
     segments: u32,
     /// By kind, the segment that is being written.
     heads: [Option<u32>; 2],
-}
-
-/// What an owner holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
-    pub owner: Owner,
-    pub bytes: u64,
 }
 
 /// Room for a parcel, being filled. Dropped before it was committed, it is room again.
@@ -104,11 +99,16 @@ impl Spool {
             place.make(quota_bytes)?;
             state = State::new(place.made.segments);
         }
-        Ok(Arc::new(Spool { place, state: Mutex::new(state), freed: Condvar::new() }))
+        Ok(Arc::new(Spool { place, state: Mutex::new(state), freed: Condvar::new(), syncs: AtomicU64::new(0) }))
     }
 
     pub fn path(&self) -> &[u8] {
         self.place.path()
+    }
+
+    /// What other processes asked for (`ask`), each once.
+    pub fn take_requests(&self) -> Vec<String> {
+        self.place.take_requests()
     }
 
     pub fn capacity_bytes(&self) -> u64 {
@@ -122,15 +122,6 @@ impl Spool {
     pub fn used_bytes(&self) -> u64 {
         let state = self.state.lock().unwrap();
         (state.segments.len() - state.free.len()) as u64 * self.segment_bytes()
-    }
-
-    pub fn held(&self) -> Vec<Held> {
-        let state = self.state.lock().unwrap();
-        let held = |(owner, owned): (&Owner, &Owned)| Held {
-            owner: *owner,
-            bytes: u64::from(owned.segments) * self.segment_bytes(),
-        };
-        state.owners.iter().map(held).collect()
     }
 
     /// Owners of whom an earlier process left something that nobody has taken up.
@@ -266,7 +257,14 @@ impl Spool {
     pub fn sync<'a>(&self, parcels: impl IntoIterator<Item = &'a Parcel>) -> Result<()> {
         let pieces = parcels.into_iter().flat_map(|parcel| &parcel.pieces);
         let files: BTreeMap<u32, &Arc<File>> = pieces.map(|piece| (piece.segment, &piece.file)).collect();
-        files.values().try_for_each(|file| file.sync_data()).map_err(|e| self.failed("write to the buffer", e))
+        let synced = files.values().try_for_each(|file| file.sync_data());
+        self.syncs.fetch_add(1, Relaxed);
+        synced.map_err(|e| self.failed("write to the buffer", e))
+    }
+
+    /// How often `sync` waited for storage.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Relaxed)
     }
 
     /// A parcel is not wanted any more.

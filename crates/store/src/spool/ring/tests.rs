@@ -1,3 +1,5 @@
+//! What the ring promises, on real files: crashes are what a scan finds of files that were cut, zeroed and exchanged.
+
 use super::super::format::OWNER_BYTES;
 use super::*;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -4,10 +4,10 @@
 //! - A frame is verified once more on its way out of the spool, by the code that verifies what comes over the network.
 //! - Storage that stands still holds up these lanes and nobody else.
 
-use super::super::hold::{Frame, Hold, What};
-use super::super::large::Large;
-use super::super::{ReceiveJob, commit};
-use super::{LaneError, StreamLane};
+use super::hold::{Frame, Hold, What};
+use super::large::Large;
+use super::receive::{LaneError, StreamLane};
+use super::{ReceiveJob, commit};
 use crate::limits::{DRAIN_LANES_MAX, LANE_BYTES, PERMIT_PATIENCE};
 use crate::stream::{Breaker, Stream};
 use model::progress::Stage;
@@ -24,21 +24,26 @@ const REST: Duration = Duration::from_millis(200);
 const DURABLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts drain lanes while there is more to drain than lanes for it.
-pub(in crate::receiver) fn start_missing(job: &Arc<ReceiveJob>) {
-    while job.hold.get().is_some_and(|hold| hold.wants_lane(DRAIN_LANES_MAX)) {
-        crate::job::spawn(job, "drain", run, ReceiveJob::cancel);
+pub(super) fn start_missing(job: &Arc<ReceiveJob>) {
+    let Some(hold) = job.hold.get() else { return };
+    let mut first = Some(()).filter(|()| !hold.has_lanes());
+    while hold.wants_lane(DRAIN_LANES_MAX) {
+        let is_first = first.take().is_some();
+        crate::job::spawn(job, "drain", move |job| run(job, is_first), ReceiveJob::cancel);
     }
 }
 
 /// One drain lane, to the end of the job.
-fn run(job: &Arc<ReceiveJob>) {
+fn run(job: &Arc<ReceiveJob>, is_first: bool) {
     let Some(hold) = job.hold.get() else { return };
+    // The first takes its memory without asking: lanes that wait for room in the buffer have all there is, and wait for it.
     let _permit = loop {
         if job.end.is_set() {
             return;
         }
-        if let Some(permit) = job.memory().acquire(LANE_BYTES, PERMIT_PATIENCE) {
-            break permit;
+        match job.memory().acquire(LANE_BYTES, PERMIT_PATIENCE) {
+            None if !is_first => {}
+            permit => break permit,
         }
     };
     let clock = job.progress.lane(Stage::Receive);
@@ -101,8 +106,19 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
     hold.drained(frame, held_in);
 }
 
+/// Drains what is there, as a lane does.
+#[cfg(test)]
+pub(super) fn drain_by_hand(job: &Arc<ReceiveJob>) {
+    let mut lane = StreamLane::new(job, Spooled::default(), job.progress.lane(Stage::Receive)).unwrap();
+    lane.is_first_hand = false;
+    let hold = job.hold.get().unwrap();
+    while let Some(frame) = hold.next(Duration::ZERO) {
+        drain(&mut lane, hold, frame);
+    }
+}
+
 /// Makes chunks durable in their staging; their frames are let go.
-fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<Frame>)>) {
+pub(super) fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<Frame>)>) {
     let mut objects: Vec<&Arc<Large>> = written.iter().map(|(large, _)| large).collect();
     objects.sort_by_key(|large| large.id);
     objects.dedup_by_key(|large| large.id);
@@ -114,11 +130,12 @@ fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<Frame>)>) {
 }
 
 /// Makes durable what comes into the hold, and tells the sender; to the end of the job.
-pub(in crate::receiver) fn keep_durable(job: &Arc<ReceiveJob>) {
+pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
     let Some(hold) = job.hold.get() else { return };
     let mut is_told_lost = false;
     while !job.end.is_set() {
         let due = hold.take_due(Duration::from_millis(50));
+        start_missing(job);
         let kept = hold.make_durable(due);
         job.tell_buffered(&kept);
         if let Some(why) = hold.why_lost().filter(|_| !is_told_lost) {
