@@ -1,8 +1,7 @@
 //! Buffers before slow storage: what waits is verified and durable, nothing is called delivered early, and nothing is lost when
 //! senders and endpoints are killed.
 
-use crate::bed::{Bed, Ran, Server, until};
-use crate::resumption::assert_same;
+use crate::bed::{Bed, Ran, Server, contents, until};
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +22,11 @@ fn serve(bed: &Bed) -> Server {
     bed.serve(&["--buffer", "buffer:64MiB"])
 }
 
+#[track_caller]
+fn assert_same(a: impl AsRef<Path>, b: impl AsRef<Path>) {
+    assert_eq!(contents(a.as_ref()), contents(b.as_ref()));
+}
+
 /// What the endpoint still has to deliver, in bytes.
 fn held(bed: &Bed) -> u64 {
     let listed = bed.finish(bed.command("server", &["buffer", "ls", "--json"]));
@@ -30,6 +34,7 @@ fn held(bed: &Bed) -> u64 {
     listed.events().last().unwrap()["used_bytes"].as_u64().unwrap()
 }
 
+#[cfg(feature = "fuse")]
 fn buffered(ran: &Ran) {
     assert_eq!(ran.code, Some(9), "{}", ran.stderr);
     assert!(ran.stderr.contains("not delivered yet") && ran.stderr.contains("delivers them"), "{}", ran.stderr);
@@ -57,21 +62,26 @@ fn everything_may_go_through_the_buffer_and_success_means_delivered() {
     drop(server);
 }
 
+/// The root of the endpoint is storage that takes seconds for what is sent to it.
+#[cfg(feature = "fuse")]
+fn slow(bed: &Bed) -> Option<crate::bed::Ends> {
+    needs::fuse().then(|| crate::bed::slow_storage(bed, "root", &["--rate", "3MB"]))
+}
+
+#[cfg(feature = "fuse")]
 #[test]
 fn a_sender_leaves_what_is_buffered_and_the_endpoint_delivers_it_after_a_kill() {
     let bed = bed();
+    let Some(_storage) = slow(&bed) else { return };
     let mut server = serve(&bed);
     bed.enrol();
-    let ran = bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat());
-    // On fast storage everything may be delivered by then.
-    let is_left = ran.code != Some(0);
-    if is_left {
-        buffered(&ran);
-    }
+    let ran = bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:b/"]].concat());
+    buffered(&ran);
+    assert!(held(&bed) > 0);
     server.kill();
     let server = serve(&bed);
     until("delivery without the sender", || held(&bed) == 0);
-    assert_same(bed.path("src"), bed.path("root/a"));
+    assert_same(bed.path("src"), bed.path("root/b"));
     drop(server);
     let server = serve(&bed);
     assert_eq!(held(&bed), 0, "what was delivered comes back");
@@ -102,22 +112,19 @@ fn killed_at_any_moment_the_endpoint_loses_nothing_and_tells_nothing_early() {
     }
 }
 
+#[cfg(feature = "fuse")]
 #[test]
 fn what_storage_does_not_take_waits_until_it_does_or_is_dropped() {
     let bed = bed();
-    fs::create_dir_all(bed.path("root")).unwrap();
+    let Some(storage) = slow(&bed) else { return };
     let mut server = serve(&bed);
     bed.enrol();
-    let first = bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat());
-    assert!(matches!(first.code, Some(0 | 9)), "{}", first.stderr);
+    let left = bed.start(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat());
+    until("something in the buffer", || held(&bed) > 0);
     server.kill();
-    if held(&bed) == 0 {
-        return needs::missing("storage slow enough that something waits");
-    }
+    let _ = bed.wait(left);
+    drop(storage);
     // Its place is taken by a file.
-    let aside = bed.path("aside");
-    fs::rename(bed.path("root"), &aside).unwrap();
-    fs::create_dir(bed.path("root")).unwrap();
     fs::write(bed.path("root/a"), b"in the way").unwrap();
     let server = serve(&bed);
     std::thread::park_timeout(std::time::Duration::from_millis(700));

@@ -4,11 +4,11 @@
 //! - A frame is verified once more on its way out of the spool, by the code that verifies what comes over the network.
 //! - Storage that stands still holds up these lanes and nobody else.
 
-use super::hold::{Frame, Hold, What};
+use super::hold::{Frame, Hold, What, is_slow};
 use super::large::Large;
 use super::receive::{LaneError, StreamLane};
 use super::{ReceiveJob, commit};
-use crate::limits::{DRAIN_LANES_MAX, LANE_BYTES, PERMIT_PATIENCE};
+use crate::limits::{DRAIN_LANES_MAX, LANE_BYTES, PERMIT_PATIENCE, STORAGE_STALLED};
 use crate::stream::{Breaker, Stream};
 use model::progress::Stage;
 use os::time::Instant;
@@ -133,6 +133,7 @@ pub(super) fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<
 pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
     let Some(hold) = job.hold.get() else { return };
     let mut is_told_lost = false;
+    let (mut times, mut timed) = (job.progress.here(), Instant::now());
     while !job.end.is_set() {
         let due = hold.take_due(Duration::from_millis(50));
         start_missing(job);
@@ -141,6 +142,16 @@ pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
         if let Some(why) = hold.why_lost().filter(|_| !is_told_lost) {
             is_told_lost = true;
             job.progress.note(format!("the buffer is not used any more: {why}"));
+        }
+        if job.progress.is_in_storage_for(STORAGE_STALLED) {
+            hold.lateness.note();
+        }
+        if timed.elapsed() >= DURABLE_INTERVAL {
+            let now = job.progress.here();
+            if hold.is_drained() && is_slow(&times, &now) {
+                hold.lateness.note();
+            }
+            (times, timed) = (now, Instant::now());
         }
         job.leave_if_buffered();
     }

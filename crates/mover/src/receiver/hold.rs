@@ -12,8 +12,10 @@
 //! Not here: receiving into it (`receive::keep`), draining (`receive::drain`), and doing it without the sender (`replay`).
 
 mod frame;
+mod lateness;
 
 pub(super) use self::frame::{Frame, What};
+pub(crate) use self::lateness::{Lateness, is_slow};
 use super::large::Large;
 use crate::job::End;
 use model::options::Buffer;
@@ -34,6 +36,7 @@ pub(crate) struct Hold {
     spool: Arc<Spool>,
     owner: Owner,
     how: Buffer,
+    pub(super) lateness: Arc<Lateness>,
     state: Mutex<State>,
     changed: Condvar,
     /// The sender understands what is said of buffered content.
@@ -79,11 +82,12 @@ pub(crate) struct Due {
 }
 
 impl Hold {
-    pub fn new(spool: Arc<Spool>, owner: Owner, how: Buffer) -> Hold {
+    pub fn new(spool: Arc<Spool>, owner: Owner, how: Buffer, lateness: Arc<Lateness>) -> Hold {
         Hold {
             spool,
             owner,
             how,
+            lateness,
             state: Mutex::default(),
             changed: Condvar::new(),
             may_tell: AtomicBool::new(true),
@@ -95,7 +99,7 @@ impl Hold {
 
     /// One for what an earlier holder left: nothing of it is written again.
     pub fn resumed(spool: Arc<Spool>, owner: Owner, parcels: Vec<Parcel>) -> Hold {
-        let hold = Hold::new(spool, owner, Buffer::Never);
+        let hold = Hold::new(spool, owner, Buffer::Never, Arc::default());
         hold.may_tell.store(false, Relaxed);
         let (journal, content): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|p| p.kind == Kind::Journal);
         let mut state = hold.state.lock().unwrap();
@@ -154,7 +158,7 @@ impl Hold {
             let takes = match self.how {
                 Buffer::Never => false,
                 Buffer::Always => true,
-                Buffer::Auto => !self.is_drained() || is_store_slow(),
+                Buffer::Auto => !self.is_drained() || self.lateness.is_noted() || is_store_slow(),
             };
             if end.is_set() || !may_take || !takes {
                 return None;

@@ -51,7 +51,7 @@ mod zeros;
 pub use asked::Asked;
 pub use buffered::BUFFERED;
 pub(crate) use buffered::wait_until;
-pub(crate) use hold::Hold;
+pub(crate) use hold::{Hold, Lateness};
 pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
 pub(crate) use replay::{Came, Deaf, Opening, job_of, owner_of, replay};

@@ -116,7 +116,7 @@ impl Bed {
         let said = Arc::new(Said::default());
         let mut job = ReceiveJob::new(spec, sink, said.clone(), Progress::new(), None).unwrap();
         Arc::get_mut(&mut job).unwrap().durability = store::Durability::Group;
-        job.buffer_in(Hold::new(spool.clone(), owner_of(Pin([7; 32]), JobId([3; 16])), Buffer::Always));
+        job.buffer_in(Hold::new(spool.clone(), owner_of(Pin([7; 32]), JobId([3; 16])), Buffer::Always, Arc::default()));
         job.hold.get().unwrap().begin(b"opening".to_vec());
         crate::job::spawn(&job, "decide", decide::run, ReceiveJob::cancel);
         let entry = |name: &[u8], size_bytes| EntryRecord {
