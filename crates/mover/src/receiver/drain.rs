@@ -61,7 +61,9 @@ fn run(job: &Arc<ReceiveJob>, is_first: bool) {
         }
         let written = hold.take_until_durable(is_due);
         if !written.is_empty() {
+            lane.writer.clock.enter(Stage::Sync);
             make_durable(job, written);
+            lane.writer.clock.enter(Stage::Receive);
             made_durable = Instant::now();
         }
     }
@@ -72,6 +74,8 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
     lane.stream = Spooled { frame: Some(frame.clone()), at: 0 };
     let drained = lane.frame();
     lane.stream.frame = None;
+    // It waits for the next one: that is no storage that is late.
+    lane.writer.clock.enter(Stage::Receive);
     let mut held_in = None;
     match drained {
         Ok(_) => {

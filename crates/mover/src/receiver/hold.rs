@@ -66,6 +66,8 @@ struct State {
     frames: BTreeMap<u64, Weak<Frame>>,
     lost: Option<String>,
     is_over: bool,
+    /// The sender said that it leaves the rest to this side.
+    is_left: bool,
 }
 
 /// What of a large object is, or was, durable in the spool.
@@ -136,6 +138,7 @@ impl Hold {
         );
         if is_kept && self.how != Buffer::Never {
             let mut state = self.state.lock().unwrap();
+            state.is_left |= matches!(message, Message::Finish(finish) if finish.is_buffered);
             if state.lost.is_none() {
                 state.untold.push_back(message::encode(message.clone()));
                 self.changed.notify_all();
@@ -394,9 +397,14 @@ impl Drop for Hold {
         if state.is_over {
             return;
         }
+        let content: Vec<_> = state.frames.values().filter_map(Weak::upgrade).collect();
+        if content.is_empty() && !state.is_left || state.journal.is_empty() {
+            // Nothing that somebody could bring to its place: what comes of it then is the next attempt's.
+            let _ = self.spool.end(self.owner);
+            return;
+        }
         self.is_kept.store(true, Relaxed);
-        let content = state.frames.values().filter_map(Weak::upgrade).map(|frame| frame.parcel().clone());
-        let parcels = content.chain(state.journal.drain(..)).collect();
+        let parcels = content.iter().map(|frame| frame.parcel().clone()).chain(state.journal.drain(..)).collect();
         self.spool.put_back(self.owner, parcels);
     }
 }

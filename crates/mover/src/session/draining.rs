@@ -24,8 +24,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 use store::spool::{Kind, Owner, Parcel, Spool};
 use wire::handshake::Direction;
-use wire::message::Open;
-use wire::{CloseCode, Refusal};
+use wire::frame::HEADER_BYTES;
+use wire::message::{self, Open};
+use wire::{CloseCode, Message, Refusal};
 
 /// Requests of people on this host.
 pub const DRAIN: &str = "drain";
@@ -213,6 +214,12 @@ impl Server {
             let _ = spool.end(owner);
             return Ok(());
         };
+        let is_left = |bytes: &Vec<u8>| matches!(decode(bytes), Some(Message::Finish(_)));
+        if !parcels.iter().any(|parcel| parcel.kind == Kind::Content) && !messages[1..].iter().any(is_left) {
+            // What is described and was never sent is the next attempt's.
+            let _ = spool.end(owner);
+            return Ok(());
+        }
         let Opening { pin, account, name, open } = opening;
         let mut options = options_from_wire(open.options.as_ref().unwrap_or(&Default::default()))?;
         options.is_delta = false;
@@ -258,6 +265,10 @@ impl Server {
     fn is_received(&self, key: (Pin, JobId)) -> bool {
         self.attempts.is_there(key) && !self.drains.awaited().contains(&key)
     }
+}
+
+fn decode(bytes: &[u8]) -> Option<Message> {
+    message::decode(bytes.get(HEADER_BYTES..)?).ok()?
 }
 
 /// The messages of a journal, as far as they are whole and follow one another.

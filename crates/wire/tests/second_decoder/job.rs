@@ -363,7 +363,9 @@ impl Job {
         require(self.is_listed, || "the job finishes before its listing ended".to_owned())?;
         self.is_left = finish.number("is_buffered")? == 1;
         let open = self.objects.values().find(|object| object.kind != Kind::Directory && !object.is_over());
-        require(open.is_none() || self.is_left, || format!("the job finishes with {:?}", open.map(|object| object.id)))?;
+        require(open.is_none() || self.is_left, || {
+            format!("the job finishes with {:?}", open.map(|object| object.id))
+        })?;
         require(self.state == State::Open, || format!("the job finishes and is {:?}", self.state))?;
         self.state = State::Finishing;
         Ok(())

@@ -265,3 +265,88 @@ fn what_is_damaged_on_its_way_does_not_wait_but_is_asked_for_at_once() {
     assert!(asked(&bed) >= 2, "{:?}", bed.said.0.lock().unwrap());
     assert_eq!(bed.hold().waiting_bytes(), 0);
 }
+
+/// An endpoint without clients.
+struct Site {
+    root: std::path::PathBuf,
+    spool: Arc<Spool>,
+    ended: Mutex<Vec<String>>,
+}
+
+impl crate::session::Host for Site {
+    fn facts(&self) -> crate::session::HostFacts {
+        crate::session::HostFacts { name: "site".into(), is_read_only: false }
+    }
+
+    fn authorise(&self, _: Pin, _: &[u8]) -> Result<crate::session::Grant, wire::Refusal> {
+        Err(wire::Refusal::new(wire::CloseCode::Authentication, "nobody is let in"))
+    }
+
+    fn open(
+        &self,
+        grant: &crate::session::Grant,
+        _: JobId,
+        _: wire::handshake::Direction,
+        open: &wire::message::Open,
+        _: &TransferOptions,
+    ) -> Result<crate::session::Opened, wire::Refusal> {
+        assert_eq!((&grant.name[..], &open.paths[..]), ("lab", &[b"in".to_vec()][..]));
+        let root = Arc::new(beneath::open_directory(&self.root).unwrap());
+        let sink = Arc::new(PosixSink::new(root.clone(), root, None));
+        let (rename_to, observer, file_system, asked) = (None, None, String::new(), None);
+        Ok(crate::session::Opened::Receive { sink, rename_to, observer, file_system, asked })
+    }
+
+    fn buffer(&self) -> Option<Arc<Spool>> {
+        Some(self.spool.clone())
+    }
+
+    fn ended(
+        &self,
+        _: &crate::session::Grant,
+        _: JobId,
+        _: wire::handshake::Direction,
+        _: &Progress,
+        ending: &Ending,
+    ) {
+        self.ended.lock().unwrap().push(ending.to_string());
+    }
+}
+
+#[test]
+fn what_waits_goes_on_without_its_sender_after_a_restart() {
+    use crate::receiver::Opening;
+    let dir = tempfile::tempdir().unwrap();
+    let (root, path) = (dir.path().join("root"), dir.path().join("spool"));
+    std::fs::create_dir(&root).unwrap();
+    let (pin, id) = (Pin([7; 32]), JobId([3; 16]));
+    {
+        let spool = Spool::open(&path, 16 << 20).unwrap();
+        let hold = Hold::new(spool.clone(), owner_of(pin, id), Buffer::Always, Arc::default());
+        let options = crate::job::options_to_wire(&TransferOptions::default());
+        let (paths, options) = (vec![b"in".to_vec()], Some(options));
+        let open = wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
+        hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), open }.encode());
+        let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes: 5, ..EntryRecord::default() };
+        hold.note(&Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
+        hold.note(&ListEnd { job: 1, entries: 1, bytes: 5 }.into());
+        let (what, frame) = (What::Pack(vec![SMALL]), pack());
+        let bytes = what.parcel_bytes(frame.len() as u64);
+        let mut room = spool.reserve(hold.owner, Kind::Content, bytes).unwrap().unwrap();
+        [what.head(), frame, what.flags().to_vec()].iter().for_each(|part| room.write(part).unwrap());
+        hold.keep(room.commit().unwrap(), what);
+        hold.make_durable(hold.take_due(Duration::ZERO));
+    }
+    let spool = Spool::open(&path, 16 << 20).unwrap();
+    assert_eq!(spool.found().len(), 1);
+    let site = Arc::new(Site { root: root.clone(), spool: spool.clone(), ended: Mutex::default() });
+    let server = crate::session::Server::new(site.clone(), crate::Memory::default());
+    server.start_draining().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while site.ended.lock().unwrap().is_empty() || spool.used_bytes() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{:?}", site.ended.lock().unwrap());
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    assert_eq!(*site.ended.lock().unwrap(), ["finished"]);
+    assert_eq!(std::fs::read(root.join("f")).unwrap(), b"small");
+}
