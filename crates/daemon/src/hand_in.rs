@@ -57,6 +57,11 @@ impl Desk {
         welcome.map(|_| Desk { client, name: endpoint.name.clone(), identity: identity.clone() })
     }
 
+    /// Whether the session goes on: then what was refused was refused by the endpoint.
+    pub fn is_open(&self) -> bool {
+        self.client.is_open()
+    }
+
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let transfer = serde_json::to_string(job.spec)

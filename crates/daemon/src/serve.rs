@@ -27,7 +27,7 @@ use crate::transfer_log::TransferLog;
 use crate::warrant::TakenBack;
 use crate::{advertise, paths, time, trust};
 use accept::Acceptor;
-use lock::StateLock;
+pub use lock::StateLock;
 use model::{Exit, Pin};
 use mover::Memory;
 use mover::session::Server;

@@ -9,6 +9,7 @@ pub mod emit;
 pub mod error;
 pub mod laboratory;
 pub mod flow;
+mod iproute;
 pub mod lease;
 mod netem;
 pub mod network;

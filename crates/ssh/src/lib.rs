@@ -3,9 +3,10 @@
 //! Near side: `command` says what ssh is to run, `launch` starts it and waits for the remote side's greeting, `deploy` takes this
 //! program there, `reach` finds a way for the data: straight to a port of the remote host, else through the ssh connection
 //! (`tunnel`).
-//! Remote side: `remote` serves what `offer` has opened to the one client it was told of. Both: `message` is what they say to each
-//! other, `link` carries that, and streams, over the two pipes. What a sending host cannot
-//! connect itself goes through a listener there, which `owner` keeps to this user.
+//! Remote side: `remote` serves what `offer` has opened to the one client it was told of; `host` holds each job to it, and `terms`
+//! what another host sends to the command that told it to. Both: `message` is what they say to each other, `link` carries that,
+//! and streams, over the two pipes. What a sending host cannot connect itself goes through a listener there, which `owner` keeps
+//! to this user.
 //!
 //! Invariants:
 //! - Neither side's key is ever trusted but by what ssh has carried: each learns the other's public key over it and accepts
@@ -22,6 +23,8 @@ mod launch;
 mod link;
 mod message;
 mod offer;
+mod terms;
+mod host;
 mod owner;
 mod tunnel;
 mod reach;

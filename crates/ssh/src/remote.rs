@@ -7,13 +7,15 @@
 //! - A connection that does not prove the one client's key ends with its handshake.
 //! - It ends when its input does, or when nobody has come for a while: nothing stays behind a connection that broke.
 
+use super::host::OfferHost;
 use super::launch::greet;
 use super::link::{self, Accept, Link};
 use super::message::{
     self, Answer, CopyRequest, Failed, News, Peer, PinText, Ready, Request, Role, ServeRequest, VERSION,
 };
-use super::offer::{Offer, OfferHost, Terms};
+use super::offer::Offer;
 use super::reach::{probe, relay};
+use super::terms::Terms;
 use daemon::advertise;
 use daemon::error::{Error, Result};
 use daemon::gate::Gate;

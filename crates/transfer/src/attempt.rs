@@ -1,7 +1,6 @@
 //! One run of the mover over the route.
 
 use crate::apart::check_apart;
-use crate::bounds::no_progress;
 use crate::capability::{check_receiver, check_sender};
 use crate::connect::ConnectOptions;
 use crate::control::Control;
@@ -9,15 +8,17 @@ use crate::error::{Error, Result};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
 use crate::route::Route;
-use crate::run::stopped;
 use crate::witness::Witness;
+use model::pace::Timetable;
+use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
+use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Client, PullSpec, PushSpec, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::open::{OpenSink, OpenSource, Rights, Shape, SinkRequest};
 
 pub struct Attempt<'a> {
@@ -156,7 +157,7 @@ impl Attempt<'_> {
             is_stopped: &|| self.control.is_stopped(),
         });
         // What stops this process may stop what it reaches the peer by, which then gives a reason of its own.
-        let client = connected.map_err(|e| if self.control.is_stopped() { stopped(self.spec) } else { e })?;
+        let client = connected.map_err(|e| if self.control.is_stopped() { Error::stopped(self.spec) } else { e })?;
         if let Some(timeout) = no_progress(&self.spec.bounds, self.options) {
             client.set_no_progress_timeout(timeout);
         }
@@ -169,5 +170,32 @@ impl Attempt<'_> {
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
         Some(self.witness.clone())
+    }
+}
+
+/// How long an attempt may stand still. At a low rate a block takes its time: that is no standstill.
+fn no_progress(bounds: &Bounds, options: &TransferOptions) -> Option<Duration> {
+    let slowest = options.pace.as_deref().and_then(Timetable::rate_min);
+    let blocks = slowest.map_or(Duration::ZERO, |rate| Duration::from_secs(4 * BLOCK_BYTES as u64 / rate.max(1)));
+    match bounds.no_progress {
+        Some(asked) => Some(asked.max(blocks)),
+        None => (blocks > NO_PROGRESS_TIMEOUT).then_some(blocks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_low_rate_is_no_standstill() {
+        let bounds = Bounds { no_progress: Some(Duration::from_secs(10)), ..Bounds::default() };
+        let mut options = TransferOptions::default();
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(10)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
+        options.pace = Some(Arc::new(Timetable::parse("08:00,1K 12:00,off").unwrap()));
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(512)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
     }
 }

@@ -71,7 +71,7 @@ impl Route {
             (0, true) => {
                 let path = destination.path().to_vec();
                 if pipes > 0 && (path.is_empty() || path.ends_with(b"/")) {
-                    return Err(no_name());
+                    return Err(Error::no_name());
                 }
                 let peer = peers.find(destination)?;
                 let path = peer.path(&path);
@@ -146,10 +146,6 @@ impl Route {
         let text = format!("{sort} {name} {does}{refusal}");
         Error::new(Kind::Fault, name, text).advice(hint)
     }
-}
-
-pub fn no_name() -> Error {
-    Error::request("standard input has no name of its own", "name the file at the destination, such as lab:results.tar")
 }
 
 /// A local path from the root on, with its trailing slash, which has a meaning; others as they are.

@@ -4,7 +4,6 @@
 //! sent twice.
 
 use crate::attempt::Attempt;
-use crate::bounds::PIPE_ADVICE;
 use crate::control::Control;
 use crate::ended::{Ended, nothing_moved};
 use crate::error::{Error, Kind, Result, plain};
@@ -147,7 +146,7 @@ impl Run {
     fn judge(&self, report: &Report) -> Verdict {
         let is_complete = matches!(report.ending, Ending::Finished(_)) && report.snapshot.counts.files_failed == 0;
         if self.control.is_stopped() && !is_complete {
-            return Verdict::Failed(stopped(&self.spec));
+            return Verdict::Failed(Error::stopped(&self.spec));
         }
         let (by_peer, refusal) = match &report.ending {
             Ending::Finished(_) => return Verdict::Done,
@@ -268,15 +267,6 @@ fn pause(failures: u32) -> Duration {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
-}
-
-/// It was asked to stop, and can go on later.
-pub fn stopped(spec: &TransferSpec) -> Error {
-    match spec.has_pipe() {
-        true => Error::new(Kind::Stopped, "", "stopped").advice(PIPE_ADVICE),
-        false => Error::new(Kind::Stopped, "", "stopped; what was verified is kept")
-            .advice("the same request continues where this one stopped"),
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ const READ_BYTES: usize = 16 << 10;
 
 enum Stream {
     Clear(TcpStream),
+    Local(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
@@ -45,6 +48,9 @@ pub(crate) struct Head {
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
     pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize) -> Result<Connection> {
+        if let Some(socket) = &origin.socket {
+            return Connection::local(socket, &origin.host);
+        }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
         let found = (&host[..], origin.port).to_socket_addrs();
@@ -63,6 +69,22 @@ impl Connection {
             }
         }
         Err(failed.expect("there was an address"))
+    }
+
+    fn local(socket: &Path, host: &str) -> Result<Connection> {
+        let unreachable = |e: io::Error| {
+            Error::new(ErrorKind::Unreachable, format!("nobody answers at {}: {}", socket.display(), plain(&e)))
+        };
+        let stream = UnixStream::connect(socket).map_err(unreachable)?;
+        let failed = |e: io::Error| Error::from_io(host, &e);
+        stream.set_read_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        stream.set_write_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        Ok(Connection::new(Stream::Local(stream), host.to_owned()))
+    }
+
+    fn new(stream: Stream, host: String) -> Connection {
+        let now = Instant::now();
+        Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 }
     }
 
     fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>) -> Result<Connection> {
@@ -85,13 +107,13 @@ impl Connection {
                 Stream::Tls(Box::new(stream))
             }
         };
-        let now = Instant::now();
-        Ok(Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 })
+        Ok(Connection::new(stream, host))
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let written = match &mut self.stream {
             Stream::Clear(stream) => stream.write_all(bytes),
+            Stream::Local(stream) => stream.write_all(bytes),
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
         written.map_err(|e| Error::from_io(&self.host, &e))
@@ -101,6 +123,7 @@ impl Connection {
         loop {
             let read = match &mut self.stream {
                 Stream::Clear(stream) => stream.read(buffer),
+                Stream::Local(stream) => stream.read(buffer),
                 Stream::Tls(stream) => stream.read(buffer),
             };
             match read {

@@ -8,6 +8,8 @@ pub mod limits;
 pub mod frame;
 pub mod message;
 pub mod bounds;
+mod session;
+mod objects;
 mod inquiry;
 mod selection;
 pub mod fidelity;

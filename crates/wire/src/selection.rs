@@ -2,7 +2,7 @@
 //!
 //! Plain fields as they travel; they are checked where they are read (`mover::job_options`).
 
-use crate::message::{DigestRecord, Run};
+use crate::objects::{DigestRecord, Run};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Selection {

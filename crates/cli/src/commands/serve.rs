@@ -3,7 +3,7 @@
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
 use super::stdio;
-use crate::args::{address, buffer, memory_bytes};
+use crate::args::values::{address, buffer, memory_bytes};
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;

@@ -6,7 +6,7 @@
 //! Not here: what an endpoint makes of a job (`daemon`).
 
 use super::remote::Reachable;
-use super::{Finished, Request};
+use super::request::{Finished, Request, stopped};
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
@@ -102,7 +102,7 @@ impl Ordered {
         let error = match interrupt.exit() {
             Exit::Interrupted => {
                 self.stop(executor, Steer::Cancel);
-                super::stopped(interrupt)
+                stopped(interrupt)
             }
             exit => error(
                 exit,

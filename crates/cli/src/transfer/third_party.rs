@@ -4,8 +4,9 @@
 //! Not here: the way between the two (the crate `ssh`).
 
 use super::remote::{Reachable, Remote, remote_path, tell};
-use super::{Finished, Request, run_to, stopped};
-use crate::args;
+use super::request::{Finished, Request, stopped};
+use super::run_to;
+use crate::args::ssh::NAMES;
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
@@ -32,6 +33,11 @@ const LEFT_OUT: [&str; 1] = ["progress"];
 const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
 /// Rules travel as one list in their order: the files that hold some are on this host.
 const RULES: [&str; 6] = ["filter", "include", "exclude", "filter-from", "include-from", "exclude-from"];
+
+/// The flags that do not travel as they were given.
+pub fn left_out() -> Vec<&'static str> {
+    [&NAMES[..], &LEFT_OUT, &RULES].concat()
+}
 
 /// Two remote hosts.
 pub struct TwoHosts {
@@ -75,12 +81,10 @@ impl TwoHosts {
         }))
     }
 
-    /// Runs the copy to its end.
-    pub fn run(self, request: &Request, shows_progress: bool) -> Result<Exit> {
+    /// Runs the copy to its end, with these flags and those that follow from the request.
+    pub fn run(self, request: &Request, mut flags: Vec<String>, shows_progress: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;
         let identity = Paths::from_env()?.identity()?;
-        let left_out = [&args::ssh::NAMES[..], &LEFT_OUT, &RULES].concat();
-        let mut flags = args::given_flags(&left_out)?;
         for flag in REFUSED {
             if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
                 return Err(usage(

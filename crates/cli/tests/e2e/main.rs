@@ -44,4 +44,6 @@ mod follows;
 mod object_stores;
 mod orders;
 mod buffers;
+#[cfg(feature = "hub")]
+mod hubs;
 mod sftp_servers;

@@ -5,20 +5,12 @@
 //! - Replies run in the order of their due times, never before them; those left when the clock stops run at once.
 //! - The queue is bounded by the kernel: each waiting reply is one of its requests, and it limits those.
 
+use super::profile::Stall;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// The storage stands still for `length` in every `period`, for the first time when `phase` of a period is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stall {
-    pub length: Duration,
-    pub period: Duration,
-    /// How far the first period is over at the start.
-    pub phase: Duration,
-}
 
 /// Runs replies when they are due.
 pub(super) struct Clock {

@@ -7,12 +7,11 @@
 //! Not here: the engines (`engine`).
 
 use super::engine::{self, BlockReader, EngineKind, Shape, Verdict};
-use super::large::LargeFile;
-use super::source::PosixFile;
 use crate::{BlockWriter, Engines, Error, Result, SourceFile, StagedFile};
 use model::Extent;
 use model::options::Engine;
 use os::time::Instant;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -26,11 +25,11 @@ const PROBE_BUDGET: Duration = Duration::from_millis(150);
 
 /// The file of this host's kernel behind an open object, if it is one.
 pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
-    Some(file.native()?.downcast_ref::<PosixFile>()?.file.as_fd())
+    Some(file.native()?.downcast_ref::<File>()?.as_fd())
 }
 
 fn staged_file(file: &dyn StagedFile) -> Option<BorrowedFd<'_>> {
-    file.native()?.downcast_ref::<LargeFile>()?.data()
+    Some(file.native()?.downcast_ref::<File>()?.as_fd())
 }
 
 /// One lane's reader.

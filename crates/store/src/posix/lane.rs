@@ -5,7 +5,7 @@
 //! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
 
 use super::content::{write_all, write_all_at};
-use super::sink::{Lane, Shared, times_of};
+use super::shared::{Lane, Shared, times_of};
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
 use super::{blocks, facts, spelling, within};

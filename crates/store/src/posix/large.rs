@@ -7,7 +7,7 @@
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
 use super::content::{read_back, write_all, write_all_at};
-use super::sink::{Shared, times_of};
+use super::shared::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
 use super::view::View;
 use super::wait::once;
@@ -272,7 +272,8 @@ impl StagedFile for LargeFile {
     }
 
     fn native(&self) -> Option<&dyn Any> {
-        Some(self)
+        // What is written to a view's file is not all that the object has.
+        self.view.is_none().then_some(&*self.data as &dyn Any)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

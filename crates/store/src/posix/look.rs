@@ -1,6 +1,7 @@
 //! Looking at what stands in a destination, without changing it; and the one change that needs no new content, a time.
 
-use super::sink::{PosixSink, times_of};
+use super::shared::times_of;
+use super::sink::PosixSink;
 use super::source::PosixFile;
 use super::{facts, list};
 use crate::source::SourceFile;

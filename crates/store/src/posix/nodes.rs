@@ -6,7 +6,8 @@
 //! - Another name is given to the very file that was looked at: what stands at its first name later does not matter.
 
 use super::list::generation_of;
-use super::sink::{Lane, PosixSink, times_of};
+use super::shared::{Lane, times_of};
+use super::sink::PosixSink;
 use crate::sink::{LinkRule, Linked, PublishRule};
 use crate::{Error, Result};
 use model::{Entry, FailureKind, Kind, Node};

@@ -344,7 +344,7 @@ impl SourceFile for PosixFile {
     }
 
     fn native(&self) -> Option<&dyn Any> {
-        Some(self)
+        Some(&self.file)
     }
 }
 
