@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 use store::spool::{Kind, Owner, Parcel, Spool};
-use wire::handshake::Direction;
 use wire::frame::HEADER_BYTES;
+use wire::handshake::Direction;
 use wire::message::{self, Open};
 use wire::{CloseCode, Message, Refusal};
 

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME/TIME", value_parser = stall, env = "THALWEG_STALL")]
     stall: Option<(Duration, Duration)>,
     /// How much of the first period is over at the start; with 0 it begins by standing still
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, requires = "stall", env = "THALWEG_PHASE")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, requires = "stall", env = "THALWEG_PHASE")]
     phase: Duration,
     /// Let the kernel cache what was read
     #[arg(long, env = "THALWEG_PAGE_CACHE")]
@@ -48,7 +48,7 @@ pub struct Args {
 fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
     let wrong = || format!("{text:?} is not such as 5s/20s: for how long, in how long");
     let (length, period) = text.split_once('/').ok_or_else(wrong)?;
-    let (length, period) = (super::time(length)?, super::time(period)?);
+    let (length, period) = (time(length)?, time(period)?);
     if length < period { Ok((length, period)) } else { Err(wrong()) }
 }
 

@@ -301,14 +301,7 @@ impl crate::session::Host for Site {
         Some(self.spool.clone())
     }
 
-    fn ended(
-        &self,
-        _: &crate::session::Grant,
-        _: JobId,
-        _: wire::handshake::Direction,
-        _: &Progress,
-        ending: &Ending,
-    ) {
+    fn ended(&self, _: &crate::session::Grant, _: JobId, _: wire::handshake::Direction, _: &Progress, ending: &Ending) {
         self.ended.lock().unwrap().push(ending.to_string());
     }
 }
@@ -325,7 +318,8 @@ fn what_waits_goes_on_without_its_sender_after_a_restart() {
         let hold = Hold::new(spool.clone(), owner_of(pin, id), Buffer::Always, Arc::default());
         let options = crate::job::options_to_wire(&TransferOptions::default());
         let (paths, options) = (vec![b"in".to_vec()], Some(options));
-        let open = wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
+        let open =
+            wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
         hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), open }.encode());
         let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes: 5, ..EntryRecord::default() };
         hold.note(&Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
