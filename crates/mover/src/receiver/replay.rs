@@ -122,13 +122,15 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
     let mut is_asked_to_finish = false;
     while job.end.wait(INTERVAL).is_none() {
         start_missing(job);
+        // In this order: what leaves the hold was settled before.
+        let is_empty = hold.is_empty();
         let is_settled = job.table.lock().unwrap().is_empty();
         if is_settled && may_finish && job.progress.is_listing_complete.load(Relaxed) {
             if !std::mem::replace(&mut is_asked_to_finish, true) {
                 job.is_finish_heard.store(true, Relaxed);
                 job.decider.push(Event::Finish);
             }
-        } else if is_settled || hold.is_empty() {
+        } else if is_settled || is_empty {
             // The rest was never sent.
             job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         } else if port.asks.load(Relaxed) && hold.is_drained() {
