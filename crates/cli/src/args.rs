@@ -18,11 +18,11 @@ use crate::commands::lab;
 use crate::commands::{batch, hub, queue, submit};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
+use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
 use crate::commands::{
     calibrate, cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, job, ls, man, mkdir, mv,
     plan, rm, serve, stat, sum,
 };
-use crate::commands::{log, sync, ticket, top, tree, uploads};
 use crate::exit::Result;
 use crate::output;
 use crate::settings::{Choice, Settings};
@@ -77,6 +77,7 @@ pub enum Command {
     Check(check::Args),
     Sum(sum::Args),
     Uploads(uploads::Args),
+    Buffer(buffer::Args),
     Top(top::Args),
     Log(log::Args),
     Doctor(doctor::Args),

@@ -51,6 +51,7 @@ use store::open::{OpenSink, OpenSource, land, look};
 use store::posix::beneath::Mounts;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::{PosixSink, PosixSource};
+use store::spool::Spool;
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use store::{DropBox, Rehearsal, Shelf, Sink};
 pub use stored::StoredRoots;
@@ -82,6 +83,8 @@ pub struct EndpointHost {
     pub guests: Guests,
     /// What it listens on, and what it is told to advertise.
     pub listening: Listening,
+    /// Where what clients send may wait for slow storage.
+    pub buffer: Option<Arc<Spool>>,
     /// Jobs that it carries out in its clients' names, where it does.
     pub orders: OnceLock<Arc<Orders>>,
 }
@@ -315,6 +318,10 @@ impl Host for EndpointHost {
 
     fn request(&self, grant: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
         self.answer_request(grant, message)
+    }
+
+    fn buffer(&self) -> Option<Arc<Spool>> {
+        self.buffer.clone()
     }
 
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {

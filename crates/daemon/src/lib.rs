@@ -55,6 +55,6 @@ pub use known::{Known, connect};
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
-pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, connections_max, own_name};
+pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, buffer_of, connections_max, own_name};
 pub use ticket::{Ticket, TicketError};
 pub use transfer::ConnectOptions;

@@ -36,9 +36,11 @@ use net::{Listener, ServerTls, Stopper};
 pub use review::Pulse;
 use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +49,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
 use store::posix::directories_max;
+use store::spool::Spool;
 use tracing::{info, warn};
 
 /// Connections of all peers, where descriptors allow so many.
@@ -54,6 +57,8 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Descriptors that one connection may need, with the files its lane has open.
 const DESCRIPTORS_OF_CONNECTION: usize = 4;
 const NAME_BYTES_MAX: usize = 64;
+/// In the state directory: where the buffer is.
+const BUFFER_NOTE: &str = "buffer";
 /// The ledger gets this long to write the last lines even when the sessions took all the time there was.
 const HISTORY_PATIENCE_MIN: Duration = Duration::from_secs(2);
 /// By so much a clock may be behind the newest line of the log without a word.
@@ -83,6 +88,8 @@ pub struct ServeOptions {
     pub congestion: Option<String>,
     /// For the lanes of all jobs.
     pub memory_bytes: usize,
+    /// Where what clients send may wait for slow storage, and how much of it.
+    pub buffer: Option<(PathBuf, u64)>,
     /// Let clients into file systems that are mounted below the root.
     pub crosses_mounts: bool,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
@@ -107,6 +114,7 @@ impl ServeOptions {
             transfer_log: None,
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
+            buffer: None,
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
@@ -158,6 +166,9 @@ impl Served {
         net::numa::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
+        let buffer =
+            options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
+        note_buffer(&options)?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
             name,
@@ -175,11 +186,13 @@ impl Served {
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
             orders: Default::default(),
+            buffer,
         });
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
         }
         let server = Server::new(host.clone(), memory);
+        server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
         let acceptor = Acceptor::new(tls, server.clone(), host.clone());
         let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
@@ -343,6 +356,7 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
         return Landlock::Off;
     }
     let mut own = vec![options.state_dir.as_path()];
+    own.extend(options.buffer.iter().map(|(path, _)| path.as_path()));
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
     sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own), options.takes_orders).unwrap_or_else(|e| {
         warn!(error = %e, "landlock cannot be set up");
@@ -354,6 +368,36 @@ fn unusable(name: &str, e: &store::OpenError) -> Error {
     let mut error = Error::from(transfer::Error::from_open(e));
     error.message = format!("the root {name}: {}", error.message);
     error
+}
+
+/// Opens the place where what clients send may wait. Clients reach it no other way.
+fn open_buffer(path: &Path, bytes: u64, root: &Path) -> Result<Arc<Spool>> {
+    let (real, root) = (real_path(path)?, real_path(root)?);
+    if real.starts_with(&root) || root.starts_with(&real) {
+        let message = format!("the buffer {} and the root {} overlap", shown(&real), shown(&root));
+        return Err(Error::new(Exit::Refused, message).hint("name another directory with --buffer"));
+    }
+    Spool::open(path, bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))
+}
+
+/// Notes where the buffer is, for `thalweg buffer`.
+fn note_buffer(options: &ServeOptions) -> Result<()> {
+    let (path, note) = (options.buffer.as_ref().map(|(path, _)| path), options.state_dir.join(BUFFER_NOTE));
+    let noted = match path {
+        Some(path) => std::path::absolute(path).and_then(|path| std::fs::write(&note, path.as_os_str().as_bytes())),
+        None => std::fs::remove_file(&note).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) }),
+    };
+    noted.map_err(|e| Error::of_file("write", &note, e))
+}
+
+/// Where the endpoint of a state directory has its buffer.
+pub fn buffer_of(state_dir: &Path) -> Result<Option<PathBuf>> {
+    let note = state_dir.join(BUFFER_NOTE);
+    match std::fs::read(&note) {
+        Ok(path) => Ok(Some(PathBuf::from(OsString::from_vec(path)))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::of_file("read", &note, e)),
+    }
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

@@ -19,7 +19,7 @@ mod attributes;
 mod pass_through;
 mod requests;
 
-pub use profile::StorageProfile;
+pub use profile::{Stall, StorageProfile};
 
 use std::io;
 use std::path::{Path, PathBuf};

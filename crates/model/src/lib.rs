@@ -31,6 +31,7 @@ pub mod synthetic;
 pub mod mutant;
 
 pub use change::Change;
+pub use crc64::Crc64;
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
 pub use entry::{End, Entry, Generation, Kind, Node, Timestamp, VersionToken};
 pub use extent::{Extent, ExtentSet};

@@ -75,6 +75,10 @@ pub struct TransferOptions {
     pub follow: Option<Arc<Follow>>,
     /// What has arrived of a growing file can be read at the destination.
     pub view: Option<Arc<View>>,
+    /// Whether what arrives may wait in a buffer on its way to slow storage.
+    pub buffer: Buffer,
+    /// What the sender stays for. Within the sender alone.
+    pub wait: Wait,
 }
 
 /// Bytes of a congestion control's name, as the kernel bounds them.
@@ -143,6 +147,26 @@ impl TransferOptions {
     }
 }
 
+/// Whether what arrives may wait in the buffer of the side that receives it, where that side has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Buffer {
+    /// While the storage behind it cannot keep up.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What a sender stays for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wait {
+    /// Everything is at its destination.
+    #[default]
+    Delivered,
+    /// What is not lies in the receiver's buffer, and the receiver brings it there.
+    Buffered,
+}
+
 /// Which storage engine moves blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
@@ -184,6 +208,8 @@ impl Default for TransferOptions {
             congestion: None,
             follow: None,
             view: None,
+            buffer: Buffer::default(),
+            wait: Wait::default(),
         }
     }
 }
@@ -219,4 +245,6 @@ named!(Fsync { File = "file", Batch = "batch", Never = "never" });
 named!(Verify { Stream = "stream", Reread = "reread", None = "none" });
 named!(Compare { Exists = "exists", Size = "size", Mtime = "mtime", Checksum = "checksum" });
 named!(Compression { Auto = "auto", Zstd = "zstd", Lz4 = "lz4", None = "none" });
+named!(Buffer { Auto = "auto", Always = "always", Never = "never" });
+named!(Wait { Delivered = "delivered", Buffered = "buffered" });
 named!(Engine { Auto = "auto", Plain = "pread", Uring = "uring" });

@@ -98,6 +98,8 @@ pub enum Exit {
     Fatal = 7,
     /// `--max-transfer` was reached; the same command continues.
     TransferLimit = 8,
+    /// `--wait buffered`: not all is at its destination yet; the endpoint there brings it to its place.
+    Buffered = 9,
     /// `--max-duration` was reached; the same command continues.
     DurationLimit = 10,
     Partial = 23,
@@ -122,7 +124,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    const ALL: [Exit; 24] = [
+    const ALL: [Exit; 25] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -132,6 +134,7 @@ impl Exit {
         Exit::Refused,
         Exit::Fatal,
         Exit::TransferLimit,
+        Exit::Buffered,
         Exit::DurationLimit,
         Exit::Partial,
         Exit::Changed,

@@ -89,7 +89,7 @@ impl TransferSpec {
 mod tests {
     use super::*;
     use crate::filter::{Filter, Rule};
-    use crate::options::{Compare, Compression, Deletion, Engine, Fsync, Verify};
+    use crate::options::{Buffer, Compare, Compression, Deletion, Engine, Fsync, Verify, Wait};
     use crate::pace::Timetable;
     use crate::selection::Listed;
     use crate::{DigestAlgorithm, Fidelity};
@@ -147,6 +147,8 @@ mod tests {
                 congestion: None,
                 follow: None,
                 view: None,
+                buffer: Buffer::Always,
+                wait: Wait::Delivered,
             },
             streams: Some(4),
             paths: "10.0.0.1=10.0.0.2".parse().unwrap(),

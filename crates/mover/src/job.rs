@@ -176,7 +176,7 @@ pub fn cancelled(code: CloseCode, text: &str) -> Ending {
 /// The options of a job as they travel.
 pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{Compression, Engine, Fsync, Verify};
+    use model::options::{Buffer, Compression, Engine, Fsync, Verify};
     const GIVEN: u32 = 0o10000;
     wire::message::Options {
         fsync: match options.fsync {
@@ -213,6 +213,11 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
         },
         congestion: options.congestion.clone().unwrap_or_default(),
         shows_prefix: options.view.is_some(),
+        buffer: match options.buffer {
+            Buffer::Auto => 0,
+            Buffer::Always => 1,
+            Buffer::Never => 2,
+        },
         unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
     }
 }
@@ -220,7 +225,9 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
 /// Reads a peer's options; anything out of range is refused, never adjusted.
 pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOptions, Refusal> {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify, is_congestion_name};
+    use model::options::{
+        Buffer, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify, is_congestion_name,
+    };
     let refused = |what: &str| Refusal::new(CloseCode::Malformed, &format!("unknown {what} in the options of a job"));
     let range = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
     if !options.chunk_bytes.is_power_of_two() || !range.contains(&options.chunk_bytes) {
@@ -272,6 +279,12 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             _ => return Err(refused("congestion control")),
         },
         view: view_from_wire(options)?,
+        buffer: match options.buffer {
+            0 => Buffer::Auto,
+            1 => Buffer::Always,
+            2 => Buffer::Never,
+            _ => return Err(refused("use of buffers")),
+        },
         ..TransferOptions::default()
     };
     job_options::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;

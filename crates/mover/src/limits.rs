@@ -133,5 +133,13 @@ const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);
 const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);
 
+/// Lanes that bring what waited in a buffer to storage: as many as a store behind a network needs to be busy, and each has its
+/// memory.
+pub const DRAIN_LANES_MAX: u32 = 4;
+/// A lane that has been in storage for so long stands for storage that stands still: what comes meanwhile goes to the buffer.
+pub const STORAGE_LATE: Duration = Duration::from_millis(50);
+/// And after so long it counts as storage that stalls, which is remembered.
+pub const STORAGE_STALLED: Duration = Duration::from_millis(500);
+
 /// How often an object that grew may be found changed after it was sealed.
 pub const SETTLE_ROUNDS_MAX: u32 = 3;

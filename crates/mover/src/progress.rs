@@ -109,6 +109,9 @@ pub struct Progress {
     warnings: Mutex<Warnings>,
 }
 
+/// A stage's number fits.
+const STAGE_BITS: u32 = 8;
+
 /// Choices and findings kept for the report, at most.
 const NOTES_MAX: usize = 32;
 
@@ -192,6 +195,16 @@ impl Progress {
         sum
     }
 
+    /// A lane has been in storage for so long without coming back.
+    pub fn is_in_storage_for(&self, time: Duration) -> bool {
+        let (now_us, time_us) = (self.started.elapsed().as_micros() as u64, time.as_micros() as u64);
+        let storage = [Stage::Create, Stage::Write, Stage::Sync, Stage::Publish].map(|stage| stage as u64);
+        self.here.lock().unwrap().iter().any(|lane| {
+            let now = lane.now.load(Relaxed);
+            storage.contains(&(now & ((1 << STAGE_BITS) - 1))) && now_us.saturating_sub(now >> STAGE_BITS) > time_us
+        })
+    }
+
     pub fn set_there(&self, times: LaneTimes) {
         *self.there.lock().unwrap() = times;
     }
@@ -236,6 +249,8 @@ pub fn processors() -> u32 {
 
 #[derive(Default)]
 struct LaneCells {
+    /// Since when (microseconds from the job's start) it has been in the stage of this number.
+    now: AtomicU64,
     stage_ns: [AtomicU64; STAGES],
     cpu_ns: AtomicU64,
     cpu_wait_ns: AtomicU64,
@@ -339,6 +354,8 @@ impl LaneClock {
         cell.store(cell.load(Relaxed) + (now - self.since).as_nanos() as u64, Relaxed);
         self.stage = stage;
         self.since = now;
+        let since_us = (now - self.progress.started).as_micros() as u64;
+        self.cells.now.store(since_us << STAGE_BITS | stage as u64, Relaxed);
     }
 
     /// Moves time that was counted in one stage to another, where a call does two things and tells how long each took.
@@ -360,6 +377,7 @@ impl LaneClock {
 impl Drop for LaneClock {
     fn drop(&mut self) {
         self.enter(self.stage);
+        self.cells.now.store(Stage::Receive as u64, Relaxed);
         self.note_cpu();
         self.cells.note_wait();
         *self.cells.account.lock().unwrap() = None;

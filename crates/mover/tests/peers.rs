@@ -156,22 +156,22 @@ fn a_job_is_not_finished_before_everything_listed_is_settled() {
     let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
     type Say = fn(&mut Raw);
     let early: [Say; 4] = [
-        |raw| raw.say(Finish { job: 1 }),
+        |raw| raw.say(Finish { job: 1, is_buffered: false }),
         |raw| {
             raw.say(entries(1, DIRECTORY, 1));
-            raw.say(Finish { job: 1 });
+            raw.say(Finish { job: 1, is_buffered: false });
         },
         |raw| {
             raw.say(entries(1, FILE, 3));
             raw.say(ListEnd { job: 1, entries: 3, bytes: 15 });
             raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
-            raw.say(Finish { job: 1 });
+            raw.say(Finish { job: 1, is_buffered: false });
         },
         // Before the receiver can have decided anything.
         |raw| {
             raw.say(entries(1, FILE, 3));
             raw.say(ListEnd { job: 1, entries: 3, bytes: 15 });
-            raw.say(Finish { job: 1 });
+            raw.say(Finish { job: 1, is_buffered: false });
         },
     ];
     for say in early {
@@ -186,7 +186,7 @@ fn a_job_is_not_finished_before_everything_listed_is_settled() {
     raw.open(&options);
     raw.say(entries(1, DIRECTORY, 2));
     raw.say(ListEnd { job: 1, entries: 2, bytes: 0 });
-    raw.say(Finish { job: 1 });
+    raw.say(Finish { job: 1, is_buffered: false });
     raw.hear_until(|message| matches!(message, Message::Finished(_)).then_some(()));
     assert!(dir.path().join("in/2").is_dir());
 }

@@ -230,7 +230,7 @@ impl Failed {
 
 /// The exit of a number that the remote side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 23] = [
+    const KNOWN: [Exit; 24] = [
         Exit::Done,
         Exit::Failed,
         Exit::Usage,
@@ -240,6 +240,7 @@ pub fn exit_of(number: i32) -> Exit {
         Exit::Refused,
         Exit::Fatal,
         Exit::TransferLimit,
+        Exit::Buffered,
         Exit::DurationLimit,
         Exit::Partial,
         Exit::Changed,

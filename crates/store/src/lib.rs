@@ -19,6 +19,7 @@ pub mod synthetic;
 mod drop_box;
 mod rehearsal;
 pub mod open;
+pub mod spool;
 
 pub use drop_box::{DropBox, aside};
 pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Kind, Result};
 use model::TransferOptions;
-use model::options::Compression;
+use model::options::{Compression, Wait};
 use model::synthetic::is_synthetic;
 use mover::job_options::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
 use mover::session::{Client, ConnectError};
@@ -18,6 +18,7 @@ pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &Tr
     peer.knows(options.compression != Compression::None, Client::knows_limits, LIMITS, UPDATE)?;
     peer.knows(options.is_delta, Client::knows_delta, "--delta", LEAVE)?;
     peer.knows(options.follow.is_some(), Client::knows_growth, "files that are sent while they are written", UPDATE)?;
+    peer.knows(options.wait == Wait::Buffered, Client::knows_buffers, "--wait buffered", LEAVE)?;
     peer.knows(options.view.is_some(), Client::knows_views, "--show prefix", LEAVE)?;
     peer.knows(needs_fidelity_receiver(options), Client::knows_fidelity, FIDELITY, UPDATE)
 }

@@ -35,6 +35,8 @@ pub enum Kind {
     /// One of the two programs is at fault.
     Fault,
     TransferLimit,
+    /// Not all is at its destination: the rest waits in the far endpoint's buffer, as was asked for.
+    Buffered,
     DurationLimit,
     /// More would be removed than was allowed.
     RemovalLimit,

@@ -60,6 +60,9 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         congestion: _,
         follow,
         view,
+        // On which way content comes and who waits for it is no part of what is asked for.
+        buffer: _,
+        wait: _,
     } = options;
     for word in [fsync.name(), verify.name(), digest.name(), engine.name()] {
         put(bytes, word.as_bytes());
@@ -139,7 +142,7 @@ mod tests {
     use model::DigestAlgorithm;
     use model::filter::{Filter, Rule};
     use model::follow::{Follow, Until, View};
-    use model::options::{Compression, Deletion, Engine, Fsync, Verify};
+    use model::options::{Buffer, Compression, Deletion, Engine, Fsync, Verify, Wait};
     use model::pace::Timetable;
     use model::selection::Listed;
     use std::sync::Arc;
@@ -199,6 +202,8 @@ mod tests {
             congestion: _,
             follow: _,
             view: _,
+            buffer: _,
+            wait: _,
         } = TransferOptions::default();
         let Choice { filter: _, size_bytes_min: _, size_bytes_max: _, newer_than: _, older_than: _, listed: _ } =
             Choice::default();
@@ -278,6 +283,8 @@ mod tests {
             pace: Some(Arc::new(Timetable::parse("1M").unwrap())),
             payload_bytes_max: Some(1),
             congestion: Some("bbr".into()),
+            buffer: Buffer::Always,
+            wait: Wait::Buffered,
             ..TransferOptions::default()
         };
         assert_eq!(id(&other), id(&TransferOptions::default()));

@@ -11,8 +11,10 @@ use crate::means::Means;
 use crate::route::Route;
 use crate::sample::bottleneck;
 use crate::witness::Witness;
+use model::progress::Counts;
 use model::quantity::counted;
 use model::{FailureKind, JobId, Location, TransferOptions, TransferSpec};
+use mover::receiver::BUFFERED;
 use mover::session::Standby;
 use mover::{CloseCode, Ending, PathReport, Progress, Removal, Report};
 use net::Identity;
@@ -187,7 +189,10 @@ impl Run {
                 Error::new(Kind::Partial, "", "nothing was written to standard output").advice("name a regular file")
             })
         };
-        let error = failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped);
+        let buffered =
+            || report.as_ref().filter(|report| report.durable == BUFFERED).map(|_| left_there(&self.spec, &counts));
+        let error =
+            failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped).or_else(buffered);
         let here_before = counts.files_skipped.min(self.sums.files);
         let mut ended = Ended {
             options: self.options.clone(),
@@ -240,6 +245,17 @@ impl Sums {
             }
         }
     }
+}
+
+/// What was not waited for.
+fn left_there(spec: &TransferSpec, counts: &Counts) -> Error {
+    let rest = counted(counts.files_listed - (counts.files_done + counts.files_skipped), "file", "files");
+    let text = format!(
+        "{rest} not delivered yet: verified, and durable in the buffer of the endpoint of {}",
+        spec.destination
+    );
+    Error::new(Kind::Buffered, "", text)
+        .advice("the endpoint delivers them without this host; the same command shows when all is there")
 }
 
 /// The one error of a run that ended in order and left files out.

@@ -63,6 +63,33 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation(265)),
     ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation(8)),
     ("reuse-staging-name", "a lane stages every file under one name", Simulation(3)),
+    (
+        "take-old-epoch",
+        "what an earlier use of a segment left in it is taken",
+        Test("store", "an_earlier_use_of_a_segment"),
+    ),
+    ("spool-unverified", "what a power loss left in a spool is not compared", Test("store", "after_a_power_loss")),
+    ("grant-beyond-quota", "a spool takes more than its quota", Test("store", "never_more_is_held_than_the_quota")),
+    (
+        "buffered-before-sync",
+        "content is called buffered before it is synced",
+        Test("mover", "buffered_is_said_of_what_is_synced"),
+    ),
+    (
+        "release-too-early",
+        "a chunk leaves the spool before its staging is durable",
+        Test("mover", "stays_until_it_is_durable"),
+    ),
+    (
+        "delivered-when-buffered",
+        "a sender that leaves is told that everything is durable at its place",
+        Test("mover", "a_sender_that_leaves_is_told"),
+    ),
+    (
+        "drain-only-with-sender",
+        "what waits is not delivered while its sender is away",
+        Test("mover", "goes_on_without_its_sender"),
+    ),
     ("leave-staging", "the end of a job leaves its staging", Simulation(1)),
     (
         "publish-what-is-not-sealed",

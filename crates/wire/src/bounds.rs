@@ -96,7 +96,7 @@ const SHAPES: &[Shape] = &[
         number: 24,
         body_bytes_max: CONTROL_BODY_BYTES_MAX,
         lists: &[("runs", RUNS_MAX), ("failures", FAILURES_MAX), ("digests", SETTLED_DIGESTS_MAX)],
-        fields: &[many(2, 0), many(3, 0), many(4, 1), many(5, 2)],
+        fields: &[many(2, 0), many(3, 0), many(4, 1), many(5, 2), many(6, 0)],
     },
     Shape {
         number: 25,

@@ -19,7 +19,9 @@ fn decoded(message: &Message) -> Counts {
         }
         Message::SourceFailures(m) => [m.failures.len(), 0, 0],
         Message::Want(m) => [m.runs.len(), m.extents.len(), 0],
-        Message::Settled(m) => [m.published.len() + m.skipped.len(), m.failed.len(), m.digests.len()],
+        Message::Settled(m) => {
+            [m.published.len() + m.skipped.len() + m.buffered.len(), m.failed.len(), m.digests.len()]
+        }
         Message::Held(m) => [m.extents.len(), 0, 0],
         Message::Resend(m) => [m.runs.len(), m.extents.len(), 0],
         Message::Finished(m) => [m.failures.len(), 0, 0],

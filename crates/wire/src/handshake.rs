@@ -32,6 +32,8 @@ pub mod feature {
     /// The client chooses the congestion control of the server's data streams.
     pub const CONGESTION: u64 = 1 << 13;
 
+    /// What arrives may wait in a buffer: `Options.buffer`, `Accept.buffer_bytes`, `Settled.buffered`, `Finish.is_buffered`.
+    pub const BUFFERED: u64 = 1 << 14;
     /// Jobs that the server carries out in a client's name, and warrants as credentials; messages 90 to 97.
     pub const ORDERS: u64 = 1 << 15;
     /// Several network paths in one session; messages 100 and 101.
@@ -56,6 +58,7 @@ pub mod feature {
         | LIMITS
         | DELTA
         | CONGESTION
+        | BUFFERED
         | ORDERS
         | PATHS
         | GROWTH

@@ -137,6 +137,9 @@ pub struct Settled {
     /// Digests of objects in `published` that travelled in several chunks.
     #[prost(message, repeated, tag = "5")]
     pub digests: Vec<DigestRecord>,
+    /// Verified, and durable in the receiver's buffer: on their way to their places, not settled.
+    #[prost(message, repeated, tag = "6")]
+    pub buffered: Vec<Run>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -184,6 +187,9 @@ pub struct Credit {
 pub struct Finish {
     #[prost(uint32, tag = "1")]
     pub job: u32,
+    /// The sender leaves when the receiver has in its buffer, durable, all that is not settled.
+    #[prost(bool, tag = "2")]
+    pub is_buffered: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -178,6 +178,7 @@ fn longest() -> Vec<Message> {
         skipped: runs(SETTLED_TOLD),
         failed: failures(),
         digests: vec![digest(32); SETTLED_TOLD],
+        ..Settled::default()
     };
     let welcome = Welcome { features: FAR, agent: text(), name: text(), ..Welcome::default() };
     vec![
@@ -188,7 +189,7 @@ fn longest() -> Vec<Message> {
         Ping { number: FAR }.into(),
         Pong { number: FAR }.into(),
         open(1),
-        Accept { job: JOB, is_single: true, file_system: text() }.into(),
+        Accept { job: JOB, is_single: true, file_system: text(), buffer_bytes: FAR }.into(),
         Reject { job: JOB, code: JOB, text: text() }.into(),
         entries(),
         SourceFailures { job: JOB, failures: failures() }.into(),
@@ -198,7 +199,7 @@ fn longest() -> Vec<Message> {
         Held { job: JOB, extents: extents(1) }.into(),
         Resend { job: JOB, runs: runs(1), extents: extents(1), why: text() }.into(),
         Credit { job: JOB, entries: FAR, in_flight_bytes: FAR }.into(),
-        Finish { job: JOB }.into(),
+        Finish { job: JOB, is_buffered: true }.into(),
         Finished { job: JOB, failures: failures(), failures_untold: FAR, linked: FAR, ..Finished::default() }.into(),
         Cancel { job: JOB, code: JOB, text: text() }.into(),
         Times { job: JOB, stage_ns: vec![FAR; STAGES_MAX], cpu_ns: FAR, ..Times::default() }.into(),

@@ -134,6 +134,9 @@ pub struct Options {
     pub shows_prefix: bool,
     #[prost(bytes = "vec", tag = "23")]
     pub unfinished: Vec<u8>,
+    /// Whether content may wait in the receiver's buffer: 0 auto, 1 always, 2 never.
+    #[prost(uint32, tag = "24")]
+    pub buffer: u32,
     /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
@@ -149,6 +152,9 @@ pub struct Accept {
     /// What the destination's file system is called (server receives).
     #[prost(string, tag = "3")]
     pub file_system: String,
+    /// Size of the buffer that the job may use (server receives); 0 for none.
+    #[prost(uint64, tag = "4")]
+    pub buffer_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

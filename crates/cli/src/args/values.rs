@@ -6,6 +6,7 @@ use model::Location;
 use model::name::NAME_BYTES_MAX;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// PATH_MAX, and what the protocol allows.
@@ -85,6 +86,16 @@ pub fn memory_bytes(text: &str) -> Result<usize, String> {
         return Ok(bytes);
     }
     Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
+}
+
+/// Reads where a buffer is, and its size.
+pub fn buffer(text: &str) -> Result<(PathBuf, u64), String> {
+    let (path, size) = text.rsplit_once(':').ok_or("a buffer is DIR:SIZE, such as /nvme/thalweg:2TiB")?;
+    let bytes = model::quantity::parse_bytes(size)?;
+    match path.is_empty() {
+        true => Err("a buffer is DIR:SIZE, such as /nvme/thalweg:2TiB".into()),
+        false => Ok((path.into(), bytes)),
+    }
 }
 
 /// Reads what can be the name of a congestion control; whether there is one of that name is for the kernel that sends.

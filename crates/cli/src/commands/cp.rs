@@ -19,7 +19,7 @@ use crate::transfer::third_party::{self, Sending, TwoHosts};
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
 use model::follow::{Follow, View};
-use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
+use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify, Wait};
 use model::{DigestAlgorithm, Exit, Fidelity, Location, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
@@ -96,6 +96,13 @@ pub struct Args {
     /// Write the paths that failed, one per line, with the reasons as comments
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
+    /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while the storage there cannot keep up
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", env = "THALWEG_BUFFER_USE")]
+    buffer: Buffer,
+    /// Stay until everything is delivered, or only until what is not lies verified and durable in the far endpoint's buffer,
+    /// which delivers it; the exit code is 9 then
+    #[arg(long, value_name = "delivered|buffered", default_value = "delivered", env = "THALWEG_WAIT")]
+    wait: Wait,
     /// Never replace an existing file
     #[arg(long, alias = "ignore-existing", env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
@@ -361,6 +368,12 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     if sources.iter().any(Location::is_remote) {
         check_list_to_send(&choice)?;
     }
+    if options.wait == Wait::Buffered && !destination.is_remote() {
+        return Err(usage(
+            "--wait buffered is for copies to an endpoint that has a buffer",
+            "omit it: a copy to this host is delivered when it ends",
+        ));
+    }
     if options.verify == Verify::None {
         check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
     }
@@ -409,6 +422,8 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         follow: more.follow.clone().map(Arc::new),
         view: more.view.clone().map(Arc::new),
         fidelity: args.fidelity.fidelity(),
+        buffer: args.buffer,
+        wait: args.wait,
         ..TransferOptions::default()
     };
     args.decisions.apply(&mut options, args.quiet, args.json);

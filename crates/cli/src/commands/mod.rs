@@ -26,6 +26,7 @@ pub mod cat;
 pub mod mkdir;
 pub mod rm;
 pub mod uploads;
+pub mod buffer;
 pub mod check;
 pub mod sum;
 pub mod top;
@@ -78,6 +79,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Check(args) => check::run(args),
         Command::Sum(args) => sum::run(args),
         Command::Uploads(args) => uploads::run(args),
+        Command::Buffer(args) => buffer::run(args),
         Command::Top(args) => top::run(args),
         Command::Log(args) => log::run(args),
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),

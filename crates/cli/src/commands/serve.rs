@@ -3,7 +3,7 @@
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
 use super::stdio;
-use crate::args::values::{address, memory_bytes};
+use crate::args::values::{address, buffer, memory_bytes};
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
@@ -57,6 +57,10 @@ pub struct Args {
     /// Memory for the blocks of all streams of all clients; one stream takes 952 KiB
     #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = memory_bytes, env = "THALWEG_MEMORY")]
     memory: usize,
+    /// Let what clients send wait here, on fast local storage of this size, while the storage below the root cannot keep up:
+    /// DIR:SIZE, such as /nvme/thalweg:2TiB
+    #[arg(long, value_name = "DIR:SIZE", value_parser = buffer, env = "THALWEG_BUFFER")]
+    buffer: Option<(PathBuf, u64)>,
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
@@ -115,6 +119,7 @@ pub fn run(args: Args) -> Result<Exit> {
         ticket_file: args.ticket_file.clone(),
         advertise: args.advertise,
         read_only: args.read_only,
+        buffer: args.buffer,
         congestion: args.cc,
         memory_bytes: args.memory,
         confine: !args.no_landlock,

@@ -7,6 +7,7 @@ use model::name::Escaped;
 use model::options::Verify;
 use model::quantity::ByteCount;
 use model::{Change, Failure, FailureKind};
+use mover::receiver::BUFFERED;
 use mover::{Ending, Removal, Report};
 use plan::{StreamInputs, stream_table};
 use std::io::{self, BufWriter, Write};
@@ -146,6 +147,7 @@ fn pace(ended: &Ended) -> String {
         Some("store") => "; confirmed by the store",
         Some("memory") => "; in memory, not durable",
         Some("never") => "; durability not waited for",
+        Some(BUFFERED) => "; the rest in the endpoint's buffer",
         _ => "; not finished",
     });
     text

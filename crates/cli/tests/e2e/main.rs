@@ -45,6 +45,7 @@ mod follows;
 mod object_stores;
 mod orders;
 mod dav_servers;
+mod buffers;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

@@ -262,6 +262,9 @@ mod tests {
             payload_bytes_max: _,
             // Of a sender alone: it does not travel.
             follow: _,
+            wait: _,
+            // On which way it comes to its place.
+            buffer: _,
             // What is taken; at a receiver it only protects from removal.
             selection: _,
             no_clobber: _,

@@ -1,9 +1,11 @@
 //! When a reply is due: one queue in the order of time, one thread that runs it.
 //!
 //! Invariants:
+//! - While the storage stands still, nothing passes: an operation takes the time that it moves, not the time by the clock.
 //! - Replies run in the order of their due times, never before them; those left when the clock stops run at once.
 //! - The queue is bounded by the kernel: each waiting reply is one of its requests, and it limits those.
 
+use super::profile::Stall;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,8 @@ struct Queue {
     waiting: BinaryHeap<Waiting>,
     count: u64,
     bytes_per_second: Option<u64>,
+    stall: Option<Stall>,
+    began: Instant,
     /// When the last byte admitted so far has passed.
     rate_free_at: Instant,
     is_stopped: bool,
@@ -39,11 +43,13 @@ struct Waiting {
 }
 
 impl Clock {
-    pub(super) fn start(bytes_per_second: Option<u64>) -> std::io::Result<Clock> {
+    pub(super) fn start(bytes_per_second: Option<u64>, stall: Option<Stall>) -> std::io::Result<Clock> {
         let queue = Queue {
             waiting: BinaryHeap::new(),
             count: 0,
             bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
+            stall: stall.filter(|stall| !stall.length.is_zero() && stall.length < stall.period),
+            began: Instant::now(),
             rate_free_at: Instant::now(),
             is_stopped: false,
         };
@@ -64,7 +70,7 @@ impl Clock {
         reply: impl FnOnce() + Send + 'static,
     ) {
         let mut queue = self.shared.lock();
-        let due = (arrived + latency).max(queue.admit(arrived, bytes));
+        let due = queue.after(arrived, latency).max(queue.admit(arrived, bytes));
         if due <= Instant::now() {
             drop(queue);
             return reply();
@@ -92,8 +98,28 @@ impl Queue {
     fn admit(&mut self, arrived: Instant, bytes: usize) -> Instant {
         let Some(rate) = self.bytes_per_second.filter(|_| bytes > 0) else { return arrived };
         let passing = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        self.rate_free_at = self.rate_free_at.max(arrived) + passing;
+        self.rate_free_at = self.after(self.rate_free_at.max(arrived), passing);
         self.rate_free_at
+    }
+
+    /// When what takes `time` is over that begins at `start`: while the storage stands still, no time passes.
+    fn after(&self, start: Instant, mut time: Duration) -> Instant {
+        let Some(stall) = self.stall else { return start + time };
+        let mut at = start;
+        loop {
+            let into = ((at - self.began) + stall.phase).as_nanos() % stall.period.as_nanos();
+            let into = Duration::from_nanos(into as u64);
+            if into < stall.length {
+                at += stall.length - into;
+                continue;
+            }
+            let moves = stall.period - into;
+            if time < moves {
+                return at + time;
+            }
+            time -= moves;
+            at += moves;
+        }
     }
 }
 
@@ -157,7 +183,7 @@ mod tests {
 
     #[test]
     fn delays_overlap_and_end_in_order() {
-        let clock = Clock::start(None).unwrap();
+        let clock = Clock::start(None, None).unwrap();
         let (sender, receiver) = mpsc::channel();
         let arrived = Instant::now();
         for milliseconds in [30u64, 10, 20] {
@@ -171,12 +197,35 @@ mod tests {
     }
 
     #[test]
+    fn nothing_passes_while_the_storage_stands_still() {
+        let start = Instant::now();
+        let seconds = Duration::from_secs;
+        let stall = Stall { length: seconds(5), period: seconds(20), phase: seconds(5) };
+        let mut queue = Queue {
+            waiting: BinaryHeap::new(),
+            count: 0,
+            bytes_per_second: Some(100),
+            stall: Some(stall),
+            began: start,
+            rate_free_at: start,
+            is_stopped: false,
+        };
+        assert_eq!(queue.admit(start, 1000), start + seconds(10));
+        // Five seconds until it stands still, five of standing still, five more.
+        assert_eq!(queue.admit(start, 1000), start + seconds(25));
+        assert_eq!(queue.after(start + seconds(16), Duration::ZERO), start + seconds(20));
+        assert_eq!(queue.after(start + seconds(14), seconds(31)), start + seconds(60));
+    }
+
+    #[test]
     fn the_rate_is_shared_and_latency_is_not_added_to_it() {
         let start = Instant::now();
         let mut queue = Queue {
             waiting: BinaryHeap::new(),
             count: 0,
             bytes_per_second: Some(1000),
+            stall: None,
+            began: start,
             rate_free_at: start,
             is_stopped: false,
         };
@@ -187,7 +236,7 @@ mod tests {
 
     #[test]
     fn stopping_answers_what_still_waits() {
-        let clock = Clock::start(None).unwrap();
+        let clock = Clock::start(None, None).unwrap();
         let (sender, receiver) = mpsc::channel();
         clock.reply_after(Instant::now(), Duration::from_secs(3600), 0, move || sender.send(()).unwrap());
         drop(clock);

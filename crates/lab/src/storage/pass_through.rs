@@ -52,7 +52,7 @@ impl PassThrough {
         Ok(PassThrough {
             tree: Tree::new(backing, profile.folds_case)?,
             profile,
-            clock: Clock::start(profile.bytes_per_second)?,
+            clock: Clock::start(profile.bytes_per_second, profile.stall)?,
             handles: Mutex::default(),
             is_root: rustix::process::geteuid().is_root(),
         })

@@ -2,6 +2,15 @@
 
 use std::time::Duration;
 
+/// The storage stands still for `length` in every `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    pub length: Duration,
+    pub period: Duration,
+    /// How far the first period is over at the start: with none, it begins by standing still.
+    pub phase: Duration,
+}
+
 /// How slow, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageProfile {
@@ -13,6 +22,8 @@ pub struct StorageProfile {
     pub create_latency: Duration,
     /// Of reads and writes together; None is unlimited.
     pub bytes_per_second: Option<u64>,
+    /// When everything that reads, writes or changes a name stands still.
+    pub stall: Option<Stall>,
     /// Lets the kernel cache data and read ahead, so that not every read becomes an operation.
     pub page_cache: bool,
     /// Names that differ only in the case of ASCII letters are one, as on storage that other systems use too.

@@ -65,6 +65,7 @@ form! {
     compress: String,
     bwlimit: String,
     max_transfer: u64,
+    buffer: String,
     streams: u32,
     paths: String,
     cc: String,
@@ -144,6 +145,9 @@ fn of_options(options: TransferOptions) -> Form {
         // `thalweg follow` makes it of its arguments.
         follow: _,
         view: _,
+        buffer,
+        // Whoever stays for less says so when it asks.
+        wait: _,
     } = options;
     let default = TransferOptions::default();
     let kept = fidelity.names();
@@ -169,6 +173,7 @@ fn of_options(options: TransferOptions) -> Form {
         compress: unless(compression, default.compression),
         bwlimit: pace.map(|pace| pace.to_string()),
         max_transfer: payload_bytes_max,
+        buffer: unless(buffer, default.buffer),
         ..Form::default()
     }
 }
@@ -209,6 +214,8 @@ impl TryFrom<Form> for TransferSpec {
             congestion: None,
             follow: None,
             view: None,
+            buffer: word(form.buffer, default.buffer)?,
+            wait: default.wait,
         };
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,

@@ -44,6 +44,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
         settling: Settling::default(),
         rounds: HashMap::new(),
     };
+    if let Some(wait) = job.older.get() {
+        wait(&job.end);
+    }
     let mut noted = Instant::now();
     while !job.end.is_set() {
         if job.has_growing.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
@@ -57,6 +60,9 @@ pub fn run(job: &Arc<ReceiveJob>) {
         {
             decide.batch(batch.0, batch.1);
             continue;
+        }
+        if decide.backlog.is_empty() {
+            job.decider.done();
         }
         let Some(event) = job.decider.take(Duration::from_millis(500)) else { continue };
         match event {

@@ -30,7 +30,8 @@ impl Decide<'_> {
             Decision::Replace { size_bytes, .. } => *size_bytes,
             Decision::Absent | Decision::Same => 0,
         };
-        match policy::step(options, entry, end != End::Known, &found) {
+        let step = policy::step(options, entry, end != End::Known, &found);
+        match self.job.replayed.get().map_or(step, |here| step.without_sender(here.contains(&entry.id.0))) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
                 answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
@@ -128,7 +129,8 @@ impl Decide<'_> {
     /// Wants what is missing of an object that travels in chunks.
     pub(super) fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
         let id = entry.id.0;
-        if large.is_held_whole() {
+        // Without its sender, that word is in the buffer or nowhere.
+        if large.is_held_whole() && self.job.replayed.get().is_none() {
             self.resumed_whole(entry, &large);
         }
         match large.claim(u64::MAX) {

@@ -7,6 +7,7 @@ use model::{Failure, Name};
 use os::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use store::SinkFacts;
 use wire::listing::Described;
@@ -26,6 +27,8 @@ pub enum Event {
 pub struct Decider {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
+    /// The event that was taken last is being looked at.
+    is_busy: AtomicBool,
     pub free_bytes: u64,
     pub free_inodes: Option<u64>,
     /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
@@ -39,6 +42,7 @@ impl Decider {
         Decider {
             events: Mutex::default(),
             arrived: Condvar::new(),
+            is_busy: AtomicBool::new(false),
             free_bytes: facts.free_bytes,
             free_inodes: facts.free_inodes,
             rename_to: Mutex::new(rename_to),
@@ -55,12 +59,23 @@ impl Decider {
         self.arrived.notify_one();
     }
 
+    /// Everything that came was looked at.
+    pub fn is_idle(&self) -> bool {
+        self.events.lock().unwrap().is_empty() && !self.is_busy.load(Relaxed)
+    }
+
+    pub fn done(&self) {
+        self.is_busy.store(false, Relaxed);
+    }
+
     /// The next event, or nothing after `patience`.
     pub fn take(&self, patience: Duration) -> Option<Event> {
         let mut events = self.events.lock().unwrap();
         if events.is_empty() {
             events = self.arrived.wait_timeout(events, patience).unwrap().0;
         }
-        events.pop_front()
+        let event = events.pop_front();
+        self.is_busy.store(event.is_some(), Relaxed);
+        event
     }
 }

@@ -51,6 +51,11 @@ impl Decide<'_> {
         };
         job.warn([self.warnings.take(), job.sink.take_warnings()].concat());
         job.tell_times();
+        if let Some(hold) = job.hold.get()
+            && let Err(e) = hold.end()
+        {
+            job.progress.note(format!("{e}: what is delivered may be looked at once more after a power loss"));
+        }
         // Said before it is known here: whoever waits for the end may close the session at once. And noted before it is
         // said: the other side may close the session as soon as it hears it.
         let _ = job.finished.set(finished.clone());

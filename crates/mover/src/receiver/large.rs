@@ -123,6 +123,11 @@ impl Large {
         self.object.state.lock().unwrap().feeders.count() == 1
     }
 
+    /// What is in staging.
+    pub fn staged(&self) -> ExtentSet {
+        self.object.state.lock().unwrap().held.clone()
+    }
+
     pub fn held_bytes(&self) -> u64 {
         self.object.state.lock().unwrap().resumed_bytes
     }

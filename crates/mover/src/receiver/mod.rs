@@ -3,7 +3,8 @@
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
 //! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
 //! holds large objects, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
-//! for what is described, `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
+//! for what is described, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
+//! without a sender), `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -29,9 +30,14 @@ mod census;
 mod prune;
 mod links;
 mod finish;
+mod keep;
 mod receive;
+mod drain;
 mod lane;
 mod verify;
+mod hold;
+mod buffered;
+mod replay;
 mod large;
 mod queue;
 mod commit;
@@ -45,8 +51,12 @@ mod start;
 mod zeros;
 
 pub use asked::Asked;
+pub use buffered::BUFFERED;
+pub(crate) use buffered::wait_until;
+pub(crate) use hold::{Hold, Lateness};
 pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
+pub(crate) use replay::{Came, Deaf, Opening, job_of, owner_of, replay};
 
 use crate::job::{End, Ending, Observer, Port, bounded_path, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, INITIAL_ENTRIES};
@@ -60,7 +70,7 @@ use model::options::{Fsync, is_congestion_name};
 use model::{Change, End as ObjectEnd, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use queue::Committer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
@@ -70,6 +80,9 @@ use wire::limits::{CHANGES_TOLD, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
 use wire::message::{Cancel, ChangeRecord, Changes, Finished, Names};
 use wire::{CloseCode, Message, Refusal, bounded};
+
+/// Waits until what earlier attempts left is in its place.
+type Older = Box<dyn Fn(&End) + Send + Sync>;
 
 /// Looks at the source of an entry.
 pub(crate) type FootingOf = Box<dyn Fn(&Entry) -> Option<Footing> + Send + Sync>;
@@ -120,6 +133,14 @@ pub struct ReceiveJob {
     census: Option<Census>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
+    /// What waits for slow storage, where the job may use a buffer.
+    hold: OnceLock<Hold>,
+    /// What earlier attempts left in the buffer goes first.
+    older: OnceLock<Older>,
+    /// Of a job that is carried on without its sender: the objects that are here.
+    replayed: OnceLock<HashSet<u64>>,
+    /// The sender leaves as soon as all is buffered.
+    is_left: AtomicBool,
     /// What the job is charged to, and what of it stays to the end.
     memory: OnceLock<Memory>,
     kept: Mutex<Option<Permit>>,
@@ -188,6 +209,10 @@ impl ReceiveJob {
             has_growing: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
+            hold: OnceLock::new(),
+            older: OnceLock::new(),
+            replayed: OnceLock::new(),
+            is_left: AtomicBool::new(false),
             memory: OnceLock::new(),
             kept: Mutex::default(),
             end: End::default(),
@@ -234,6 +259,9 @@ impl ReceiveJob {
 
     /// Takes in what the sender says. A refusal is the peer's fault and ends the session.
     pub fn handle(self: &Arc<ReceiveJob>, message: Message) -> Result<(), Refusal> {
+        if let Some(hold) = self.hold.get() {
+            hold.note(&message);
+        }
         match message {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
@@ -264,6 +292,7 @@ impl ReceiveJob {
             Message::Seal(seal) => self.take_seal(seal)?,
             Message::Names(names) => self.take_names(names)?,
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
+            Message::Finish(finish) if finish.is_buffered && self.hold.get().is_some() => self.take_leave()?,
             Message::Finish(_) => self.take_finish()?,
             Message::Times(times) => {
                 self.progress.set_there(crate::report::times_from_wire(&times));
@@ -346,7 +375,9 @@ impl ReceiveJob {
         let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
         let is_listed = self.progress.is_listing_complete.load(Relaxed);
         let is_last_word_owed = is_listed && self.table.lock().unwrap().is_empty();
-        let is_owed = is_in_frame || is_wanted || is_last_word_owed;
+        // What waits here for storage is not the sender's to bring.
+        let is_draining = self.hold.get().is_some_and(|hold| hold.waiting_bytes() > 0);
+        let is_owed = is_in_frame || is_wanted && !is_draining || is_last_word_owed;
         Headway { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 

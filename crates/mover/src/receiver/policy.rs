@@ -13,6 +13,17 @@ pub enum Step {
     Publish(PublishRule),
 }
 
+impl Step {
+    /// Where the sender is gone and can compare nothing: what it has sent differed, and the rest did not.
+    pub fn without_sender(self, was_sent: bool) -> Step {
+        match self {
+            Step::Compare if was_sent => Step::Publish(PublishRule::Replace),
+            Step::Compare => Step::Skip,
+            step => step,
+        }
+    }
+}
+
 /// Decides about a file or link.
 pub fn step(options: &TransferOptions, entry: &Entry, is_open_ended: bool, found: &Decision) -> Step {
     let may_compare = options.compare == Compare::Checksum && entry.kind == Kind::File && !is_open_ended;

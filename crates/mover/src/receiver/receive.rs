@@ -1,9 +1,14 @@
 //! A receiver's lane: takes frames from its stream and hands their content to its `Writer` while it is in cache.
 //!
 //! Invariants: one lane, one thread, one stream; its memory is allocated once.
+//!
+//! Not here: frames that wait for slow storage (`keep` says which, `drain` takes them out of the job's hold).
 
 use super::ReceiveJob;
+use super::hold::What;
+use super::keep;
 use super::lane::{PackedFile, Writer};
+use super::verify::{self, Verdict};
 use crate::block::Block;
 use crate::compression::{Opener, receiver_lane_bytes};
 use crate::limits::BLOCK_BYTES;
@@ -17,6 +22,7 @@ use model::progress::Stage;
 use os::time::Instant;
 use std::io;
 use std::sync::Arc;
+use store::spool::Room;
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES, check_data_body};
 use wire::limits::{PACK_BODY_BYTES_MAX, PACK_FILES_MAX};
@@ -62,7 +68,7 @@ pub fn run_lane(
     }
 }
 
-enum LaneError {
+pub(super) enum LaneError {
     Stream(io::Error),
     Refused(Refusal),
 }
@@ -83,17 +89,19 @@ impl From<Refusal> for LaneError {
     }
 }
 
-struct StreamLane<'a, S> {
-    job: &'a Arc<ReceiveJob>,
-    stream: S,
-    writer: Writer<'a>,
+pub(super) struct StreamLane<'a, S> {
+    pub job: &'a Arc<ReceiveJob>,
+    pub stream: S,
+    pub writer: Writer<'a>,
     pack: Vec<u8>,
     rows: Vec<PackRow>,
     block: Block,
+    /// What it reads came over the network just now.
+    pub is_first_hand: bool,
 }
 
 impl<'a, S: Stream> StreamLane<'a, S> {
-    fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
+    pub fn new(job: &'a Arc<ReceiveJob>, stream: S, clock: LaneClock) -> store::Result<StreamLane<'a, S>> {
         Ok(StreamLane {
             job,
             writer: Writer::new(job, clock, stream.breaker())?,
@@ -101,32 +109,41 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             pack: vec![0; PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
             block: Block::new(BLOCK_BYTES),
+            is_first_hand: true,
         })
     }
 
     fn run(&mut self) -> Result<(), LaneError> {
+        while self.frame()? && !self.job.end.is_set() {}
+        Ok(())
+    }
+
+    /// Takes one frame. False when the sender ends the lane.
+    pub fn frame(&mut self) -> Result<bool, LaneError> {
         let mut head = [0; HEADER_BYTES];
-        loop {
-            self.writer.clock.enter(Stage::Receive);
-            self.stream.recv_exact(&mut head)?;
-            let header = FrameHeader::decode(&head)?;
-            let Some(frame_type) = header.known()? else {
-                self.skip(header.body_bytes as usize)?;
-                continue;
-            };
-            check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
-            let job = self.job;
-            let _frame = job.progress.lanes.enter_frame();
-            match frame_type {
-                FrameType::Pack => self.pack(header.body_bytes as usize)?,
-                FrameType::Chunk => self.chunk(header.body_bytes)?,
-                FrameType::Growth => self.fragment(header.body_bytes as usize)?,
-                _ => return Ok(()),
-            }
-            self.writer.clock.note_cpu();
-            if self.job.end.is_set() {
-                return Ok(());
-            }
+        self.writer.clock.enter(Stage::Receive);
+        self.stream.recv_exact(&mut head)?;
+        let header = FrameHeader::decode(&head)?;
+        let Some(frame_type) = header.known()? else {
+            self.skip(header.body_bytes as usize)?;
+            return Ok(true);
+        };
+        check_data_body(frame_type, header.body_bytes, self.job.options.chunk_bytes)?;
+        let job = self.job;
+        let _frame = self.is_first_hand.then(|| job.progress.lanes.enter_frame());
+        match frame_type {
+            FrameType::Pack => self.pack(&head, header.body_bytes as usize)?,
+            FrameType::Chunk => self.chunk(&head, header.body_bytes)?,
+            FrameType::Growth => self.fragment(header.body_bytes as usize)?,
+            _ => return Ok(false),
+        }
+        self.writer.clock.note_cpu();
+        Ok(true)
+    }
+
+    fn payload_moved(&self, bytes: u64) {
+        if self.is_first_hand {
+            self.job.progress.payload_moved(bytes);
         }
     }
 
@@ -139,9 +156,10 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         Ok(())
     }
 
-    fn pack(&mut self, body_bytes: usize) -> Result<(), LaneError> {
+    fn pack(&mut self, head: &[u8], body_bytes: usize) -> Result<(), LaneError> {
         let body = &mut self.pack[..body_bytes];
         recv_timed(&mut self.stream, &mut self.writer.clock, body)?;
+        let body = &self.pack[..body_bytes];
         let payload = decode_pack(body, self.job.options.digest, &mut self.rows)?;
         let mut files = Vec::with_capacity(self.rows.len());
         let mut at = 0;
@@ -150,16 +168,26 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             at += row.length as usize;
             files.push(PackedFile { row, bytes, digest: None });
         }
-        self.job.progress.payload_moved(at as u64);
+        if self.is_first_hand {
+            self.job.progress.payload_moved(at as u64);
+            if keep::pack(self.job, &mut self.writer.clock, &files, [head, body]) {
+                return Ok(());
+            }
+        }
         self.writer.packed(&files)?;
         Ok(())
     }
 
-    fn chunk(&mut self, body_bytes: u32) -> Result<(), LaneError> {
+    fn chunk(&mut self, frame_head: &[u8], body_bytes: u32) -> Result<(), LaneError> {
         let options = &self.job.options;
         let mut head = [0; CHUNK_HEADER_BYTES];
         self.stream.recv_exact(&mut head)?;
         let header = ChunkHeader::decode(&head, body_bytes, options.digest, options.chunk_bytes)?;
+        if self.is_first_hand
+            && let Some(room) = keep::room_for_chunk(self.job, &mut self.writer.clock, &header, body_bytes)
+        {
+            return self.keep_chunk(&header, [frame_head, &head], room);
+        }
         self.writer.start(&header)?;
         let moved = self.chunk_payload(&header);
         if moved.is_err() {
@@ -216,7 +244,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
                     self.writer.write(&self.block[..part]);
                 }
             }
-            self.job.progress.payload_moved(part as u64);
+            self.payload_moved(part as u64);
             left -= part;
         }
         let mut trailer = [0; 48];
@@ -226,6 +254,62 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         let is_whole =
             header.extent.start == 0 && trailer.status == Status::GoodLast && header.extent.end == trailer.object_bytes;
         self.writer.end(&trailer, hasher.finish(is_whole))?;
+        Ok(())
+    }
+}
+
+impl<S: Stream> StreamLane<'_, S> {
+    /// Receives a chunk into its room. A spool that fails takes the rest of it nowhere: the chunk is asked for again.
+    fn keep_chunk(
+        &mut self,
+        header: &ChunkHeader,
+        heads: [&[u8]; 2],
+        (mut room, mut what): (Room, What),
+    ) -> Result<(), LaneError> {
+        let (job, algorithm) = (self.job, self.job.options.digest);
+        let hold = job.hold.get().expect("there is room in it");
+        let mut failed = [&what.head()[..], heads[0], heads[1]].iter().find_map(|part| room.write(part).err());
+        let mut hasher = ChunkHasher::new(algorithm, header.extent.start);
+        let mut left = header.extent.length() as usize;
+        while left > 0 {
+            let part = left.min(self.block.len());
+            let before = self.stream.recv_blocked_ns();
+            self.stream.recv_exact(&mut self.block[..part])?;
+            self.writer.received(self.stream.recv_blocked_ns() - before, 0);
+            hasher.update(&self.block[..part]);
+            if failed.is_none() {
+                failed = room.write(&self.block[..part]).err();
+            }
+            self.writer.clock.enter(Stage::Open);
+            self.job.progress.payload_moved(part as u64);
+            left -= part;
+        }
+        let mut bytes = [0; 48];
+        let bytes = &mut bytes[..trailer_bytes(algorithm)];
+        self.stream.recv_exact(bytes)?;
+        let trailer = ChunkTrailer::decode(bytes, algorithm)?;
+        let is_last = trailer.status == Status::GoodLast;
+        let is_whole = header.extent.start == 0 && is_last && header.extent.end == trailer.object_bytes;
+        let digest = hasher.finish(is_whole);
+        if !matches!(verify::chunk(&trailer, header.object, header.extent, digest), Verdict::Good(_)) {
+            // What becomes of such a chunk is the same, whatever way it takes: nothing of it is written.
+            drop(room);
+            self.writer.start(header)?;
+            return Ok(self.writer.end(&trailer, digest)?);
+        }
+        if let What::Chunk { is_seal, is_large, .. } = &mut what {
+            (*is_seal, *is_large) = (is_last, !is_whole);
+        }
+        let flags = what.flags();
+        let failed = failed.or_else(|| [&bytes[..], &flags].iter().find_map(|part| room.write(part).err()));
+        let committed = failed.map_or(Ok(()), Err).and_then(|()| room.commit());
+        match committed {
+            Ok(parcel) => hold.keep(parcel, what),
+            Err(e) => {
+                hold.lose(&e.to_string());
+                job.ask_for(&what);
+            }
+        }
         Ok(())
     }
 }

@@ -106,6 +106,11 @@ impl Table {
         is_open
     }
 
+    /// It came to no end yet.
+    pub fn is_open(&mut self, id: u64) -> bool {
+        self.find(id).is_some_and(|(held, index)| held.states[index] != State::Settled)
+    }
+
     pub fn is_publishing(&mut self, id: u64) -> bool {
         self.find(id).is_some_and(|(held, index)| held.states[index] == State::Publishing)
     }
@@ -183,6 +188,20 @@ impl Table {
             let entry = &held.listed.expected(index).entry;
             entry.parent == parent && entry.name == *name
         })
+    }
+
+    /// Everything that is not settled: ids, sizes, and the parts in objects of several chunks.
+    pub fn open_objects(&self) -> Vec<(u64, u64, Option<Arc<Large>>)> {
+        let of = |held: &Held| {
+            let is_open = |index: usize| held.states.get(index).is_some_and(|state| *state != State::Settled);
+            let open = held.listed.objects.iter().filter(|(index, _)| is_open(*index as usize));
+            let object = |(_, expected): &(u32, super::listed::Expected)| {
+                let id = expected.entry.id.0;
+                (id, expected.entry.size_bytes(), self.large.get(&id).cloned())
+            };
+            open.map(object).collect::<Vec<_>>()
+        };
+        self.batches.values().flat_map(of).collect()
     }
 
     pub fn large_object(&self, id: u64) -> Option<Arc<Large>> {

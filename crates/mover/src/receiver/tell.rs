@@ -51,7 +51,7 @@ impl Words {
             };
             let digests = ids.iter().filter_map(digest).collect();
             let published = runs_of(ids.into_iter().map(|(id, _)| id).collect());
-            Some(Settled { job, published, skipped: runs_of(here), failed, digests })
+            Some(Settled { job, published, skipped: runs_of(here), failed, digests, buffered: Vec::new() })
         })
     }
 }

@@ -37,6 +37,7 @@ use crate::stall::Headway;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
+use model::options::Wait;
 use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
 use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
@@ -180,8 +181,13 @@ impl SendJob {
             Message::Held(held) => {
                 let mut book = self.book.lock().unwrap();
                 held.extents.iter().for_each(|record| book.split.held(record));
+                let may_leave = self.may_leave(&book);
                 if self.options.follow.is_some() {
                     book.note_arrived(held.extents.iter().map(|record| record.object));
+                }
+                drop(book);
+                if may_leave {
+                    self.finish_if_complete();
                 }
             }
             Message::Resend(again) => self.resend(&again)?,
@@ -259,6 +265,7 @@ impl SendJob {
         let digests: HashMap<_, _> = digests.collect();
         let mut book = self.book.lock().unwrap();
         book.split.check_runs(settled.published.iter().chain(&settled.skipped))?;
+        book.split.buffered(&settled.buffered)?;
         while let Some((id, batch, index)) = book.split.settle_first(&mut published) {
             let object = &batch.objects[index];
             let size_bytes = book.final_bytes.remove(&id).unwrap_or(object.entry.size_bytes());
@@ -533,13 +540,21 @@ impl SendJob {
         self.work.notify_all();
     }
 
+    /// The receiver has all of it, if that is all that is waited for.
+    fn may_leave(&self, book: &Book) -> bool {
+        self.options.wait == Wait::Buffered && book.untold_failures == 0 && book.split.is_all_buffered()
+    }
+
     fn finish_if_complete(&self) {
         let mut book = self.book.lock().unwrap();
         let is_complete = book.split.is_complete() && book.untold_failures == 0;
-        if (is_complete || mutant::is_on("finish-early") && book.split.is_all_sent()) && !book.is_finish_sent {
+        let is_buffered = !is_complete && self.may_leave(&book);
+        if (is_complete || is_buffered || mutant::is_on("finish-early") && book.split.is_all_sent())
+            && !book.is_finish_sent
+        {
             book.is_finish_sent = true;
             drop(book);
-            self.port.send(Message::Finish(Finish { job: self.number }));
+            self.port.send(Message::Finish(Finish { job: self.number, is_buffered }));
             self.work.notify_all();
         }
     }

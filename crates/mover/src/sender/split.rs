@@ -33,6 +33,8 @@ use wire::listing::REPLACEMENT_FIRST;
 use wire::message::{ExtentRecord, Run as IdRun};
 use wire::{CloseCode, Refusal};
 
+const UNSETTLED: [State; 4] = [State::Described, State::Wanted, State::Sending, State::Buffered];
+
 struct Held {
     batch: Arc<Batch>,
     states: States,
@@ -143,6 +145,12 @@ impl Split {
     /// Something described waits for the receiver's answer.
     pub fn is_answer_owed(&self) -> bool {
         self.unanswered > 0
+    }
+
+    /// All that was described is settled, or lies durable with the receiver.
+    pub fn is_all_buffered(&self) -> bool {
+        let is_all_sent = self.runs.is_empty() && self.claimable.is_empty() && self.growing.is_empty();
+        self.is_listing_complete && self.unanswered == 0 && is_all_sent && self.bytes.in_flight() == 0
     }
 
     /// It is for the receiver to get on: with an answer, with what was sent, or because nothing is left to claim.
@@ -319,7 +327,7 @@ impl Split {
 
     /// Settles the first object of runs that is not settled yet, and returns it.
     pub fn settle_first(&mut self, ids: &mut Ids<'_>) -> Option<(u64, Arc<Batch>, usize)> {
-        let id = ids.next(|ids| self.first_of(&[State::Described, State::Wanted, State::Sending], ids))?;
+        let id = ids.next(|ids| self.first_of(&UNSETTLED, ids))?;
         let (batch, index) = self.settle(id).expect("it is open");
         Some((id, batch, index))
     }
@@ -354,12 +362,26 @@ impl Split {
         Some((batch, index))
     }
 
+    /// What the receiver has in its buffer, durable: a lane that dies loses nothing of it.
+    pub fn buffered(&mut self, runs: &[IdRun]) -> Result<(), Refusal> {
+        self.check_runs(runs)?;
+        let mut ids = Ids::of(runs);
+        while let Some(id) = ids.next(|ids| self.first_of(&[State::Sending], ids)) {
+            let (held, index) = self.find(id).expect("it is there");
+            // A large object's chunks are acknowledged one by one.
+            let bytes = if self.large.contains_key(&id) { 0 } else { held.batch.objects[index].entry.size_bytes() };
+            self.bytes.acknowledged(bytes);
+            self.set(id, State::Buffered);
+        }
+        Ok(())
+    }
+
     /// The receiver asks for small objects and chunks again.
     pub fn resend(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
         self.check_runs(runs)?;
         let mut ids = Ids::of(runs);
-        while let Some(id) = ids.next(|ids| self.first_of(&[State::Sending], ids)) {
-            self.take_back_small(id);
+        while let Some(id) = ids.next(|ids| self.first_of(&[State::Sending, State::Buffered], ids)) {
+            self.take_back_small(id, true);
         }
         for record in extents {
             // A settled object may have been asked for before the settling arrived there.
@@ -382,7 +404,7 @@ impl Split {
         }
         for (first, range) in self.lanes.remove(&lane).unwrap_or_default().claimed {
             for index in range {
-                self.take_back_small(first + index as u64);
+                self.take_back_small(first + index as u64, false);
             }
         }
         let mut lost: Vec<(u64, Extent)> = self

@@ -11,12 +11,14 @@ pub enum State {
     Described,
     Wanted,
     Sending,
+    /// Sent, and durable in the receiver's buffer.
+    Buffered,
     Settled,
 }
 
 const WORD_BITS: usize = u64::BITS as usize;
 /// States of which there are rows; what is in none of them is settled.
-const ROWS: [State; 3] = [State::Described, State::Wanted, State::Sending];
+const ROWS: [State; 4] = [State::Described, State::Wanted, State::Sending, State::Buffered];
 
 pub struct States {
     len: usize,

@@ -12,7 +12,7 @@ use super::lanes::Lanes;
 use super::pacing::Pacing;
 use super::question::Answers;
 use super::replies::Replies;
-use super::running::{Job, Running};
+use super::running::{Job, NO_BUFFER, Running};
 use super::ways;
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::job_options;
@@ -22,6 +22,7 @@ use crate::progress::{Progress, processors};
 use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
+use model::options::Wait;
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -210,6 +211,11 @@ impl Client {
     /// Whether the endpoint shows what has arrived of a growing file.
     pub fn knows_views(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::VIEW != 0)
+    }
+
+    /// Whether the endpoint says of what it receives that it waits in a buffer.
+    pub fn knows_buffers(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::BUFFERED != 0)
     }
 
     /// Whether the endpoint takes files while they are written.
@@ -436,8 +442,16 @@ impl Shared {
                 self.session.agree_on(features);
             }
             Message::Addresses(addresses) => self.asker.take_addresses(addresses)?,
-            // Nothing waits for it: what an accepted job brings tells the same.
-            Message::Accept(_) => {}
+            // Nothing waits for the rest of it: what an accepted job brings tells the same.
+            Message::Accept(accept) => {
+                let running = self.session.jobs.lock().unwrap().get(&accept.job).cloned();
+                if let Some(Job::Send(job)) = running.map(|running| running.job.clone())
+                    && job.options.wait == Wait::Buffered
+                    && accept.buffer_bytes == 0
+                {
+                    job.cancel(CloseCode::Forbidden, NO_BUFFER);
+                }
+            }
             Message::Reject(reject) => {
                 let running = self.session.jobs.lock().unwrap().get(&reject.job).cloned();
                 if let Some(running) = running {

@@ -10,6 +10,7 @@ use model::files::{Question, Tally};
 use model::{JobId, Name, Pin, TransferOptions, Warrant};
 use net::route::LocalAddress;
 use std::sync::Arc;
+use store::spool::Spool;
 use store::{Shelf, Sink, Source};
 use wire::handshake::Direction;
 use wire::message::Open;
@@ -105,6 +106,11 @@ pub trait Host: Send + Sync {
     fn request(&self, grant: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
         let _ = (grant, message);
         Err(Refusal::new(CloseCode::Forbidden, "jobs are not taken here"))
+    }
+
+    /// Where what its jobs receive may wait for slow storage.
+    fn buffer(&self) -> Option<Arc<Spool>> {
+        None
     }
 
     /// A job of this host came to its end.

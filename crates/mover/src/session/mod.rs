@@ -1,8 +1,9 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
-//! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what may be read and written, and has jobs
-//! opened (`opening`).
+//! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what
+//! may be read and written, and has jobs opened (`opening`); what waits in its buffer is brought to its place without its sender
+//! (`draining`).
 //! `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are handed in. `room` says who gets a place at an endpoint.
 //!
 //! Invariants:
@@ -24,6 +25,8 @@ mod path_supervision;
 mod ways;
 mod pacing;
 mod host;
+mod drains;
+mod draining;
 mod opening;
 mod server;
 mod review;
@@ -40,6 +43,7 @@ mod room;
 pub use asking::{Standby, Tuning};
 pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec};
 pub use connector::{Connector, Direct, Path};
+pub use draining::{DRAIN, DROP, Waiting, waiting};
 pub use error::ConnectError;
 pub use host::{Grant, Host, HostFacts, Mandate, Opened};
 pub use opening::TAKEN_OVER;

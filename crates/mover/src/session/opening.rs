@@ -163,6 +163,14 @@ pub struct Attempts {
     opened: Condvar,
 }
 
+impl Attempts {
+    /// An attempt at the job holds its destination.
+    pub fn is_there(&self, job: (Pin, JobId)) -> bool {
+        let receiving = self.receiving.lock().unwrap();
+        receiving.get(&job).is_some_and(|attempt| attempt.presence.strong_count() > 0)
+    }
+}
+
 struct Attempt {
     /// When the session came that it belongs to.
     arrived: Instant,
@@ -324,6 +332,7 @@ impl Server {
                     job.hold_to(asked);
                 }
                 job.charge_to(memory);
+                accept.buffer_bytes = self.let_wait(grant, &open, id, &job);
                 job.start();
                 Job::Receive(job)
             }
@@ -351,6 +360,7 @@ impl Server {
             if !matches!(ending, Ending::Finished(_)) {
                 streams.abort();
             }
+            server.forget_older((grant.pin, id), &job, &ending);
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
             // A client in order ends its streams now; whoever does not would keep lanes, and their memory, for ever.

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Headway, Stall};
-use model::options::Compression;
+use model::options::{Compression, Wait};
 use net::Aborter;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -99,6 +99,13 @@ impl Job {
             Job::Receive(job) if !has(feature::GROWTH) => job.forbid_growing(),
             _ => {}
         }
+        match self {
+            Job::Send(job) if job.options.wait == Wait::Buffered && !has(feature::BUFFERED) => {
+                job.cancel(CloseCode::Version, NO_BUFFER);
+            }
+            Job::Receive(job) if !has(feature::BUFFERED) => job.forbid_buffered(),
+            _ => {}
+        }
         if let Job::Receive(job) = self
             && !has(feature::DELTA)
         {
@@ -116,6 +123,9 @@ impl Job {
         }
     }
 }
+
+pub(crate) const NO_BUFFER: &str =
+    "the other side has no buffer for what it receives: omit --wait buffered, or give it one (`serve --buffer`)";
 
 const NO_GROWTH: &str = "the other side does not take files while they are written: bring both sides up to date";
 

@@ -3,6 +3,7 @@
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
 use super::control::{ControlOutcome, control_options, run_control};
+use super::drains::Drains;
 use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};
@@ -40,6 +41,7 @@ pub struct Server {
     changed: Condvar,
     pub(super) attempts: Attempts,
     no_progress_timeout: Mutex<Duration>,
+    pub(super) drains: Drains,
 }
 
 impl Server {
@@ -52,6 +54,7 @@ impl Server {
             changed: Condvar::new(),
             attempts: Attempts::default(),
             no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
+            drains: Drains::default(),
         })
     }
 
@@ -78,6 +81,7 @@ impl Server {
 
     /// Tells every client that this endpoint goes away, and ends their jobs.
     pub fn shut_down(&self) {
+        self.drains.stop();
         let sessions: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
         for session in sessions {
             session.close(CloseCode::Busy, "the endpoint is shutting down; the same command continues later");

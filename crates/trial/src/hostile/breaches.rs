@@ -123,7 +123,7 @@ fn wrong_time(target: &Target, random: &mut Random) -> Acted {
         3 => target.hello(&net::random_bytes::<16>()).into(),
         4 => Welcome::default().into(),
         5 => Accept::default().into(),
-        6 => Finish { job: 1 }.into(),
+        6 => Finish { job: 1, is_buffered: false }.into(),
         7 => Held { job: 1, ..Held::default() }.into(),
         _ => Finished { job: 1, ..Finished::default() }.into(),
     };

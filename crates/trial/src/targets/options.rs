@@ -17,6 +17,7 @@ pub fn run(data: &[u8]) {
     let fidelity = u32::from(bytes.u8());
     let compression = u32::from(bytes.u8());
     let (shows_prefix, unfinished) = (bytes.u8() & 1 == 1, vec![bytes.u8(); usize::from(bytes.u8())]);
+    let buffer = u32::from(bytes.u8());
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -34,6 +35,7 @@ pub fn run(data: &[u8]) {
         congestion,
         shows_prefix,
         unfinished,
+        buffer,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

@@ -33,6 +33,8 @@ pub struct Job {
     replaced: u64,
     listed_file_bytes: u64,
     is_listed: bool,
+    /// The sender does not stay for what is buffered.
+    is_left: bool,
     entries_granted: u64,
     in_flight_bytes_max: u64,
     in_flight_bytes: u64,
@@ -80,6 +82,7 @@ impl Job {
             replaced: 0,
             listed_file_bytes: 0,
             is_listed: false,
+            is_left: false,
             entries_granted: ENTRIES_GRANTED,
             in_flight_bytes_max: IN_FLIGHT_BYTES_GRANTED,
             in_flight_bytes: 0,
@@ -111,7 +114,7 @@ impl Job {
             "Held" => self.held(message),
             "Resend" => self.resend(message),
             "Credit" => self.credit(message),
-            "Finish" => self.finish(),
+            "Finish" => self.finish(message),
             "Finished" => self.finished(message),
             _ => Ok(()),
         }
@@ -298,6 +301,12 @@ impl Job {
         for id in runs(settled, "skipped")? {
             self.settle(id, Progress::Skipped)?;
         }
+        for id in runs(settled, "buffered")? {
+            let object = self.object(id)?;
+            let is_there = object.is_taken_back() || object.is_over() || matches!(object.progress, Progress::Wanted(_));
+            require(is_there, || format!("object {id}: buffered and {:?}", object.progress))?;
+            self.in_flight_bytes -= object.acknowledge(0..u64::MAX);
+        }
         let failed = settled.messages("failed")?;
         check_failures(&failed)?;
         for failure in failed {
@@ -350,10 +359,13 @@ impl Job {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), String> {
+    fn finish(&mut self, finish: &Message) -> Result<(), String> {
         require(self.is_listed, || "the job finishes before its listing ended".to_owned())?;
+        self.is_left = finish.number("is_buffered")? == 1;
         let open = self.objects.values().find(|object| object.kind != Kind::Directory && !object.is_over());
-        require(open.is_none(), || format!("the job finishes with {:?}", open.map(|object| object.id)))?;
+        require(open.is_none() || self.is_left, || {
+            format!("the job finishes with {:?}", open.map(|object| object.id))
+        })?;
         require(self.state == State::Open, || format!("the job finishes and is {:?}", self.state))?;
         self.state = State::Finishing;
         Ok(())
@@ -363,7 +375,7 @@ impl Job {
         require(self.state == State::Finishing, || format!("the job is finished and was {:?}", self.state))?;
         let durable = finished.bytes("durable")?;
         let is_known = [b"file".as_slice(), b"batch", b"never", b"memory"].contains(&durable);
-        require(is_known, || format!("durable {}", durable.escape_ascii()))?;
+        require(is_known || self.is_left && durable == b"buffered", || format!("durable {}", durable.escape_ascii()))?;
         self.state = State::Over;
         for object in self.objects.values_mut().filter(|object| object.kind == Kind::Directory) {
             object.progress = Progress::Published;

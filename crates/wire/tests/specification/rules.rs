@@ -106,7 +106,7 @@ fn a_message_of_the_wrong_side_or_about_the_wrong_object_is_refused() {
             "Want",
             Refused("held and not received"),
         ),
-        (Finish { job: 1 }.into(), Side::Client, "ListEnd", Refused("the job finishes with")),
+        (Finish { job: 1, is_buffered: false }.into(), Side::Client, "ListEnd", Refused("the job finishes with")),
         (
             Resend { job: 1, runs: run(4), ..Resend::default() }.into(),
             Side::Server,
@@ -184,7 +184,8 @@ fn unknown_frames_and_messages_are_skipped_only_where_they_say_so() {
 }
 
 fn with_two_fields() -> Vec<u8> {
-    let both = [Finish { job: 9 }.into(), Message::from(Times::default())].map(|m| message::encode(m).split_off(8));
+    let both = [Finish { job: 9, is_buffered: false }.into(), Message::from(Times::default())]
+        .map(|m| message::encode(m).split_off(8));
     frame::encode(wire::FrameType::Message, &both.concat())
 }
 

@@ -28,6 +28,12 @@ pub struct Args {
     /// Reads and writes together, in bytes per second, such as 200MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_RATE")]
     rate: Option<u64>,
+    /// Stand still for the first time in every second one, such as 5s/20s
+    #[arg(long, value_name = "TIME/TIME", value_parser = stall, env = "THALWEG_STALL")]
+    stall: Option<(Duration, Duration)>,
+    /// How much of the first period is over at the start; with 0 it begins by standing still
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, requires = "stall", env = "THALWEG_PHASE")]
+    phase: Duration,
     /// Let the kernel cache what was read
     #[arg(long, env = "THALWEG_PAGE_CACHE")]
     page_cache: bool,
@@ -39,6 +45,13 @@ pub struct Args {
     local_locks: bool,
 }
 
+fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
+    let wrong = || format!("{text:?} is not such as 5s/20s: for how long, in how long");
+    let (length, period) = text.split_once('/').ok_or_else(wrong)?;
+    let (length, period) = (time(length)?, time(period)?);
+    if length < period { Ok((length, period)) } else { Err(wrong()) }
+}
+
 #[cfg(not(feature = "fuse"))]
 pub fn run(_: &Args) -> Result<Exit> {
     Err(error(Exit::Usage, "this build has no slow storage", "build with --features full"))
@@ -48,7 +61,7 @@ pub fn run(_: &Args) -> Result<Exit> {
 pub fn run(storage: &Args) -> Result<Exit> {
     use crate::interrupt::Interrupt;
     use crate::output::{line, shown};
-    use lab::storage::{SlowStorage, StorageProfile, is_available};
+    use lab::storage::{SlowStorage, Stall, StorageProfile, is_available};
     if !is_available() {
         return Err(error(
             Exit::Failed,
@@ -62,6 +75,7 @@ pub fn run(storage: &Args) -> Result<Exit> {
         write_latency: storage.write_latency,
         create_latency: storage.create_latency,
         bytes_per_second: storage.rate,
+        stall: storage.stall.map(|(length, period)| Stall { length, period, phase: storage.phase }),
         page_cache: storage.page_cache,
         folds_case: storage.fold_case,
         is_shared: storage.local_locks,

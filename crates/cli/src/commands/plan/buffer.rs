@@ -4,9 +4,10 @@ use super::values::rate_above_zero;
 use crate::exit::{Result, usage};
 use crate::output::line;
 use model::Exit;
-use model::quantity::{duration, parse_bytes};
-use plan::staging::Staging;
+use model::quantity::{ByteCount, Rate, duration, parse_bytes};
+use plan::staging::{Leg, Legs, Staging, Stalling};
 use serde_json::json;
+use std::time::Duration;
 
 /// Calculate a buffer before slower storage: when it is full, when all is received, when all is durable
 #[derive(clap::Args, Debug)]
@@ -26,6 +27,11 @@ pub struct Args {
     /// How much there is in all
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "THALWEG_VOLUME")]
     volume: u64,
+    /// That storage stands still for the first time in every second one, such as 5s/20s; --out is its rate when it moves. The
+    /// answer then also has what a path of the rate --in carries for long with 4 streams and chunks of 8 MiB, and how large the
+    /// buffer must be to leave it undisturbed
+    #[arg(long, value_name = "TIME/TIME", value_parser = stall, env = "THALWEG_STALL")]
+    stall: Option<(Duration, Duration)>,
     /// Print the answer as one JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -41,6 +47,14 @@ pub fn run(args: &Args) -> Result<Exit> {
         out_bytes_per_second: args.out_rate,
         volume_bytes: args.volume as f64,
     };
+    let stalling = args.stall.map(|(length, period)| Stalling {
+        bytes_per_second: args.out_rate,
+        stall_seconds: length.as_secs_f64(),
+        period_seconds: period.as_secs_f64(),
+    });
+    if let Some(sink) = stalling {
+        return stalls(args, sink);
+    }
     let times = staging.times();
     if args.json {
         let answer = json!({
@@ -62,5 +76,50 @@ pub fn run(args: &Args) -> Result<Exit> {
     line(&format!("full      {full}"));
     line(&format!("received  after {}", duration(times.received_seconds)));
     line(&format!("durable   after {}", duration(times.durable_seconds)));
+    Ok(Exit::Done)
+}
+
+/// For how long, in how long.
+fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
+    let wrong = || format!("{text:?} is not such as 5s/20s: for how long, in how long");
+    let (length, period) = text.split_once('/').ok_or_else(wrong)?;
+    let read = |text: &str| text.strip_suffix('s').and_then(|number| number.parse().ok()).map(Duration::from_secs);
+    let (length, period) = (read(length).ok_or_else(wrong)?, read(period).ok_or_else(wrong)?);
+    if length < period { Ok((length, period)) } else { Err(wrong()) }
+}
+
+/// From the end of a chunk to the room that it makes again: a round trip of an ocean, and a sync.
+const DELAY_SECONDS: f64 = 0.2;
+const LANES: f64 = 4.0;
+
+fn stalls(args: &Args, sink: Stalling) -> Result<Exit> {
+    let chunk_bytes = model::options::CHUNK_BYTES_DEFAULT as f64;
+    let segment_bytes = (args.capacity as f64 / 16.0).min((64 << 20) as f64);
+    let (bytes_per_second, sink_buffer_bytes) = (args.in_rate, args.capacity as f64);
+    let leg = Leg { bytes_per_second, delay_seconds: DELAY_SECONDS, chunk_bytes, lanes: LANES, segment_bytes };
+    let (source, volume_bytes) = (Stalling::steady(args.in_rate * 10.0), args.volume as f64);
+    let legs = Legs { source, source_buffer_bytes: 0.0, leg, sink_buffer_bytes, sink, volume_bytes };
+    let times = legs.times().ok_or_else(|| usage("nothing would arrive", "name rates above zero"))?;
+    let (smallest, carried) =
+        (leg.smallest_buffer_bytes(&sink), leg.carried_bytes_per_second(&sink, sink_buffer_bytes));
+    if args.json {
+        let answer = json!({
+            "v": 1,
+            "received_seconds": times.received_seconds,
+            "durable_seconds": times.delivered_seconds,
+            "carried_bytes_per_second": carried,
+            "smallest_bytes": smallest.map(|bytes| bytes.ceil()),
+            "peak_bytes": times.sink_peak_bytes,
+        });
+        line(&answer.to_string());
+        return Ok(Exit::Done);
+    }
+    line(&format!("received  after {}", duration(times.received_seconds)));
+    line(&format!("durable   after {}", duration(times.delivered_seconds)));
+    line(&format!("carried   {} for long", Rate::over(carried as u64, 1.0)));
+    match smallest {
+        Some(bytes) => line(&format!("smallest  {} leave the path undisturbed", ByteCount(bytes.ceil() as u64))),
+        None => line("smallest  no buffer is large enough: the storage is slower than the path on average"),
+    };
     Ok(Exit::Done)
 }

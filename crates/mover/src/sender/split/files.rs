@@ -117,21 +117,25 @@ impl Split {
         state.claimed.push((first, range));
     }
 
-    pub(super) fn take_back_small(&mut self, id: u64) {
+    /// `is_asked` when the receiver has not got it, whatever it said of it before.
+    pub(super) fn take_back_small(&mut self, id: u64, is_asked: bool) {
         let Some((held, index)) = self.find(id) else { return };
-        if held.states.get(index) != State::Sending {
+        let state = held.states.get(index);
+        if state != State::Sending && !(is_asked && state == State::Buffered) {
             return;
         }
         // An object too long for a pack travels in chunks also when it is one chunk long.
         if let Some(large) = self.large.get(&id) {
             let is_one_chunk = large.next_start.is_none() && large.size_bytes <= self.chunk_bytes;
-            if is_one_chunk && large.in_flight.contains_key(&0) {
+            if is_one_chunk && (is_asked || large.in_flight.contains_key(&0)) {
                 self.take_back_extent(id, Extent::new(0, large.size_bytes));
             }
             return;
         }
         let batch = held.batch.clone();
-        self.bytes.acknowledged(batch.objects[index].entry.size_bytes());
+        if state == State::Sending {
+            self.bytes.acknowledged(batch.objects[index].entry.size_bytes());
+        }
         self.set(id, State::Wanted);
         self.add_small(batch, index);
     }

@@ -100,7 +100,7 @@ impl Peer {
             5 | 6 => return self.chunk(bytes),
             7 => Some(Message::SourceFailures(SourceFailures { job: 1, failures: failures(bytes) })),
             8 => Some(Message::ListEnd(ListEnd { job: 1, entries: bytes.u64(), bytes: bytes.u64() })),
-            9 if bytes.u8() < 64 => Some(Message::Finish(Finish { job: 1 })),
+            9 if bytes.u8() < 64 => Some(Message::Finish(Finish { job: 1, is_buffered: false })),
             9 if bytes.u8() < 16 => Some(Message::Cancel(Cancel { job: 1, code: 11, text: "enough".into() })),
             10 => return self.raw_frame(bytes),
             // Listings are made by `entries` alone, which knows what it described.

@@ -63,7 +63,7 @@ fn message(what: u8, bytes: &mut Bytes<'_>) -> Option<Message> {
         4 | 5 => {
             let (published, skipped) = (runs(bytes), runs(bytes));
             let failed = if bytes.u8() > 200 { failures(bytes) } else { Vec::new() };
-            Message::Settled(Settled { job: 1, published, skipped, failed, digests: Vec::new() })
+            Message::Settled(Settled { job: 1, published, skipped, failed, digests: Vec::new(), buffered: Vec::new() })
         }
         6 => Message::Held(Held { job: 1, extents: vec![extent(bytes), extent(bytes)] }),
         7 | 8 => Message::Resend(Resend { job: 1, runs: runs(bytes), extents: extents(bytes), why: "again".into() }),

@@ -1,0 +1,169 @@
+//! Buffers before slow storage: what waits is verified and durable, nothing is called delivered early, and nothing is lost when
+//! senders and endpoints are killed.
+
+use crate::bed::{Bed, Ran, Server, contents, until};
+use std::fs;
+use std::path::Path;
+
+const ALWAYS: &[&str] = &["cp", "--buffer", "always", "-r"];
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    for at in 0..40 {
+        bed.write(&format!("src/d/f{at}"), &crate::bed::noise(1 + at * 700, at as u64));
+    }
+    bed.write("src/one-chunk", &crate::bed::noise(3 << 20, 100));
+    bed.write("src/large", &crate::bed::noise((20 << 20) + 7, 101));
+    bed.write("src/empty", b"");
+    bed
+}
+
+fn serve(bed: &Bed) -> Server {
+    bed.serve(&["--buffer", "buffer:64MiB"])
+}
+
+#[track_caller]
+fn assert_same(a: impl AsRef<Path>, b: impl AsRef<Path>) {
+    assert_eq!(contents(a.as_ref()), contents(b.as_ref()));
+}
+
+/// What the endpoint still has to deliver, in bytes.
+fn held(bed: &Bed) -> u64 {
+    let listed = bed.finish(bed.command("server", &["buffer", "ls", "--json"]));
+    assert_eq!(listed.code, Some(0), "{}", listed.stderr);
+    listed.events().last().unwrap()["used_bytes"].as_u64().unwrap()
+}
+
+#[cfg(feature = "fuse")]
+fn buffered(ran: &Ran) {
+    assert_eq!(ran.code, Some(9), "{}", ran.stderr);
+    assert!(ran.stderr.contains("not delivered yet") && ran.stderr.contains("delivers them"), "{}", ran.stderr);
+}
+
+/// A directory that cannot be written to stands for storage that takes nothing for now, for other users than root.
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn everything_may_go_through_the_buffer_and_success_means_delivered() {
+    let bed = bed();
+    let server = serve(&bed);
+    bed.enrol();
+    for (way, to) in [("always", "lab:a/"), ("auto", "lab:b/"), ("never", "lab:c/")] {
+        let ran = bed.run(&["cp", "--buffer", way, "-r", "src/", to]);
+        assert_eq!(ran.code, Some(0), "{way}: {}", ran.stderr);
+        assert_same(bed.path("src"), bed.path(format!("root/{}", &to[4..5])));
+    }
+    until("an empty buffer", || held(&bed) == 0);
+    let again = bed.run(&[ALWAYS, &["src/", "lab:a/"]].concat());
+    assert!(again.stderr.contains("skipped"), "{}", again.stderr);
+    drop(server);
+}
+
+/// The root of the endpoint is storage that takes seconds for what is sent to it.
+#[cfg(feature = "fuse")]
+fn slow(bed: &Bed) -> Option<crate::bed::Ends> {
+    needs::fuse().then(|| crate::bed::slow_storage(bed, "root", &["--rate", "3MB"]))
+}
+
+#[cfg(feature = "fuse")]
+#[test]
+fn a_sender_leaves_what_is_buffered_and_the_endpoint_delivers_it_after_a_kill() {
+    let bed = bed();
+    let Some(_storage) = slow(&bed) else { return };
+    let mut server = serve(&bed);
+    bed.enrol();
+    let ran = bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:b/"]].concat());
+    buffered(&ran);
+    assert!(held(&bed) > 0);
+    server.kill();
+    let server = serve(&bed);
+    until("delivery without the sender", || held(&bed) == 0);
+    assert_same(bed.path("src"), bed.path("root/b"));
+    drop(server);
+    let server = serve(&bed);
+    assert_eq!(held(&bed), 0, "what was delivered comes back");
+    drop(server);
+}
+
+#[test]
+fn killed_at_any_moment_the_endpoint_loses_nothing_and_tells_nothing_early() {
+    let bed = bed();
+    for round in 0..6u64 {
+        let to = format!("lab:r{round}/");
+        let mut server = serve(&bed);
+        bed.enrol();
+        let child = bed.start(&[ALWAYS, &["--retries", "0", "src/", &to]].concat());
+        // Some have sent nothing by then, some are done.
+        std::thread::park_timeout(std::time::Duration::from_millis(60 * round));
+        server.kill();
+        let ran = bed.wait(child);
+        if ran.code == Some(0) {
+            assert_same(bed.path("src"), bed.path(format!("root/r{round}")));
+        }
+        let server = serve(&bed);
+        bed.enrol();
+        let again = bed.run(&[ALWAYS, &["src/", &to]].concat());
+        assert_eq!(again.code, Some(0), "{}", again.stderr);
+        assert_same(bed.path("src"), bed.path(format!("root/r{round}")));
+        drop(server);
+    }
+}
+
+#[cfg(feature = "fuse")]
+#[test]
+fn what_storage_does_not_take_waits_until_it_does_or_is_dropped() {
+    let bed = bed();
+    let Some(storage) = slow(&bed) else { return };
+    let mut server = serve(&bed);
+    bed.enrol();
+    let left = bed.start(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat());
+    until("something in the buffer", || held(&bed) > 0);
+    server.kill();
+    let _ = bed.wait(left);
+    drop(storage);
+    // Its place is taken by a file.
+    fs::write(bed.path("root/a"), b"in the way").unwrap();
+    let server = serve(&bed);
+    std::thread::park_timeout(std::time::Duration::from_millis(700));
+    assert!(held(&bed) > 0, "what could not be delivered is gone");
+    fs::remove_file(bed.path("root/a")).unwrap();
+    let drained = bed.finish(bed.command("server", &["buffer", "drain"]));
+    assert_eq!(drained.code, Some(0), "{}", drained.stderr);
+    assert!(bed.path("root/a").is_dir());
+    drop(server);
+}
+
+#[test]
+fn a_buffer_is_private_apart_from_the_root_and_used_by_one() {
+    let bed = Bed::new();
+    fs::create_dir_all(bed.path("root")).unwrap();
+    let fails = |buffer: &str| {
+        let mut command = bed.command("server", &["serve", "--listen", "127.0.0.1:0", "--root", "root"]);
+        command.args(["--buffer", buffer]);
+        let ran = bed.finish(command);
+        assert_ne!(ran.code, Some(0));
+        ran.stderr
+    };
+    assert!(fails("root/buffer:64MiB").contains("overlap"));
+    assert!(fails("buffer:1KiB").contains("at least"));
+    assert!(fails("buffer").contains("DIR:SIZE"));
+    fs::create_dir(bed.path("open")).unwrap();
+    set_mode(&bed.path("open"), 0o755);
+    assert!(fails("open:64MiB").contains("chmod 700"));
+    let none = bed.finish(bed.command("server", &["buffer", "ls"]));
+    assert!(none.code == Some(2) && none.stderr.contains("no buffer"), "{}", none.stderr);
+}
+
+#[test]
+fn without_a_buffer_there_nobody_waits_for_one() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"content");
+    bed.enrol();
+    let ran = bed.run(&["cp", "--wait", "buffered", "f", "lab:f"]);
+    assert!(matches!(ran.code, Some(0 | 6)), "{:?} {}", ran.code, ran.stderr);
+    let here = bed.run(&["cp", "--wait", "buffered", "f", "g"]);
+    assert_eq!(here.code, Some(2), "{}", here.stderr);
+}

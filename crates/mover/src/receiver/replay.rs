@@ -1,0 +1,170 @@
+//! Carries a job on without its sender, from what lies in a buffer: the messages that described it, in their order, then the content.
+//!
+//! Invariant: what was sent of an object is enough for it, or it stays what it was: nothing is published that is not whole.
+//!
+//! Not here: which jobs there are, and when they are tried again (`session::draining`).
+
+use super::ReceiveJob;
+use super::drain::start_missing;
+use super::events::Event;
+use crate::job::{Ending, Port};
+use model::{JobId, Pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use store::spool::{OWNER_BYTES, Owner};
+use wire::frame::HEADER_BYTES;
+use wire::message::{self, Open};
+use wire::{Message, Refusal};
+
+const INTERVAL: Duration = Duration::from_millis(20);
+const OPENING_MAGIC: &[u8; 8] = b"twopen 1";
+
+/// Who asked for a job, and for what: the first of a journal.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Opening {
+    pub pin: Pin,
+    pub account: String,
+    pub name: String,
+    pub open: Open,
+}
+
+impl Opening {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = OPENING_MAGIC.to_vec();
+        bytes.extend_from_slice(&self.pin.0);
+        for text in [&self.account, &self.name] {
+            bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        bytes.extend_from_slice(&message::encode(self.open.clone()));
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Opening> {
+        let (pin, mut rest) = bytes.strip_prefix(OPENING_MAGIC)?.split_first_chunk::<32>()?;
+        let mut text = || {
+            let (length, behind) = rest.split_first_chunk::<4>()?;
+            let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = behind;
+            String::from_utf8(text.to_vec()).ok()
+        };
+        let (account, name) = (text()?, text()?);
+        match message::decode(rest.get(HEADER_BYTES..)?).ok()?? {
+            Message::Open(open) => Some(Opening { pin: Pin(*pin), account, name, open }),
+            _ => None,
+        }
+    }
+}
+
+/// The owner of what one attempt at a job keeps; never the same twice.
+pub(crate) fn owner_of(pin: Pin, job: JobId) -> Owner {
+    let mut bytes = [0; OWNER_BYTES];
+    bytes[..32].copy_from_slice(&pin.0);
+    bytes[32..48].copy_from_slice(&job.0);
+    bytes[48..].copy_from_slice(&os::random().unwrap_or(0).to_le_bytes());
+    Owner(bytes)
+}
+
+/// Whose it is.
+pub(crate) fn job_of(owner: Owner) -> (Pin, JobId) {
+    let (pin, job) = (owner.0[..32].try_into().expect("32 bytes"), owner.0[32..48].try_into().expect("16 bytes"));
+    (Pin(pin), JobId(job))
+}
+
+/// Nobody hears what the job says; that it asks for something again is noted.
+#[derive(Default)]
+pub(crate) struct Deaf {
+    asks: AtomicBool,
+}
+
+impl Port for Deaf {
+    fn send(&self, message: Message) {
+        if matches!(message, Message::Resend(_)) {
+            self.asks.store(true, Relaxed);
+        }
+    }
+}
+
+/// How far a job came without its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    /// To its end, or as far as what was sent of it reaches: nothing of it is worth keeping in the buffer.
+    Through,
+    /// Storage did not take something: it may the next time.
+    Stuck,
+}
+
+/// Carries a job on, which has its hold, its messages with `messages`, and `port` as its port.
+///
+/// # Errors
+/// When the messages are not what a sender may say.
+pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -> Result<Came, Refusal> {
+    let hold = job.hold.get().expect("it is carried on from there");
+    let _ = job.replayed.set(hold.objects().into_iter().collect());
+    job.listing.lock().unwrap().grant(u64::MAX);
+    job.start();
+    let mut is_finished = false;
+    for bytes in messages {
+        match message::decode(&bytes[HEADER_BYTES.min(bytes.len())..])? {
+            // Done when the rest is.
+            Some(Message::Finish(_)) => is_finished = true,
+            Some(message) => job.handle(message)?,
+            None => {}
+        }
+        while !job.decider.is_idle() && !job.end.is_set() {
+            job.end.wait(INTERVAL / 10);
+        }
+    }
+    start_missing(job);
+    let mut came = Came::Through;
+    let may_finish = is_finished || job.options.deletion.is_none();
+    let mut is_asked_to_finish = false;
+    while job.end.wait(INTERVAL).is_none() {
+        start_missing(job);
+        // In this order: what leaves the hold was settled before.
+        let is_empty = hold.is_empty();
+        let is_settled = job.table.lock().unwrap().is_empty();
+        if is_settled && may_finish && job.progress.is_listing_complete.load(Relaxed) {
+            if !std::mem::replace(&mut is_asked_to_finish, true) {
+                job.is_finish_heard.store(true, Relaxed);
+                job.decider.push(Event::Finish);
+            }
+        } else if is_settled || is_empty {
+            // The rest was never sent.
+            job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
+        } else if port.asks.load(Relaxed) && hold.is_drained() {
+            came = Came::Stuck;
+            job.stop(Ending::Lost("storage did not take all of it".into()));
+        }
+    }
+    if !matches!(job.end.get(), Some(Ending::Finished(_))) && job.end.get().is_some_and(|end| is_refused(&end)) {
+        came = Came::Stuck;
+    }
+    Ok(came)
+}
+
+fn is_refused(end: &Ending) -> bool {
+    matches!(end, Ending::Cancelled { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_reads_back_and_what_is_cut_reads_as_nothing() {
+        let open = Open { job: 3, job_id: vec![7; 16], paths: vec![b"in/".to_vec()], ..Open::default() };
+        let opening = Opening { pin: Pin([1; 32]), account: "serve".into(), name: "lab".into(), open };
+        let bytes = opening.encode();
+        assert_eq!(Opening::decode(&bytes), Some(opening));
+        assert!((0..90).all(|length| Opening::decode(&bytes[..length]).is_none()));
+    }
+
+    #[test]
+    fn an_owner_names_its_job_and_is_never_the_same() {
+        let of = || owner_of(Pin([3; 32]), JobId([5; 16]));
+        assert_eq!(job_of(of()), (Pin([3; 32]), JobId([5; 16])));
+        assert_ne!(of(), of());
+    }
+}

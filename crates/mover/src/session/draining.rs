@@ -1,0 +1,278 @@
+//! Brings what waits in an endpoint's buffer to its place when its session is gone: after a lost connection, a sender that left,
+//! or a restart of the endpoint.
+//!
+//! Invariants:
+//! - One attempt at a time works at what is left of a job, and a newer attempt by its sender waits for it.
+//! - Who sent it is asked for its rights again: what is not allowed any more is not delivered, and not thrown away.
+//! - What storage does not take is tried again, as long as nobody drops it.
+//!
+//! Not here: carrying a job on from its messages and content (`crate::receiver::replay`).
+
+use super::host::{Grant, Opened};
+use super::running::Job;
+use super::server::Server;
+use crate::job::{Ending, options_from_wire};
+use crate::progress::Progress;
+use crate::receiver::{
+    BUFFERED, Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until,
+};
+use model::options::Buffer;
+use model::{JobId, Pin, mutant};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+use store::spool::{Kind, Owner, Parcel, Spool};
+use wire::frame::HEADER_BYTES;
+use wire::handshake::Direction;
+use wire::message::{self, Open};
+use wire::{CloseCode, Message, Refusal};
+
+/// Requests of people on this host.
+pub const DRAIN: &str = "drain";
+pub const DROP: &str = "drop";
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Wait after storage did not take something, doubled each time up to the second.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Jobs that are carried on at once.
+const AT_ONCE_MAX: usize = 8;
+
+/// What a buffer holds of one attempt at a job, as whoever runs the endpoint sees it.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    pub job: JobId,
+    /// What the endpoint calls the client.
+    pub client: String,
+    /// Where it is to go, as the client named it.
+    pub destination: Vec<u8>,
+    pub bytes: u64,
+    pub since: SystemTime,
+}
+
+/// What waits in the buffer of a directory, whose endpoint may be running; and the buffer's size.
+pub fn waiting(directory: &Path) -> store::Result<(u64, Vec<Waiting>)> {
+    let look = store::spool::look(directory)?;
+    let waiting = |seen: store::spool::Seen| {
+        let opening = Opening::decode(&seen.opening)?;
+        Some(Waiting {
+            job: job_of(seen.owner).1,
+            client: opening.name,
+            destination: opening.open.paths.into_iter().next().unwrap_or_default(),
+            bytes: seen.bytes,
+            since: seen.since,
+        })
+    };
+    Ok((look.capacity_bytes, look.owners.into_iter().filter_map(waiting).collect()))
+}
+
+impl Server {
+    /// Starts to bring to its place what waits in the buffer, now and later.
+    pub fn start_draining(self: &Arc<Server>) -> std::io::Result<()> {
+        let Some(spool) = self.host.buffer() else { return Ok(()) };
+        let server = Arc::downgrade(self);
+        let run = move || {
+            while let Some(server) = server.upgrade().filter(|server| !server.drains.is_stopped.load(Relaxed)) {
+                server.drain_what_waits(&spool);
+                drop(server);
+                std::thread::park_timeout(INTERVAL);
+            }
+        };
+        std::thread::Builder::new().name("buffer".into()).spawn(run).map(drop)
+    }
+
+    /// Lets what a job receives wait in the buffer, where there is one. Returns its size.
+    pub(super) fn let_wait(self: &Arc<Server>, grant: &Grant, open: &Open, id: JobId, job: &Arc<ReceiveJob>) -> u64 {
+        let Some(spool) = self.host.buffer() else { return 0 };
+        let key = (grant.pin, id);
+        let server = Arc::downgrade(self);
+        let found = spool.clone();
+        job.begin_after(Box::new(move |end| {
+            if let Some(server) = server.upgrade() {
+                server.drains.awaited().insert(key);
+            }
+            wait_until(end, &|| server.upgrade().is_none_or(|server| !server.is_draining(&found, key)));
+            if let Some(server) = server.upgrade() {
+                server.drains.awaited().remove(&key);
+            }
+        }));
+        // Whoever is here in another's name may not be asked for again when it is gone.
+        if job.options.buffer == Buffer::Never || job.options.is_dry_run || grant.warrant.is_some() {
+            return 0;
+        }
+        let opening =
+            Opening { pin: grant.pin, account: grant.account.clone(), name: grant.name.clone(), open: open.clone() };
+        let hold = Hold::new(spool, owner_of(grant.pin, id), job.options.buffer, self.drains.lateness.clone());
+        hold.begin(opening.encode());
+        let bytes = hold.capacity_bytes();
+        job.buffer_in(hold);
+        bytes
+    }
+
+    /// Something of the job is, or will be, on its way to its place.
+    fn is_draining(&self, spool: &Spool, key: (Pin, JobId)) -> bool {
+        let is_found = spool.found().into_iter().any(|owner| {
+            let is_stuck = self.drains.drains().get(&owner).is_some_and(|drain| drain.stuck.is_some());
+            job_of(owner) == key && !is_stuck
+        });
+        is_found || self.drains.drains().iter().any(|(owner, drain)| job_of(*owner) == key && drain.is_running)
+    }
+
+    /// Where all of a job has come to its place, what is left of older attempts at it is worth nothing.
+    pub(super) fn forget_older(&self, key: (Pin, JobId), job: &Job, ending: &Ending) {
+        let is_delivered = matches!(ending, Ending::Finished(finished) if finished.durable != BUFFERED);
+        let Some(spool) = self.host.buffer().filter(|_| is_delivered && matches!(job, Job::Receive(_))) else { return };
+        for owner in spool.found().into_iter().filter(|owner| job_of(*owner) == key) {
+            let _ = spool.end(owner);
+            self.drains.drains().remove(&owner);
+        }
+    }
+
+    /// Does what people asked for on this host: `drain` tries at once what storage did not take, `drop ID` throws away what
+    /// waits of a job.
+    fn heed(&self, spool: &Spool) {
+        for request in spool.take_requests() {
+            match request.split_once(' ') {
+                Some((DROP, id)) => self.drop_waiting(spool, id),
+                _ if request == DRAIN => self.drains.drains().values_mut().for_each(|drain| drain.stuck = None),
+                _ => {}
+            }
+        }
+    }
+
+    fn drop_waiting(&self, spool: &Spool, id: &str) {
+        let is_it = |owner: &Owner| job_of(*owner).1.to_string() == id;
+        let found: Vec<_> = spool.found().into_iter().filter(is_it).collect();
+        let mut drains = self.drains.drains();
+        for (_, drain) in drains.iter_mut().filter(|(owner, drain)| is_it(owner) && drain.is_running) {
+            drain.is_dropped = true;
+            if let Some(job) = &drain.running {
+                job.stop(Ending::Lost("it was dropped from the buffer".into()));
+            }
+        }
+        found.iter().for_each(|owner| _ = drains.remove(owner));
+        drop(drains);
+        // Storage that does not confirm it may bring it back after a power loss, and it is dropped again.
+        found.into_iter().for_each(|owner| _ = spool.end(owner));
+    }
+
+    fn drain_what_waits(self: &Arc<Server>, spool: &Arc<Spool>) {
+        self.heed(spool);
+        for owner in spool.found() {
+            let mut drains = self.drains.drains();
+            let running = drains.values().filter(|drain| drain.is_running).count();
+            let drain = drains.entry(owner).or_default();
+            let is_due = drain.stuck.as_ref().is_none_or(|(_, at)| *at <= Instant::now());
+            if drain.is_running || !is_due || running >= AT_ONCE_MAX || self.is_received(job_of(owner)) {
+                continue;
+            }
+            if mutant::is_on("drain-only-with-sender") {
+                continue;
+            }
+            drain.is_running = true;
+            drop(drains);
+            let (server, of_thread) = (self.clone(), spool.clone());
+            let run = move || server.drain(&of_thread, owner);
+            if std::thread::Builder::new().name("drain".into()).spawn(run).is_err() {
+                self.drains.drains().entry(owner).or_default().is_running = false;
+            }
+        }
+    }
+
+    fn drain(self: &Arc<Server>, spool: &Arc<Spool>, owner: Owner) {
+        let parcels = spool.take_found(owner);
+        let came = self.carry_on(spool, owner, parcels.clone());
+        let mut drains = self.drains.drains();
+        let drain = drains.entry(owner).or_default();
+        (drain.is_running, drain.running) = (false, None);
+        match came {
+            Ok(()) => _ = drains.remove(&owner),
+            Err(_) if drain.is_dropped => {
+                drains.remove(&owner);
+                drop(drains);
+                let _ = spool.end(owner);
+            }
+            Err(refusal) => {
+                drain.tries += 1;
+                let pause = (RETRY_FIRST * 2u32.saturating_pow(drain.tries.min(8) - 1)).min(RETRY_MAX);
+                drain.stuck = Some((refusal.text, Instant::now() + pause));
+                drop(drains);
+                // Nobody took it up: it is as it was.
+                if !spool.found().contains(&owner) {
+                    spool.put_back(owner, parcels);
+                }
+            }
+        }
+    }
+
+    /// Carries a job on from what is in the buffer.
+    fn carry_on(self: &Arc<Server>, spool: &Arc<Spool>, owner: Owner, parcels: Vec<Parcel>) -> Result<(), Refusal> {
+        let (_, id) = job_of(owner);
+        let messages: Vec<Vec<u8>> = read_journal(&parcels);
+        let Some(opening) = messages.first().and_then(|first| Opening::decode(first)) else {
+            // Nobody can say what it was to become.
+            let _ = spool.end(owner);
+            return Ok(());
+        };
+        let is_left = |bytes: &Vec<u8>| matches!(decode(bytes), Some(Message::Finish(_)));
+        if !parcels.iter().any(|parcel| parcel.kind == Kind::Content) && !messages[1..].iter().any(is_left) {
+            // What is described and was never sent is the next attempt's.
+            let _ = spool.end(owner);
+            return Ok(());
+        }
+        let Opening { pin, account, name, open } = opening;
+        let mut options = options_from_wire(open.options.as_ref().unwrap_or(&Default::default()))?;
+        options.is_delta = false;
+        let grant = Grant { pin, name, account, may_write: true, warrant: None };
+        let opened = self.host.open(&grant, id, Direction::ClientSends, &open, &options)?;
+        let Opened::Receive { sink, rename_to, observer, .. } = opened else {
+            return Err(Refusal::new(CloseCode::Internal, "what was opened does not receive"));
+        };
+        let (progress, port) = (Progress::new(), Arc::new(Deaf::default()));
+        let spec = ReceiveSpec { number: open.job, id, sender: pin, options, rename_to };
+        let job = ReceiveJob::new(spec, sink, port.clone(), progress.clone(), observer)
+            .map_err(|e| Refusal::new(CloseCode::Forbidden, &e.to_string()))?;
+        job.charge_to(self.memory.clone());
+        job.buffer_in(Hold::resumed(spool.clone(), owner, parcels));
+        self.drains.drains().entry(owner).or_default().running = Some(job.clone());
+        if self.drains.is_stopped.load(Relaxed) {
+            job.stop(Ending::Lost("the endpoint is shutting down".into()));
+        }
+        let came = replay(&job, &messages[1..], &port).unwrap_or_else(|refusal| {
+            job.cancel(refusal.code, &refusal.text);
+            Came::Stuck
+        });
+        let ending = job.end.get().unwrap_or(Ending::Lost(String::new()));
+        self.host.ended(&grant, id, Direction::ClientSends, &progress, &ending);
+        match came {
+            Came::Through => {
+                job.end_hold();
+                Ok(())
+            }
+            Came::Stuck => {
+                self.drains.drains().entry(owner).or_default().running = None;
+                let presence = job.presence();
+                drop(job);
+                while presence.strong_count() > 0 {
+                    std::thread::park_timeout(INTERVAL);
+                }
+                Err(Refusal::new(CloseCode::Internal, &ending.to_string()))
+            }
+        }
+    }
+
+    /// An attempt by its sender is at work, and does not wait for this.
+    fn is_received(&self, key: (Pin, JobId)) -> bool {
+        self.attempts.is_there(key) && !self.drains.awaited().contains(&key)
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<Message> {
+    message::decode(bytes.get(HEADER_BYTES..)?).ok()?
+}
+
+/// The messages of a journal, as far as they are whole and follow one another.
+fn read_journal(parcels: &[Parcel]) -> Vec<Vec<u8>> {
+    let journal = parcels.iter().filter(|parcel| parcel.kind == Kind::Journal);
+    journal.map_while(|parcel| parcel.is_sound().ok().filter(|sound| *sound).and_then(|_| parcel.read().ok())).collect()
+}

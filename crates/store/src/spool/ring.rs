@@ -1,0 +1,471 @@
+//! The ring: which segment is whose, where the next piece goes, what is free again.
+//!
+//! Invariants:
+//! - A segment is handed on only when nothing in it is wanted and nobody writes to it; its epoch tells its uses apart.
+//! - The head of a piece is written before the next piece has its place, so that a scan finds what lies behind a torn one.
+//! - The end of an owner is durable before anybody hears of it: what was delivered does not come back.
+//! - Owners that hold less than their part find room although another one holds all that it may.
+
+use super::format::{BEFORE_BYTES, HEAD_BYTES, Head, Kind, Owner, PIECE_BYTES, PieceHead, SegmentHead};
+use super::parcel::{Filler, Parcel, Piece};
+use super::place::{Made, Place, QUOTA_MIN, read_at};
+use crate::error::{Error, Result};
+use model::quantity::ByteCount;
+use model::{FailureKind, mutant};
+use os::sync::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Of the segments, one in so many is left to owners that hold less than an equal part.
+const LEFT_TO_OTHERS: u32 = 10;
+/// Written over the head of a segment, it makes it one that is free.
+const NO_HEAD: [u8; 8] = [0; 8];
+
+pub struct Spool {
+    place: Place,
+    state: Mutex<State>,
+    freed: Condvar,
+    syncs: AtomicU64,
+}
+
+struct State {
+    segments: Vec<Segment>,
+    free: BTreeSet<u32>,
+    next_epoch: u64,
+    next_parcel: u64,
+    owners: HashMap<Owner, Owned>,
+    /// What an earlier process left, until it is taken up.
+    found: HashMap<Owner, Vec<Parcel>>,
+}
+
+#[derive(Default)]
+struct Segment {
+    owner: Option<Owner>,
+    file: Option<Arc<File>>,
+    epoch: u64,
+    /// Pieces in it that are wanted or being written, and those of them that are being written.
+    live: u32,
+    writing: u32,
+    /// Where the next piece goes.
+    at: u64,
+    /// Its owner has come to its end.
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Owned {
+    segments: u32,
+    /// By kind, the segment that is being written.
+    heads: [Option<u32>; 2],
+}
+
+/// Room for a parcel, being filled. Dropped before it was committed, it is room again.
+pub struct Room {
+    spool: Arc<Spool>,
+    parcel: Option<Parcel>,
+    filler: Filler,
+}
+
+impl Spool {
+    /// Opens the spool of a directory for this process alone, made if it is not there.
+    ///
+    /// # Errors
+    /// When another process uses it, when it is not private, when there is no room for it, and when another size or another
+    /// version is asked for than what is waiting in it was written with.
+    pub fn open(path: &Path, quota_bytes: u64) -> Result<Arc<Spool>> {
+        let (mut place, made) = Place::open(path)?;
+        if quota_bytes < QUOTA_MIN {
+            let why = format!("its size is {}, at least {} are needed", ByteCount(quota_bytes), ByteCount(QUOTA_MIN));
+            return Err(place.refused(&why));
+        }
+        let mut state = match made {
+            Some(_) => State::scan(&place)?,
+            None => State::new(0),
+        };
+        if !place.is_of(quota_bytes) {
+            if !state.found.is_empty() {
+                let held = ByteCount(place.made.segment_bytes * u64::from(place.made.segments));
+                let why = format!(
+                    "it was made with the size {held}, and holds what is not delivered yet: start once more \
+                    with that size and let it drain, or drop what it holds"
+                );
+                return Err(place.refused(&why));
+            }
+            place.make(quota_bytes)?;
+            state = State::new(place.made.segments);
+        }
+        Ok(Arc::new(Spool { place, state: Mutex::new(state), freed: Condvar::new(), syncs: AtomicU64::new(0) }))
+    }
+
+    pub fn path(&self) -> &[u8] {
+        self.place.path()
+    }
+
+    /// What other processes asked for (`ask`), each once.
+    pub fn take_requests(&self) -> Vec<String> {
+        self.place.take_requests()
+    }
+
+    pub fn capacity_bytes(&self) -> u64 {
+        self.place.made.segment_bytes * u64::from(self.place.made.segments)
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        self.place.made.segment_bytes
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        let state = self.state.lock().unwrap();
+        (state.segments.len() - state.free.len()) as u64 * self.segment_bytes()
+    }
+
+    /// Owners of whom an earlier process left something that nobody has taken up.
+    pub fn found(&self) -> Vec<Owner> {
+        self.state.lock().unwrap().found.keys().copied().collect()
+    }
+
+    /// Takes up what an earlier process left of an owner, in the order in which it was written.
+    pub fn take_found(&self, owner: Owner) -> Vec<Parcel> {
+        self.state.lock().unwrap().found.remove(&owner).unwrap_or_default()
+    }
+
+    /// What its holder did not bring to an end, for whoever takes it up next.
+    pub fn put_back(&self, owner: Owner, mut parcels: Vec<Parcel>) {
+        parcels.sort_by_key(|parcel| parcel.id);
+        let mut state = self.state.lock().unwrap();
+        if state.owners.contains_key(&owner) && parcels.iter().any(|parcel| parcel.kind == Kind::Journal) {
+            state.found.insert(owner, parcels);
+        }
+    }
+
+    /// Room for a parcel, if its owner may have it now.
+    pub fn reserve(self: &Arc<Spool>, owner: Owner, kind: Kind, bytes: u64) -> Result<Option<Room>> {
+        let mut state = self.state.lock().unwrap();
+        self.reserve_in(&mut state, owner, kind, bytes)
+    }
+
+    /// The same, waiting for at most `patience`.
+    pub fn reserve_within(
+        self: &Arc<Spool>,
+        owner: Owner,
+        kind: Kind,
+        bytes: u64,
+        patience: Duration,
+    ) -> Result<Option<Room>> {
+        let mut state = self.state.lock().unwrap();
+        if let Some(room) = self.reserve_in(&mut state, owner, kind, bytes)? {
+            return Ok(Some(room));
+        }
+        let mut state = self.freed.wait_timeout(state, patience).unwrap().0;
+        self.reserve_in(&mut state, owner, kind, bytes)
+    }
+
+    fn reserve_in(self: &Arc<Spool>, state: &mut State, owner: Owner, kind: Kind, bytes: u64) -> Result<Option<Room>> {
+        let (segment_bytes, all) = (self.segment_bytes(), self.place.made.segments);
+        let head = state.owners.get(&owner).and_then(|owned| owned.heads[kind as usize]);
+        let here =
+            head.map_or(0, |number| (segment_bytes - state.segments[number as usize].at).saturating_sub(PIECE_BYTES));
+        let each = segment_bytes - HEAD_BYTES - PIECE_BYTES;
+        let wanted = bytes.saturating_sub(here).div_ceil(each) as u32;
+        if !state.may_take(owner, wanted, all) && !mutant::is_on("grant-beyond-quota") {
+            return Ok(None);
+        }
+        let id = state.next_parcel;
+        state.next_parcel += 1;
+        let mut parcel = Parcel { id, kind, bytes, pieces: Vec::new() };
+        let mut left = bytes;
+        while left > 0 {
+            match self.place_piece(state, owner, &mut parcel, left) {
+                Ok(placed) => left -= placed,
+                Err(e) => {
+                    self.let_go(state, &parcel, true, true);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(Some(Room { spool: self.clone(), parcel: Some(parcel), filler: Filler::new() }))
+    }
+
+    /// Gives a parcel its next piece, of at most `left` bytes. Returns how many.
+    fn place_piece(&self, state: &mut State, owner: Owner, parcel: &mut Parcel, left: u64) -> Result<u64> {
+        let segment_bytes = self.segment_bytes();
+        let head = state.owners.get(&owner).and_then(|owned| owned.heads[parcel.kind as usize]);
+        let number = match head {
+            Some(number) if state.segments[number as usize].at + PIECE_BYTES < segment_bytes => number,
+            _ => self.begin_segment(state, owner, parcel.kind)?,
+        };
+        let segment = &mut state.segments[number as usize];
+        let bytes = left.min(segment_bytes - segment.at - PIECE_BYTES);
+        let head = PieceHead {
+            epoch: segment.epoch,
+            at: segment.at,
+            bytes,
+            parcel: parcel.id,
+            piece: parcel.pieces.len() as u32,
+            is_last: left == bytes,
+            kind: parcel.kind,
+        };
+        let file = segment.file.clone().expect("opened when it was begun");
+        file.write_all_at(&head.encode(), head.at).map_err(|e| self.failed("write to the buffer", e))?;
+        segment.at += bytes + PIECE_BYTES;
+        segment.live += 1;
+        segment.writing += 1;
+        parcel.pieces.push(Piece { segment: number, file, head });
+        Ok(bytes)
+    }
+
+    fn begin_segment(&self, state: &mut State, owner: Owner, kind: Kind) -> Result<u32> {
+        let number = match state.free.pop_first() {
+            Some(number) => number,
+            None => {
+                state.segments.push(Segment::default());
+                state.segments.len() as u32 - 1
+            }
+        };
+        let epoch = state.next_epoch;
+        let begun = self.place.segment(number).and_then(|file| {
+            let Made { id, segment_bytes, .. } = self.place.made;
+            let head = SegmentHead { spool: id, number, segment_bytes, epoch, owner };
+            file.write_all_at(&head.encode(), 0).map_err(|e| self.failed("write to the buffer", e))?;
+            Ok(file)
+        });
+        let file = match begun {
+            Ok(file) => Arc::new(file),
+            Err(e) => {
+                state.free.insert(number);
+                return Err(e);
+            }
+        };
+        state.next_epoch += 1;
+        let segment = Segment { owner: Some(owner), file: Some(file), epoch, at: HEAD_BYTES, ..Segment::default() };
+        state.segments[number as usize] = segment;
+        let owned = state.owners.entry(owner).or_default();
+        owned.segments += 1;
+        let before = owned.heads[kind as usize].replace(number);
+        if let Some(before) = before {
+            self.free_if_done(state, before);
+        }
+        Ok(number)
+    }
+
+    /// Makes parcels survive a power loss.
+    pub fn sync<'a>(&self, parcels: impl IntoIterator<Item = &'a Parcel>) -> Result<()> {
+        let pieces = parcels.into_iter().flat_map(|parcel| &parcel.pieces);
+        let files: BTreeMap<u32, &Arc<File>> = pieces.map(|piece| (piece.segment, &piece.file)).collect();
+        let synced = files.values().try_for_each(|file| file.sync_data());
+        self.syncs.fetch_add(1, Relaxed);
+        synced.map_err(|e| self.failed("write to the buffer", e))
+    }
+
+    /// How often `sync` waited for storage.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Relaxed)
+    }
+
+    /// A parcel is not wanted any more.
+    pub fn release(&self, parcel: &Parcel) {
+        self.let_go(&mut self.state.lock().unwrap(), parcel, false, true);
+    }
+
+    /// The pieces of a parcel are written, or not wanted, or both.
+    fn let_go(&self, state: &mut State, parcel: &Parcel, is_written: bool, is_unwanted: bool) {
+        for piece in &parcel.pieces {
+            let segment = &mut state.segments[piece.segment as usize];
+            if segment.epoch == piece.head.epoch {
+                segment.live -= u32::from(is_unwanted).min(segment.live);
+                segment.writing -= u32::from(is_written).min(segment.writing);
+                self.free_if_done(state, piece.segment);
+            }
+        }
+    }
+
+    /// All of an owner is not wanted any more. What is still being written is room again when its writer lets it go.
+    ///
+    /// # Errors
+    /// When storage did not confirm it: after a power loss the owner may be there again.
+    pub fn end(&self, owner: Owner) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.found.remove(&owner);
+        let mut files = Vec::new();
+        for segment in state.segments.iter_mut().filter(|segment| segment.owner == Some(owner) && !segment.is_over) {
+            segment.is_over = true;
+            files.extend(segment.file.clone());
+        }
+        state.owners.remove(&owner);
+        drop(state);
+        let unmade = files.iter().try_for_each(|file| file.write_all_at(&NO_HEAD, 0).and_then(|()| file.sync_data()));
+        let mut state = self.state.lock().unwrap();
+        for number in 0..state.segments.len() as u32 {
+            if state.segments[number as usize].owner == Some(owner) {
+                self.free_if_done(&mut state, number);
+            }
+        }
+        unmade.map_err(|e| self.failed("write to the buffer", e))
+    }
+
+    /// Makes a segment free in which nothing is wanted, unless it is the one that its owner writes next.
+    fn free_if_done(&self, state: &mut State, number: u32) {
+        let segment = &state.segments[number as usize];
+        let Some(owner) = segment.owner else { return };
+        if segment.writing > 0 || segment.live > 0 && !segment.is_over {
+            return;
+        }
+        if let Some(owned) = state.owners.get_mut(&owner).filter(|_| !segment.is_over) {
+            let [journal, content] = &mut owned.heads;
+            if *journal == Some(number) {
+                return;
+            }
+            // Content that is all released makes room although its segment was not full.
+            *content = content.filter(|head| *head != number);
+            owned.segments -= 1;
+            if let Some(file) = &segment.file {
+                // Without a sync: what comes back after a power loss is looked at once more and found delivered.
+                let _ = file.write_all_at(&NO_HEAD, 0);
+            }
+        }
+        state.segments[number as usize] = Segment::default();
+        if number < self.place.made.segments {
+            state.free.insert(number);
+        }
+        self.freed.notify_all();
+    }
+
+    fn failed(&self, operation: &'static str, e: std::io::Error) -> Error {
+        Error::new(operation, self.place.path().to_vec(), e)
+    }
+}
+
+impl Room {
+    pub fn write(&mut self, block: &[u8]) -> Result<()> {
+        let Some(parcel) = &self.parcel else { return Ok(()) };
+        self.filler.write(parcel, block).map_err(|e| self.spool.failed("write to the buffer", e))
+    }
+
+    /// The parcel is complete: it survives a crash of the process, and after `sync` a power loss.
+    pub fn commit(mut self) -> Result<Parcel> {
+        let parcel = self.parcel.take().expect("taken once");
+        if !self.filler.is_full(&parcel) {
+            self.parcel = Some(parcel);
+            let why = "less was written than there was room taken for";
+            return Err(Error::of_kind(FailureKind::Other, "write to the buffer", self.spool.path().to_vec(), why));
+        }
+        self.spool.let_go(&mut self.spool.state.lock().unwrap(), &parcel, true, false);
+        Ok(parcel)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(parcel) = &self.parcel {
+            self.spool.let_go(&mut self.spool.state.lock().unwrap(), parcel, true, true);
+        }
+    }
+}
+
+impl State {
+    fn new(segments: u32) -> State {
+        State {
+            segments: (0..segments).map(|_| Segment::default()).collect(),
+            free: (0..segments).collect(),
+            next_epoch: 1,
+            next_parcel: 1,
+            owners: HashMap::new(),
+            found: HashMap::new(),
+        }
+    }
+
+    /// Some room is left to owners that hold less than an equal part of it.
+    fn may_take(&self, owner: Owner, wanted: u32, all: u32) -> bool {
+        let (free, holds) = (self.free.len() as u32, self.owners.get(&owner).map_or(0, |owned| owned.segments));
+        let owners = self.owners.len() as u32 + u32::from(!self.owners.contains_key(&owner));
+        let is_small = owners > 1 && holds + wanted <= all / owners;
+        let left = if is_small { 0 } else { (all / LEFT_TO_OTHERS).max(1) };
+        wanted == 0 || wanted + left <= free
+    }
+
+    /// Reads what an earlier process left.
+    fn scan(place: &Place) -> Result<State> {
+        let made = place.made;
+        let mut state = State::new(made.segments);
+        let mut pieces: HashMap<(Owner, u64), Vec<Piece>> = HashMap::new();
+        for number in 0..made.segments {
+            let file = place.segment(number)?;
+            let read = |e| Error::new("read the buffer", place.path().to_vec(), e);
+            let head = match Head::decode(&read_at(&file, 0).map_err(read)?) {
+                Head::Free => continue,
+                Head::Version(version) => {
+                    let why = format!("it was written by another version (format {version}): let that one drain it");
+                    return Err(place.refused(&why));
+                }
+                Head::Used(head) => head,
+            };
+            state.next_epoch = state.next_epoch.max(head.epoch.saturating_add(1));
+            // Of another spool, or of another place in this one: nothing of it can be trusted to be what it seems.
+            if (head.spool, head.number, head.segment_bytes) != (made.id, number, made.segment_bytes) {
+                continue;
+            }
+            let file = Arc::new(file);
+            let mut at = HEAD_BYTES;
+            while at + PIECE_BYTES < made.segment_bytes {
+                let before = read_at::<BEFORE_BYTES>(&file, at).map_err(read)?;
+                let Some(piece) = PieceHead::decode(&before, &head, at) else { break };
+                state.next_parcel = state.next_parcel.max(piece.parcel.saturating_add(1));
+                at += piece.bytes + PIECE_BYTES;
+                let piece = Piece { segment: number, file: file.clone(), head: piece };
+                if piece.is_complete().map_err(read)? {
+                    pieces.entry((head.owner, piece.head.parcel)).or_default().push(piece);
+                }
+            }
+            let segment =
+                Segment { owner: Some(head.owner), file: Some(file), epoch: head.epoch, at, ..Segment::default() };
+            state.segments[number as usize] = segment;
+        }
+        state.take_in(pieces).map_err(|e| Error::new("write to the buffer", place.path().to_vec(), e))?;
+        Ok(state)
+    }
+
+    /// Keeps whole parcels of owners that have a journal, and frees the other segments.
+    fn take_in(&mut self, pieces: HashMap<(Owner, u64), Vec<Piece>>) -> std::io::Result<()> {
+        for ((owner, id), mut pieces) in pieces {
+            pieces.sort_by_key(|piece| piece.head.piece);
+            let is_whole = pieces
+                .iter()
+                .enumerate()
+                .all(|(at, piece)| piece.head.piece as usize == at && piece.head.is_last == (at + 1 == pieces.len()));
+            if is_whole {
+                let bytes = pieces.iter().map(|piece| piece.head.bytes).sum();
+                let kind = pieces[0].head.kind;
+                self.found.entry(owner).or_default().push(Parcel { id, kind, bytes, pieces });
+            }
+        }
+        self.found.retain(|_, parcels| parcels.iter().any(|parcel| parcel.kind == Kind::Journal));
+        for parcels in self.found.values_mut() {
+            parcels.sort_by_key(|parcel| parcel.id);
+            let pieces = parcels.iter().flat_map(|parcel| &parcel.pieces);
+            pieces.for_each(|piece| self.segments[piece.segment as usize].live += 1);
+        }
+        self.free.clear();
+        for (number, segment) in self.segments.iter_mut().enumerate() {
+            match segment.owner {
+                Some(owner) if segment.live > 0 => self.owners.entry(owner).or_default().segments += 1,
+                _ => {
+                    // Else it might come back beside what its owner writes later.
+                    if let Some(file) = &segment.file {
+                        file.write_all_at(&NO_HEAD, 0).and_then(|()| file.sync_data())?;
+                    }
+                    *segment = Segment::default();
+                    self.free.insert(number as u32);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
