@@ -191,6 +191,16 @@ impl Hold {
         state.ready.is_empty() && state.draining == 0
     }
 
+    /// Nothing waits for storage, nor to be durable there.
+    pub fn is_handed_on(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        state.ready.is_empty() && state.draining == 0 && state.until_durable.is_empty()
+    }
+
+    pub fn has(&self, id: u64) -> bool {
+        self.state.lock().unwrap().until_settled.contains_key(&id)
+    }
+
     /// Nothing is held, nor on its way to its place.
     pub fn is_empty(&self) -> bool {
         self.forget_released();

@@ -123,6 +123,11 @@ impl Large {
         self.object.state.lock().unwrap().feeders.count() == 1
     }
 
+    /// All of it is there, and on its way to its name.
+    pub fn is_complete(&self) -> bool {
+        self.object.state.lock().unwrap().is_complete()
+    }
+
     /// What is in staging.
     pub fn staged(&self) -> ExtentSet {
         self.object.state.lock().unwrap().held.clone()

@@ -7,6 +7,8 @@
 use super::ReceiveJob;
 use super::drain::start_missing;
 use super::events::Event;
+use super::hold::Hold;
+use super::large::Large;
 use crate::job::{Ending, Port};
 use model::{JobId, Pin};
 use std::sync::Arc;
@@ -130,7 +132,7 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
                 job.is_finish_heard.store(true, Relaxed);
                 job.decider.push(Event::Finish);
             }
-        } else if is_settled || is_empty {
+        } else if is_settled || is_empty || is_in_vain(job, hold) {
             // The rest was never sent.
             job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         } else if port.asks.load(Relaxed) && hold.is_drained() {
@@ -142,6 +144,17 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         came = Came::Stuck;
     }
     Ok(came)
+}
+
+/// All that came was handed to storage, and is not enough for what is open: the chunk that seals an object stays, while others of
+/// that object were never sent.
+fn is_in_vain(job: &ReceiveJob, hold: &Hold) -> bool {
+    let open = job.table.lock().unwrap().open_objects();
+    let is_short = |(id, _, large): &(u64, u64, Option<Arc<Large>>)| match large {
+        Some(large) => !large.is_complete(),
+        None => !hold.has(*id),
+    };
+    hold.is_handed_on() && open.iter().all(is_short)
 }
 
 fn is_refused(end: &Ending) -> bool {
