@@ -69,8 +69,7 @@ mod tests {
         let doubled = |from: &str, to: &str| doubled(&[location(from)], &location(to));
         assert_eq!(
             doubled("x/data", "lab:backup/data/").unwrap(),
-            "note: x/data without a slash means the directory itself, which goes to lab:backup/data/data; x/data/ is what is \
-             in it, and would go to lab:backup/data"
+            "note: x/data without a slash means the directory itself, which goes to lab:backup/data/data; x/data/ means its contents, which would go to lab:backup/data"
         );
         assert!(doubled("lab:data", "data").is_some());
         for (from, to) in [("data/", "lab:data"), ("data", "lab:"), ("data", "lab:mydata"), (".", "."), ("..", "x/..")]

@@ -1,6 +1,6 @@
 //! Files that people write: scenarios of the laboratory, known endpoints.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use daemon::Endpoint;
 use lab::scenario::Scenario;
 

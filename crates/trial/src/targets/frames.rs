@@ -1,7 +1,7 @@
 //! Frames of control and data streams, and the parcels of compressed ones: however bytes are cut, they are read alike, and
 //! what is read writes back.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use model::DigestAlgorithm;
 use wire::data::{self, ChunkHeader, ChunkTrailer};
 use wire::frame::{self, FrameHeader, FrameReader, FrameType};

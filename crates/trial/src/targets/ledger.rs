@@ -1,6 +1,6 @@
 //! The extent log: whatever happened to its bytes, nothing is reported that was not recorded, and it can be continued.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use ledger::extent_log::{self, Continuation, Header, RECORD_BYTES, Replayed};
 use model::{Digest, DigestAlgorithm, Extent, JobId};
 use std::collections::HashSet;

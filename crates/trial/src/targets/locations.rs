@@ -1,6 +1,6 @@
 //! Locations, names and relative paths: nothing that is read climbs, is absolute, or names a host it does not say.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use model::Location;
 use model::name::{Escaped, Name, join, relative_path, unescape};
 use std::ffi::OsStr;

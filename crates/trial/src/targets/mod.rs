@@ -15,8 +15,6 @@ mod parcels;
 mod session;
 mod tickets;
 
-use bytes::Bytes;
-
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),

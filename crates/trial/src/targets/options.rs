@@ -1,6 +1,6 @@
 //! Options of a job as a peer sends them: taken as they are or refused, never adjusted.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use mover::job::{options_from_wire, options_to_wire};
 use wire::message::{Decisions, Options};
 

@@ -1,7 +1,7 @@
 //! Compressed data streams: whatever a peer puts into parcels is opened or refused within a known bound of memory, and what is
 //! packed comes back.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use model::options::Compression;
 use mover::Progress;
 use mover::compression::{Choice, Opener, Packer};

@@ -7,7 +7,7 @@
 mod receiver;
 mod sender;
 
-use super::Bytes;
+use super::bytes::Bytes;
 use model::options::Engine;
 use model::{DigestAlgorithm, TransferOptions};
 use mover::job::Port;

@@ -1,6 +1,6 @@
 //! Tickets: what is read writes back, nothing else passes, and no credential shows.
 
-use super::Bytes;
+use super::bytes::Bytes;
 use daemon::Ticket;
 use daemon::ticket::is_address;
 use model::Pin;

@@ -1,9 +1,9 @@
 //! A hostile sender against the receiving half of a job.
 
-use super::super::Bytes;
 use super::{CHUNK_BYTES, STEPS_MAX, Told, any_message, content, directory, failures, id, job_threads_end, options};
 use super::{PATIENCE, wait_until};
 use crate::loopback;
+use crate::targets::bytes::Bytes;
 use model::{Digest, DigestAlgorithm, Extent, JobId, ObjectId, Pin};
 use mover::receiver::{ReceiveJob, ReceiveSpec, run_lane};
 use mover::{Ending, Memory, Progress};

@@ -1,9 +1,9 @@
 //! A hostile receiver against the sending half of a job.
 
-use super::super::Bytes;
 use super::{PATIENCE, STEPS_MAX, Told, any_message, content, directory, extent, extents, failures, id};
 use super::{job_threads_end, options, runs};
 use crate::loopback;
+use crate::targets::bytes::Bytes;
 use model::{ChunkHasher, DigestAlgorithm, Extent, TransferOptions};
 use mover::sender::{SendJob, run_lane};
 use mover::{Ending, Memory, Progress};
