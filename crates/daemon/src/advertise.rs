@@ -152,6 +152,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_looks_for_paths_is_told_what_is_listened_on_or_advertised() {
+        let own = |card, ip: &str| LocalAddress {
+            ip: ip.parse().unwrap(),
+            card,
+            interface: card,
+            name: format!("eth{card}"),
+            prefix_bits: 24,
+        };
+        let told = |listening: &str, said: &[&str]| {
+            let said: Vec<_> = said.iter().map(|text| (*text).to_owned()).collect();
+            let here = vec![own(2, "10.0.0.1"), own(3, "10.1.0.1"), own(3, "fd00::1")];
+            let told = Listening::new(listening.parse().unwrap(), &said).of(here);
+            told.into_iter().map(|told| (told.ip.to_string(), told.card)).collect::<Vec<_>>()
+        };
+        let all = [("10.0.0.1", 2), ("10.1.0.1", 3), ("fd00::1", 3)].map(|(ip, card)| (ip.to_owned(), card));
+        assert_eq!(told("[::]:7740", &[]), all);
+        assert_eq!(told("0.0.0.0:7740", &[]), all[..2]);
+        assert_eq!(told("10.1.0.1:7740", &[]), all[1..2]);
+        assert_eq!(told("127.0.0.1:7740", &[]), []);
+        // An address of a router in front, one of this host; a name and another port are no addresses of paths.
+        let said = told("0.0.0.0:7740", &["192.0.2.5", "10.1.0.1", "node.example", "10.0.0.1:99"]);
+        assert_eq!(said, [("192.0.2.5".to_owned(), CARD_ELSEWHERE_FIRST), ("10.1.0.1".to_owned(), 3)]);
+    }
+
+    #[test]
     fn what_the_user_says_wins_and_lacks_only_a_port() {
         let listening = "127.0.0.1:7740".parse().unwrap();
         let said = ["node-1", "node-2:99", "2001:db8::1", "[2001:db8::2]", "[::1]:5", "10.0.0.1"].map(String::from);
