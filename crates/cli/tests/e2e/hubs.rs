@@ -65,14 +65,16 @@ impl House {
         self.bed.run(&["job", "ls", "--json"]).succeeded().events()
     }
 
-    /// How often each order was begun, by the log of the endpoint that carries them out.
+    /// How often each order was begun, by the logs of the endpoints.
     fn begun(&self) -> Vec<usize> {
-        let log = self.bed.path("sitea/state_home/thalweg/transfers.jsonl");
         let mut counts = std::collections::HashMap::new();
-        for line in fs::read_to_string(log).unwrap().lines() {
-            let line: Value = serde_json::from_str(line).unwrap();
-            if line["state"] == "begun" {
-                *counts.entry(line["job"].to_string()).or_insert(0) += 1;
+        for site in ["sitea", "siteb"] {
+            let log = self.bed.path(format!("{site}/state_home/thalweg/transfers.jsonl"));
+            for line in fs::read_to_string(log).unwrap().lines() {
+                let line: Value = serde_json::from_str(line).unwrap();
+                if line["state"] == "begun" {
+                    *counts.entry(line["job"].to_string()).or_insert(0) += 1;
+                }
             }
         }
         counts.into_values().collect()
