@@ -110,6 +110,10 @@ impl Queue {
     /// Which end carries it out: the source's, unless that cannot.
     fn role_of(&self, pair: usize, job: &Job) -> Option<Role> {
         let pair = &self.pairs[pair];
+        // After a restart the first to answer is not the one to do everything.
+        if self.endpoints[pair.from].health == Health::Unknown {
+            return None;
+        }
         let (from, to) = (self.endpoints[pair.from].is_usable(), self.endpoints[pair.to].is_usable());
         match (from, to) {
             (_, true) if job.is_switched => Some(Role::Fetches),

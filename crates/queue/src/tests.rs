@@ -446,6 +446,9 @@ fn what_was_open_is_open_after_a_restart() {
     let actions = again.step();
     assert!(actions.iter().all(|action| matches!(action, Action::Probe { .. })) && actions.len() == 2, "{actions:?}");
     again.queue.heard(again.now, ids[0], 1, Answer::Unknown);
+    // Nor does the first that answers get what is the other's.
+    again.queue.reached("b");
+    assert_eq!(given(&again.step()), []);
     ["a", "b"].iter().for_each(|name| again.queue.reached(name));
     assert_eq!(given(&again.step()), [(ids[0], Role::Sends)]);
     assert_eq!(again.state(ids[2]).0, Status::Paused);
