@@ -144,7 +144,10 @@ impl Places {
             paths: &[Vec::new()],
             identity: &paths.identity()?,
             // No data streams: questions travel on the control stream.
-            options: ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() },
+            options: ConnectOptions {
+                tuning: Tuning { streams: Some(0), ..Tuning::default() },
+                ..ConnectOptions::default()
+            },
             memory_bytes: mover::limits::LANE_BYTES,
             is_stopped: &|| self.interrupt.is_set(),
         })?;
@@ -170,7 +173,7 @@ impl Side {
         interrupt: &Interrupt,
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Answer> {
-        let stopped = || error(interrupt.exit(), "stopped", "what was done so far stays done");
+        let stopped = || error(interrupt.exit(), "stopped", "what was done so far is kept");
         let is_interrupted = || interrupt.is_set();
         match self {
             Side::Here | Side::Store(_) => {

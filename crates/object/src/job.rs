@@ -105,7 +105,7 @@ impl Job {
         }
     }
 
-    /// The headers that keep what an entry says beside content.
+    /// The headers that keep what an entry says besides content.
     pub fn meta(&self, entry: &Entry) -> Vec<(String, String)> {
         let mut meta = vec![(metadata::MTIME.to_owned(), metadata::time_text(entry.generation.modified))];
         let mode = match entry.kind {

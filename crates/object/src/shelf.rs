@@ -259,7 +259,7 @@ impl Shelf for ObjectShelf {
         self.changeable()?;
         let found = self.look()?;
         if version.is_some_and(|version| !is_version(&found, version)) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
         let removed = |failure: Failure| failure.on("remove", "");
         let mut tally = Tally::default();

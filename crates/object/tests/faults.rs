@@ -240,6 +240,8 @@ fn a_listing_that_never_ends_is_an_error_and_not_a_tree() {
         (state.page_max, state.repeats_pages) = (10, true);
     }
     assert!(bed.read().is_err());
+    bed.fake.state.lock().unwrap().has_empty_pages = true;
+    assert!(bed.read().is_err());
 }
 
 #[test]

@@ -203,13 +203,13 @@ pub trait Sink: Send + Sync {
     /// Gives a file that stands at an entry's final name, with its content, what its source has beside that. Returns what
     /// changed, as bits of `model::change::cause`.
     fn amend(&self, entry: &Entry) -> Result<u32> {
-        let why = "this kind of destination changes nothing of what stands there";
+        let why = "this kind of destination cannot change what is already there";
         Err(Error::of_kind(FailureKind::Other, "set attributes", entry.name.as_bytes(), why))
     }
 
     /// What `amend` would change, and `finish_directory`.
     fn differences(&self, entry: &Entry) -> Result<u32> {
-        let why = "this kind of destination does not tell what differs beside content";
+        let why = "this kind of destination cannot tell what differs besides content";
         Err(Error::of_kind(FailureKind::Other, "look at", entry.name.as_bytes(), why))
     }
 

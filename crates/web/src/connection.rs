@@ -20,7 +20,9 @@ pub const PROGRESS_MAX: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(2);
 /// Status line and headers.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-const HEADERS_MAX: usize = 128;
+pub(crate) const HEADERS_MAX: usize = 128;
+/// Answers that only say that one will come.
+const INTERIM_MAX: usize = 16;
 /// What is read at once while a head or the frame of a chunk is looked for.
 const READ_BYTES: usize = 16 << 10;
 
@@ -212,12 +214,17 @@ impl Connection {
     }
 
     fn final_head(&mut self) -> Result<Head> {
+        let mut interim = 0;
         loop {
             if let Some(head) = self.parse()? {
-                if head.status >= 200 {
-                    return Ok(head);
+                interim += 1;
+                match head.status {
+                    200.. => return Ok(head),
+                    _ if interim > INTERIM_MAX => {
+                        return Err(self.malformed("it says again and again that it will answer"));
+                    }
+                    _ => continue,
                 }
-                continue;
             }
             if self.buffer.len() - self.taken > HEAD_BYTES_MAX {
                 return Err(self.malformed("its answer begins with more than 64 KiB of headers"));

@@ -177,7 +177,7 @@ fn limit(ended: &Ended) -> String {
     Escaped(ended.bottleneck.sentence.as_bytes()).to_string()
 }
 
-/// What the program chose by itself, and why.
+/// What the program chose automatically, and why.
 pub fn notes(ended: &Ended) -> Vec<String> {
     let Some(report) = &ended.report else { return Vec::new() };
     let mut lines: Vec<_> = report.notes.iter().map(|note| format!("note: {}", Escaped(note.as_bytes()))).collect();
@@ -205,6 +205,8 @@ pub fn streams(ended: &Ended) -> Vec<String> {
         streams_max: plan::STREAMS_CHOSEN_MAX,
         is_sequential: false,
         congestion: report.congestion.clone(),
+        paths: 1,
+        path: 0,
     };
     let row = |(rtt, choice): (String, plan::StreamChoice)| format!("  {rtt:>8}  {}", choice.reason);
     let mut lines = vec!["streams between these two hosts, by round trip time:".to_owned()];

@@ -17,6 +17,7 @@ mod faults;
 mod events;
 mod laboratories;
 mod streams;
+mod paths;
 mod loads;
 mod endpoints;
 mod ssh;

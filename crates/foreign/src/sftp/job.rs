@@ -1,4 +1,4 @@
-//! What the lanes and large files of one sink have in common: directories, what a file gets beside content, and its name.
+//! What the lanes and large files of one sink have in common: directories, what a file gets besides content, and its name.
 //!
 //! Invariants: a name appears by one rename; where the server cannot replace in one step, nothing is replaced.
 

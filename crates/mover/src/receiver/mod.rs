@@ -21,6 +21,8 @@ mod policy;
 mod events;
 mod answer;
 mod decide;
+mod intake;
+mod deciding;
 mod delta;
 mod compare;
 mod census;
