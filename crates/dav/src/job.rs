@@ -7,10 +7,10 @@
 
 use crate::failure::{Failure, Why};
 use crate::habits::{Habits, STAGED_PREFIX, mark};
+use crate::held::Small;
 use crate::listing::Stat;
 use crate::path;
 use crate::site::Site;
-use crate::held::Small;
 use crate::third_party::ThirdParty;
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::{BTreeMap, HashMap};

@@ -183,7 +183,8 @@ fn two_servers_copy_between_themselves_and_what_they_refuse_goes_through_this_ho
     // A server believes another one by the authorities that it knows: these know their own.
     let ran = site.run(&["cp", "--json", &site.url(0, "d/a/"), &site.url(1, "d/b/")]).succeeded();
     assert_eq!(ran.done()["store_copied_bytes"], 20 << 20, "{}", ran.stderr);
-    assert!(ran.stderr.contains("1 file, 20.0 MiB, went from server to server"), "{}", ran.stderr);
+    let notes = ran.done()["notes"].to_string();
+    assert!(notes.contains("1 file, 20.0 MiB, went from server to server"), "{notes}");
     assert_eq!(held(&bed.path("tree")), held(&bed.path("s1/d/b")));
     assert!(site.read(1, "d/b/large") == noise(20 << 20, 5));
     // Whoever asks for content to be read has it come by here.

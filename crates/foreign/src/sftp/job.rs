@@ -2,11 +2,11 @@
 //!
 //! Invariants: a name appears by one rename; where the server cannot replace in one step, nothing is replaced.
 
+use super::held::Small;
 use super::listing::join;
 use super::packet::Attributes;
 use super::server::Server;
 use super::session::{Fault, Session};
-use super::held::Small;
 
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::HashMap;
