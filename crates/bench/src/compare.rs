@@ -37,7 +37,7 @@ use crate::{dataset, report};
 
 pub const SETS_DEFAULT: [&str; 3] = ["large", "small", "tiny"];
 /// Two hosts on one cable: the race is about the programs.
-const SCENARIO_DEFAULT: &str = "direct";
+pub(crate) const SCENARIO_DEFAULT: &str = "direct";
 pub const ROUNDS_DEFAULT: u32 = 5;
 
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 
 mod adapter;
 mod copy;
+pub mod follow;
 mod globus;
 mod lftp;
 mod rclone;
