@@ -67,8 +67,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
+            Event::Failed(record, _charge) => job.source_failed(record),
             Event::Sealed(seal) => decide.sealed(&seal),
             Event::Covered(id) => decide.covered(id),
+            Event::Granted(id) => decide.granted(id),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || decide.is_waiting() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);
@@ -252,8 +254,8 @@ impl Decide<'_> {
     /// its name decides.
     fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, End)> {
         let counters = &self.job.progress.counters;
-        let (mut entry, end) = match described {
-            Described::Entry { entry, end } => (entry, end),
+        let (mut entry, end, replaces) = match described {
+            Described::Entry { entry, end, replaces } => (entry, end, replaces),
             Described::BadName { id, parent, name, why } => {
                 let path = self.bad_path(parent, &name);
                 let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
@@ -270,7 +272,7 @@ impl Decide<'_> {
         }
         count(&counters.bytes_listed, entry.size_bytes());
         let told = |e: store::Error| (e.kind, e.message());
-        let named = self.named(&mut entry);
+        let named = self.named(&mut entry, replaces);
         match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
             Ok(true) => Some((entry, end)),
             Ok(false) => None,
