@@ -127,6 +127,12 @@ pub fn is_listening(pid: u32, port: u16) -> bool {
     })
 }
 
+/// Of this process's threads, without its children.
+pub(crate) fn own_cpu_seconds() -> f64 {
+    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    usage.tv_sec as f64 + usage.tv_nsec as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use lab::Lab;
 
 use crate::error::{Error, Result};
 use crate::sample::NetworkUse;
-use crate::tool::Host;
+use crate::tool::ends::Host;
 
 /// What may leave a client's host before its content counts as under way: more than connecting and agreeing takes with any
 /// tool, little enough to be over in a moment.

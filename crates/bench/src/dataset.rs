@@ -10,6 +10,7 @@
 mod spec;
 mod preset;
 mod scale;
+mod object;
 mod plan;
 mod tree;
 mod write;
@@ -17,7 +18,8 @@ mod space;
 
 pub use content::Content;
 pub(crate) use content::Stream;
-pub use plan::{Directory, Group, Layout, Object, Plan, Sizes, Totals};
+pub use object::Object;
+pub use plan::{Directory, Group, Layout, Plan, Sizes, Totals};
 pub use scale::Scale;
 pub(crate) use space::Free;
 

@@ -30,7 +30,7 @@ use lab::record::reasons_to_void;
 use lab::scenario::Scenario;
 
 use crate::account::Split;
-use crate::compare::{SCENARIO_DEFAULT, described, shown_file_system};
+use crate::compare::race::{SCENARIO_DEFAULT, described, shown_file_system};
 use crate::counters::Hosts;
 use crate::environment::Environment;
 use crate::error::{Error, Kind, Result};

@@ -13,6 +13,8 @@
 
 mod protocol;
 mod control;
+mod counters;
+mod interval;
 mod lane;
 mod measure;
 mod server;
@@ -29,9 +31,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use bundle::write;
-pub use client::{Event, Peers, run};
+pub use client::{Event, run};
+pub use interval::{Interval, StreamInterval, StreamSummary, Totals};
 pub use laboratory::{Hosts, run_in};
-pub use outcome::{Interval, Outcome, StreamInterval, StreamSummary, Totals};
+pub use outcome::{Outcome, Peers};
 pub use server::{Limits, Served, Server};
 pub use slowdown::{Slowdown, Trouble};
 pub use stability::{Stability, Thresholds, stability_in};

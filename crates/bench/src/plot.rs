@@ -6,6 +6,7 @@
 //!   data file holds it nevertheless.
 //! - Published points are always dashed with open marks, so that nobody takes them for measured ones.
 
+mod files;
 mod gnuplot;
 mod normalise;
 mod scale;
@@ -13,11 +14,6 @@ mod svg;
 
 pub use normalise::{PLATEAU_BYTES_MIN, Reference, normalised};
 pub(crate) use svg::escaped;
-
-use std::fs;
-use std::path::Path;
-
-use crate::error::{Error, Result};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plot {
@@ -96,31 +92,6 @@ impl Axis {
 }
 
 impl Plot {
-    /// The drawing, readable on its own: light or dark as the viewer prefers, on paper light.
-    pub fn svg(&self) -> String {
-        svg::draw(self)
-    }
-
-    /// A script, and the data it reads from the file `NAME.dat` beside it. It writes `NAME.gnuplot.svg`.
-    pub fn gnuplot(&self) -> (String, String) {
-        gnuplot::write(self)
-    }
-
-    /// Writes `NAME.svg`, `NAME.gp` and `NAME.dat`, replacing earlier ones; makes the directory if needed.
-    pub fn write(&self, dir: &Path) -> Result<()> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_plain) {
-            return Err(Error::usage(format!("plot name {:?}", self.name), "use letters, digits, `-`, `_` and `.`"));
-        }
-        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-        let (script, data) = self.gnuplot();
-        for (suffix, text) in [("svg", self.svg()), ("gp", script), ("dat", data)] {
-            let path = dir.join(format!("{}.{suffix}", self.name));
-            fs::write(&path, text).map_err(Error::io("write", &path))?;
-        }
-        Ok(())
-    }
-
     /// Where points are; not that of a bound across the whole plot, which stands nowhere.
     fn xs(&self) -> impl Iterator<Item = f64> {
         let is_across = |series: &&Series| series.kind == Kind::Bound && series.points.len() == 1;
@@ -186,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         plot().write(&dir.path().join("plots")).unwrap();
         let mut names: Vec<_> =
-            fs::read_dir(dir.path().join("plots")).unwrap().map(|e| e.unwrap().file_name()).collect();
+            std::fs::read_dir(dir.path().join("plots")).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["rates.dat", "rates.gp", "rates.svg"]);
         assert!(Plot { name: "../rates".into(), ..plot() }.write(dir.path()).is_err());

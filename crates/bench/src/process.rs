@@ -101,7 +101,7 @@ impl Gated {
         self.watched = Some(counted);
     }
 
-    /// Opens the gate and waits for the end, the limit or the caller's wish to stop.
+    /// Opens the gate and waits for the end, the limit or the caller's request to stop.
     pub fn run(mut self, limit: Duration, server: Option<&Server>, cancel: &AtomicBool) -> Result<Finished> {
         let pidfd = self.group.pidfd()?;
         let mut gate = self.group.child.stdin.take().expect("stdin is piped");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::account::Machine;
+use crate::account::{Machine, own_cpu_seconds};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Gated, Ready, Server};
 use crate::sample::{Sample, State, Usage};
@@ -127,12 +127,6 @@ pub(crate) fn empty_sample(tool: &str, round: u32) -> Sample {
         steal_seconds: 0.0,
         note: String::new(),
     }
-}
-
-/// Of this process's threads, without its children.
-pub(crate) fn own_cpu_seconds() -> f64 {
-    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    usage.tv_sec as f64 + usage.tv_nsec as f64 / 1e9
 }
 
 fn plural(count: usize) -> &'static str {

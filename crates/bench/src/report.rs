@@ -7,6 +7,7 @@
 
 mod bundle;
 mod csv;
+mod figures;
 mod html;
 mod markdown;
 mod set_up;
@@ -22,10 +23,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::compare::Report;
+use crate::compare::record::Report;
 use crate::error::{Error, Result};
 use crate::plot::Plot;
-use crate::statistics::{Column, Ratio, Summary, columns, ratios, summarize_on};
+use figures::Figures;
 
 /// Writes the bundle, replacing an earlier one in the same folder.
 pub fn write(report: &Report, dir: &Path) -> Result<()> {
@@ -56,21 +57,6 @@ pub fn write_with(report: &Report, mut drawn: Vec<Plot>, dir: &Path) -> Result<(
 /// The tables as text, for a terminal.
 pub fn summary_text(report: &Report) -> String {
     markdown::summary(report, &Figures::of(report))
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Figures {
-    summaries: Vec<Summary>,
-    ratios: Vec<Ratio>,
-    /// Averages over the sets of a condition.
-    columns: Vec<Column>,
-}
-
-impl Figures {
-    fn of(report: &Report) -> Figures {
-        let summaries = summarize_on(&report.samples, report.environment.cores);
-        Figures { ratios: ratios(&report.samples), columns: columns(&summaries, 0), summaries }
-    }
 }
 
 fn json(report: &Report, figures: &Figures) -> String {

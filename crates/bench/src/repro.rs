@@ -8,6 +8,7 @@
 //! - The published rates are of other machines: conditions hold ratios and shapes, and say how they were adapted.
 
 mod catalog;
+mod series;
 mod context;
 mod index;
 mod judge;
@@ -21,25 +22,14 @@ mod clients;
 
 pub use catalog::{ITEMS, Item, Needs, find};
 pub use judge::{Check, Verdict};
+pub use series::run;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lab::validate::{Depth, validate};
 use serde::Serialize;
 
 use crate::dataset;
-use crate::error::{Error, Kind, Result};
-use crate::sweep::Condition;
-use context::Context;
-
-/// What one item gets without a budget.
-const ITEM_BUDGET: Duration = Duration::from_secs(600);
-/// Of a budget, what checking the laboratory may take with the rest of the overhead.
-const OVERHEAD_SHARE: f64 = 0.03;
-/// Those of the quick gates that say whether delay and rate are what they are set to.
-const GATES: [&str; 3] = ["V1", "V2", "V3"];
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -96,93 +86,5 @@ impl Outcome {
         let is_good =
             |done: &Done| done.failure.is_none() && done.checks.iter().all(|check| check.verdict != Verdict::Fail);
         !self.is_cancelled && self.done.iter().all(is_good)
-    }
-}
-
-/// Runs the items one after the other, each into a folder of `Options::out` named after it, and keeps the index current.
-pub fn run(
-    items: &[&'static Item],
-    options: &Options,
-    cancel: &AtomicBool,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Outcome> {
-    if let Some(item) = items.iter().find(|item| item.run.is_none()) {
-        let cause = format!("it {}", item.needs.shown());
-        return Err(Error::new(Kind::Usage, "reproduce", item.id, cause));
-    }
-    std::fs::create_dir_all(&options.out).map_err(Error::io("create", &options.out))?;
-    let started = Instant::now();
-    let is_measured = items.iter().any(|item| !item.is_computed());
-    let doubts = if options.is_unchecked || !is_measured { Vec::new() } else { doubts(options, progress)? };
-    let mut outcome = Outcome { done: Vec::new(), is_cancelled: false };
-    for (index, item) in items.iter().enumerate() {
-        let share = share(options.budget, started.elapsed(), &items[index..]);
-        progress(&format!("{}: {} ({:.0} s)", item.id, item.title, share.as_secs_f64()));
-        let doubts = if item.is_computed() { Vec::new() } else { doubts.clone() };
-        let mut context = Context::new(item, options, share, cancel, progress, doubts);
-        let ended = item.run.map_or(Ok(()), |run| run(&mut context));
-        let done = context.finish(ended.as_ref().err())?;
-        for check in &done.checks {
-            progress(&format!("{}: {}", item.id, check.shown()));
-        }
-        outcome.done.push(done);
-        index::write(&outcome.done, options)?;
-        match ended {
-            Err(error) if error.kind == Kind::Cancelled => {
-                outcome.is_cancelled = true;
-                break;
-            }
-            // Without the right to make hosts nothing else will run either.
-            Err(error) if error.kind == Kind::Denied => return Err(error),
-            Err(error) => progress(&format!("{}: {}", item.id, error.chain())),
-            Ok(()) => {}
-        }
-    }
-    Ok(outcome)
-}
-
-/// The part of what is left of the budget that belongs to the first of the items.
-fn share(budget: Option<Duration>, elapsed: Duration, items: &[&Item]) -> Duration {
-    let Some(budget) = budget else { return ITEM_BUDGET };
-    let left = budget.saturating_sub(elapsed).mul_f64(1.0 - OVERHEAD_SHARE);
-    let weights: f64 = items.iter().map(|item| item.weight).sum();
-    left.mul_f64(items.first().map_or(0.0, |item| item.weight) / weights.max(1e-9)).max(Duration::from_secs(1))
-}
-
-/// Holds the laboratory against its gates: what does not pass makes verdicts void.
-fn doubts(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<String>> {
-    let condition =
-        Condition { bits_per_second: options.bits_per_second.or(Some(1_000_000_000)), ..Condition::default() };
-    let gates = GATES.map(str::to_owned);
-    progress("the laboratory is held against its gates");
-    let report = validate(&condition.scenario(options.seed)?, Depth::Quick, &gates, &mut |_| ())?;
-    let path = options.out.join("laboratory.json");
-    let text = serde_json::to_string_pretty(&report).expect("plain values serialise") + "\n";
-    std::fs::write(&path, text).map_err(Error::io("write", &path))?;
-    let is_doubt = |gate: &&lab::validate::Gate| !matches!(gate.verdict, lab::validate::Verdict::Pass);
-    Ok(report
-        .gates
-        .iter()
-        .filter(is_doubt)
-        .map(|gate| format!("gate {} {}: {}", gate.id, gate.title, gate.measured))
-        .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_budget_is_divided_by_weight_and_what_an_item_saves_goes_to_the_others() {
-        let items: Vec<&Item> = ITEMS.iter().filter(|item| item.run.is_some()).collect();
-        let whole = Duration::from_secs(3600);
-        let of_all: f64 =
-            items.iter().map(|item| item.weight / items.iter().map(|item| item.weight).sum::<f64>()).sum();
-        assert!((of_all - 1.0).abs() < 1e-9);
-        let last = &items[items.len() - 1..];
-        let left = share(Some(whole), Duration::from_secs(3000), last).as_secs_f64();
-        assert!((left - 600.0 * (1.0 - OVERHEAD_SHARE)).abs() < 1e-6);
-        assert_eq!(share(Some(whole), whole * 2, last), Duration::from_secs(1));
-        assert_eq!(share(None, whole, last), ITEM_BUDGET);
     }
 }

@@ -22,14 +22,13 @@ pub use figures::{Figures, Row, mean_and_deviation, tables};
 pub use grid::variants;
 pub use journal::Journal;
 pub use plan::{Cell, Plan, shown_size, thinned};
+pub use run::run;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::compare::Report;
 use crate::dataset;
-use crate::error::Result;
 use crate::sample::Sample;
 use crate::tool::Variant;
 use crate::workspace::Pauses;
@@ -212,10 +211,4 @@ impl Outcome {
     pub fn samples(&self) -> &[Sample] {
         &self.report.samples
     }
-}
-
-/// Runs the plan, or what is left of it, and writes the bundle to `Options::out`. Cancelling keeps what is done.
-pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Outcome> {
-    let plan = Plan::of(options)?;
-    run::run(options, plan, cancel, progress)
 }

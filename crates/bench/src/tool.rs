@@ -2,6 +2,8 @@
 //!
 //! Every rival runs with the best settings known for it. They stand in its file, with the reason, and in the report.
 
+pub(crate) mod ends;
+mod known;
 mod adapter;
 mod copy;
 pub mod follow;
@@ -16,6 +18,8 @@ mod tar;
 mod thalweg;
 mod xrootd;
 
+pub use ends::{Class, Host};
+pub use known::{RIVALS, RIVALS_DEFAULT, adapter, ours, rival};
 pub use thalweg::Variant;
 
 use std::os::unix::fs::PermissionsExt;
@@ -23,25 +27,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::Lab;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
 use crate::process::Ready;
 
-/// Tools race within a class only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Between two hosts.
-    #[default]
-    Network,
-    /// Within one file system.
-    Local,
-    /// A ceiling of the machine; delivers nothing.
-    Reference,
-}
-
-/// How the source of a set begins that our program makes up and the far side discards: no storage is involved.
+/// How the source of a set begins that our program makes up and the remote side discards: no storage is involved.
 pub const SYNTHETIC_SOURCE: &str = "gen:";
 
 /// The files of one race.
@@ -68,23 +58,6 @@ impl Set {
     fn has_large_files(&self) -> bool {
         const LARGE_FILE_BYTES_MIN: u64 = 64 << 20;
         self.bytes / self.files.max(1) >= LARGE_FILE_BYTES_MIN
-    }
-}
-
-/// Clients are at the first site of the laboratory, servers at the last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Host {
-    Client,
-    Server,
-}
-
-impl Host {
-    pub(crate) fn name(self, lab: &Lab) -> &str {
-        let sites = &lab.scenario().sites;
-        match self {
-            Host::Client => &sites[0].name,
-            Host::Server => &sites[sites.len() - 1].name,
-        }
     }
 }
 
@@ -166,39 +139,6 @@ pub trait Tool {
     fn reported_seconds(&self, _stdout: &str) -> Option<f64> {
         None
     }
-}
-
-/// Names that `rival` knows.
-pub const RIVALS: [&str; 9] = ["globus-url-copy", "rsync", "rsync-ssh", "scp", "rclone", "xrdcp", "lftp", "tar", "cp"];
-/// Those that race unless others are asked for: all of them take long.
-pub const RIVALS_DEFAULT: [&str; 3] = ["globus-url-copy", "rsync", "cp"];
-
-pub fn rival(name: &str) -> Result<Box<dyn Tool>> {
-    Ok(match name {
-        "globus-url-copy" => Box::new(globus::Globus),
-        "rsync" => Box::new(rsync::Rsync),
-        "rsync-ssh" => Box::new(rsync_ssh::RsyncSsh),
-        "scp" => Box::new(scp::Scp),
-        "rclone" => Box::new(rclone::Rclone),
-        "xrdcp" => Box::new(xrootd::Xrootd),
-        "lftp" => Box::new(lftp::Lftp),
-        "tar" => Box::new(tar::Tar),
-        "cp" => Box::new(copy::Copy),
-        _ => return Err(Error::usage(format!("rival {name:?}"), format!("known are {}", RIVALS.join(", ")))),
-    })
-}
-
-/// A tool described by a file; see `docs/measuring.md`.
-pub fn adapter(file: &Path) -> Result<Box<dyn Tool>> {
-    Ok(Box::new(adapter::Adapter::read(file)?))
-}
-
-/// Our program, between hosts and within one, in each of the given builds.
-pub fn ours(variants: &[Variant]) -> Vec<Box<dyn Tool>> {
-    let tool =
-        |variant: &Variant, index, class| Box::new(thalweg::Thalweg::new(variant, index, class)) as Box<dyn Tool>;
-    let of_class = |class| variants.iter().enumerate().map(move |(index, variant)| tool(variant, index, class));
-    of_class(Class::Network).chain(of_class(Class::Local)).collect()
 }
 
 /// A program as the shell would find it, or where system programs are, which are not in everyone's path.

@@ -4,16 +4,18 @@
 //! configuration (`settings`).
 
 pub mod destructive;
+pub mod elsewhere;
+pub mod globals;
 pub mod ssh;
 pub mod values;
 mod mistaken;
 #[cfg(all(test, feature = "bench"))]
 mod documented;
 
-pub use values::{address, chmod, chunk_bytes, congestion, location, memory_bytes, sources_and_destination, time_span};
-
 #[cfg(feature = "lab")]
 use crate::commands::lab;
+#[cfg(feature = "hub")]
+use crate::commands::{batch, hub, queue, submit};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{
@@ -21,13 +23,12 @@ use crate::commands::{
     plan, rm, serve, stat, sum,
 };
 use crate::commands::{log, sync, ticket, top, tree, uploads};
-use crate::exit::{Result, usage};
+use crate::exit::Result;
 use crate::output;
 use crate::settings::{Choice, Settings};
-use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use globals::Globals;
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// Moves files between storages, verified and encrypted, and says what limited the rate
 #[derive(Parser, Debug)]
@@ -47,17 +48,6 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every command takes.
-#[derive(clap::Args, Debug)]
-pub struct Globals {
-    /// Read this configuration file instead of the user's and the system's
-    #[arg(long, value_name = "FILE", global = true, help_heading = "Configuration", env = "THALWEG_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// Use the settings of [profiles.NAME] in the configuration file
-    #[arg(long, value_name = "NAME", global = true, help_heading = "Configuration", env = "THALWEG_PROFILE")]
-    pub profile: Option<String>,
-}
-
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Serve(serve::Args),
@@ -65,6 +55,14 @@ pub enum Command {
     Ticket(ticket::Args),
     Cp(Box<cp::Args>),
     Job(job::Args),
+    #[cfg(feature = "hub")]
+    Hub(hub::Args),
+    #[cfg(feature = "hub")]
+    Submit(submit::Args),
+    #[cfg(feature = "hub")]
+    Batch(batch::Args),
+    #[cfg(feature = "hub")]
+    Queue(queue::Args),
     Sync(Box<sync::Args>),
     Follow(Box<follow::Args>),
     Filter(filter::Args),
@@ -172,44 +170,6 @@ fn refuse(error: &clap::Error, first: Option<&First>) -> ! {
     let (said, hint) = mistaken::explained(error, &program(), command);
     output::note(&format!("{said}\nhint: {hint}"));
     std::process::exit(model::Exit::Usage as i32);
-}
-
-/// Reads the command line of a command that was given on another host.
-pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Command> {
-    let cli = Cli::try_parse_from(words);
-    cli.map(|cli| cli.command).map_err(|e| {
-        let text = e.to_string();
-        usage(text.lines().next().unwrap_or_default(), "bring thalweg to the same version on both hosts")
-    })
-}
-
-/// The flags that were given to this process's command, or that its environment sets, as another host can take them.
-pub fn given_flags(left_out: &[&str]) -> Result<Vec<String>> {
-    let command = Cli::command();
-    let matches = command.clone().get_matches();
-    let Some((name, matches)) = matches.subcommand() else { return Ok(Vec::new()) };
-    let arguments = command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
-    let mut flags = Vec::new();
-    for argument in arguments {
-        let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
-        let source = matches.value_source(id);
-        if left_out.contains(&long) || !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
-            continue;
-        }
-        match argument.get_action() {
-            ArgAction::SetTrue => flags.extend(matches.get_flag(id).then(|| format!("--{long}"))),
-            ArgAction::Count => flags.extend((0..matches.get_count(id)).map(|_| format!("--{long}"))),
-            _ => {
-                for value in matches.get_raw(id).into_iter().flatten() {
-                    let value = value.to_str().ok_or_else(|| {
-                        usage(format!("the value of --{long} is not text"), "it cannot be passed to the other host")
-                    })?;
-                    flags.push(format!("--{long}={value}"));
-                }
-            }
-        }
-    }
-    Ok(flags)
 }
 
 /// The help names the variables, not what they are set to.

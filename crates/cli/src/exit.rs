@@ -2,32 +2,14 @@
 //!
 //! The codes are `model::Exit` (docs/json.md lists them). Clap answers a wrong command line by itself, with code 2.
 
-use crate::output;
 use model::Exit;
 use std::ffi::OsStr;
-use std::process::ExitCode;
 
 /// What failed, what to do about it, and the code.
 pub use daemon::Error;
 pub use transfer::plain;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Shows the error, if there is one. What was to be read by others and is lost fails a command that succeeded otherwise.
-pub fn code(ended: Result<Exit>) -> ExitCode {
-    let ended = match (ended, output::lost()) {
-        (Ok(Exit::Done), Some(cause)) => {
-            let hint = "the output is incomplete: make room where it goes, and give the command again";
-            Err(error(Exit::Failed, format!("write standard output: {}", plain(cause)), hint))
-        }
-        (ended, _) => ended,
-    };
-    let exit = ended.unwrap_or_else(|error| {
-        output::error(&error);
-        error.exit
-    });
-    ExitCode::from(exit as i32 as u8)
-}
 
 /// An error with both its lines.
 pub fn error(exit: Exit, message: impl Into<String>, hint: impl Into<String>) -> Error {

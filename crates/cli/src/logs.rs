@@ -10,6 +10,8 @@ use tracing_subscriber::prelude::*;
 pub fn start(command: &Command) {
     let level = match command {
         Command::Serve(args) if !args.stdio => LevelFilter::INFO,
+        #[cfg(feature = "hub")]
+        Command::Hub(_) => LevelFilter::INFO,
         Command::Cp(args) if args.verbose > 1 => LevelFilter::DEBUG,
         Command::Sync(args) if args.copy.verbose > 1 => LevelFilter::DEBUG,
         _ => LevelFilter::ERROR,

@@ -2,7 +2,7 @@
 //! of result it was.
 //!
 //! `args` is what can be asked, `settings` the defaults that the user keeps for it; `commands` has a file for each command;
-//! `transfer` carries out a copy, whatever its ends; `place` opens what is looked at or changed; `stores` are the kinds of storage there are;
+//! `transfer` carries out a copy, whatever its ends; `service` is a client of the hub; `place` opens what is looked at or changed; `stores` are the kinds of storage there are;
 //! `output` is everything a person or a program reads; `exit` and `interrupt` are the two ways to end.
 //! Not here: the data path (`mover`), endpoints and identities (`daemon`), what limits a rate (`plan`).
 
@@ -15,6 +15,8 @@ mod calibrations;
 mod calibrating;
 mod limits;
 mod transfer;
+#[cfg(feature = "hub")]
+mod service;
 mod place;
 mod output;
 mod interrupt;
@@ -23,6 +25,7 @@ mod logs;
 mod exit;
 mod fidelity;
 
+use model::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,5 +33,21 @@ fn main() -> ExitCode {
         logs::start(&cli.command);
         commands::run(cli)
     });
-    exit::code(ended)
+    code(ended)
+}
+
+/// Shows the error, if there is one. What was to be read by others and is lost fails a command that succeeded otherwise.
+fn code(ended: exit::Result<Exit>) -> ExitCode {
+    let ended = match (ended, output::lost()) {
+        (Ok(Exit::Done), Some(cause)) => {
+            let hint = "the output is incomplete: make room where it goes, and give the command again";
+            Err(exit::error(Exit::Failed, format!("write standard output: {}", exit::plain(cause)), hint))
+        }
+        (ended, _) => ended,
+    };
+    let exit = ended.unwrap_or_else(|error| {
+        output::error(&error);
+        error.exit
+    });
+    ExitCode::from(exit as i32 as u8)
 }

@@ -7,7 +7,7 @@ use crate::args::ssh::SshArgs;
 use crate::exit::{self, Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::transfer::{Far, Ssh, Use};
+use crate::transfer::{Remote, Ssh, Use};
 use daemon::{ConnectOptions, EndpointBook};
 use model::files::{Found, Question, Record, Tally};
 use model::name::Escaped;
@@ -70,7 +70,7 @@ impl Reach for InStore {
 pub struct There {
     client: Option<Client>,
     /// Keeps what ssh started.
-    far: Far,
+    remote: Remote,
 }
 
 /// What came of a question.
@@ -138,17 +138,20 @@ impl Places {
         }
         let paths = daemon::Paths::from_env()?;
         let book = EndpointBook::new(paths.endpoints());
-        let far = Far::find(location, &book, &self.ssh)?;
-        let client = far.open(&Use {
+        let remote = Remote::find(location, &book, &self.ssh)?;
+        let client = remote.open(&Use {
             access: Access::Files,
             paths: &[Vec::new()],
             identity: &paths.identity()?,
             // No data streams: questions travel on the control stream.
-            options: ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() },
+            options: ConnectOptions {
+                tuning: Tuning { streams: Some(0), ..Tuning::default() },
+                ..ConnectOptions::default()
+            },
             memory_bytes: mover::limits::LANE_BYTES,
             is_stopped: &|| self.interrupt.is_set(),
         })?;
-        let there = Arc::new(There { client: Some(client), far });
+        let there = Arc::new(There { client: Some(client), remote });
         known.insert(key.to_owned(), there.clone());
         Ok(there)
     }
@@ -184,7 +187,7 @@ impl Side {
                 match client.ask(question, &is_interrupted, each) {
                     Ok(tally) => Ok(Answer { tally, stopped: None }),
                     Err(AskError::Interrupted(tally)) => Ok(Answer { tally, stopped: Some(stopped()) }),
-                    Err(e) => Err(unanswered(there.far.name(), &e)),
+                    Err(e) => Err(unanswered(there.remote.name(), &e)),
                 }
             }
         }

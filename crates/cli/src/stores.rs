@@ -115,7 +115,7 @@ impl store::open::Opener for NotBuilt {
     fn sink(
         &self,
         _: &model::Location,
-        _: &store::open::SinkWish<'_>,
+        _: &store::open::SinkRequest<'_>,
     ) -> Result<store::open::OpenSink, store::OpenError> {
         self.refused()
     }

@@ -19,7 +19,7 @@ use store::synthetic::{GeneratedSource, NullSink};
 use store::{Error, Found, How, Shelf, Sink, Source};
 
 /// What both ends of a POSIX file system keep beside content, so that every check applies.
-const WISH: Fidelity = Fidelity {
+const FIDELITY: Fidelity = Fidelity {
     owner: false,
     group: false,
     numeric_ids: false,
@@ -35,7 +35,7 @@ const WISH: Fidelity = Fidelity {
 /// Directories below one of the machine's: its temporary one, or one in memory.
 struct Posix {
     above: PathBuf,
-    wish: Fidelity,
+    fidelity: Fidelity,
 }
 
 const POSIX_LACKS: &[Ability] = &[Ability::InOrder, Ability::ReadsOnce, Ability::Conditional];
@@ -52,13 +52,13 @@ impl Stand for Posix {
     fn place(&self) -> Box<dyn Place> {
         let directory = tempfile::tempdir_in(&self.above).unwrap();
         std::fs::create_dir(directory.path().join("root")).unwrap();
-        Box::new(PosixPlace { directory, wish: self.wish })
+        Box::new(PosixPlace { directory, fidelity: self.fidelity })
     }
 }
 
 struct PosixPlace {
     directory: tempfile::TempDir,
-    wish: Fidelity,
+    fidelity: Fidelity,
 }
 
 impl PosixPlace {
@@ -74,12 +74,12 @@ impl PosixPlace {
 impl Place for PosixPlace {
     fn sink(&self) -> Option<Arc<dyn Sink>> {
         let root = Arc::new(beneath::open_directory(&self.root()).unwrap());
-        Some(Arc::new(PosixSink::new(root.clone(), root, None).with_fidelity(self.wish, true)))
+        Some(Arc::new(PosixSink::new(root.clone(), root, None).with_fidelity(self.fidelity, true)))
     }
 
     fn source(&self) -> Option<Arc<dyn Source>> {
         let mut source = PosixSource::new();
-        source.keep(self.wish);
+        source.keep(self.fidelity);
         source.add_local(format!("{}/", self.root().display()).as_bytes()).unwrap();
         Some(Arc::new(source))
     }
@@ -124,7 +124,7 @@ impl Place for PosixPlace {
 
 #[test]
 fn posix_conforms_on_the_temporary_file_system() {
-    let report = run(&Posix { above: std::env::temp_dir(), wish: WISH });
+    let report = run(&Posix { above: std::env::temp_dir(), fidelity: FIDELITY });
     report.assert_conforms();
     assert_eq!(
         report.not_applicable(),
@@ -136,13 +136,13 @@ fn posix_conforms_on_the_temporary_file_system() {
 fn posix_conforms_in_memory() {
     let above = PathBuf::from("/dev/shm");
     if needs::met(above.is_dir(), "no file system in memory at /dev/shm") {
-        run(&Posix { above, wish: WISH }).assert_conforms();
+        run(&Posix { above, fidelity: FIDELITY }).assert_conforms();
     }
 }
 
 #[test]
 fn posix_conforms_where_runs_of_zeros_are_holes() {
-    run(&Posix { above: std::env::temp_dir(), wish: Fidelity { sparse: true, ..WISH } }).assert_conforms();
+    run(&Posix { above: std::env::temp_dir(), fidelity: Fidelity { sparse: true, ..FIDELITY } }).assert_conforms();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How many clients are enrolled, in all and by each ticket: neither one ticket nor all of them make clients without end.
 //!
-//! This process enrols clients, others strike them off: its counts may be too high, never too low. So a bound that seems to
+//! This process enrols clients, others remove them: its counts may be too high, never too low. So a bound that seems to
 //! be reached is believed only after the directory was counted again, which happens at most once in `RECOUNT_INTERVAL`.
 //!
 //! Not here: who is enrolled (`clients`), the uses that the maker of a ticket allowed (`limited`).
@@ -95,13 +95,13 @@ mod tests {
         census.add(&a, true);
         assert_eq!(census.check(&a, 3, start, never), Err(Crowded::Ticket));
         assert_eq!(census.check(&b, 3, start, never), Ok(()));
-        // All were struck off meanwhile.
+        // All were removed meanwhile.
         assert_eq!(census.check(&a, 3, late, |_| {}), Ok(()));
         assert_eq!(census.check(&a, 3, late, never), Ok(()));
     }
 
     #[test]
-    fn a_full_endpoint_opens_again_when_clients_were_struck_off() {
+    fn a_full_endpoint_opens_again_when_clients_were_removed() {
         let start = Instant::now();
         let mut census = Census::full_at(start);
         assert_eq!(census.check(&None, 9, start, never), Err(Crowded::Endpoint));

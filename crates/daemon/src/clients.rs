@@ -8,7 +8,7 @@
 //!   everything, or that of a limited ticket.
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
 //! - A ticket never takes rights away from a client that has them without limit.
-//! - A client that was struck off by its identity is enrolled by no ticket that was there at that time.
+//! - A client that was removed by its identity is enrolled by no ticket that was there at that time.
 //! - Revoking leaves a mark (or removes the ticket's file) and then looks for clients; enrolling writes the client and then looks
 //!   for marks. So one of the two sees the other. Looking up rights checks the marks again, in case a crash came between: an
 //!   enrolment is worth what the credential that made it is worth.
@@ -21,8 +21,8 @@ use crate::error::{Error, Result, shown};
 use crate::host::rights::Rights;
 use crate::limited::{Limited, LimitedBook, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
+use crate::removed::RemovedClients;
 use crate::revoked::RevokedBook;
-use crate::struck::StruckBook;
 use crate::{time, trust};
 use model::{Exit, Pin, mutant};
 use std::io;
@@ -35,7 +35,7 @@ use zeroize::Zeroizing;
 
 pub const CREDENTIAL_BYTES: usize = 32;
 const NOT_ENROLLED: &str = "this client is not enrolled here, and has no valid ticket of this endpoint";
-const STRUCK: &str = "this client was revoked here; only a ticket made after that lets it in again";
+const REMOVED: &str = "this client was revoked here; only a ticket made after that lets it in again";
 
 const REVOKED: &str = "the ticket with which this client enrolled was revoked; what is verified is kept";
 type Refused<T> = std::result::Result<T, Refusal>;
@@ -51,7 +51,7 @@ pub struct ClientBook {
     credential_path: PathBuf,
     credential: Zeroizing<[u8; CREDENTIAL_BYTES]>,
     tickets: LimitedBook,
-    struck: StruckBook,
+    removed: RemovedClients,
     revoked: RevokedBook,
     /// Held while one client is enrolled: uses are counted one after the other. As long as two small files take to write,
     /// or, now and then, all files of clients to read.
@@ -88,7 +88,7 @@ impl ClientBook {
             credential_path,
             directory,
             tickets: LimitedBook::new(state_dir),
-            struck: StruckBook::new(state_dir),
+            removed: RemovedClients::new(state_dir),
             revoked,
             census: Mutex::default(),
             #[cfg(test)]
@@ -148,11 +148,11 @@ impl ClientBook {
             if !mutant::is_on("enrol-after-revocation") && self.revoked.holds(by).map_err(|e| unusable(&e))? {
                 return Err(Refusal::new(CloseCode::Authentication, REVOKED));
             }
-            self.check_struck(pin, by.unwrap_or(&id_of_credential(&self.credential[..])))?;
+            self.check_removed(pin, by.unwrap_or(&id_of_credential(&self.credential[..])))?;
             return Ok(Rights { may_read: true, may_write: enrolment.may_write, scope: Vec::new() });
         };
         let ticket = self.ticket(id)?;
-        self.check_struck(pin, id)?;
+        self.check_removed(pin, id)?;
         let limits = ticket.limits;
         let may_write = limits.may_write && enrolment.may_write;
         Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope })
@@ -178,7 +178,7 @@ impl ClientBook {
         }
         let renewed = Enrolment { may_write: known.may_write, ..renewed };
         match self.enrol(pin, renewed, &admission, Some(&known)) {
-            // Read again: it may have been struck off meanwhile.
+            // Read again: it may have been removed meanwhile.
             Err(refusal) => self.find(pin)?.filter(|still| self.rights_of(pin, still).is_ok()).ok_or(refusal),
             enrolled => enrolled,
         }
@@ -249,15 +249,17 @@ impl ClientBook {
             Admission::Unlimited if !mutant::is_on("enrol-after-revocation") && !self.opens_all()? => {
                 Err(not_enrolled())
             }
-            Admission::Unlimited => self.check_struck(pin, &id_of_credential(&self.credential[..])),
-            Admission::Limited(ticket) => self.ticket(&ticket.id).and_then(|ticket| self.check_struck(pin, &ticket.id)),
+            Admission::Unlimited => self.check_removed(pin, &id_of_credential(&self.credential[..])),
+            Admission::Limited(ticket) => {
+                self.ticket(&ticket.id).and_then(|ticket| self.check_removed(pin, &ticket.id))
+            }
         }
     }
 
-    fn check_struck(&self, pin: Pin, ticket: &str) -> Refused<()> {
-        match self.struck.forbids(pin, ticket) {
+    fn check_removed(&self, pin: Pin, ticket: &str) -> Refused<()> {
+        match self.removed.forbids(pin, ticket) {
             Ok(false) => Ok(()),
-            Ok(true) => Err(Refusal::new(CloseCode::Authentication, STRUCK)),
+            Ok(true) => Err(Refusal::new(CloseCode::Authentication, REMOVED)),
             Err(e) => Err(unusable(&e)),
         }
     }
@@ -410,7 +412,7 @@ mod races;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enrolment::{list, strike};
+    use crate::enrolment::{list, remove};
     use crate::limited::{Limits, scope_of};
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
@@ -475,7 +477,7 @@ mod tests {
         let (ticket, credential) = LimitedBook::new(dir.path()).create(limits()).unwrap();
         let pin = Pin([1; 32]);
         book.authorise(pin, &credential, || "n".into()).unwrap();
-        StruckBook::new(dir.path()).mark(pin, &[ticket.id]).unwrap();
+        RemovedClients::new(dir.path()).mark(pin, &[ticket.id]).unwrap();
         // Its file is still there: as an interrupted revocation leaves it.
         assert!(book.authorise(pin, b"", || unreachable!()).is_err());
         book.remove(pin);
@@ -577,7 +579,7 @@ mod tests {
         assert_eq!(by(&book.credential()[..]), None);
         assert_eq!(by(&first), None, "rights without limit stay");
         assert_eq!(list(dir.path()).unwrap().len(), 1);
-        assert!(strike(dir.path(), &pin.to_string()).unwrap() && !book.knows(pin));
+        assert!(remove(dir.path(), &pin.to_string()).unwrap() && !book.knows(pin));
     }
 
     #[test]

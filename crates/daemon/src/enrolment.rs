@@ -62,7 +62,7 @@ pub fn visit(directory: &Path, see: &mut dyn FnMut(Result<Enrolment>) -> Result<
     for entry in listing.take(CLIENTS_MAX) {
         let path = entry.map_err(|e| Error::of_file("list", directory, e))?.path();
         let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
-        // What is being written has another name, and what was struck off meanwhile is no client.
+        // What is being written has another name, and what was removed meanwhile is no client.
         let Some(pin) = pin else { continue };
         match private_file::read(&path, FILE_BYTES_MAX, false) {
             Ok(Some(bytes)) => see(parse(&path, &bytes, pin))?,
@@ -77,8 +77,8 @@ pub fn is_enrolled(state_dir: &Path, pin: Pin) -> bool {
     state_dir.join("clients").join(format!("{pin}.toml")).exists()
 }
 
-/// Strikes a client off. False when it is not there.
-pub fn strike(state_dir: &Path, pin: &str) -> Result<bool> {
+/// Removes a client. False when it is not there.
+pub fn remove(state_dir: &Path, pin: &str) -> Result<bool> {
     let path = state_dir.join("clients").join(format!("{pin}.toml"));
     match std::fs::remove_file(&path) {
         Ok(()) => Ok(true),
@@ -101,9 +101,9 @@ pub fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
     Ok(known)
 }
 
-/// Strikes a client off if its file is what is meant, at the moment that it is taken away: it may have come to live by another
+/// Removes a client if its file is what is meant, at the moment that it is taken away: it may have come to live by another
 /// ticket since it was listed.
-pub fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
+pub fn remove_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
     let path = state_dir.join("clients").join(format!("{pin}.toml"));
     let aside = path.with_file_name(format!(".{pin}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
     let failed = |e| Error::of_file("remove", &path, e);
@@ -113,8 +113,8 @@ pub fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> R
     }
     let bytes = private_file::read(&aside, FILE_BYTES_MAX, false)?.unwrap_or_default();
     let client = Pin::from_hex(pin).and_then(|pin| parse(&path, &bytes, pin).ok());
-    let is_struck = client.as_ref().map_or(Ok(true), is_meant)?;
-    if !is_struck {
+    let is_removed = client.as_ref().map_or(Ok(true), is_meant)?;
+    if !is_removed {
         // Unless it was written anew meanwhile.
         match std::fs::hard_link(&aside, &path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
@@ -122,5 +122,5 @@ pub fn strike_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> R
         }
     }
     std::fs::remove_file(&aside).map_err(failed)?;
-    Ok(is_struck)
+    Ok(is_removed)
 }

@@ -12,8 +12,8 @@ pub use crate::limited::SERVE_TICKET;
 use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::removed::RemovedClients;
 use crate::revoked::RevokedBook;
-use crate::struck::StruckBook;
 use crate::ticket::{self, Ticket, TicketError};
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
@@ -126,11 +126,11 @@ impl Issue {
         enrolment::list(&self.state_dir)
     }
 
-    /// Revokes a ticket and strikes off the clients enrolled with it, or one client by its pin, which no ticket of now
+    /// Revokes a ticket and removes the clients enrolled with it, or one client by its pin, which no ticket of now
     /// enrols again. Returns how many clients.
     pub fn revoke(&self, what: &str) -> Result<usize> {
         if let Some(pin) = Pin::from_hex(what) {
-            return if self.strike(pin)? { Ok(1) } else { Err(unknown(what)) };
+            return if self.remove(pin)? { Ok(1) } else { Err(unknown(what)) };
         }
         let ticket = (what != SERVE_TICKET).then_some(what);
         let revoked = RevokedBook::new(&self.state_dir);
@@ -144,25 +144,25 @@ impl Issue {
             None => Ok(client.ticket.is_none() && revoked.holds(client.credential.as_deref())?),
         };
         // Also those that an interrupted revocation left.
-        let mut struck = 0;
+        let mut removed = 0;
         for client in self.clients()? {
             if is_meant(&client)? {
-                struck += usize::from(enrolment::strike_if(&self.state_dir, &client.pin, &is_meant)?);
+                removed += usize::from(enrolment::remove_if(&self.state_dir, &client.pin, &is_meant)?);
             }
         }
-        if was_there || struck > 0 { Ok(struck) } else { Err(unknown(what)) }
+        if was_there || removed > 0 { Ok(removed) } else { Err(unknown(what)) }
     }
 
     /// The mark comes first: a running endpoint never sees a client that is unknown and not kept out.
-    fn strike(&self, pin: Pin) -> Result<bool> {
+    fn remove(&self, pin: Pin) -> Result<bool> {
         if !enrolment::is_enrolled(&self.state_dir, pin) {
             return Ok(false);
         }
         let mut tickets = self.book.ids()?;
         let credential = private_file::read(&self.credential_path(), CREDENTIAL_BYTES as u64, true)?;
         tickets.extend(credential.map(|credential| id_of_credential(&credential)));
-        StruckBook::new(&self.state_dir).mark(pin, &tickets)?;
-        enrolment::strike(&self.state_dir, &pin.to_string())
+        RemovedClients::new(&self.state_dir).mark(pin, &tickets)?;
+        enrolment::remove(&self.state_dir, &pin.to_string())
     }
 
     fn credential_path(&self) -> PathBuf {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_struck_off_comes_back_with_a_later_ticket_only() {
+    fn a_client_that_was_removed_comes_back_with_a_later_ticket_only() {
         let dir = tempfile::tempdir().unwrap();
         let issue = Issue::new(dir.path());
         Announcement { name: "lab".into(), addresses: vec!["192.0.2.1:7740".into()] }.write(dir.path()).unwrap();

@@ -24,8 +24,8 @@ impl Peer for Endpoint {
         &self.name
     }
 
-    fn connect(&self, wish: &Use<'_>) -> transfer::Result<Client> {
-        reach(self, wish.identity, wish.options).connect(&self.addresses)
+    fn connect(&self, request: &Use<'_>) -> transfer::Result<Client> {
+        reach(self, request.identity, request.options).connect(&self.addresses)
     }
 }
 

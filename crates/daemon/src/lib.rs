@@ -1,7 +1,7 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `struck` and `revoked` who is kept out, and `issue` makes
+//! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `removed` and `revoked` who is kept out, and `issue` makes
 //! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
 //! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
 //! reaches them, for transfers too, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`.
@@ -26,7 +26,7 @@ mod enrolment;
 pub mod clients;
 mod census;
 pub mod limited;
-mod struck;
+mod removed;
 mod revoked;
 pub mod issue;
 pub mod gate;
@@ -55,6 +55,6 @@ pub use known::{Known, connect};
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
-pub use serve::{Activity, Pulse, ServeOptions, Served, connections_max, own_name};
+pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, connections_max, own_name};
 pub use ticket::{Ticket, TicketError};
 pub use transfer::ConnectOptions;

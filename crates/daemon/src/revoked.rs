@@ -1,10 +1,10 @@
 //! Credentials without limits that were revoked: who was let in by one of them is shut out, whatever became of its file.
 //!
 //! One empty file each, `revoked/ID` below the state directory, made before the credential is taken away and before anybody
-//! is struck off: whoever is enrolled meanwhile either is seen then or sees the mark. `revoked/unnamed` stands for clients
+//! is removed: whoever is enrolled meanwhile either is seen then or sees the mark. `revoked/unnamed` stands for clients
 //! that a release before wrote down without naming their credential: the first revocation shuts all of them out.
 //!
-//! Not here: limited tickets, whose own file is the mark (`limited`), and clients struck off one by one (`struck`).
+//! Not here: limited tickets, whose own file is the mark (`limited`), and clients removed one by one (`removed`).
 
 use crate::error::{Error, Result};
 use crate::private_file::{self, Existing};

@@ -241,7 +241,7 @@ fn what_is_not_a_valid_ticket_lets_nobody_in() {
 }
 
 #[test]
-fn a_client_that_was_struck_off_is_refused() {
+fn a_client_that_was_removed_is_refused() {
     let place = Place::new();
     let _served = place.serve();
     place.enrol();

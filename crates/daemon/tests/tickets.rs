@@ -298,7 +298,7 @@ fn ends_while_a_copy_runs(limits: Limits, end: impl FnOnce(&Place, &str), words:
 #[test]
 fn revoking_a_ticket_ends_what_its_clients_are_doing() {
     let revoke = |place: &Place, id: &str| assert_eq!(place.issue().revoke(id).unwrap(), 1);
-    // Its client is struck off too: which of the two is seen first does not matter.
+    // Its client is removed too: which of the two is seen first does not matter.
     let place = Place::new();
     let (limited, ticket) = place.issue().create(limits()).unwrap();
     place.enrol("client", &ticket).unwrap();
@@ -324,7 +324,7 @@ fn a_ticket_that_expires_ends_what_its_clients_are_doing() {
 }
 
 #[test]
-fn a_client_that_is_struck_off_while_it_copies_is_stopped() {
+fn a_client_that_is_removed_while_it_copies_is_stopped() {
     let place = Place::new();
     let large = place.path("large");
     fs::write(&large, vec![7; 4 << 20]).unwrap();

@@ -12,7 +12,7 @@ use crate::token;
 use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use store::open::{OpenSink, OpenSource, Refused, SinkWish};
+use store::open::{OpenSink, OpenSource, Refused, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
 use web::Origin;
 
@@ -142,7 +142,7 @@ impl store::open::Opener for Sites {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, _: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, _: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let text = format!("{}:// is a source only: this build does not write to WebDAV servers", location.scheme());
         Err(refused(Refused::Request, text, "copy to a directory, an endpoint or a bucket"))
     }

@@ -4,6 +4,7 @@ use crate::listing::Stat;
 use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
+use crate::source::{DEPTH_MAX, NAMES_MAX};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::sync::Arc;
@@ -51,6 +52,10 @@ impl DavShelf {
     }
 
     fn steps(&self, item: &Item) -> Result<Vec<Step>> {
+        if item.depth as usize > DEPTH_MAX {
+            let why = "directories are nested more than 256 deep";
+            return Err(Error::of_kind(FailureKind::Other, "list", b"", why));
+        }
         let listed = self.site.list(&item.at).map_err(|failure| failure.on("list", b""))?;
         let slash: &[u8] = if item.path.is_empty() { b"" } else { b"/" };
         let count = listed.len();
@@ -113,7 +118,13 @@ impl Shelf for DavShelf {
                         steps.push(Step::Left(item.path.clone()));
                         if item.depth < levels {
                             match self.steps(&item) {
-                                Ok(below) => steps.extend(below),
+                                Ok(below) if steps.len() + below.len() <= NAMES_MAX => steps.extend(below),
+                                Ok(_) => {
+                                    let why = "directories within each other have more than 2,000,000 names";
+                                    let error = Error::of_kind(FailureKind::Other, "list", b"", why);
+                                    visit(Visit::Failed { path: &item.path, error });
+                                    return;
+                                }
                                 Err(error) => goes_on = visit(Visit::Failed { path: &item.path, error }),
                             }
                         }

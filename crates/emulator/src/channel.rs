@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
+use super::error_process::ErrorProcess;
 use super::random::Random;
-use super::strike::Strikes;
 use crate::impairment::Impairment;
 
 /// The memory of correlated jitter: what a packet met says little about what one 10 ms later meets.
@@ -65,9 +65,9 @@ pub struct Channel {
     /// Until when the wire is busy, in picoseconds: at 100 Gbit/s a byte takes 80.
     busy_until_ps: u64,
     left_last_ns: u64,
-    losses: Strikes,
-    duplicates: Strikes,
-    corruptions: Strikes,
+    losses: ErrorProcess,
+    duplicates: ErrorProcess,
+    corruptions: ErrorProcess,
     jitter: Random,
     jitter_deviation: f64,
     jitter_at_ns: u64,
@@ -77,16 +77,16 @@ pub struct Channel {
 impl Channel {
     /// `name` keeps the random processes of channels apart; `round_trip` is what a queue in products refers to.
     pub fn new(impairment: Impairment, round_trip: Duration, seed: u64, name: &str) -> Channel {
-        let strikes = |purpose, probability, burst| {
-            Strikes::new(Random::named(seed, &format!("{name}/{purpose}")), probability, burst)
+        let process = |purpose, probability, burst| {
+            ErrorProcess::new(Random::named(seed, &format!("{name}/{purpose}")), probability, burst)
         };
         Channel {
             queue_bytes_max: impairment.queue_bytes(round_trip),
             busy_until_ps: 0,
             left_last_ns: 0,
-            losses: strikes("loss", impairment.loss, impairment.loss_burst_segments),
-            duplicates: strikes("duplicate", impairment.duplicate, 1.0),
-            corruptions: strikes("corrupt", impairment.corrupt, 1.0),
+            losses: process("loss", impairment.loss, impairment.loss_burst_segments),
+            duplicates: process("duplicate", impairment.duplicate, 1.0),
+            corruptions: process("corrupt", impairment.corrupt, 1.0),
             jitter: Random::named(seed, &format!("{name}/jitter")),
             jitter_deviation: 0.0,
             jitter_at_ns: 0,

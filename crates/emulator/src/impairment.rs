@@ -1,7 +1,7 @@
 //! What one direction of a link does to packets, and how that changes.
 //!
 //! Not here: which links there are and when they change (a scenario of the laboratory), and the models that do it (`schedule`,
-//! `strike`).
+//! `error_process`).
 
 use std::time::Duration;
 

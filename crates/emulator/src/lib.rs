@@ -1,6 +1,6 @@
 //! The emulator: holds every packet of a link for as long as the link would.
 //!
-//! Owns: the models (`channel`, `strike`, `schedule`, pure), the back ends that apply them to real packets, and what all
+//! Owns: the models (`channel`, `error_process`, `schedule`, pure), the back ends that apply them to real packets, and what all
 //! back ends can do (`Emulator`).
 
 pub mod channel;
@@ -9,7 +9,7 @@ pub mod lateness;
 pub mod nfqueue;
 pub mod random;
 pub mod schedule;
-pub mod strike;
+pub mod error_process;
 pub mod sys;
 pub mod tun;
 pub mod worker;

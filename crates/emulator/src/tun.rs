@@ -1,6 +1,6 @@
 //! The TUN back end: every packet passes through this process, which may cut, copy and damage it.
 //!
-//! Owns: the ports, and which of them share a thread. Aggregates of up to 64 KiB pass whole; where the link strikes a
+//! Owns: the ports, and which of them share a thread. Aggregates of up to 64 KiB pass whole; where the link hits a
 //! segment of one it is cut, so that losses, duplicates and damage are exact per segment.
 //!
 //! Not here: addresses of the hosts' interfaces, the models (`schedule`), threads (`worker`).

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use store::open::{Opener, Rights, Shape, SinkWish};
+use store::open::{Opener, Rights, Shape, SinkRequest};
 use store::{How, Shelf, Sink, Source};
 
 struct Sftp;
@@ -69,8 +69,8 @@ impl Place for OnServer {
     fn sink(&self) -> Option<Arc<dyn Sink>> {
         let options = OnServer::options();
         let (rights, shape) = (Rights::Write, Shape::Tree);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
-        Some(self.servers.sink(&self.location(), &wish).ok().unwrap().sink)
+        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+        Some(self.servers.sink(&self.location(), &request).ok().unwrap().sink)
     }
 
     fn source(&self) -> Option<Arc<dyn Source>> {

@@ -6,6 +6,9 @@
 //! the processor that a real receiver has of its own.
 
 mod stream;
+mod wanted;
+
+pub use wanted::Flow;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -21,22 +24,6 @@ use stream::Pair;
 pub const WINDOW: Duration = Duration::from_millis(500);
 /// More streams than a laboratory's hosts could serve.
 pub const STREAMS_MAX: usize = 256;
-
-/// What to send.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Flow {
-    pub streams: usize,
-    /// Of the counted part.
-    pub duration: Duration,
-    /// Sent before that, and not counted.
-    pub omitted: Duration,
-    /// None: that of the route.
-    pub congestion_control: Option<String>,
-    /// The receive window of each stream is exactly this; the receiving host's buffers are set so that it can be.
-    pub window_bytes: Option<u32>,
-    /// Each stream leaves its host at this rate at most.
-    pub pacing_bits_per_second: Option<u64>,
-}
 
 /// What arrived.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -64,18 +51,6 @@ pub struct Stream {
 }
 
 impl Flow {
-    /// One stream with the congestion control of the route and nothing in its way.
-    pub fn lasting(duration: Duration, omitted: Duration) -> Flow {
-        Flow {
-            streams: 1,
-            duration,
-            omitted,
-            congestion_control: None,
-            window_bytes: None,
-            pacing_bits_per_second: None,
-        }
-    }
-
     /// Sends from host to host. `at_start` is called when the counted part begins.
     pub fn run(&self, lab: &Lab, from: &str, to: &str, at_start: impl FnOnce()) -> Result<Received> {
         if self.streams == 0 || self.streams > STREAMS_MAX {

@@ -17,12 +17,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Kind, Result};
+use crate::iproute::{NETNS_DIR, NETNS_ETC_DIR, batch};
 use crate::unprivileged::{outer_user, user_namespace};
 
-/// Where iproute2 keeps the handles of named namespaces.
-pub const NETNS_DIR: &str = "/run/netns";
-/// Where iproute2 looks for the files to mount over `/etc` in a namespace.
-pub const NETNS_ETC_DIR: &str = "/etc/netns";
 /// How long killed processes get to disappear before the namespace is removed around them.
 const KILL_WAIT: Duration = Duration::from_secs(3);
 const TOKEN_DIGITS: usize = 5;
@@ -133,7 +130,7 @@ impl Lease {
             .map(|namespace| format!("netns del {namespace}\n"))
             .collect();
         if !lines.is_empty() {
-            let _ = crate::network::batch(None, &lines);
+            let _ = batch(None, &lines);
         }
         for namespace in &namespaces {
             let _ = fs::remove_dir_all(Path::new(NETNS_ETC_DIR).join(namespace));

@@ -9,6 +9,7 @@ pub mod emit;
 pub mod error;
 pub mod laboratory;
 pub mod flow;
+mod iproute;
 pub mod lease;
 mod netem;
 pub mod network;
@@ -16,6 +17,7 @@ pub mod probe;
 pub mod record;
 mod rules;
 pub mod scenario;
+#[cfg(feature = "fuse")]
 pub mod storage;
 mod sys;
 pub mod topology;

@@ -9,17 +9,17 @@
 //! addresses (`topology`), removal (`lease`), packets (`emulator`).
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::thread::LinkNameSpaceType;
 
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, NETNS_DIR, NETNS_ETC_DIR};
+use crate::iproute::{NETNS_DIR, NETNS_ETC_DIR, batch};
+use crate::lease::Lease;
 use crate::scenario::{HostSettings, Scenario};
 use crate::topology::{Host, Interface, Topology};
 use crate::unprivileged::{lay_over_etc, outer_user};
@@ -107,31 +107,6 @@ pub fn enter(namespace: &str) -> Result<()> {
     let file = File::open(&path).map_err(|source| Error::io("open", &path, source))?;
     rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(|errno| Error::io("enter", &path, errno.into()))
-}
-
-/// Runs one `ip` with many commands, in a namespace if one is given.
-pub fn batch(namespace: Option<&str>, lines: &str) -> Result<()> {
-    let mut command = Command::new("ip");
-    command.args(namespace.iter().flat_map(|namespace| ["-n", namespace])).args(["-batch", "-"]);
-    feed(&mut command, lines, "run ip in", namespace.unwrap_or("this namespace"))
-}
-
-/// Runs a command that reads `input`.
-pub fn feed(command: &mut Command, input: &str, operation: &'static str, subject: &str) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|source| {
-        let package = if program == "ip" || program == "tc" { "iproute2" } else { "iptables" };
-        Error::io("start", Path::new(&program), source).hint(format!("install the package {package}"))
-    })?;
-    // A command that fails early does not read all of it, and then says why.
-    let _ = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().map_err(|source| Error::io("wait for", Path::new(&program), source))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(Error::new(Kind::Failed, operation, subject, format!("{program}: {said}")))
 }
 
 fn cables(lease: &Lease, scenario: &Scenario, topology: &Topology) -> String {

@@ -6,7 +6,7 @@
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Kind, Result};
-use crate::network::feed;
+use crate::iproute::feed;
 use crate::topology::Path;
 
 /// Restores rules of one family; preferred names first.

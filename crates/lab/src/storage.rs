@@ -12,42 +12,24 @@
 //! Not here: faults (errors, lost writes), latency of look-ups and attributes, extended attributes. Locks are the kernel's
 //! own and hold within one mount.
 
+mod profile;
 mod clock;
 mod tree;
 mod attributes;
 mod pass_through;
 mod requests;
 
+pub use profile::StorageProfile;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use pass_through::PassThrough;
-
-/// How slow, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StorageProfile {
-    /// From a read's request to its data.
-    pub read_latency: Duration,
-    /// From a write's request to its acknowledgement; syncs and preallocation take as long.
-    pub write_latency: Duration,
-    /// For everything that changes a name: create, remove, rename, link.
-    pub create_latency: Duration,
-    /// Of reads and writes together; None is unlimited.
-    pub bytes_per_second: Option<u64>,
-    /// Lets the kernel cache data and read ahead, so that not every read becomes an operation.
-    pub page_cache: bool,
-    /// Names that differ only in the case of ASCII letters are one, as on storage that other systems use too.
-    pub folds_case: bool,
-    /// Several mounts of one directory at a time, as hosts see storage that they share: nothing is cached of names and
-    /// attributes, and locks hold within one mount, as with Lustre's `localflock` or NFS with `local_lock`.
-    pub is_shared: bool,
-}
 
 /// A mounted slow storage; dropping it unmounts.
 pub struct SlowStorage {

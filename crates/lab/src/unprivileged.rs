@@ -16,7 +16,6 @@ use std::sync::OnceLock;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use crate::error::{Error, Kind, Result};
-use crate::lease::Lease;
 use crate::sys::namespace;
 
 /// Set when the process has become root in a user namespace of ours.
@@ -37,13 +36,13 @@ pub fn become_root() -> Result<()> {
 }
 
 /// Joins the namespaces of the process that holds a laboratory without root.
-pub fn join(lease: &Lease) -> Result<()> {
+pub fn join(holder: u32) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let dir = std::env::current_dir();
     for kind in ["user", "mnt", "net"] {
-        let path = PathBuf::from(format!("/proc/{}/ns/{kind}", lease.pid()));
+        let path = PathBuf::from(format!("/proc/{}/ns/{kind}", holder));
         let entered = File::open(&path).and_then(|file| namespace::enter(file.as_fd()));
         entered.map_err(|source| Error::io("enter", &path, source))?;
     }

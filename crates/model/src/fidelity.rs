@@ -132,11 +132,11 @@ pub fn named_in_acl(acl: &[u8]) -> impl Iterator<Item = (usize, bool, u32)> + '_
 }
 
 impl Xattr {
-    /// Whether a job with this wish brings it.
-    pub fn is_wished(name: &[u8], wish: Fidelity) -> bool {
+    /// Whether a job with this fidelity keeps it.
+    pub fn is_kept_by(name: &[u8], fidelity: Fidelity) -> bool {
         let is_plain = [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space));
         let is_acl = name == ACL_ACCESS || name == ACL_DEFAULT;
-        is_plain && wish.xattrs || is_acl && wish.acls
+        is_plain && fidelity.xattrs || is_acl && fidelity.acls
     }
 
     /// It has a name and is not too long.

@@ -122,7 +122,7 @@ pub struct Deletion {
 
 impl TransferOptions {
     /// Something is asked beyond copying everything and skipping what has the same size and time.
-    pub fn has_wishes(&self) -> bool {
+    pub fn is_beyond_plain_copy(&self) -> bool {
         !self.selection.is_everything()
             || self.compare != Compare::default()
             || self.keeps_newer

@@ -7,7 +7,7 @@ use std::fmt;
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $number:literal, $word:literal);+ $(;)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u32)]
         pub enum $name { $($variant = $number),+ }
 

@@ -5,7 +5,7 @@
 use crate::quantity::parse_bytes;
 use std::fmt;
 
-/// Files of one generated source; above it a typing error is more likely than a wish.
+/// Files of one generated source; above it a typing error is more likely than an intention.
 const FILES_MAX: u64 = 1_000_000_000;
 const FILE_BYTES_MAX: u64 = 1 << 50;
 const BYTES_MAX: u64 = 1 << 60;

@@ -22,7 +22,7 @@ impl Account for JobAccount {
     }
 }
 
-pub fn of(wish: Engine, memory: &Memory, progress: &Arc<Progress>) -> Engines {
+pub fn of(requested: Engine, memory: &Memory, progress: &Arc<Progress>) -> Engines {
     let account = JobAccount { memory: memory.clone(), progress: progress.clone() };
-    Engines { wish, account: Arc::new(account) }
+    Engines { requested, account: Arc::new(account) }
 }

@@ -1,6 +1,6 @@
 //! What the two halves of a job have in common: how they speak to each other, how they end, who watches.
 
-use crate::wishes;
+use crate::job_options;
 use model::follow::View;
 use model::name::Escaped;
 use model::progress::Behind;
@@ -199,8 +199,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Engine::Plain => 1,
             Engine::Uring => 2,
         },
-        selection: wishes::selection_to_wire(&options.selection),
-        decisions: wishes::decisions_to_wire(options),
+        selection: job_options::selection_to_wire(&options.selection),
+        decisions: job_options::decisions_to_wire(options),
         fidelity: options.fidelity.to_bits(),
         compression: match options.compression {
             Compression::None => 0,
@@ -261,7 +261,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             3 => Compression::Lz4,
             _ => return Err(refused("compression")),
         },
-        selection: Arc::new(wishes::selection_from_wire(options.selection.as_ref())?),
+        selection: Arc::new(job_options::selection_from_wire(options.selection.as_ref())?),
         fidelity: Fidelity::from_bits(options.fidelity).ok_or_else(|| refused("metadata"))?,
         congestion: match options.congestion.as_str() {
             "" => None,
@@ -271,7 +271,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
         view: view_from_wire(options)?,
         ..TransferOptions::default()
     };
-    wishes::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
+    job_options::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
     Ok(taken)
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a job has come to, as far as progress is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct Headway {
     /// Changes whenever something moved, or was listed or settled.
     pub mark: u64,
     /// Somebody has to do something: the job does not just wait for its source.
@@ -24,11 +24,11 @@ pub struct Stall {
 
 impl Stall {
     /// How long the job has been stuck.
-    pub fn stuck_for(&mut self, standing: Standing, now: Instant) -> Duration {
+    pub fn stuck_for(&mut self, headway: Headway, now: Instant) -> Duration {
         match self.last {
-            Some((mark, since)) if mark == standing.mark && standing.is_owed => now.saturating_duration_since(since),
+            Some((mark, since)) if mark == headway.mark && headway.is_owed => now.saturating_duration_since(since),
             _ => {
-                self.last = Some((standing.mark, now));
+                self.last = Some((headway.mark, now));
                 Duration::ZERO
             }
         }
@@ -43,7 +43,7 @@ mod tests {
     fn only_a_job_that_is_owed_something_and_does_not_move_is_stuck() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let stuck = |mark, is_owed| Standing { mark, is_owed };
+        let stuck = |mark, is_owed| Headway { mark, is_owed };
         let mut stall = Stall::default();
         assert_eq!(stall.stuck_for(stuck(0, true), at(0)), Duration::ZERO);
         assert_eq!(stall.stuck_for(stuck(0, true), at(600)), Duration::from_secs(600));

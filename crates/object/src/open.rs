@@ -15,7 +15,7 @@ use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkWish};
+use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
 
 pub const SCHEME: &str = "s3";
@@ -164,15 +164,15 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
 }
 
 /// What would otherwise be left undone without a word.
-fn check_wish(wish: &SinkWish<'_>) -> Result<(), OpenError> {
+fn check_request(request: &SinkRequest<'_>) -> Result<(), OpenError> {
     let asked = [
         (
-            wish.options.backup.is_some(),
+            request.options.backup.is_some(),
             "an object store cannot put aside what is replaced (--backup-dir)",
             "let the bucket keep versions, or leave the option out",
         ),
         (
-            wish.options.follow.is_some(),
+            request.options.follow.is_some(),
             "an object cannot grow: `follow` writes to files",
             "follow to a directory, and copy from there",
         ),
@@ -219,25 +219,25 @@ impl store::open::Opener for Buckets {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
-        check_wish(wish)?;
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
+        check_request(request)?;
         let place = self.place(location)?;
         let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
         let is_object = !place.is_directory && place.bucket.head(&place.key).map_err(failed)?.is_some();
         let is_directory =
             place.is_directory || (!is_object && place.bucket.has_below(&place.prefix()).map_err(failed)?);
-        if wish.is_nameless && is_directory {
+        if request.is_nameless && is_directory {
             return Err(OpenError::Nameless);
         }
-        let (prefix, rename_to) = match (wish.shape, place.parts()) {
+        let (prefix, rename_to) = match (request.shape, place.parts()) {
             (Shape::Single | Shape::SingleOrTree, Some((above, name))) if !is_directory => {
                 (above.to_owned(), Some(name))
             }
             (Shape::Tree, _) if is_object => return Err(OpenError::NoDirectory(location.to_string().into_bytes())),
             _ => (place.prefix(), None),
         };
-        let is_rehearsal = wish.rights == Rights::Rehearse;
-        let sink = ObjectSink::new(place.bucket, prefix, wish.options.fidelity, is_rehearsal, self.logs.clone());
+        let is_rehearsal = request.rights == Rights::Rehearse;
+        let sink = ObjectSink::new(place.bucket, prefix, request.options.fidelity, is_rehearsal, self.logs.clone());
         Ok(OpenSink::new(Arc::new(sink), rename_to))
     }
 

@@ -6,7 +6,7 @@ use model::{Location, Name, TransferOptions};
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::open::{Opener, Rights, Shape, SinkWish};
+use store::open::{Opener, Rights, Shape, SinkRequest};
 use store::{How, Shelf, Sink, Source};
 
 struct Bucket;
@@ -65,8 +65,8 @@ impl Place for InBucket {
     fn sink(&self) -> Option<Arc<dyn Sink>> {
         let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
-        Some(self.buckets.sink(&location(b""), &wish).ok().unwrap().sink)
+        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+        Some(self.buckets.sink(&location(b""), &request).ok().unwrap().sink)
     }
 
     fn source(&self) -> Option<Arc<dyn Source>> {

@@ -5,7 +5,7 @@ use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, Object
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::open::{Opener, Refused, Rights, Shape, SinkWish};
+use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Decision, Found, OpenError, PublishRule, Sink, SourceObject};
 
 struct Bed {
@@ -53,8 +53,8 @@ impl Bed {
     fn sink(&self) -> Arc<dyn Sink> {
         let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
-        self.buckets.sink(&location(&format!("{BUCKET}/")), &wish).ok().unwrap().sink
+        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+        self.buckets.sink(&location(&format!("{BUCKET}/")), &request).ok().unwrap().sink
     }
 
     fn refused(&self, path: &str) -> (Refused, String) {
@@ -239,6 +239,8 @@ fn a_listing_that_never_ends_is_an_error_and_not_a_tree() {
         let mut state = bed.fake.state.lock().unwrap();
         (state.page_max, state.repeats_pages) = (10, true);
     }
+    assert!(bed.read().is_err());
+    bed.fake.state.lock().unwrap().has_empty_pages = true;
     assert!(bed.read().is_err());
 }
 

@@ -7,7 +7,7 @@ use model::{
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::open::{Opener, Rights, Shape, SinkWish};
+use store::open::{Opener, Rights, Shape, SinkRequest};
 use store::{PublishRule, Sink, StagedFile};
 
 const PART: u64 = 8 << 20;
@@ -56,8 +56,8 @@ impl Bed {
         let location = Location::Url { scheme: "s3+fake".into(), rest: format!("{BUCKET}/").into_bytes() };
         let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options: &options };
-        buckets.sink(&location, &wish).ok().unwrap().sink
+        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+        buckets.sink(&location, &request).ok().unwrap().sink
     }
 
     fn extent(&self, number: u64) -> Extent {

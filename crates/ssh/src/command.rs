@@ -1,7 +1,7 @@
 //! The command line of ssh: the user's own program, its destination, and what it is to run there.
 //!
 //! Invariants:
-//! - A destination or a program's path never becomes an option, and never code of the far shell: what could is refused.
+//! - A destination or a program's path never becomes an option, and never code of the remote shell: what could is refused.
 //! - What runs there is one word for the far login shell, in single quotes and without a quote or backslash inside, which
 //!   sh, bash, zsh, csh and fish read alike.
 
@@ -11,18 +11,18 @@ use model::Exit;
 use model::name::Escaped;
 use std::process::Command;
 
-/// How far hosts are reached over ssh.
+/// How remote hosts are reached over ssh.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SshOptions {
     /// The ssh program and arguments for it, in words as a shell would read them; `ssh` by default.
     pub command: Option<String>,
-    /// Where `thalweg` is on the far host; found by its search path by default.
+    /// Where `thalweg` is on the remote host; found by its search path by default.
     pub remote_program: Option<String>,
     /// Take this program there where it is not yet.
     pub deploy: bool,
     /// Everything through the ssh connection.
     pub is_tunnel_only: bool,
-    /// Ports that the far side may listen on; any by default.
+    /// Ports that the remote side may listen on; any by default.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -71,7 +71,7 @@ impl SshOptions {
         Ok(command)
     }
 
-    /// The process that speaks to a subsystem of the far server.
+    /// The process that speaks to a subsystem of the remote server.
     pub(super) fn subsystem(&self, target: &Target, port: Option<u16>, name: &str) -> Result<Command> {
         let (mut command, is_openssh) = self.client()?;
         if is_openssh {
@@ -115,7 +115,7 @@ impl SshOptions {
         })
     }
 
-    /// What the far shell runs.
+    /// What the remote shell runs.
     fn script(&self, upload: Option<&Upload>) -> Result<String> {
         if let Some(upload) = upload {
             return Ok(upload.script());

@@ -1,4 +1,4 @@
-//! Taking this program to a far host that lacks it: a script for the far shell, which asks for the program when the cache
+//! Taking this program to a remote host that lacks it: a script for the remote shell, which asks for the program when the cache
 //! folder there does not hold it.
 //!
 //! Invariants:
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// What the script says when it wants the program on its standard input.
 pub const NEED: &str = "thalweg deploy: need";
-/// What it says, followed by its own, when the far machine is of another kind.
+/// What it says, followed by its own, when the remote machine is of another kind.
 pub const OTHER_MACHINE: &str = "thalweg deploy: machine ";
 /// What it says when the copy did not come about.
 pub const FAILED: &str = "thalweg deploy: failed";
@@ -56,7 +56,7 @@ impl Upload {
         &self.machine
     }
 
-    /// What the far shell runs. Neither a single quote nor a backslash may stand in it.
+    /// What the remote shell runs. Neither a single quote nor a backslash may stand in it.
     pub fn script(&self) -> String {
         let Upload { bytes, digest, machine, .. } = self;
         let name = format!("thalweg-{}-{}", env!("CARGO_PKG_VERSION"), &digest[..16]);
@@ -167,7 +167,7 @@ mod tests {
         mode(&copy, 0o722);
         assert_eq!(run(&upload, dir.path(), &content), asked);
         assert_eq!(run(&upload, dir.path(), &[]).0, Some(0));
-        if !rustix::process::geteuid().is_root() {
+        if !needs::root() {
             return;
         }
         chown(&copy, Some(65534), None).unwrap();

@@ -1,10 +1,10 @@
-//! The ssh process: started, listened to until the far side greets, and explained when it does not.
+//! The ssh process: started, listened to until the remote side greets, and explained when it does not.
 //!
 //! One process for one connection, on the terminal it was given: ssh asks for passwords and unknown host keys there by
-//! itself. What it and the far host say on standard error is passed on, made harmless, line by line.
+//! itself. What it and the remote host say on standard error is passed on, made harmless, line by line.
 //!
 //! Invariants:
-//! - Nothing but the program itself is sent before the far side has greeted, so that a shell never takes a request for
+//! - Nothing but the program itself is sent before the remote side has greeted, so that a shell never takes a request for
 //!   commands.
 //! - What is read before the greeting is bounded; so is what is kept of standard error.
 //! - The process ends with the `Remote`, by itself if it wants to, else killed.
@@ -12,7 +12,7 @@
 use super::command::{SshOptions, Target};
 use super::deploy::{self, Upload};
 use super::link::{Accept, Link};
-use super::message::{self, Answer, Ready, Request, VERSION, Wish};
+use super::message::{self, Answer, Ready, Request, Role, VERSION};
 use daemon::error::{Error, Result};
 use model::Exit;
 use model::name::{Escaped, is_unsafe};
@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the far side says first, on a line of its own.
+/// What the remote side says first, on a line of its own.
 pub const GREETING: &str = "thalweg link 1";
 const GREETING_OF_ANY_VERSION: &str = "thalweg link ";
 /// What login scripts may say before it.
@@ -33,7 +33,7 @@ const LINE_BYTES_MAX: u64 = 8 << 10;
 const LINES_KEPT_MAX: usize = 32;
 /// How often an interruption is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// From the end of the far side's input to the end of ssh.
+/// From the end of the remote side's input to the end of ssh.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// For the last lines of standard error, which belong to an error.
 const WORDS_PATIENCE: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ const WORDS_PATIENCE: Duration = Duration::from_millis(500);
 /// Shows a line of talk.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A running ssh process with a greeted far side behind it.
+/// A running ssh process with a greeted remote side behind it.
 pub struct Remote {
     process: Process,
     link: Link,
@@ -50,7 +50,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts ssh and waits for the far side. `accept` connects the channels that the far side opens.
+    /// Starts ssh and waits for the remote side. `accept` connects the channels that the remote side opens.
     pub fn start(
         options: &SshOptions,
         target: &Target,
@@ -106,9 +106,9 @@ impl Remote {
         }
     }
 
-    /// Asks the far side to be something, and waits for its answer.
-    pub fn ask(&self, wish: Wish, interrupted: &dyn Fn() -> bool) -> Result<Ready> {
-        self.say(&Request { version: VERSION, wish })?;
+    /// Asks the remote side to be something, and waits for its answer.
+    pub fn ask(&self, role: Role, interrupted: &dyn Fn() -> bool) -> Result<Ready> {
+        self.say(&Request { version: VERSION, role })?;
         match self.hear(interrupted)? {
             Some(Answer::Ready(ready)) => Ok(ready),
             Some(Answer::Failed(failed)) => Err(failed.into_error(&self.name)),
@@ -120,7 +120,7 @@ impl Remote {
         self.link.send_message(&message::encode(message)).map_err(|_| self.gone())
     }
 
-    /// The far side's next message; `None` when the connection has ended.
+    /// The remote side's next message; `None` when the connection has ended.
     pub fn hear<T: DeserializeOwned>(&self, interrupted: &dyn Fn() -> bool) -> Result<Option<T>> {
         wait_for(&self.messages, interrupted)?.map(|bytes| message::decode(&self.name, &bytes)).transpose()
     }
@@ -155,7 +155,7 @@ impl Drop for Remote {
     }
 }
 
-/// A running ssh process, with a subsystem of the far server at its pipes. It ends when this is dropped.
+/// A running ssh process, with a subsystem of the remote server at its pipes. It ends when this is dropped.
 pub struct Subsystem {
     process: Process,
     target: String,
@@ -231,7 +231,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Reads lines until the far side greets, and sends the program where it is asked for.
+    /// Reads lines until the remote side greets, and sends the program where it is asked for.
     fn greet(&mut self) -> std::result::Result<(), Unheard> {
         let mut noise_bytes = 0;
         loop {
@@ -406,7 +406,7 @@ fn no_thread(e: &impl std::fmt::Display) -> Error {
     Error::new(Exit::Failed, format!("start a thread: {e}"))
 }
 
-/// The far side's greeting.
+/// The remote side's greeting.
 pub fn greet(output: &mut impl Write) -> io::Result<()> {
     write!(output, "\n{GREETING}\n")?;
     output.flush()

@@ -416,7 +416,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A link whose far side connects channels to a listener, with both ends' messages.
+    /// A link whose remote side connects channels to a listener, with both ends' messages.
     fn linked() -> (Link, Receiver<Vec<u8>>, Link, Receiver<Vec<u8>>, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

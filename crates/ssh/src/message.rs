@@ -12,19 +12,20 @@ use serde::{Deserialize, Serialize};
 
 /// Counts up when an older program could not understand a request any more.
 pub const VERSION: u32 = 1;
-/// More of the far side's text is not shown.
+/// More of the remote side's text is not shown.
 const TEXT_CHARS_MAX: usize = 2000;
 const ADDRESSES_MAX: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Request {
     pub version: u32,
-    pub wish: Wish,
+    #[serde(rename = "wish")]
+    pub role: Role,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wish {
+pub enum Role {
     Serve(ServeRequest),
     Copy(CopyRequest),
 }
@@ -111,7 +112,7 @@ pub struct Peer {
     pub pin: PinText,
 }
 
-/// The far side's first words.
+/// The remote side's first words.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -216,7 +217,7 @@ impl Failed {
         Failed { exit: error.exit as i32, message: error.message.clone(), hint: error.hint.clone() }
     }
 
-    /// As an error of this side about `host`; what the far side says cannot control a terminal.
+    /// As an error of this side about `host`; what the remote side says cannot control a terminal.
     pub fn into_error(self, host: &str) -> Error {
         let shown = |text: String| {
             let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
@@ -227,7 +228,7 @@ impl Failed {
     }
 }
 
-/// The exit of a number that the far side said; one that this version does not know is a failure.
+/// The exit of a number that the remote side said; one that this version does not know is a failure.
 pub fn exit_of(number: i32) -> Exit {
     const KNOWN: [Exit; 23] = [
         Exit::Done,
@@ -272,7 +273,7 @@ mod tests {
             congestion: None,
             terms: None,
         };
-        Request { version: VERSION, wish: Wish::Serve(serve) }
+        Request { version: VERSION, role: Role::Serve(serve) }
     }
 
     #[test]

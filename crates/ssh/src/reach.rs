@@ -1,15 +1,15 @@
-//! The way for the data: straight to a port of the far host where one answers, else through the ssh connection.
+//! The way for the data: straight to a port of the remote host where one answers, else through the ssh connection.
 //!
-//! Every address that the far side names, and the name that ssh was given, are tried at once; the first that answers with the
+//! Every address that the remote side names, and the name that ssh was given, are tried at once; the first that answers with the
 //! right key is taken. Whatever else answers there is of no interest: private addresses may belong to somebody else here.
 //!
-//! A copy between two far hosts goes from the one straight to the other where it can, else through this host: what is
+//! A copy between two remote hosts goes from the one straight to the other where it can, else through this host: what is
 //! carried is encrypted from end to end all the same.
 
 use super::command::{SshOptions, Target};
 use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
-use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, ServeRequest, Wish, exit_of};
+use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, Role, ServeRequest, exit_of};
 use super::owner::is_own;
 use super::tunnel::{Tunnel, carried};
 use daemon::error::{Error, Result};
@@ -34,21 +34,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Streams that share one ssh connection: one of them reads or writes while the other waits.
 const TUNNEL_STREAMS: u32 = 2;
 
-/// A far host to be reached, and what for.
+/// A remote host to be reached, and what for.
 pub struct Wanted<'a> {
     pub options: &'a SshOptions,
     pub target: &'a Target,
     pub access: Access,
     pub paths: Vec<Vec<u8>>,
     pub identity: &'a Identity,
-    /// For the far side's lanes.
+    /// For the remote side's lanes.
     pub memory_bytes: usize,
     pub congestion: Option<String>,
     pub tell: Tell,
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// An endpoint on a far host, for as long as this lives.
+/// An endpoint on a remote host, for as long as this lives.
 pub struct Reached {
     remote: Remote,
     /// Where it can be dialled; through the ssh connection otherwise.
@@ -83,7 +83,7 @@ impl Reached {
     }
 }
 
-/// Starts an endpoint on a far host and finds the way to it.
+/// Starts an endpoint on a remote host and finds the way to it.
 pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
     let remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
     let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
@@ -92,7 +92,7 @@ pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
     Ok(Reached { remote, address, dial })
 }
 
-/// Makes a greeted far side an endpoint; returns where it may be reached, and its key.
+/// Makes a greeted remote side an endpoint; returns where it may be reached, and its key.
 fn serve(
     remote: &Remote,
     wanted: &Wanted<'_>,
@@ -109,7 +109,7 @@ fn serve(
         congestion: wanted.congestion.clone(),
         terms,
     };
-    let ready = remote.ask(Wish::Serve(request), wanted.interrupted)?;
+    let ready = remote.ask(Role::Serve(request), wanted.interrupted)?;
     let mut addresses = ready.usable_addresses();
     if let Some(port) = addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port) {
         let host = &wanted.target.host;
@@ -181,8 +181,8 @@ pub(super) fn relay(link: &Link) -> Result<String> {
     Ok(address)
 }
 
-/// A copy from one far host to another.
-pub struct Between<'a> {
+/// A copy from one remote host to another.
+pub struct ThirdParty<'a> {
     pub from: &'a Target,
     /// What the host `from` is asked to do.
     pub copy: CopyRequest,
@@ -195,19 +195,19 @@ pub struct Between<'a> {
 }
 
 /// Runs the copy to its end. What is to be said about it, the sending host has said.
-pub fn copy_between(between: Between<'_>) -> Result<Exit> {
-    let Between { from, copy, terms, to, line } = between;
-    let far_end: Arc<OnceLock<Onward>> = Arc::default();
-    let for_link = far_end.clone();
+pub fn third_party_copy(copy: ThirdParty<'_>) -> Result<Exit> {
+    let ThirdParty { from, copy, terms, to, line } = copy;
+    let remote_end: Arc<OnceLock<Onward>> = Arc::default();
+    let for_link = remote_end.clone();
     let accept: Accept = Box::new(move || for_link.get().ok_or(io::ErrorKind::NotConnected)?.connect());
     let sender = Remote::start(to.options, from, Some(accept), to.tell.clone(), to.interrupted)?;
-    let key = sender.ask(Wish::Copy(copy), to.interrupted)?.pin;
+    let key = sender.ask(Role::Copy(copy), to.interrupted)?.pin;
     let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
     let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
     // For what the sender cannot reach by itself; asked for once it cannot.
     let direct = probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?;
     let through = || Onward::Link(receiver.link().clone(), receiver.name().to_owned());
-    let _ = far_end.set(direct.map_or_else(through, Onward::Address));
+    let _ = remote_end.set(direct.map_or_else(through, Onward::Address));
     sender.say(&Peer { addresses, pin: PinText(pin) })?;
     loop {
         match sender.hear(to.interrupted)? {

@@ -1,7 +1,7 @@
 //! How a job's lanes use the engines that a store has for many blocks in flight, without knowing them.
 //!
 //! A source reads extents (`SourceLane::read_extent`), a sink lends writers of blocks (`Sink::writer`); whether a queue stands
-//! behind them is the store's choice, made from the user's wish and what it measures. Its memory is charged to the job.
+//! behind them is the store's choice, made from what the user asked for and what it measures. Its memory is charged to the job.
 //!
 //! Invariant: the bytes are the same whichever way they take.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What an engine needs of the job it serves.
 #[derive(Clone)]
 pub struct Engines {
-    pub wish: Engine,
+    pub requested: Engine,
     pub account: Arc<dyn Account>,
 }
 

@@ -58,7 +58,7 @@ pub struct OpenSource {
 }
 
 /// What is wanted of a destination.
-pub struct SinkWish<'a> {
+pub struct SinkRequest<'a> {
     pub rights: Rights,
     pub shape: Shape,
     /// What arrives has no name of its own.
@@ -136,7 +136,7 @@ fn shown_scheme(scheme: &str) -> String {
 /// Opens the locations of one scheme.
 pub trait Opener: Send + Sync {
     fn source(&self, locations: &[Location], options: &TransferOptions) -> Result<OpenSource, OpenError>;
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError>;
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError>;
 
     /// What a location leads to, for questions. Paths of this host are reached by `here`.
     fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
@@ -188,8 +188,8 @@ impl Stores {
         }
     }
 
-    pub fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
-        self.opener(location)?.sink(location, wish)
+    pub fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
+        self.opener(location)?.sink(location, request)
     }
 
     pub fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
@@ -219,7 +219,7 @@ impl Opener for Pipes {
         Ok(OpenSource { source: Arc::new(PipeSource::new((self.input)())), is_single: true })
     }
 
-    fn sink(&self, _location: &Location, _wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, _location: &Location, _request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let sink = Arc::new(PipeSink::new((self.output)()));
         Ok(OpenSink { is_sequential: true, ..OpenSink::new(sink, None) })
     }
@@ -238,7 +238,7 @@ impl Opener for Synthetic {
         }
     }
 
-    fn sink(&self, location: &Location, _wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, _request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         match location {
             Location::Null => Ok(OpenSink::new(Arc::new(NullSink), None)),
             _ => Err(OpenError::NoStore("gen: as a destination".to_owned())),
@@ -262,15 +262,15 @@ impl Opener for Paths {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let bytes = location.path();
         let path = Path::new(OsStr::from_bytes(bytes));
         let is_directory = bytes.ends_with(b"/") || path.is_dir();
-        if wish.is_nameless && is_directory {
+        if request.is_nameless && is_directory {
             return Err(OpenError::Nameless);
         }
         let is_file = || fs::symlink_metadata(path).is_ok_and(|there| !there.is_dir());
-        let (parent, names) = match wish.shape {
+        let (parent, names) = match request.shape {
             Shape::Single | Shape::SingleOrTree if !is_directory => {
                 let name = Name::new(path.file_name().map_or(&b""[..], OsStr::as_bytes));
                 let name = name.map_err(|why| OpenError::Name { path: bytes.to_vec(), why })?;
@@ -299,12 +299,12 @@ impl Opener for Paths {
             made = make_directories(parent).map_err(|(at, e)| failed("make directory", &at, e))?;
             opened(parent)
         };
-        let (directory, rename_to) = match wish.rights {
+        let (directory, rename_to) = match request.rights {
             Rights::Write => land(&names, true, &open, &mut make).map(|(directory, name)| (Some(directory), name))?,
             Rights::Rehearse => look(&names, true, &open)?,
         };
-        let there = directory.map(|directory| posix_sink(Arc::new(directory), wish));
-        let sink: Arc<dyn Sink> = match (wish.rights, there) {
+        let there = directory.map(|directory| posix_sink(Arc::new(directory), request));
+        let sink: Arc<dyn Sink> = match (request.rights, there) {
             (Rights::Write, Some(sink)) => Arc::new(sink),
             (_, there) => Arc::new(Rehearsal::new(there)),
         };
@@ -312,10 +312,10 @@ impl Opener for Paths {
     }
 }
 
-fn posix_sink(directory: Arc<OwnedFd>, wish: &SinkWish<'_>) -> PosixSink {
-    let options = wish.options;
+fn posix_sink(directory: Arc<OwnedFd>, request: &SinkRequest<'_>) -> PosixSink {
+    let options = request.options;
     let sink = PosixSink::new(directory.clone(), directory, options.chmod).with_backup(options.backup.as_deref());
-    sink.with_fidelity(options.fidelity, wish.is_own)
+    sink.with_fidelity(options.fidelity, request.is_own)
 }
 
 /// Makes a directory and what is missing above it; returns what was made, or what could not be.
@@ -377,7 +377,7 @@ mod tests {
 
     fn open(path: &Path, shape: Shape, options: &TransferOptions) -> Result<OpenSink, OpenError> {
         let rights = Rights::of(options);
-        Stores::default().sink(&local(path), &SinkWish { rights, shape, is_nameless: false, is_own: true, options })
+        Stores::default().sink(&local(path), &SinkRequest { rights, shape, is_nameless: false, is_own: true, options })
     }
 
     fn sinks_name(sink: &OpenSink) -> Option<&[u8]> {
@@ -404,14 +404,14 @@ mod tests {
         assert!(dir.path().join("made").is_dir() && dir.path().join("tree").is_dir());
         assert!(matches!(open("file", Shape::Tree), Err(OpenError::NoDirectory(_))));
         assert!(matches!(open("x/..", Shape::Single), Err(OpenError::Name { .. })));
-        let wish = SinkWish {
+        let request = SinkRequest {
             rights: Rights::Write,
             shape: Shape::Single,
             is_nameless: true,
             is_own: true,
             options: &options,
         };
-        let nameless = Stores::default().sink(&local(&dir.path().join("there")), &wish);
+        let nameless = Stores::default().sink(&local(&dir.path().join("there")), &request);
         assert!(matches!(nameless, Err(OpenError::Nameless)));
     }
 
@@ -460,21 +460,21 @@ mod tests {
             fn source(&self, _: &[Location], _: &TransferOptions) -> Result<OpenSource, OpenError> {
                 Err(OpenError::Nameless)
             }
-            fn sink(&self, _: &Location, _: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+            fn sink(&self, _: &Location, _: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
                 Ok(OpenSink::new(Arc::new(NullSink), None))
             }
         }
         let stores = Stores::default().with("s3", Arc::new(Nothing));
         let bucket = Location::parse("s3://b/k".as_ref()).unwrap();
         let options = TransferOptions::default();
-        let wish = SinkWish {
+        let request = SinkRequest {
             rights: Rights::Write,
             shape: Shape::Tree,
             is_nameless: false,
             is_own: false,
             options: &options,
         };
-        assert!(stores.sink(&bucket, &wish).is_ok());
+        assert!(stores.sink(&bucket, &request).is_ok());
         assert!(matches!(stores.source(&[bucket], &options), Err(OpenError::Nameless)));
     }
 }

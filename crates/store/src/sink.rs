@@ -88,7 +88,7 @@ pub enum Linked {
     NoFile,
 }
 
-/// How a sink makes things durable; chosen once per job from the file system and the user's wish.
+/// How a sink makes things durable; chosen once per job from the file system and what the user asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Memory-backed storage, or the user does not want to wait: publishing is immediate.

@@ -1,7 +1,6 @@
 //! One run of the mover over the route.
 
 use crate::apart::check_apart;
-use crate::bounds::no_progress;
 use crate::capability::{check_receiver, check_sender};
 use crate::connect::ConnectOptions;
 use crate::control::Control;
@@ -9,16 +8,18 @@ use crate::error::{Error, Result};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
 use crate::route::Route;
-use crate::run::stopped;
 use crate::witness::Witness;
+use model::pace::Timetable;
+use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
+use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, copy};
-use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::session::{Client, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
-use std::time::Instant;
-use store::open::{OpenSink, OpenSource, Rights, Shape, SinkWish};
+use std::time::{Duration, Instant};
+use store::open::{OpenSink, OpenSource, Rights, Shape, SinkRequest};
 
 pub struct Attempt<'a> {
     pub spec: &'a TransferSpec,
@@ -30,6 +31,8 @@ pub struct Attempt<'a> {
     pub witness: &'a Arc<Witness>,
     pub control: &'a Control,
     pub started: Instant,
+    /// Where a session begins after one of several paths was lost.
+    pub standby: &'a Arc<Standby>,
 }
 
 impl Attempt<'_> {
@@ -132,8 +135,9 @@ impl Attempt<'_> {
 
     fn open_sink(&self, shape: Shape, is_nameless: bool) -> Result<OpenSink> {
         let is_own = matches!(self.route, Route::Local);
-        let wish = SinkWish { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
-        self.means.stores.sink(&self.spec.destination, &wish).map_err(|e| Error::from_open(&e))
+        let request =
+            SinkRequest { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
+        self.means.stores.sink(&self.spec.destination, &request).map_err(|e| Error::from_open(&e))
     }
 
     fn connect(&self, peer: &dyn Peer, way: Way, paths: &[Vec<u8>]) -> Result<Client> {
@@ -143,7 +147,11 @@ impl Attempt<'_> {
                 (true, Way::Pull) => None,
                 _ => self.spec.congestion.clone(),
             },
-            tuning: Tuning { streams: self.spec.streams },
+            tuning: Tuning {
+                streams: self.spec.streams,
+                paths: self.spec.paths.clone(),
+                standby: self.standby.clone(),
+            },
             memory: Memory::new(self.memory_bytes()),
         };
         let connected = peer.connect(&Use {
@@ -155,7 +163,7 @@ impl Attempt<'_> {
             is_stopped: &|| self.control.is_stopped(),
         });
         // What stops this process may stop what it reaches the peer by, which then gives a reason of its own.
-        let client = connected.map_err(|e| if self.control.is_stopped() { stopped(self.spec) } else { e })?;
+        let client = connected.map_err(|e| if self.control.is_stopped() { Error::stopped(self.spec) } else { e })?;
         if let Some(timeout) = no_progress(&self.spec.bounds, self.options) {
             client.set_no_progress_timeout(timeout);
         }
@@ -168,5 +176,32 @@ impl Attempt<'_> {
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
         Some(self.witness.clone())
+    }
+}
+
+/// How long an attempt may stand still. At a low rate a block takes its time: that is no standstill.
+fn no_progress(bounds: &Bounds, options: &TransferOptions) -> Option<Duration> {
+    let slowest = options.pace.as_deref().and_then(Timetable::rate_min);
+    let blocks = slowest.map_or(Duration::ZERO, |rate| Duration::from_secs(4 * BLOCK_BYTES as u64 / rate.max(1)));
+    match bounds.no_progress {
+        Some(asked) => Some(asked.max(blocks)),
+        None => (blocks > NO_PROGRESS_TIMEOUT).then_some(blocks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_low_rate_is_no_standstill() {
+        let bounds = Bounds { no_progress: Some(Duration::from_secs(10)), ..Bounds::default() };
+        let mut options = TransferOptions::default();
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(10)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
+        options.pace = Some(Arc::new(Timetable::parse("08:00,1K 12:00,off").unwrap()));
+        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(512)));
+        assert_eq!(no_progress(&Bounds::default(), &options), None);
     }
 }

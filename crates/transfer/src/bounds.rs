@@ -2,24 +2,9 @@
 //!
 //! Not here: how much may be sent (`mover`), which only a sender knows to the byte.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, PIPE_ADVICE};
 use crate::run::Run;
-use model::TransferOptions;
-use model::pace::Timetable;
 use model::quantity::{ByteCount, duration};
-use model::spec::Bounds;
-use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
-use std::time::Duration;
-
-/// How long an attempt may stand still. At a low rate a block takes its time: that is no standstill.
-pub fn no_progress(bounds: &Bounds, options: &TransferOptions) -> Option<Duration> {
-    let slowest = options.pace.as_deref().and_then(Timetable::rate_min);
-    let blocks = slowest.map_or(Duration::ZERO, |rate| Duration::from_secs(4 * BLOCK_BYTES as u64 / rate.max(1)));
-    match bounds.no_progress {
-        Some(asked) => Some(asked.max(blocks)),
-        None => (blocks > NO_PROGRESS_TIMEOUT).then_some(blocks),
-    }
-}
 
 impl Run {
     /// The time that was allowed is over.
@@ -56,24 +41,5 @@ impl Run {
         // It may run on another host than the one on which the command was given.
         let text = format!("{text}; what was verified is kept");
         Error::new(kind, "", text).advice("the same command continues where this one stopped")
-    }
-}
-
-pub const PIPE_ADVICE: &str = "a copy through a pipe cannot be resumed: nothing was published";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_low_rate_is_no_standstill() {
-        let bounds = Bounds { no_progress: Some(Duration::from_secs(10)), ..Bounds::default() };
-        let mut options = TransferOptions::default();
-        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(10)));
-        assert_eq!(no_progress(&Bounds::default(), &options), None);
-        options.pace = Some(Arc::new(Timetable::parse("08:00,1K 12:00,off").unwrap()));
-        assert_eq!(no_progress(&bounds, &options), Some(Duration::from_secs(512)));
-        assert_eq!(no_progress(&Bounds::default(), &options), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What an endpoint has to know before a job is given to it: one that does not know a wish would pass it over, and a dry run would
+//! What an endpoint has to know before a job is given to it: one that does not know a request would ignore it, and a dry run would
 //! write.
 //!
 //! The other way round needs no check: an endpoint never asks this side for anything.
@@ -7,8 +7,8 @@ use crate::error::{Error, Kind, Result};
 use model::TransferOptions;
 use model::options::Compression;
 use model::synthetic::is_synthetic;
+use mover::job_options::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
 use mover::session::{Client, ConnectError};
-use mover::wishes::{needs_fidelity_receiver, needs_fidelity_sender, needs_sync_receiver, needs_sync_sender};
 
 /// Before a push.
 pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &TransferOptions) -> Result<()> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How often a pause looks at the flag, which a signal's handler sets without waking anybody.
 const FLAG_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A wish for a transfer that runs.
+/// A command to a running transfer.
 #[derive(Clone, Debug)]
 pub enum Steering {
     /// How fast it may be, from now on. The attempt under way ends in order, and the next one goes on from what is verified.

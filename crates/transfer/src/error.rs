@@ -3,7 +3,7 @@
 //! Invariant: no text holds a secret or anything that could control a terminal.
 
 use model::name::Escaped;
-use model::{Exit, FailureKind};
+use model::{Exit, FailureKind, TransferSpec};
 use mover::session::{ConnectError, TAKEN_OVER};
 use mover::{CloseCode, Refusal};
 use net::ErrorKind;
@@ -54,6 +54,8 @@ pub enum Kind {
     Stopped,
 }
 
+pub(crate) const PIPE_ADVICE: &str = "a copy through a pipe cannot be resumed: nothing was published";
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     pub kind: Kind,
@@ -78,6 +80,23 @@ impl Error {
     /// What was asked for makes no sense.
     pub fn request(text: impl Into<String>, advice: impl Into<String>) -> Error {
         Error::new(Kind::Request, "", text).advice(advice)
+    }
+
+    /// It was asked to stop, and can go on later.
+    pub(crate) fn stopped(spec: &TransferSpec) -> Error {
+        match spec.has_pipe() {
+            true => Error::new(Kind::Stopped, "", "stopped").advice(PIPE_ADVICE),
+            false => Error::new(Kind::Stopped, "", "stopped; what was verified is kept")
+                .advice("the same request continues where this one stopped"),
+        }
+    }
+
+    /// What comes in by a pipe needs a name at the destination.
+    pub(crate) fn no_name() -> Error {
+        Error::request(
+            "standard input has no name of its own",
+            "name the file at the destination, such as lab:results.tar",
+        )
     }
 
     /// A refusal that the endpoint `name` sent: of the session, or of a job.
@@ -227,7 +246,7 @@ impl Error {
             OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string()).advice(
                 "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
             ),
-            OpenError::Nameless => crate::route::no_name(),
+            OpenError::Nameless => Error::no_name(),
             OpenError::Name { path, .. } => shown(path, e).advice("check the path"),
             OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),
             OpenError::Refused { why, text, advice } => {

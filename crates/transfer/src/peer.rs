@@ -54,7 +54,7 @@ pub trait Peer: Send + Sync {
     fn name(&self) -> &str;
 
     /// Opens a session.
-    fn connect(&self, wish: &Use<'_>) -> Result<Client>;
+    fn connect(&self, request: &Use<'_>) -> Result<Client>;
 
     /// An endpoint that somebody runs, with a root of its own; otherwise a host, on which one is started for the session.
     fn is_endpoint(&self) -> bool {

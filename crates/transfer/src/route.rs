@@ -71,14 +71,16 @@ impl Route {
             (0, true) => {
                 let path = destination.path().to_vec();
                 if pipes > 0 && (path.is_empty() || path.ends_with(b"/")) {
-                    return Err(no_name());
+                    return Err(Error::no_name());
                 }
                 let peer = peers.find(destination)?;
+                check_paths(spec, &*peer)?;
                 let path = peer.path(&path);
                 Ok(Route::Push { peer, path })
             }
             (n, false) if n == sources.len() && n > 0 => {
                 let peer = peers.find(&sources[0])?;
+                check_paths(spec, &*peer)?;
                 for source in &sources[1..] {
                     if !peers.is_at(source, &*peer)? {
                         return Err(Error::request(
@@ -148,10 +150,6 @@ impl Route {
     }
 }
 
-pub fn no_name() -> Error {
-    Error::request("standard input has no name of its own", "name the file at the destination, such as lab:results.tar")
-}
-
 /// A local path from the root on, with its trailing slash, which has a meaning; others as they are.
 fn absolute(location: &Location) -> Vec<u8> {
     let Location::Local(path) = location else { return location.to_string().into_bytes() };
@@ -161,6 +159,15 @@ fn absolute(location: &Location) -> Vec<u8> {
         bytes.push(b'/');
     }
     bytes
+}
+
+/// A session over ssh has the one connection that ssh made, or that of an endpoint which nobody configured.
+fn check_paths(spec: &TransferSpec, peer: &dyn Peer) -> Result<()> {
+    if !spec.paths.is_explicit() || peer.is_endpoint() {
+        return Ok(());
+    }
+    let text = format!("--paths {} needs an endpoint, and {} is reached over ssh", spec.paths, peer.name());
+    Err(Error::request(text, "omit --paths, or run `thalweg serve` there and add it with its ticket"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! sent twice.
 
 use crate::attempt::Attempt;
-use crate::bounds::PIPE_ADVICE;
 use crate::control::Control;
 use crate::ended::{Ended, nothing_moved};
 use crate::error::{Error, Kind, Result, plain};
@@ -14,8 +13,8 @@ use crate::sample::bottleneck;
 use crate::witness::Witness;
 use model::quantity::counted;
 use model::{FailureKind, JobId, Location, TransferOptions, TransferSpec};
-use mover::Removal;
-use mover::{CloseCode, Ending, Progress, Report};
+use mover::session::Standby;
+use mover::{CloseCode, Ending, PathReport, Progress, Removal, Report};
 use net::Identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +34,7 @@ pub struct Run {
     pub witness: Arc<Witness>,
     pub control: Arc<Control>,
     pub sums: Sums,
+    pub standby: Arc<Standby>,
     pub started: Instant,
 }
 
@@ -52,6 +52,7 @@ pub struct Sums {
     /// Of the attempt before.
     resumed_bytes_last: Option<u64>,
     first_byte_seconds: Option<f64>,
+    paths: Vec<PathReport>,
 }
 
 /// What is to be done after an attempt.
@@ -127,6 +128,7 @@ impl Run {
             witness: &self.witness,
             control: &self.control,
             started: self.started,
+            standby: &self.standby,
         };
         let attempted = attempt.run(&progress, self.sums.sent_bytes);
         self.means.watcher.attempt_ended();
@@ -145,7 +147,7 @@ impl Run {
     fn judge(&self, report: &Report) -> Verdict {
         let is_complete = matches!(report.ending, Ending::Finished(_)) && report.snapshot.counts.files_failed == 0;
         if self.control.is_stopped() && !is_complete {
-            return Verdict::Failed(stopped(&self.spec));
+            return Verdict::Failed(Error::stopped(&self.spec));
         }
         let (by_peer, refusal) = match &report.ending {
             Ending::Finished(_) => return Verdict::Done,
@@ -171,7 +173,10 @@ impl Run {
         })
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+    fn conclude(mut self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        if let Some(report) = &report {
+            self.sums.add_paths(&report.paths);
+        }
         let witnessed = self.witness.finish();
         let direction = self.route.direction();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
@@ -200,6 +205,7 @@ impl Run {
             bottleneck: report
                 .as_ref()
                 .map_or_else(nothing_moved, |report| bottleneck(None, &report.snapshot, direction)),
+            paths: self.sums.paths,
             attempts: self.sums.attempts,
             failures: witnessed.failures,
             failures_not_kept: witnessed.not_kept,
@@ -218,6 +224,21 @@ impl Sums {
         self.files += counts.files_done;
         self.bytes += counts.bytes_done;
         self.resumed_bytes.get_or_insert(counts.bytes_resumed);
+        self.add_paths(&report.paths);
+    }
+
+    /// A path of several attempts is one.
+    fn add_paths(&mut self, paths: &[PathReport]) {
+        for path in paths {
+            let is_same = |known: &&mut PathReport| (&known.local, &known.remote) == (&path.local, &path.remote);
+            match self.paths.iter_mut().find(is_same) {
+                Some(known) => {
+                    let bytes = known.bytes + path.bytes;
+                    *known = PathReport { bytes, streams: known.streams.max(path.streams), ..path.clone() };
+                }
+                None => self.paths.push(path.clone()),
+            }
+        }
     }
 }
 
@@ -252,15 +273,6 @@ fn pause(failures: u32) -> Duration {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
-}
-
-/// It was asked to stop, and can go on later.
-pub fn stopped(spec: &TransferSpec) -> Error {
-    match spec.has_pipe() {
-        true => Error::new(Kind::Stopped, "", "stopped").advice(PIPE_ADVICE),
-        false => Error::new(Kind::Stopped, "", "stopped; what was verified is kept")
-            .advice("the same request continues where this one stopped"),
-    }
 }
 
 #[cfg(test)]

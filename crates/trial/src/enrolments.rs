@@ -52,7 +52,7 @@ enum Kind {
     RevokeServeAndRestart,
     Rotate,
     RevokeLimited,
-    Strike,
+    Remove,
     Expire,
     Restart,
     UsesAndRestart,
@@ -67,7 +67,7 @@ const KINDS: [(Kind, &str, &[&str]); 10] = [
     (RevokeServeAndRestart, "the same, and the endpoint starts again", &["F029"]),
     (Rotate, "the credential's file is taken away", &["F029"]),
     (RevokeLimited, "a limited ticket is revoked", &["F029"]),
-    (Strike, "clients are struck off as they appear", &["F029"]),
+    (Remove, "clients are removed as they appear", &["F029"]),
     (Expire, "a ticket expires", &["F028"]),
     (Restart, "the endpoint starts again", &["F029"]),
     (UsesAndRestart, "a ticket is used up, and the endpoint starts again", &["F029"]),
@@ -121,11 +121,11 @@ struct Ended {
     stay: Duration,
 }
 
-/// From when to when a ticket ended, and who was struck off.
+/// From when to when a ticket ended, and who was removed.
 struct Event {
     began: Instant,
     ended: Instant,
-    struck: Vec<String>,
+    removed: Vec<String>,
 }
 
 impl Round<'_> {
@@ -201,7 +201,7 @@ impl Round<'_> {
             std::thread::park_timeout(LOOK_INTERVAL);
         }
         let began = Instant::now();
-        let mut struck = Vec::new();
+        let mut removed = Vec::new();
         match self.kind {
             RevokeServe => place.revoke(SERVE_TICKET)?,
             RevokeServeAndRestart => {
@@ -212,9 +212,9 @@ impl Round<'_> {
             RevokeLimited | NewEnds => place.revoke(&by.id)?,
             OldEnds => place.revoke(&old.id)?,
             Restart | UsesAndRestart => place.restart()?,
-            Strike => {
+            Remove => {
                 for pin in place.enrolled()?.into_iter().filter(|(_, text)| by.names(text)).map(|(pin, _)| pin) {
-                    struck.extend(place.revoke(&pin).is_ok().then_some(pin));
+                    removed.extend(place.revoke(&pin).is_ok().then_some(pin));
                 }
             }
             Expire => {
@@ -222,7 +222,7 @@ impl Round<'_> {
                 rest(until.unwrap_or_default());
             }
         }
-        Ok(Event { began, ended: Instant::now(), struck })
+        Ok(Event { began, ended: Instant::now(), removed })
     }
 
     /// Looks who stayed. Returns how long the last session did that may not.
@@ -261,7 +261,7 @@ impl Round<'_> {
     fn must_go(&self, event: &Event, pin: &str) -> bool {
         match self.kind {
             RevokeServe | RevokeServeAndRestart | RevokeLimited | Expire => true,
-            Strike => event.struck.iter().any(|struck| struck == pin),
+            Remove => event.removed.iter().any(|removed| removed == pin),
             Rotate | Restart | UsesAndRestart | OldEnds | NewEnds => false,
         }
     }
@@ -293,7 +293,7 @@ impl Round<'_> {
                 Rotate | Restart if alone != *was_welcome && (*was_welcome || self.kind == Rotate) => {
                     return Err(format!("{short}: welcomed {was_welcome}, enrolled {alone}"));
                 }
-                // Who had changed to it before that was struck off with it, and may come back with the other one.
+                // Who had changed to it before that was removed with it, and may come back with the other one.
                 NewEnds if text.is_some_and(|text| by.names(text)) => {
                     return Err(format!("F029: {short} lives by the ticket that was revoked"));
                 }

@@ -187,6 +187,25 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("daemon", "nobody_gets_in_by_a_warrant"),
     ),
     ("warrant-of-any-path", "a warrant opens every path at its audience", Test("daemon", "a_warrant_allows_its_job")),
+    (
+        "hand-in-any-warrant",
+        "an endpoint uses a warrant for whoever hands it in",
+        Test("daemon", "for_nobody_but_its_issuer"),
+    ),
+    (
+        "sign-what-is-told",
+        "a client signs a warrant for what an endpoint says that its job is",
+        Test("daemon", "an_endpoint_that_lies"),
+    ),
+    (
+        "orders-without-shares",
+        "jobs of one ticket keep those of others from beginning",
+        Test("daemon", "orders::tests"),
+    ),
+    ("orders-fail-open", "a job goes on for ever while rights cannot be looked up", Test("daemon", "orders::run")),
+    ("failures-of-any-length", "the end of a job is too long to be read again", Test("daemon", "orders::run")),
+    ("revoke-without-shares", "one ticket takes back so many warrants that others cannot", Test("daemon", "warrant::")),
+    ("overlook-a-removed-log", "a log that was removed is written on", Test("daemon", "transfer_log::")),
     ("flush-the-log", "each refused change has a line in the log", Test("daemon", "refused_changes")),
 ];
 

@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// A loss process that struck nothing is tried again with other seeds.
+/// A loss process that hit nothing is tried again with other seeds.
 const SEEDS_MAX: u64 = 3;
 const SMALL_FILE_BYTES: u64 = 4 << 10;
 

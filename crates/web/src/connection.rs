@@ -6,6 +6,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,12 +17,15 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub const PROGRESS_MAX: Duration = Duration::from_secs(30);
 /// Status line and headers.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-const HEADERS_MAX: usize = 128;
+pub(crate) const HEADERS_MAX: usize = 128;
+/// Answers that only say that one will come.
+const INTERIM_MAX: usize = 16;
 /// What is read at once while a head or the frame of a chunk is looked for.
 const READ_BYTES: usize = 16 << 10;
 
 enum Stream {
     Clear(TcpStream),
+    Local(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
@@ -45,6 +50,9 @@ pub(crate) struct Head {
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
     pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize) -> Result<Connection> {
+        if let Some(socket) = &origin.socket {
+            return Connection::local(socket, &origin.host);
+        }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
         let found = (&host[..], origin.port).to_socket_addrs();
@@ -63,6 +71,22 @@ impl Connection {
             }
         }
         Err(failed.expect("there was an address"))
+    }
+
+    fn local(socket: &Path, host: &str) -> Result<Connection> {
+        let unreachable = |e: io::Error| {
+            Error::new(ErrorKind::Unreachable, format!("nobody answers at {}: {}", socket.display(), plain(&e)))
+        };
+        let stream = UnixStream::connect(socket).map_err(unreachable)?;
+        let failed = |e: io::Error| Error::from_io(host, &e);
+        stream.set_read_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        stream.set_write_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        Ok(Connection::new(Stream::Local(stream), host.to_owned()))
+    }
+
+    fn new(stream: Stream, host: String) -> Connection {
+        let now = Instant::now();
+        Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 }
     }
 
     fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>) -> Result<Connection> {
@@ -85,13 +109,13 @@ impl Connection {
                 Stream::Tls(Box::new(stream))
             }
         };
-        let now = Instant::now();
-        Ok(Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 })
+        Ok(Connection::new(stream, host))
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let written = match &mut self.stream {
             Stream::Clear(stream) => stream.write_all(bytes),
+            Stream::Local(stream) => stream.write_all(bytes),
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
         written.map_err(|e| Error::from_io(&self.host, &e))
@@ -101,6 +125,7 @@ impl Connection {
         loop {
             let read = match &mut self.stream {
                 Stream::Clear(stream) => stream.read(buffer),
+                Stream::Local(stream) => stream.read(buffer),
                 Stream::Tls(stream) => stream.read(buffer),
             };
             match read {
@@ -156,12 +181,17 @@ impl Connection {
 
     /// The head of the final answer; what is said before it is passed over.
     pub fn head(&mut self) -> Result<Head> {
+        let mut interim = 0;
         loop {
             if let Some(head) = self.parse()? {
-                if head.status >= 200 {
-                    return Ok(head);
+                interim += 1;
+                match head.status {
+                    200.. => return Ok(head),
+                    _ if interim > INTERIM_MAX => {
+                        return Err(self.malformed("it says again and again that it will answer"));
+                    }
+                    _ => continue,
                 }
-                continue;
             }
             if self.buffer.len() - self.taken > HEAD_BYTES_MAX {
                 return Err(self.malformed("its answer begins with more than 64 KiB of headers"));

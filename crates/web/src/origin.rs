@@ -1,7 +1,8 @@
-//! Where a client connects: `http://HOST[:PORT]` or `https://HOST[:PORT]`, without a path.
+//! Where a client connects: `http://HOST[:PORT]` or `https://HOST[:PORT]`, without a path; or a socket of this host.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
@@ -9,9 +10,16 @@ pub struct Origin {
     /// Without the brackets of an IPv6 address.
     pub host: String,
     pub port: u16,
+    /// A UNIX socket, in place of host and port.
+    pub socket: Option<PathBuf>,
 }
 
 impl Origin {
+    /// A service of this host that listens on a UNIX socket.
+    pub fn local(socket: PathBuf) -> Origin {
+        Origin { is_tls: false, host: "localhost".to_owned(), port: 80, socket: Some(socket) }
+    }
+
     pub fn parse(url: &str) -> Result<Origin> {
         let refused = |why: &str| Error::new(ErrorKind::Settings, format!("{url:?} is not a usable address: {why}"));
         let (is_tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -43,7 +51,7 @@ impl Origin {
         };
         match host.is_empty() {
             true => Err(refused("it names no host")),
-            false => Ok(Origin { is_tls, host: host.to_owned(), port }),
+            false => Ok(Origin { is_tls, host: host.to_owned(), port, socket: None }),
         }
     }
 

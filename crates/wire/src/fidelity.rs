@@ -102,7 +102,7 @@ pub(crate) fn record_of(attributes: &Attributes) -> AttributesRecord {
 /// The receiver's check of what one job keeps.
 #[derive(Default)]
 pub struct AttributeCheck {
-    wish: Fidelity,
+    fidelity: Fidelity,
     held_bytes: Arc<AtomicU64>,
     recent: Recent,
     shared: HashSet<u64>,
@@ -110,17 +110,17 @@ pub struct AttributeCheck {
 }
 
 impl AttributeCheck {
-    pub fn new(wish: Fidelity) -> AttributeCheck {
-        AttributeCheck { wish, ..AttributeCheck::default() }
+    pub fn new(fidelity: Fidelity) -> AttributeCheck {
+        AttributeCheck { fidelity, ..AttributeCheck::default() }
     }
 
     /// A special file, by the kind of its entry; `None` for other kinds.
     pub(crate) fn node(&self, kind: u32, number: u64) -> Option<Node> {
         match kind {
-            FIFO if self.wish.specials => Some(Node::Fifo),
-            SOCKET if self.wish.specials => Some(Node::Socket),
-            CHARACTER_DEVICE if self.wish.devices => Some(Node::CharacterDevice(number)),
-            BLOCK_DEVICE if self.wish.devices => Some(Node::BlockDevice(number)),
+            FIFO if self.fidelity.specials => Some(Node::Fifo),
+            SOCKET if self.fidelity.specials => Some(Node::Socket),
+            CHARACTER_DEVICE if self.fidelity.devices => Some(Node::CharacterDevice(number)),
+            BLOCK_DEVICE if self.fidelity.devices => Some(Node::BlockDevice(number)),
             _ => None,
         }
     }
@@ -134,12 +134,12 @@ impl AttributeCheck {
     ) -> Result<Option<Arc<Attributes>>, Refusal> {
         let Some(record) = record else { return Ok(None) };
         let malformed = |what: &str| Refusal::new(CloseCode::Malformed, &format!("entry {id}: {what}"));
-        if !self.wish.has_attributes() || record.is_shared && !(is_file && self.wish.hard_links) {
+        if !self.fidelity.has_attributes() || record.is_shared && !(is_file && self.fidelity.hard_links) {
             return Err(malformed("attributes that nobody asked for"));
         }
-        let wish = self.wish;
+        let fidelity = self.fidelity;
         let is_good =
-            |xattr: &XattrRecord| Xattr::fits(&xattr.name, &xattr.value) && Xattr::is_wished(&xattr.name, wish);
+            |xattr: &XattrRecord| Xattr::fits(&xattr.name, &xattr.value) && Xattr::is_kept_by(&xattr.name, fidelity);
         if record.xattrs.len() > XATTRS_MAX || !record.xattrs.iter().all(is_good) {
             return Err(malformed("an extended attribute that nobody asked for, or too long"));
         }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use model::fidelity::XATTR_VALUE_BYTES_MAX;
 
-    fn wish() -> Fidelity {
+    fn fidelity() -> Fidelity {
         Fidelity { owner: true, xattrs: true, hard_links: true, devices: true, ..Fidelity::default() }
     }
 
@@ -228,22 +228,22 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_taken() {
-        let taken = AttributeCheck::new(wish()).take(1, true, record(b"user.a", b"1")).unwrap().unwrap();
+        let taken = AttributeCheck::new(fidelity()).take(1, true, record(b"user.a", b"1")).unwrap().unwrap();
         assert_eq!((taken.uid, taken.gid, taken.xattr(b"user.a")), (1, 2, Some(&b"1"[..])));
         assert_eq!(super::record_of(&taken), record(b"user.a", b"1").unwrap());
         for name in [&b"system.posix_acl_access"[..], b"system.other", b"other", b"", b"user.\0", &[b'u'; 300]] {
-            assert!(AttributeCheck::new(wish()).take(1, true, record(name, b"1")).is_err(), "{name:?}");
+            assert!(AttributeCheck::new(fidelity()).take(1, true, record(name, b"1")).is_err(), "{name:?}");
         }
         assert!(AttributeCheck::default().take(1, true, record(b"user.a", b"1")).is_err());
         let long = vec![0; XATTR_VALUE_BYTES_MAX + 1];
-        assert!(AttributeCheck::new(wish()).take(1, true, record(b"user.a", &long)).is_err());
-        let check = AttributeCheck::new(wish());
+        assert!(AttributeCheck::new(fidelity()).take(1, true, record(b"user.a", &long)).is_err());
+        let check = AttributeCheck::new(fidelity());
         assert_eq!((check.node(FIFO, 0), check.node(BLOCK_DEVICE, 7)), (None, Some(Node::BlockDevice(7))));
     }
 
     #[test]
     fn equal_attributes_are_held_once_and_different_ones_bounded() {
-        let mut check = AttributeCheck::new(wish());
+        let mut check = AttributeCheck::new(fidelity());
         let mut held = Vec::new();
         for _ in 0..100 {
             held.push(check.take(1, true, record(b"user.a", &[1; 60_000])).unwrap().unwrap());
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn another_name_is_of_a_file_that_has_several() {
-        let mut check = AttributeCheck::new(wish());
+        let mut check = AttributeCheck::new(fidelity());
         let shared = AttributesRecord { is_shared: true, ..AttributesRecord::default() };
         check.take(5, true, Some(shared.clone())).unwrap();
         assert!(check.take(6, false, Some(shared)).is_err());

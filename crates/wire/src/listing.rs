@@ -126,8 +126,8 @@ impl ListingCheck {
     }
 
     /// Takes what the job asks for beside the ordinary, from here on; otherwise it is refused.
-    pub fn allow(&mut self, wish: Fidelity) {
-        self.attributes = AttributeCheck::new(wish);
+    pub fn allow(&mut self, fidelity: Fidelity) {
+        self.attributes = AttributeCheck::new(fidelity);
     }
 
     /// Checks that the listing ends where the sender says, once.
@@ -275,10 +275,10 @@ mod tests {
         let device =
             EntryRecord { kind: 7, number: 259, size_bytes: 0, attributes: attributes(false), ..file(0, b"d") };
         let other = EntryRecord { kind: OTHER_NAME, same_as: 1, size_bytes: 0, ..file(0, b"b") };
-        let wish = Fidelity { owner: true, hard_links: true, devices: true, ..Fidelity::default() };
+        let fidelity = Fidelity { owner: true, hard_links: true, devices: true, ..Fidelity::default() };
         let records = vec![first, device, other];
         let mut check = ListingCheck::new(9);
-        check.allow(wish);
+        check.allow(fidelity);
         let described = check.check(batch(1, records.clone())).unwrap();
         for (found, record) in described.iter().zip(&records) {
             let Described::Entry { entry, .. } = found else { panic!("{found:?}") };

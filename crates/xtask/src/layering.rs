@@ -28,6 +28,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["model", "store", "net", "plan", "mover"]),
     ("daemon", &["model", "mover", "transfer", "ledger", "net", "store", "wire", "plan"]),
     ("ssh", &["model", "mover", "transfer", "net", "store", "wire", "daemon"]),
+    ("queue", &["model"]),
+    ("hub", &["model", "queue", "daemon", "transfer", "net"]),
+    ("api", &["model", "hub"]),
     ("emulator", &[]),
     ("lab", &["model", "emulator"]),
     ("content", &[]),
@@ -37,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         CLI,
         &[
             "model", "audit", "plan", "mover", "transfer", "daemon", "ssh", "lab", "bench", "net", "store", "object",
-            "foreign", "dav",
+            "foreign", "dav", "hub", "api", "web",
         ],
     ),
     ("needs", &[]),
@@ -48,7 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Nothing but the product's own tests may reach up to these, not even from tests; and what is shown to embedders needs an endpoint.
-const TOPS: &[&str] = &["daemon", "ssh", CLI];
+const TOPS: &[&str] = &["daemon", "ssh", "hub", "api", CLI];
 const MAY_REACH_UP: &[(&str, &str)] = &[("transfer", "daemon")];
 
 /// Tools that an edge build leaves out.
@@ -59,12 +62,19 @@ const EXTERNAL_ABSENCES: &[(&str, &[&str], &str)] = &[
     ("wire", SYSTEM, "the protocol is bytes and time in, actions out"),
     ("plan", SYSTEM, "planning is a pure function"),
     ("model", SYSTEM, "the words of the project are pure values"),
+    ("queue", SYSTEM, "who is next is events and time in, actions out"),
+    ("hub", HTTP, "the hub is asked through its handle"),
+    ("hub", TERMINAL, "the hub is shown by those who ask it"),
     ("mover", HTTP, "the data path knows no HTTP"),
     ("mover", TERMINAL, "the data path knows no terminal"),
+    ("daemon", RUNTIME, "the asynchronous runtime is the interface's alone"),
+    ("hub", RUNTIME, "the asynchronous runtime is the interface's alone"),
+    ("thalweg", RUNTIME, "the asynchronous runtime is the interface's alone"),
     ("transfer", HTTP, "a transfer is a value that others carry about"),
     ("transfer", TERMINAL, "a transfer is shown by those who start it"),
 ];
 const SYSTEM: &[&str] = &["tokio", "async-std", "mio", "rustix", "nix", "socket2", "libc", "io-uring"];
+const RUNTIME: &[&str] = &["tokio"];
 const HTTP: &[&str] = &[
     "actix-web",
     "attohttpc",
@@ -89,6 +99,8 @@ const MENTION_ABSENCES: &[(&str, &[&str], &str)] = &[
     ("wire", CLOCK, "time enters the protocol as a value"),
     ("plan", INPUT_OUTPUT, "planning does no I/O"),
     ("plan", CLOCK, "planning reads no clock"),
+    ("queue", INPUT_OUTPUT, "the queue does no I/O"),
+    ("queue", CLOCK, "time enters the queue as a value"),
     ("model", INPUT_OUTPUT, "pure values do no I/O"),
     ("model", CLOCK, "pure values read no clock"),
     ("transfer", SURROUNDINGS, "all that a transfer needs comes in by its means"),

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Options, Report};
+use super::Options;
+use super::record::Report;
 use crate::error::{Error, Result};
 use crate::sample::Sample;
 

@@ -1,23 +1,31 @@
 //! One set after the other, one round after the other, one tool after the other.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use emulator::Snapshot;
 use lab::record::reasons_to_void;
 
-use super::*;
-use crate::account::Machine;
-use crate::ceiling;
+use super::Options;
+use super::journal::Journal;
+use super::record::{Report, SetRecord, ToolRecord};
+use crate::account::{Machine, own_cpu_seconds};
+use crate::counters::Hosts;
+use crate::dataset::{self, Plan};
+use crate::environment::Program;
+use crate::error::{Error, Kind, Result};
+use crate::image::Image;
 use crate::manifest::Manifest;
 use crate::process::{Finished, Gated, Ready, Server};
-use crate::reference::own_cpu_seconds;
-use crate::sample::Usage;
-use crate::tool::{Host, Set};
-use crate::workspace::remove_tree;
+use crate::sample::{Sample, State, Usage};
+use crate::tool::{self, Bed, Class, Host, Set, Tool};
+use crate::workspace::{Workspace, remove_tree};
+use crate::{ceiling, reference, report};
 
 /// Failures in a row after which a tool is left out of the rest of a set.
 pub const FAILURES_MAX: u32 = 2;

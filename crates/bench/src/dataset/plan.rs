@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::object::Object;
 use super::scale::Scale;
 use super::tree::{self, Tree};
 
@@ -67,21 +68,6 @@ pub struct Totals {
     pub bytes: u64,
     /// Content rounded up to blocks, without holes, and the directories.
     pub space_bytes: u64,
-}
-
-/// One object of a set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Object {
-    File {
-        bytes: u64,
-    },
-    /// A file with holes, see `tree::is_hole`.
-    Sparse {
-        bytes: u64,
-    },
-    Link {
-        target: Vec<u8>,
-    },
 }
 
 /// A directory and which objects of its group it holds.

@@ -11,7 +11,7 @@ use super::scale::Scale;
 use super::tree::Tree;
 use crate::error::{Error, Result};
 
-/// Bounds the specification, not the machine: above it a typing error is more likely than a wish.
+/// Bounds the specification, not the machine: above it a typing error is more likely than an intention.
 const FILES_MAX: u64 = 1_000_000_000;
 
 impl Plan {
@@ -28,9 +28,9 @@ impl Plan {
         let mut groups = Vec::new();
         let texts: Vec<&str> = spec.split(',').map(str::trim).collect();
         for text in &texts {
-            let wish = Wish::parse(text, repeat, scale)?;
+            let item = Item::parse(text, repeat, scale)?;
             let first = groups.len() as u64;
-            groups.extend(wish.groups(texts.len() == 1, seed, first)?);
+            groups.extend(item.groups(texts.len() == 1, seed, first)?);
         }
         let mut folders: Vec<&str> = groups.iter().map(|group: &Group| group.folder.as_str()).collect();
         folders.sort_unstable();
@@ -42,7 +42,7 @@ impl Plan {
 }
 
 /// One part of a specification, taken apart.
-struct Wish<'a> {
+struct Item<'a> {
     text: &'a str,
     name: &'a str,
     /// Which sets of a sweep.
@@ -51,8 +51,8 @@ struct Wish<'a> {
     scale: Scale,
 }
 
-impl<'a> Wish<'a> {
-    fn parse(text: &'a str, repeat: u64, scale: Scale) -> Result<Wish<'a>> {
+impl<'a> Item<'a> {
+    fn parse(text: &'a str, repeat: u64, scale: Scale) -> Result<Item<'a>> {
         let (rest, own_scale) = match text.split_once('@') {
             Some((rest, own)) => (rest, Scale::parse(own)?),
             None => (text, Scale::WHOLE),
@@ -70,7 +70,7 @@ impl<'a> Wish<'a> {
             Some((name, selection)) => (name.trim(), Some(selection.trim())),
             None => (rest.trim(), None),
         };
-        Ok(Wish { text, name, selection, repeat, scale })
+        Ok(Item { text, name, selection, repeat, scale })
     }
 
     /// `first` is the number that the plan gives the first of the groups.

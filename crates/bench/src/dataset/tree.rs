@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 
-use super::plan::Object;
+use super::object::Object;
 use content::{mix, unit_interval};
 
 /// Regular files of the whole set.

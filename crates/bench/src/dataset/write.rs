@@ -15,7 +15,8 @@ use content::{Content, Crc64, Stream};
 use model::quantity::ByteCount;
 use rustix::fs::{Mode, OFlags};
 
-use super::plan::{Object, Plan};
+use super::object::Object;
+use super::plan::Plan;
 use super::tree;
 use crate::error::{Error, Result};
 use crate::manifest::{Entry, What};

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::outcome::{Outcome, StreamInterval, Totals};
+use super::interval::{StreamInterval, Totals};
+use super::outcome::Outcome;
 use super::slowdown::Slowdown;
 use super::{Load, picture};
 use crate::environment::Environment;

@@ -12,9 +12,10 @@ use model::name::Escaped;
 use net::{ClientTls, Identity};
 
 use super::control::Control;
+use super::interval::Interval;
 use super::lane::{Joined, Lane};
 use super::measure::{Sample, measure};
-use super::outcome::{Interval, Outcome, Series};
+use super::outcome::{Outcome, Peers, Series};
 use super::protocol::{FromClient, FromServer, GREETING_BYTES, Greeting, Hello, Token, VERSION, from_hex};
 use super::server::{of_net, token_of};
 use super::{Load, Way};
@@ -29,17 +30,6 @@ const SAMPLE_WAIT: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_millis(100);
 /// Of what a peer says, this much is shown.
 const REASON_BYTES_MAX: usize = 300;
-
-/// Who the two ends are and what they use.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Peers {
-    pub address: String,
-    pub client_kernel: String,
-    pub server_kernel: String,
-    /// Of the client's sending connections, and of the server's; those that the load does not use are named too.
-    pub client_congestion: String,
-    pub server_congestion: String,
-}
 
 /// What happens while a run lasts.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Load;
-use super::measure::Counters;
+use super::counters::Counters;
 
 /// Blocks between two looks at the thread's own clock, which is a system call.
 const BLOCKS_PER_CLOCK: u64 = 8;

@@ -1,7 +1,8 @@
 //! Rate, round trip and congestion window over time, a curve for each stream or, of many streams, for each direction.
 
 use super::Way;
-use super::outcome::{Interval, Outcome, Totals, name};
+use super::interval::{Interval, Totals};
+use super::outcome::{Outcome, name};
 use crate::plot::{Axis, Kind, Plot, Point, Scale, Series, Unit};
 
 /// More curves than this in one picture cannot be told apart.

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::Way;
-use super::outcome::{Interval, StreamInterval, StreamSummary};
+use super::interval::{Interval, StreamInterval, StreamSummary};
 
 /// Below this share of the stream's mean rate an interval is a dip.
 const DIP_SHARE: f64 = 0.5;

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::csv;
-use crate::compare::{Report, SetRecord};
+use crate::compare::record::{Report, SetRecord};
 use crate::error::{Error, Result};
 use crate::plot::Plot;
 use crate::sample::Sample;

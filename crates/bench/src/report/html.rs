@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use model::quantity::ByteCount;
 
 use super::csv::{class_name, state_name};
+use super::figures::Figures;
 use super::tables::{self, Section};
-use super::{Figures, markdown, set_up, warnings};
-use crate::compare::Report;
+use super::{markdown, set_up, warnings};
+use crate::compare::record::Report;
 use crate::plot::{Plot, escaped};
 use crate::sample::Sample;
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Figures, set_up, tables, warnings};
-use crate::compare::Report;
+use super::figures::Figures;
+use super::{set_up, tables, warnings};
+use crate::compare::record::Report;
 
 pub const LEGEND: &str = "Times are seconds: median [first quartile - third quartile] (minimum - maximum); rates are \
                           medians, then mean and standard deviation. CPU is user and system time of both ends. Peak \

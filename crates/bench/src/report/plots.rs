@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::tables::in_order;
-use crate::compare::Report;
+use crate::compare::record::Report;
 use crate::plot::{Axis, Kind, PLATEAU_BYTES_MIN, Plot, Point, Reference, Scale, Series, Unit, normalised};
 use crate::published;
 use crate::sample::State;

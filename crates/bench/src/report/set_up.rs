@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::ToolRecord;
+use crate::compare::record::ToolRecord;
 
 /// What has to be done before the first transfer.
 pub fn section(tools: &[ToolRecord]) -> String {

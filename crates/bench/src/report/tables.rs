@@ -2,8 +2,8 @@
 
 use model::quantity::ByteCount;
 
-use super::Figures;
-use crate::compare::Report;
+use super::figures::Figures;
+use crate::compare::record::Report;
 use crate::statistics::{Column, Ratio, Spread, Summary};
 use crate::tool::Class;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Figures;
-use crate::compare::Report;
+use super::figures::Figures;
+use crate::compare::record::Report;
 use crate::sample::State;
 use crate::statistics::{Spread, Summary};
 use crate::tool::Class;

@@ -4,26 +4,20 @@ use std::time::Duration;
 
 use super::Session;
 use super::measured::{Call, Measured};
-use super::options::{Engine, Step};
-use super::verdict::{LADDER_BYTES_MAX, Rung, is_climbed};
+use super::options::{Engine, LADDER_THREADS_MAX, Step};
+use super::verdict::{LADDER_BYTES_MAX, Ladders, Rung, is_climbed};
 use crate::error::Result;
 
 /// Of one rung and direction; long enough for latencies, short enough for the whole ladder.
 const RUNG_LIMIT: Duration = Duration::from_secs(2);
-pub(super) const THREADS_MAX: usize = 64;
 const DEPTH_MAX: usize = 128;
-
-pub struct Ladders {
-    pub write: Vec<Rung>,
-    pub read: Vec<Rung>,
-}
 
 impl Session<'_> {
     /// Doubles the depth of the queue, or the threads where each has one operation, until neither side gains.
     pub(super) fn ladders(&mut self, target_bytes_per_second: f64) -> Result<Ladders> {
         let mut ladders = Ladders { write: Vec::new(), read: Vec::new() };
         let is_queued = self.options.engine == Engine::Uring;
-        let most = if is_queued { DEPTH_MAX } else { THREADS_MAX };
+        let most = if is_queued { DEPTH_MAX } else { LADDER_THREADS_MAX };
         let mut concurrency = 1;
         while concurrency <= most {
             self.say(&format!("{concurrency} in flight"))?;

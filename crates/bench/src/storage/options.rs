@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
+/// Of a ladder of rising concurrency.
+pub(super) const LADDER_THREADS_MAX: usize = 64;
 const KIB: u64 = 1 << 10;
 /// Files that are neither few nor large are left until the end of a measurement: deleting many of them and creating others
 /// near by makes ext4 many times slower.
@@ -168,7 +170,7 @@ impl Options {
         let metadata = if self.with_metadata { self.metadata_files.saturating_mul(publish) } else { 0 };
         let ladder = match self.target_bytes_per_second {
             // With many threads and long blocks, one block for each thread may be more.
-            Some(_) => super::verdict::LADDER_BYTES_MAX.max(super::ladder::THREADS_MAX as u64 * self.block_bytes),
+            Some(_) => super::verdict::LADDER_BYTES_MAX.max(LADDER_THREADS_MAX as u64 * self.block_bytes),
             None => 0,
         };
         let space_bytes =

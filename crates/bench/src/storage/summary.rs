@@ -3,11 +3,10 @@
 use serde::Serialize;
 
 use super::device::Storage;
-use super::ladder::Ladders;
 use super::latency::{Histogram, Percentiles};
 use super::measured::{Call, Measured, Operation};
 use super::options::{Cache, Engine, Options, Plan, Sync};
-use super::verdict::{self, Binds, Verdict};
+use super::verdict::{self, Binds, Ladders, Verdict};
 use crate::environment::Environment;
 use crate::roof::Ceilings;
 use crate::statistics::Spread;

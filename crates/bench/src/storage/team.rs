@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::account::Machine;
+use crate::account::{Machine, own_cpu_seconds};
 use crate::error::{Error, Result};
-use crate::reference::own_cpu_seconds;
 
 /// When to stop early.
 #[derive(Clone, Copy)]

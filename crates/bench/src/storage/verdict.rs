@@ -26,6 +26,11 @@ pub struct Rung {
     pub latency_us_mean: f64,
 }
 
+pub struct Ladders {
+    pub write: Vec<Rung>,
+    pub read: Vec<Rung>,
+}
+
 impl Rung {
     pub fn concurrency(&self) -> u64 {
         (self.threads * self.depth) as u64

@@ -5,11 +5,11 @@ use std::thread;
 
 use lab::Lab;
 
-use crate::account::Machine;
+use crate::account::{Machine, own_cpu_seconds};
 use crate::compare::run::{Lane, Race, failure};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Finished, Gated, Server};
-use crate::reference::{empty_sample, own_cpu_seconds};
+use crate::reference::empty_sample;
 use crate::sample::{Sample, State, Usage};
 use crate::tool::{Class, Host, Set};
 

@@ -163,7 +163,7 @@ pub fn tables(report: &Report, figures: &Figures) -> String {
         }
     }
     text + &grid_table(figures)
-        + "\nSynthetic sets (`gen:`) are made up in memory and discarded at the far side: no storage is part of them. \
+        + "\nSynthetic sets (`gen:`) are made up in memory and discarded at the remote side: no storage is part of them. \
            Rates are those of verified content over the wall time of the client command. SD is that of the runs. Runs \
            that used more than 80 % of all processors are marked CPU bound: their rate is the machine's. Raw samples: \
            `samples.jsonl`.\n"

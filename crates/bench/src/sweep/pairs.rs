@@ -5,6 +5,7 @@
 use super::run::{Sweep, Work};
 use super::*;
 use crate::compare::run::Lane;
+use crate::error::Result;
 use crate::sample::State;
 use crate::statistics::Spread;
 use crate::tool::Bed;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use lab::Lab;
@@ -14,7 +15,7 @@ use crate::account::Split;
 use crate::compare::run::{FAILURES_MAX, Lane, Race, create_open_dir, shown_sample};
 use crate::compare::{self, SetRecord};
 use crate::counters::Hosts;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::manifest::Manifest;
 use crate::process::Server;
 use crate::reference::{self, empty_sample};
@@ -26,7 +27,9 @@ use crate::workspace::{Workspace, remove_tree};
 pub const FROM_START: &str = "flow from its start";
 pub const IPERF: &str = "iperf3, 1 stream";
 
-pub fn run(options: &Options, plan: Plan, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Outcome> {
+/// Runs the plan, or what is left of it, and writes the bundle to `Options::out`. Cancelling keeps what is done.
+pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Outcome> {
+    let plan = Plan::of(options)?;
     let compare = compare::Options {
         sets: Vec::new(),
         variants: options.variants.clone(),

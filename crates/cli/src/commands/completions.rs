@@ -1,8 +1,8 @@
 //! `thalweg completions`: what a shell needs to complete the command line.
 
-use crate::args;
 use crate::exit::Result;
 use crate::output;
+use clap::Command;
 use clap_complete::Shell;
 use model::Exit;
 
@@ -28,9 +28,9 @@ fn shell(text: &str) -> Result<Shell, String> {
     }
 }
 
-pub fn run(args: Args) -> Result<Exit> {
+pub fn run(args: Args, mut program: Command) -> Result<Exit> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut args::program(), "thalweg", &mut text);
+    clap_complete::generate(args.shell, &mut program, "thalweg", &mut text);
     output::text(&String::from_utf8_lossy(&text));
     Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! `thalweg config`: which settings hold, and where they come from.
 
-use crate::args::{self, Globals};
+use crate::args::globals::Globals;
 use crate::exit::{Result, usage};
 use crate::output::{self, shown};
 use crate::settings::{self, Choice, Settings, known};
@@ -73,11 +73,11 @@ struct File {
     exists: bool,
 }
 
-pub fn run(args: Args, globals: &Globals) -> Result<Exit> {
+pub fn run(args: Args, globals: &Globals, program: &Command) -> Result<Exit> {
     let choice = Choice { config: globals.config.clone(), profile: globals.profile.clone() };
     match args.action {
         Action::Path(paths) => path(&paths, &choice),
-        Action::Show(asked) => show(&asked, &choice),
+        Action::Show(asked) => show(&asked, &choice, program),
     }
 }
 
@@ -96,12 +96,11 @@ fn path(args: &Paths, choice: &Choice) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn show(args: &Show, choice: &Choice) -> Result<Exit> {
-    let program = args::program();
+fn show(args: &Show, choice: &Choice, program: &Command) -> Result<Exit> {
     // A name that only doctor knows sets nothing, and is no mistake here.
-    let settings = Settings::read(choice, &program, false)?;
+    let settings = Settings::read(choice, program, false)?;
     let asked: Vec<&str> = args.command.iter().map(String::as_str).collect();
-    let Some(below) = known::command_at(&program, &asked) else {
+    let Some(below) = known::command_at(program, &asked) else {
         return Err(usage(format!("there is no command {}", shown(asked.join(" "))), "`thalweg --help` lists them"));
     };
     let mut leaves = known::leaves(below);
@@ -111,7 +110,7 @@ fn show(args: &Show, choice: &Choice) -> Result<Exit> {
     let mut count = 0;
     for leaf in leaves {
         let words: Vec<&str> = asked.iter().copied().chain(leaf.iter().map(String::as_str)).collect();
-        let command = known::command_at(&program, &words).expect("leaves are commands");
+        let command = known::command_at(program, &words).expect("leaves are commands");
         for value in values(command, &words, &settings, !asked.is_empty())? {
             count += 1;
             if !print(args, &value) {

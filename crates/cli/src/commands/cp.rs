@@ -1,9 +1,9 @@
 //! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
 
 use crate::args::ssh::SshArgs;
-use crate::args::{self, Command};
+use crate::args::{elsewhere, values};
 use crate::calibrations;
-use crate::commands::plan::between::{self, Planned};
+use crate::commands::plan::prediction::{self, Planned};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
@@ -14,13 +14,13 @@ use crate::output::json::Events;
 use crate::output::meant;
 use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
-use crate::transfer::between::{Sending, TwoHosts};
 use crate::transfer::orders::Ordered;
+use crate::transfer::third_party::{self, Sending, TwoHosts};
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
 use model::follow::{Follow, View};
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify};
-use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions, TransferSpec};
+use model::{DigestAlgorithm, Exit, Fidelity, Location, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -66,15 +66,19 @@ pub struct Args {
     /// Data streams [default: chosen from cores, buffers and distance; see --explain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
     streams: Option<u32>,
+    /// Network paths to use: all there are, a number of them, or pairs of addresses such as 10.1.0.1=10.1.0.2,10.2.0.1=10.2.0.2;
+    /// with auto a second one is tried while the transfer runs and kept if it carries more
+    #[arg(long, value_name = "auto|all|N|LOCAL=REMOTE", default_value = "auto", env = "THALWEG_PATHS")]
+    paths: PathWish,
     /// Take the streams of a plan: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
     /// destination's calibration
     #[arg(long, value_name = "FILE|auto", conflicts_with = "streams", env = "THALWEG_PLAN")]
     plan: Option<OsString>,
     /// Memory for the blocks of all streams on this side; one stream takes 952 KiB
-    #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = args::memory_bytes, env = "THALWEG_MEMORY")]
+    #[arg(long, value_name = "SIZE", default_value = "96MiB", value_parser = values::memory_bytes, env = "THALWEG_MEMORY")]
     memory: usize,
     /// Congestion control of the sender, such as bbr or cubic [default: its system's]
-    #[arg(long, value_name = "NAME", value_parser = args::congestion, env = "THALWEG_CC")]
+    #[arg(long, value_name = "NAME", value_parser = values::congestion, env = "THALWEG_CC")]
     cc: Option<String>,
     /// Cipher, and after a slash the library that carries it: aes-128-gcm, aes-256-gcm or chacha20-poly1305; aws-lc or ring; such
     /// as auto/ring. auto measures both, in less than 2 ms; see --explain
@@ -84,7 +88,7 @@ pub struct Args {
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
     engine: Engine,
     /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB]
-    #[arg(long, value_name = "SIZE", value_parser = args::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = values::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
     chunk_size: Option<u64>,
     /// Write a manifest of the files delivered by this run: digest, size and path; `thalweg sum -c` verifies it later
     #[arg(long, value_name = "FILE", env = "THALWEG_MANIFEST")]
@@ -96,7 +100,7 @@ pub struct Args {
     #[arg(long, alias = "ignore-existing", env = "THALWEG_NO_CLOBBER")]
     no_clobber: bool,
     /// Permission bits of files and of directories, such as 640,750 [default: the source's, less the umask]
-    #[arg(long, value_name = "FILES[,DIRS]", value_parser = args::chmod, env = "THALWEG_CHMOD")]
+    #[arg(long, value_name = "FILES[,DIRS]", value_parser = values::chmod, env = "THALWEG_CHMOD")]
     chmod: Option<(u32, u32)>,
     /// How often to retry after a lost connection; progress resets the count
     #[arg(long, value_name = "N", default_value_t = 5, env = "THALWEG_RETRIES")]
@@ -153,7 +157,7 @@ pub struct Args {
 
 impl Args {
     pub fn sources(&self) -> Result<&[OsString]> {
-        Ok(args::sources_and_destination(&self.locations)?.0)
+        Ok(values::sources_and_destination(&self.locations)?.0)
     }
 
     /// A flag that says nothing about files that are followed, if one is given.
@@ -163,7 +167,7 @@ impl Args {
         self.decisions.apply(&mut options, true, false);
         Ok(match () {
             () if !choice.is_everything() => Some("a filter, a list or a bound"),
-            () if options.has_wishes() => Some("a comparison or a dry run"),
+            () if options.is_beyond_plain_copy() => Some("a comparison or a dry run"),
             () if self.fidelity.fidelity().hard_links => Some("--hard-links"),
             () if self.verify == Verify::None => Some("--verify none"),
             () if self.no_clobber => Some("--no-clobber"),
@@ -192,27 +196,28 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let (sources, destination) = args::sources_and_destination(&args.locations)?;
-    let mut sources = sources.iter().map(|source| args::location(source)).collect::<Result<Vec<_>>>()?;
+    let (sources, destination) = values::sources_and_destination(&args.locations)?;
+    let mut sources = sources.iter().map(|source| values::location(source)).collect::<Result<Vec<_>>>()?;
     if args.is_listed() {
         let [source] = &mut sources[..] else {
             return Err(usage("a list of files applies to one source", "give a command for each source"));
         };
         source.name_contents();
     }
-    let mut request = request(args, more, sources, args::location(destination)?)?;
+    let mut request = request(args, more, sources, values::location(destination)?)?;
     let planned = plan(args, &mut request)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
-        if more.command != "cp" || request.spec.options.has_wishes() {
+        if more.command != "cp" || request.spec.options.is_beyond_plain_copy() {
             return Err(usage(
                 "a copy between two other hosts compares and removes nothing",
                 "run the command on one of the two",
             ));
         }
-        return match hosts.run(&request, request.progress != Mode::None) {
+        let flags = elsewhere::given_flags::<Args>("cp", &third_party::left_out());
+        return match flags.and_then(|flags| hosts.run(&request, flags, request.progress != Mode::None)) {
             Err(error) if args.json => carry_out(args, &request, |_, _| Err(error)),
             ended => ended,
         };
@@ -230,7 +235,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         let mut finished = transfer::run(&request, started, interrupt, events)?;
         if let (Some(plan), Some(report)) = (&args.plan, &mut finished.ended.report) {
             report.notes.push(match &planned {
-                Some(planned) => between::told(plan, planned),
+                Some(planned) => prediction::told(plan, planned),
                 None => {
                     "plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()
                 }
@@ -246,7 +251,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
 /// Lets a plan choose the streams.
 fn plan(args: &Args, request: &mut Request) -> Result<Option<Planned>> {
     let Some(plan) = &args.plan else { return Ok(None) };
-    let planned = between::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
+    let planned = prediction::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
     request.spec.streams = planned.as_ref().map(|planned| planned.streams).or(request.spec.streams);
     Ok(planned)
 }
@@ -266,11 +271,8 @@ fn note_outcome(planned: &Planned, ended: &Ended) {
 /// Runs a copy from here for a command that was given on another host.
 pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
     let started = Instant::now();
-    let words = ["thalweg", "cp"].into_iter().map(OsString::from);
-    let words = words.chain(flags.into_iter().map(OsString::from)).chain(["--", "SRC", "DST"].map(OsString::from));
-    let Command::Cp(args) = args::parse_words(words)? else {
-        return Err(usage("another command than cp", "bring thalweg to the same version on both hosts"));
-    };
+    let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
+    let args: Args = elsewhere::parse_words("cp", words)?;
     let (sources, destination) = sending.locations();
     let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None };
     let mut request = request(&args, &more, sources, destination)?;
@@ -343,7 +345,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         options.fidelity = Fidelity::default();
     }
     let choice = args.selection.choice()?;
-    if (options.has_wishes() || !choice.is_everything()) && is_without_tree {
+    if (options.is_beyond_plain_copy() || !choice.is_everything()) && is_without_tree {
         return Err(usage(
             "filters, comparisons and dry runs need a tree of files on both sides",
             "omit them for `-`, gen: and null:",
@@ -370,6 +372,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             choice,
             options,
             streams: args.streams,
+            paths: args.paths.clone(),
             congestion: args.cc.clone(),
             memory_bytes: Some(args.memory),
             // An instrument goes on, whatever the network does meanwhile.

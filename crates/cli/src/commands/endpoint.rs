@@ -40,6 +40,10 @@ struct Add {
     /// Replace an endpoint of this name even if the ticket has another identity
     #[arg(long)]
     replace: bool,
+    /// Have the running hub redeem the ticket: its jobs can then use the endpoint
+    #[cfg(feature = "hub")]
+    #[arg(long, env = "THALWEG_HUB")]
+    hub: bool,
 }
 
 /// List the known endpoints: name, addresses, identity
@@ -76,6 +80,10 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
+    #[cfg(feature = "hub")]
+    if add.hub {
+        return add_to_hub(&add);
+    }
     let ticket = read_ticket(&add.ticket_file)?;
     let replace = if add.replace { Replace::Always } else { Replace::SameIdentity };
     let enrolled = enrol(&ticket, &add.name, &paths.identity()?, book, replace)?;
@@ -83,6 +91,20 @@ fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
     output::note(&format!("added endpoint {} ({}) at {}{rights}", add.name, enrolled.own_name, enrolled.address));
     output::note(&format!("identity {}", enrolled.endpoint.pin));
     output::note(&format!("try: thalweg cp FILE {}:", add.name));
+    Ok(Exit::Done)
+}
+
+/// The ticket goes to the hub over its socket, whose other end is this user's process.
+#[cfg(feature = "hub")]
+fn add_to_hub(add: &Add) -> Result<Exit> {
+    let ticket = read_ticket(&add.ticket_file)?.to_text();
+    let body = serde_json::json!({"name": add.name, "ticket": ticket, "replace": add.replace}).to_string();
+    let added = crate::service::Service::new()?.post("/endpoints", &body, None)?;
+    output::note(&format!(
+        "the hub knows endpoint {} from now on",
+        output::shown(added["name"].as_str().unwrap_or_default())
+    ));
+    output::note(&format!("identity {}", output::shown(added["pin"].as_str().unwrap_or_default())));
     Ok(Exit::Done)
 }
 

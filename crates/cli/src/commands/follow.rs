@@ -1,7 +1,7 @@
 //! `thalweg follow`: sends files while they are written.
 
 use super::cp;
-use crate::args;
+use crate::args::values;
 use crate::exit::{Result, usage};
 use crate::output::note;
 use model::follow::{Follow, FollowEnd, LagAlarm, UNFINISHED, Until, View};
@@ -92,7 +92,7 @@ impl RuleArgs {
 pub fn run(args: Args) -> Result<Exit> {
     let mut is_local = true;
     for source in args.copy.sources()? {
-        match args::location(source)? {
+        match values::location(source)? {
             Location::Local(path) => is_local &= is_on_local_storage(&path),
             Location::Pipe => return Err(usage("a pipe is read as it is written anyway", "give `-` to cp instead")),
             other => {
@@ -176,7 +176,7 @@ fn marker(name: &str) -> std::result::Result<Name, String> {
 }
 
 fn time(text: &str) -> std::result::Result<Duration, String> {
-    let span = args::time_span(text)?;
+    let span = values::time_span(text)?;
     let is_positive = !span.is_zero();
     is_positive.then_some(span).ok_or_else(|| "a time of 0 ends at once: give at least 1s".to_owned())
 }

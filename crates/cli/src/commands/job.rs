@@ -1,4 +1,4 @@
-//! `thalweg job`: jobs that endpoints carry out in this user's name.
+//! `thalweg job`: jobs that endpoints carry out in this user's name, and those of the hub.
 
 use crate::exit::{Result, error, usage};
 use crate::interrupt::Interrupt;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Look at and steer jobs that endpoints carry out
 ///
 /// A copy between two endpoints is a job of one of them: it goes on when the command that gave it ends. Its id is
-/// ENDPOINT/ID; of one of your endpoints the part behind the slash is enough.
+/// ENDPOINT/ID; of one of your endpoints the part behind the slash is enough. Jobs of a hub have an id without a slash.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg cp --detach siteA:run7/ siteB:run7/\n\
@@ -76,6 +76,10 @@ pub struct One {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    #[cfg(feature = "hub")]
+    if let Some(ended) = at_hub(&args.action)? {
+        return Ok(ended);
+    }
     let paths = Paths::from_env()?;
     let office = Office {
         book: EndpointBook::new(paths.endpoints()),
@@ -92,6 +96,40 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Retry(one) => office.steer(&one, Steer::Retry),
         Action::Rm(one) => office.steer(&one, Steer::Remove),
     }
+}
+
+/// What the running hub has, it is asked for; nothing where that is none of its jobs.
+#[cfg(feature = "hub")]
+fn at_hub(action: &Action) -> Result<Option<Exit>> {
+    use crate::service::{Service, id_of};
+    let (one, verb) = match action {
+        Action::Ls(list) => {
+            if list.endpoint.is_none()
+                && let Some(service) = Service::running()?
+            {
+                service.list(list.json)?;
+            }
+            return Ok(None);
+        }
+        Action::Show(one) => (one, "show"),
+        Action::Watch(one) => (one, "watch"),
+        Action::Pause(one) => (one, "pause"),
+        Action::Resume(one) => (one, "resume"),
+        Action::Cancel(one) => (one, "cancel"),
+        Action::Retry(one) => (one, "retry"),
+        Action::Rm(one) => (one, "rm"),
+    };
+    let Some(id) = id_of(&one.id) else { return Ok(None) };
+    let Some(service) = Service::running()? else { return Ok(None) };
+    if !service.has(id)? {
+        return Ok(None);
+    }
+    match verb {
+        "show" => service.show(id, one.json),
+        "watch" => service.watch(id, one.json),
+        verb => service.steer(id, verb, one.json),
+    }
+    .map(Some)
 }
 
 struct Office {
@@ -184,7 +222,10 @@ impl Office {
     fn steer(&self, one: &One, steer: Steer) -> Result<Exit> {
         let (endpoint, job) = self.find(&one.id)?;
         let desk = self.desk(&endpoint)?;
-        desk.steer(job, steer, &self.stop())?;
+        match steer {
+            Steer::Resume | Steer::Retry => desk.renew(job, steer, &self.book, &self.stop())?,
+            _ => desk.steer(job, steer, &self.stop())?,
+        }
         if one.json {
             let told = desk.ask(job, &self.stop()).ok();
             let gone = || json!({"v": 1, "id": id_of(&endpoint.name, job)}).to_string();

@@ -1,6 +1,5 @@
 //! `thalweg man`: the manual pages, one for each command, made from the same definition as the help.
 
-use crate::args;
 use crate::exit::{Result, of_file, usage};
 use crate::output;
 use clap::Command;
@@ -23,8 +22,8 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Result<Exit> {
-    let pages = pages();
+pub fn run(args: Args, program: Command) -> Result<Exit> {
+    let pages = pages(program);
     let Some(directory) = &args.out else {
         let name = [&["thalweg".to_owned()][..], &args.command].concat().join("-");
         let found = pages.iter().find(|(page, _)| *page == name).ok_or_else(|| {
@@ -50,8 +49,7 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 /// Every page by its name, `thalweg-endpoint-add`.
-fn pages() -> Vec<(String, String)> {
-    let mut program = args::program();
+fn pages(mut program: Command) -> Vec<(String, String)> {
     program.build();
     let mut pages = Vec::new();
     let mut open = vec![(program, "thalweg".to_owned())];
@@ -81,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page_with_its_examples() {
-        let pages = pages();
+        let pages = pages(crate::args::program());
         let page = |name: &str| &pages.iter().find(|(page, _)| page == name).unwrap().1;
         assert!(page("thalweg").starts_with(".ie") || page("thalweg").contains(".TH thalweg 1"));
         assert!(page("thalweg-endpoint-add").contains("Examples"));

@@ -9,6 +9,14 @@ pub mod sync;
 pub mod filter;
 pub mod follow;
 pub mod job;
+#[cfg(feature = "hub")]
+pub mod hub;
+#[cfg(feature = "hub")]
+pub mod submit;
+#[cfg(feature = "hub")]
+pub mod batch;
+#[cfg(feature = "hub")]
+pub mod queue;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -37,7 +45,7 @@ pub mod bench;
 #[cfg(feature = "lab")]
 pub mod lab;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, program};
 use crate::exit::Result;
 use model::Exit;
 
@@ -49,6 +57,14 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
         Command::Job(args) => job::run(args),
+        #[cfg(feature = "hub")]
+        Command::Hub(args) => hub::run(args),
+        #[cfg(feature = "hub")]
+        Command::Submit(args) => submit::run(args),
+        #[cfg(feature = "hub")]
+        Command::Batch(args) => batch::run(args),
+        #[cfg(feature = "hub")]
+        Command::Queue(args) => queue::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),
@@ -67,9 +83,9 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Doctor(args) => doctor::run(args, cli.globals.profile.as_deref()),
         Command::Plan(args) => plan::run(*args),
         Command::Calibrate(args) => crate::calibrating::run(&args, cli.globals.profile.as_deref()),
-        Command::Config(args) => config::run(args, &cli.globals),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Config(args) => config::run(args, &cli.globals, &program()),
+        Command::Completions(args) => completions::run(args, program()),
+        Command::Man(args) => man::run(args, program()),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]

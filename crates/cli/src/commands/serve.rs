@@ -3,7 +3,7 @@
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
 use super::stdio;
-use crate::args::{address, memory_bytes};
+use crate::args::values::{address, memory_bytes};
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
@@ -79,7 +79,7 @@ pub struct Args {
     /// Carry out no jobs between this endpoint and others in clients' names, and give up connecting to anything
     #[arg(long, env = "THALWEG_NO_ORDERS")]
     no_orders: bool,
-    /// Be the far side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
+    /// Be the remote side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
 }

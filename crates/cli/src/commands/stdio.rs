@@ -1,11 +1,11 @@
-//! `thalweg serve --stdio`: the far side of a copy over ssh, started by thalweg itself on another host.
+//! `thalweg serve --stdio`: the remote side of a copy over ssh, started by thalweg itself on another host.
 //!
 //! Standard input and output belong to the connection from the first byte to the last; a person who tries it sees a line
 //! that says what it waits for, and the end of their input ends it.
 
 use crate::commands::cp;
 use crate::exit::{self, Result};
-use crate::transfer::between;
+use crate::transfer::third_party;
 use model::Exit;
 use ssh::{Asked, accept};
 use std::fs::File;
@@ -20,7 +20,7 @@ pub fn run() -> Result<Exit> {
     let output = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     match accept(input, output)? {
         Some(Asked::Serve(serving)) => serving.run().map(|()| Exit::Done),
-        Some(Asked::Copy(copying)) => between::send(*copying, cp::run_elsewhere),
+        Some(Asked::Copy(copying)) => third_party::send(*copying, cp::run_elsewhere),
         None => Ok(Exit::Done),
     }
 }

@@ -1,7 +1,7 @@
 //! `thalweg sync`: makes a destination like its source; a copy that may also remove.
 
 use super::cp;
-use crate::args;
+use crate::args::values;
 use crate::exit::{Result, usage};
 use model::options::Deletion;
 use model::{Exit, Location};
@@ -57,11 +57,11 @@ pub fn run(args: Args) -> Result<Exit> {
             "a file missing from the list looks like a deleted one: omit one of the two flags",
         ));
     }
-    let is_at_root = names_contents(&args::location(source)?);
+    let is_at_root = names_contents(&values::location(source)?);
     let deletion = args.removal.delete.then_some(Deletion { is_at_root, removals_max: args.removal.max_delete });
     let backup = args.removal.backup_dir.as_ref().map(|path| path.as_bytes().to_vec());
     if let Some(path) = &backup {
-        mover::wishes::check_backup(path)
+        mover::job_options::check_backup(path)
             .map_err(|why| usage(why, "name it relative to the destination, such as old/monday"))?;
     }
     cp::run_with(&args.copy, &cp::More { command: "sync", deletion, backup, follow: None, view: None })
@@ -82,8 +82,8 @@ mod tests {
         for (source, expected) in
             [("d/", true), ("d/.", true), (".", true), ("lab:", true), ("lab:d/", true), ("d", false), ("./d:", false)]
         {
-            assert_eq!(names_contents(&args::location(source.as_ref()).unwrap()), expected, "{source}");
+            assert_eq!(names_contents(&values::location(source.as_ref()).unwrap()), expected, "{source}");
         }
-        assert!(!names_contents(&args::location("lab:d".as_ref()).unwrap()));
+        assert!(!names_contents(&values::location("lab:d".as_ref()).unwrap()));
     }
 }

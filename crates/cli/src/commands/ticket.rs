@@ -116,8 +116,8 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Ls(ls) => list(ls),
         Action::Clients(clients) => list_clients(clients),
         Action::Revoke(revoke) => {
-            let struck = revoke.state.issue()?.revoke(&revoke.what)?;
-            let clients = output::counted(struck as u64, "client", "clients");
+            let removed = revoke.state.issue()?.revoke(&revoke.what)?;
+            let clients = output::counted(removed as u64, "client", "clients");
             output::note(&format!("revoked {}: {clients} removed", output::shown(&revoke.what)));
             if Pin::from_hex(&revoke.what).is_some() {
                 output::note(

@@ -198,6 +198,8 @@ pub fn streams(ended: &Ended) -> Vec<String> {
         streams_max: plan::STREAMS_CHOSEN_MAX,
         is_sequential: false,
         congestion: report.congestion.clone(),
+        paths: 1,
+        path: 0,
     };
     let row = |(rtt, choice): (String, plan::StreamChoice)| format!("  {rtt:>8}  {}", choice.reason);
     let mut lines = vec!["streams between these two hosts, by round trip time:".to_owned()];

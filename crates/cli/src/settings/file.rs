@@ -6,8 +6,8 @@
 //! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
 
 use super::known;
+use super::setting::{Layer, Origin, Place, Setting, may_set};
 use super::stores::{self, StoreTable};
-use super::{Layer, Origin, Place, Setting, may_set};
 use crate::args::destructive::{Where, place_of};
 use crate::exit::{Error, Result, usage};
 use crate::output::shown;

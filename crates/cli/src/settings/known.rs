@@ -2,7 +2,7 @@
 //!
 //! Not here: files (`file`), which of several settings holds (`super`).
 
-use super::Setting;
+use super::setting::Setting;
 use crate::exit::{Result, usage};
 use crate::output::shown;
 use clap::builder::Resettable;

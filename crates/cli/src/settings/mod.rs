@@ -10,15 +10,17 @@
 pub mod file;
 pub mod known;
 pub mod stores;
+mod setting;
 
-use crate::args::destructive::{Where, place_of};
+pub use setting::{Layer, Place, Setting};
+
 use crate::exit::{Error, Result, of_file, usage};
 use crate::output::shown;
 use clap::Command;
 use daemon::trust::open_file;
 use file::Parsed;
-use model::mutant;
 use model::{Location, Name};
+use setting::may_set;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -32,40 +34,6 @@ const SYSTEM_VARIABLE: &str = "THALWEG_SYSTEM_CONFIG";
 
 /// A longer file is a mistake, such as a device or a log.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Where a setting comes from, the least telling first.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Layer {
-    System,
-    User,
-    /// A file that was named instead of both.
-    Named,
-    Profile(String),
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Origin {
-    pub layer: Layer,
-    pub file: PathBuf,
-    pub line: usize,
-}
-
-/// A value, or several, for one flag of a command and of those below it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Setting {
-    /// Empty for every command that has the flag.
-    pub command: Vec<String>,
-    pub flag: String,
-    pub values: Vec<String>,
-    pub origin: Origin,
-}
-
-/// A file that is looked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub layer: Layer,
-    pub file: PathBuf,
-}
 
 /// What was asked for on the command line or by variable, before anything else is read.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -82,24 +50,6 @@ pub struct Settings {
     pub stores: BTreeMap<String, StoreTable>,
     /// What an endpoint serves from them.
     pub roots: BTreeMap<Name, Location>,
-}
-
-impl Layer {
-    pub fn word(&self) -> String {
-        match self {
-            Layer::System => "system file".into(),
-            Layer::User => "user file".into(),
-            Layer::Named => "named file".into(),
-            Layer::Profile(name) => format!("profile {name}"),
-        }
-    }
-}
-
-impl Origin {
-    /// `profile fast, /home/a/.config/thalweg/config.toml:12`.
-    pub fn text(&self) -> String {
-        format!("{}, {}:{}", self.layer.word(), shown(&self.file), self.line)
-    }
 }
 
 /// The files that are looked for, the strongest first: the one that was named, or the user's and the system's.
@@ -172,16 +122,6 @@ impl Settings {
             }
         }
         Ok(known::with_defaults(program, command, &chosen))
-    }
-}
-
-/// Whether a setting may hold for a command at all: a destructive flag only from the command's own table.
-pub fn may_set(setting: &Setting, command: &[&str]) -> bool {
-    let is_own = || setting.command == command && !matches!(setting.origin.layer, Layer::Profile(_));
-    match place_of(command, &setting.flag) {
-        None => true,
-        Some(Where::OwnTable) => is_own(),
-        Some(Where::CommandLine) => mutant::is_on("variable-arms-removal"),
     }
 }
 

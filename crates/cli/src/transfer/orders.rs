@@ -5,8 +5,8 @@
 //!
 //! Not here: what an endpoint makes of a job (`daemon`).
 
-use super::far::Reachable;
-use super::{Finished, Request};
+use super::remote::Reachable;
+use super::request::{Finished, Request, stopped};
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
@@ -20,7 +20,7 @@ use model::options::Fsync;
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::progress::Counts;
 use model::quantity::{ByteCount, Rate};
-use model::{Exit, Failure, FailureKind, JobId, Location, TransferSpec};
+use model::{Exit, Failure, FailureKind, JobId, Location, PathWish, TransferSpec};
 use net::Identity;
 use serde_json::json;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Ordered {
         let error = match interrupt.exit() {
             Exit::Interrupted => {
                 self.stop(executor, Steer::Cancel);
-                super::stopped(interrupt)
+                stopped(interrupt)
             }
             exit => error(
                 exit,
@@ -200,6 +200,7 @@ fn check(request: &Request) -> Result<()> {
         () if options.is_dry_run => "--dry-run",
         () if options.tells_changes && request.command != "sync" => "--itemize",
         () if options.follow.is_some() => "follow",
+        () if matches!(request.spec.paths, PathWish::Fixed(_)) => "--paths LOCAL=REMOTE",
         () => return Ok(()),
     };
     Err(usage(

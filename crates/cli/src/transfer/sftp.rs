@@ -1,6 +1,6 @@
 //! SFTP servers, reached by the user's own ssh as other hosts are.
 
-use super::far::tell;
+use super::remote::tell;
 use foreign::sftp::{Dial, Host, Line, Servers};
 use model::Exit;
 use ssh::{SshOptions, Subsystem, Target};

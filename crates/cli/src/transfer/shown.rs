@@ -1,8 +1,8 @@
 //! A transfer as it runs, for whoever looks on: progress on the terminal, events and changes on standard output, and the status
 //! file of its process.
 
-use super::Request;
 use super::presence::{Presence, Subject};
+use super::request::Request;
 use crate::output::changes::Lines;
 use crate::output::json::{self, Events, Start};
 use crate::output::progress::{Display, Mode};

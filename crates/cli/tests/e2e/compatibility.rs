@@ -28,7 +28,7 @@ const JOURNAL_BYTES: u64 = 16 * 64;
 
 /// Flags that a release may have learned, with which the other side has to do something too. Where one of the two does
 /// not know a flag, its absence is to be said.
-const WISHES: &[&[&str]] = &[
+const REQUESTS: &[&[&str]] = &[
     &["--compare", "size"],
     &["--compare", "checksum"],
     &["--exclude", "*.tmp"],
@@ -56,10 +56,10 @@ const WISHES: &[&[&str]] = &[
 /// Of those, the ones that not every file system can keep: that is said of single files, whose content arrives all the same.
 const KEPT_WHERE_POSSIBLE: [&str; 4] = ["--xattrs", "--acls", "--hard-links", "--archive"];
 
-/// The names and content that a wish is to deliver: neither side may pass it over.
-fn is_fulfilled(bed: &Bed, wish: &[&str], delivered: &Path) -> bool {
+/// The names and content that a request is to deliver: neither side may pass it over.
+fn is_fulfilled(bed: &Bed, request: &[&str], delivered: &Path) -> bool {
     let is_there = |name: &str| fs::read(delivered.join(name)).ok() == fs::read(bed.path("tree").join(name)).ok();
-    match wish {
+    match request {
         ["--dry-run"] => !delivered.exists(),
         ["--exclude", _] => is_there("a") && is_there("sub/b") && !delivered.join("c.tmp").exists(),
         _ => ["a", "sub/b", "c.tmp"].into_iter().all(is_there),
@@ -284,17 +284,17 @@ fn what_only_one_of_them_knows_is_done_or_refused_in_clear_words() {
             bed.write(&format!("tree/{name}"), &noise(5000 + i, i as u64));
         }
         bed.run(&["cp", "tree/", "root/from"]).succeeded();
-        for wish in WISHES.iter().filter(|wish| client.knows(&bed, wish)) {
+        for request in REQUESTS.iter().filter(|request| client.knows(&bed, request)) {
             for (from, to) in [("tree/", "lab:in"), ("lab:from/", "fetched")] {
-                let ran = client.run(&bed, "client", &[&["cp"], *wish, &[from, to]].concat());
+                let ran = client.run(&bed, "client", &[&["cp"], *request, &[from, to]].concat());
                 let delivered = if to == "fetched" { bed.path("fetched") } else { bed.path("root/in") };
                 let is_right = match ran.code {
-                    Some(0) => is_fulfilled(&bed, wish, &delivered),
-                    Some(23) => KEPT_WHERE_POSSIBLE.contains(&wish[0]) && is_fulfilled(&bed, wish, &delivered),
+                    Some(0) => is_fulfilled(&bed, request, &delivered),
+                    Some(23) => KEPT_WHERE_POSSIBLE.contains(&request[0]) && is_fulfilled(&bed, request, &delivered),
                     Some(42) => ran.stderr.contains("bring the other side up to date") && !delivered.exists(),
                     _ => false,
                 };
-                assert!(is_right, "{client:?}, {server:?}, {wish:?}, {from}: {:?} {}", ran.code, ran.stderr);
+                assert!(is_right, "{client:?}, {server:?}, {request:?}, {from}: {:?} {}", ran.code, ran.stderr);
                 let _ = fs::remove_dir_all(delivered);
             }
         }

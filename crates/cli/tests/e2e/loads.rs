@@ -8,23 +8,23 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 /// The other end, ended with the test.
-struct Far {
+struct Remote {
     child: Child,
     address: String,
 }
 
-impl Far {
-    fn serve(bed: &Bed) -> Far {
+impl Remote {
+    fn serve(bed: &Bed) -> Remote {
         let mut command = bed.command("server", &["bench", "net", "--serve", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let address = ready.trim().strip_prefix("ready on ").unwrap().to_owned();
-        Far { child, address }
+        Remote { child, address }
     }
 }
 
-impl Drop for Far {
+impl Drop for Remote {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -56,7 +56,7 @@ const SHORT: [&str; 6] = ["--seconds", "0.06", "--omit", "0.02", "--interval", "
 #[test]
 fn every_event_of_a_run_has_exactly_the_documented_fields() {
     let bed = Bed::new();
-    let far = Far::serve(&bed);
+    let far = Remote::serve(&bed);
     let documented = documented();
     let run = |more: &[&str]| bed.run(&[&["bench", "net", "--json"], &SHORT[..], more].concat());
     let mut events = run(&[&far.address, "--both", "--streams", "2", "--tls", "on"]).succeeded().events();
@@ -82,7 +82,7 @@ fn every_event_of_a_run_has_exactly_the_documented_fields() {
 #[test]
 fn a_run_shows_streams_and_sums_and_leaves_its_intervals() {
     let bed = Bed::new();
-    let far = Far::serve(&bed);
+    let far = Remote::serve(&bed);
     let args = [&["bench", "net", &far.address, "--streams", "2", "--reverse", "--out", "out"], &SHORT[..]].concat();
     let ran = bed.run(&args).succeeded();
     let text = String::from_utf8(ran.stdout).unwrap();
@@ -98,7 +98,7 @@ fn a_run_shows_streams_and_sums_and_leaves_its_intervals() {
 #[test]
 fn mistakes_are_named_with_what_to_do() {
     let bed = Bed::new();
-    let far = Far::serve(&bed);
+    let far = Remote::serve(&bed);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = silent.local_addr().unwrap().to_string();
     let closing = std::thread::spawn(move || drop(silent.accept().unwrap()));
@@ -122,7 +122,7 @@ fn mistakes_are_named_with_what_to_do() {
 #[test]
 fn a_server_ends_in_order_when_it_is_asked_to() {
     let bed = Bed::new();
-    let mut far = Far::serve(&bed);
+    let mut far = Remote::serve(&bed);
     signal(&far.child, rustix::process::Signal::TERM);
     assert_eq!(far.child.wait().unwrap().code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Copies between two standing endpoints: handed in, carried out without anybody there, found again.
+//! Copies between two permanent endpoints: handed in, carried out without anybody there, found again.
 
 use crate::bed::{Bed, Ran, Server, behind, contents, noise, until};
 use serde_json::Value;

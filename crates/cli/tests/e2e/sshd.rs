@@ -77,7 +77,7 @@ impl Sshd {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Whether a far side of thalweg runs: its search path is that of this server.
+    /// Whether a remote side of thalweg runs: its search path is that of this server.
     fn is_busy(&self) -> bool {
         let program = self.bed.path("bin/thalweg").canonicalize().unwrap();
         let bin = self.bed.path("bin").into_os_string().into_encoded_bytes();
@@ -89,7 +89,7 @@ impl Sshd {
         fs::read_dir("/proc").unwrap().flatten().any(|entry| is_far(entry.path()))
     }
 
-    /// A path on the far side, which has the same file system.
+    /// A path on the remote side, which has the same file system.
     pub fn far(&self, host: &str, below: &str) -> String {
         format!("{host}:{}", self.bed.path("far").join(below).display())
     }
@@ -214,7 +214,7 @@ fn a_copy_whose_ssh_is_killed_goes_on_with_the_same_command() {
     assert_eq!(ran.code, Some(5), "{}", ran.stderr);
     assert!(ran.error().ends_with("hint: the same command continues where this one stopped"), "{}", ran.stderr);
     assert!(!staged.join("large").exists());
-    until("the end of the far side", || !sshd.is_busy());
+    until("the end of the remote side", || !sshd.is_busy());
     let done = sshd.run(&args).succeeded().done();
     assert!(done["resumed_bytes"].as_u64().unwrap() > 0, "{done}");
     assert_same(sshd.bed.path("large"), staged.join("large"));
@@ -244,7 +244,7 @@ fn a_killed_client_leaves_no_process_on_the_far_side_and_is_continued() {
     until("verified chunks", || journal_bytes(&staged) >= JOURNAL_BYTES);
     child.kill().unwrap();
     child.wait().unwrap();
-    until("the end of the far side", || !sshd.is_busy());
+    until("the end of the remote side", || !sshd.is_busy());
     let done = sshd.run(&args).succeeded().done();
     assert!(done["resumed_bytes"].as_u64().unwrap() > 0, "{done}");
     assert_same(sshd.bed.path("large"), sshd.bed.path("far/dir/large"));

@@ -76,7 +76,7 @@ fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
 }
 
 #[test]
-fn a_client_that_is_struck_off_by_its_identity_stays_out_until_there_is_a_later_ticket() {
+fn a_client_that_is_removed_by_its_identity_stays_out_until_there_is_a_later_ticket() {
     let (bed, _server) = Bed::with_endpoint();
     let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();
     let identity = clients[0]["identity"].as_str().unwrap();

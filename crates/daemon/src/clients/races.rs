@@ -1,7 +1,7 @@
 //! Enrolments in flight while their credential ends: at each step, in each way, with and without a crash of the endpoint.
 
 use super::*;
-use crate::enrolment::{BY_CREDENTIAL, strike_if};
+use crate::enrolment::{BY_CREDENTIAL, remove_if};
 use crate::issue::Issue;
 use crate::limited::Limits;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,7 +49,7 @@ fn only_mark(state: &Path, _: &str) {
     RevokedBook::new(state).mark(&id_of_credential(&credential)).unwrap();
 }
 
-fn strike_off(state: &Path, _: &str) {
+fn remove_client(state: &Path, _: &str) {
     Issue::new(state).revoke(&PIN.to_string()).unwrap();
 }
 
@@ -122,14 +122,14 @@ fn an_enrolment_in_flight_ends_with_its_credential_at_each_step() {
 }
 
 #[test]
-fn a_client_struck_off_while_it_is_written_is_not_there_afterwards() {
+fn a_client_removed_while_it_is_written_is_not_there_afterwards() {
     for is_limited in [true, false] {
         let place = Place::new();
         let credential = if is_limited { place.ticket().1 } else { place.book.credential() };
-        place.at(Step::Written, |state| strike_off(state, ""));
+        place.at(Step::Written, |state| remove_client(state, ""));
         assert!(place.enrol(&credential[..]).is_err());
         assert!(!place.book.knows(PIN));
-        place.is_shut("struck off", &credential[..]);
+        place.is_shut("removed", &credential[..]);
     }
 }
 
@@ -148,8 +148,8 @@ fn what_a_crash_leaves_of_an_enrolment_has_no_rights_once_its_credential_has_end
             },
             false,
         ),
-        ("struck off", |state, _| mark_struck(state), true),
-        ("struck off, unlimited", |state, _| mark_struck(state), false),
+        ("removed", |state, _| mark_removed(state), true),
+        ("removed, unlimited", |state, _| mark_removed(state), false),
     ];
     for (what, end, is_limited) in all {
         let place = Place::new();
@@ -165,11 +165,11 @@ fn what_a_crash_leaves_of_an_enrolment_has_no_rights_once_its_credential_has_end
     }
 }
 
-/// The first half of striking off; the second finds nothing, because the client is not written yet.
-fn mark_struck(state: &Path) {
+/// The first half of removing them; the second finds nothing, because the client is not written yet.
+fn mark_removed(state: &Path) {
     let mut tickets = LimitedBook::new(state).ids().unwrap();
     tickets.push(id_of_credential(&std::fs::read(state.join("credential")).unwrap()));
-    StruckBook::new(state).mark(PIN, &tickets).unwrap();
+    RemovedClients::new(state).mark(PIN, &tickets).unwrap();
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_renewal_in_flight_leaves_the_client_with_what_still_holds() {
                 }
             });
             let ticket = place.enrol(&second[..]).map(|(client, _)| client.ticket.unwrap()).ok();
-            // A revocation strikes whom it finds under its ticket; the renewal comes with a ticket that holds.
+            // A revocation removes whom it finds under its ticket; the renewal comes with a ticket that holds.
             let expected = match (old_ends, new_ends) {
                 (_, false) => Some(new.clone()),
                 (false, true) if step == Step::Admitted => Some(old.clone()),
@@ -235,7 +235,7 @@ fn whom_an_older_release_wrote_down_stays_until_the_first_revocation() {
 }
 
 #[test]
-fn a_client_that_changed_its_ticket_since_it_was_listed_is_not_struck_off() {
+fn a_client_that_changed_its_ticket_since_it_was_listed_is_not_removed() {
     let place = Place::new();
     let [(old, first), (new, second)] = [place.ticket(), place.ticket()];
     place.enrol(&first[..]).unwrap();
@@ -243,15 +243,15 @@ fn a_client_that_changed_its_ticket_since_it_was_listed_is_not_struck_off() {
         [old, new.clone()].map(|id| move |client: &Enrolment| Ok(client.ticket.as_ref() == Some(&id)));
     place.enrol(&second[..]).unwrap();
     let pin = PIN.to_string();
-    assert!(!strike_if(place.dir.path(), &pin, &by_old).unwrap());
+    assert!(!remove_if(place.dir.path(), &pin, &by_old).unwrap());
     assert_eq!(place.enrol(b"").unwrap().0.ticket, Some(new));
-    assert!(strike_if(place.dir.path(), &pin, &by_new).unwrap() && !place.book.knows(PIN));
-    assert!(!strike_if(place.dir.path(), &pin, &by_new).unwrap());
+    assert!(remove_if(place.dir.path(), &pin, &by_new).unwrap() && !place.book.knows(PIN));
+    assert!(!remove_if(place.dir.path(), &pin, &by_new).unwrap());
     assert_eq!(std::fs::read_dir(place.dir.path().join("clients")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_revocation_strikes_off_nobody_whom_the_next_credential_let_in() {
+fn a_revocation_removes_nobody_whom_the_next_credential_let_in() {
     let place = Place::new();
     place.enrol(&place.book.credential()[..]).unwrap();
     only_mark(place.dir.path(), "");

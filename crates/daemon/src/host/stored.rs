@@ -14,7 +14,7 @@ use model::{FailureKind, JobId, Location, TransferOptions, synthetic};
 use mover::files::{How, NotReached};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::open::{OpenSink, OpenSource, Refused, Shape, SinkWish};
+use store::open::{OpenSink, OpenSource, Refused, Shape, SinkRequest};
 use store::{DropBox, EachFailure, Error, OpenError, Shelf, Slots, Stopped, Stores, Surveyed, Visit};
 use tracing::warn;
 use wire::message::Open;
@@ -163,8 +163,8 @@ impl EndpointHost {
         asked.is_contents |= new_name.is_some();
         let shape = if is_single && new_name.is_none() { Shape::Single } else { Shape::Tree };
         let rights = store::open::Rights::of(options);
-        let wish = SinkWish { rights, shape, is_nameless: false, is_own: false, options };
-        let opened = self.stored.stores.sink(&asked.place(), &wish).map_err(|e| refused(path, &e))?;
+        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options };
+        let opened = self.stored.stores.sink(&asked.place(), &request).map_err(|e| refused(path, &e))?;
         Ok(match tag {
             Some(tag) => OpenSink::new(Arc::new(DropBox::new(opened.sink, &tag)), new_name),
             None => opened,

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::warrant;
 use model::order::Role;
 use model::synthetic::{self, Generated};
-use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec};
+use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
 use mover::Memory;
 use mover::session::Client;
 use mover::shares::Holder;
@@ -14,7 +14,7 @@ use net::Identity;
 use std::io;
 use std::sync::Arc;
 use store::Stores;
-use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkWish};
+use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkRequest};
 use transfer::{ConnectOptions, Peer, Peers, Reach, Use};
 use wire::{CloseCode, Refusal};
 
@@ -106,11 +106,12 @@ impl Peer for Partner {
         &self.name
     }
 
-    fn connect(&self, wish: &Use<'_>) -> transfer::Result<Client> {
+    fn connect(&self, request: &Use<'_>) -> transfer::Result<Client> {
         // The lanes live from the endpoint's memory, as those of its clients do.
-        let options = ConnectOptions { memory: self.memory.clone(), ..wish.options.clone() };
+        let options = ConnectOptions { memory: self.memory.clone(), ..request.options.clone() };
         let credential = self.credential.clone();
-        let reach = Reach { name: &self.name, pin: self.pin, credential, identity: wish.identity, options: &options };
+        let reach =
+            Reach { name: &self.name, pin: self.pin, credential, identity: request.identity, options: &options };
         reach.connect(&self.addresses)
     }
 
@@ -143,15 +144,15 @@ impl Opener for Root {
         self.host.open_source(self.owner, &paths, options).map_err(refused)
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let path = location.path();
         let refused = |refusal: Refusal| OpenError::Destination {
             operation: "open",
             path: path.to_vec(),
             error: as_io(&refusal),
         };
-        let is_single = wish.shape != Shape::Tree;
-        self.host.open_sink(self.owner, self.job, path, is_single, wish.options).map_err(refused)
+        let is_single = request.shape != Shape::Tree;
+        self.host.open_sink(self.owner, self.job, path, is_single, request.options).map_err(refused)
     }
 }
 
@@ -165,8 +166,22 @@ fn as_io(refusal: &Refusal) -> io::Error {
     io::Error::new(kind, refusal.text.clone())
 }
 
+/// A warrant that a client hands in: its own, for this endpoint to use at the other one, for this job. That of somebody else,
+/// whom this endpoint may work for as well, would lend that one's rights to whoever got hold of it.
+pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+    let refused = |text| Err(Refusal::new(CloseCode::Authentication, text));
+    let mandate = warrant::check(credential, own, peer)?;
+    if mandate.issuer != owner && !mutant::is_on("hand-in-any-warrant") {
+        return refused("the warrant was signed by another client");
+    }
+    if mandate.warrant.job != job {
+        return refused("the warrant is for another job");
+    }
+    Ok(())
+}
+
 /// What the job may be at all, before it is taken.
-pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+pub fn check(spec: &TransferSpec) -> Result<(), Refusal> {
     let malformed = |text: &str| Refusal::new(CloseCode::Malformed, text);
     let are_remote = spec.sources.iter().chain([&spec.destination]).all(Location::is_remote);
     if !are_remote {
@@ -177,10 +192,6 @@ pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: J
             CloseCode::Forbidden,
             "dry runs, lists of changes and following need the client's presence",
         ));
-    }
-    let mandate = warrant::check(credential, own, peer)?;
-    if mandate.warrant.job != job {
-        return Err(Refusal::new(CloseCode::Authentication, "the warrant is for another job"));
     }
     Ok(())
 }

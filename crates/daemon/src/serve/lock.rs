@@ -43,7 +43,7 @@ fn in_use(state_dir: &Path, file: &mut File) -> Error {
         Err(_) => "another process".to_owned(),
     };
     Error::new(Exit::Failed, format!("the state directory {} is in use by {process}", shown(state_dir)))
-        .hint("stop that `thalweg serve`, or give this one its own --state-dir")
+        .hint("stop that process, or give this one its own --state-dir")
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl Group {
         if fate.is_down {
             return;
         }
-        let arrived = |struck: &[u32]| struck.iter().filter(|segment| !fate.lost.contains(segment)).count() as u64;
+        let arrived = |hit: &[u32]| hit.iter().filter(|segment| !fate.lost.contains(segment)).count() as u64;
         let counts = &mut self.schedule.channels[self.paths[path][0]].counts;
         counts.lost_made += fate.lost.len() as u64;
         counts.duplicated += arrived(&fate.duplicated);

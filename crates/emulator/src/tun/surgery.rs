@@ -33,7 +33,7 @@ pub fn pieces(segments: u32, fate: &Fate, mut give: impl FnMut(Piece)) {
     let mut first = 0;
     for segment in 0..segments {
         let [is_lost, is_duplicated, is_corrupted] =
-            [&fate.lost, &fate.duplicated, &fate.corrupted].map(|struck| struck.binary_search(&segment).is_ok());
+            [&fate.lost, &fate.duplicated, &fate.corrupted].map(|hit| hit.binary_search(&segment).is_ok());
         if !(is_lost || is_duplicated || is_corrupted) {
             continue;
         }

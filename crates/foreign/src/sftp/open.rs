@@ -13,7 +13,7 @@ use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
-use store::open::{OpenSink, OpenSource, Opener, Refused, Rights, Shape, SinkWish};
+use store::open::{OpenSink, OpenSource, Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
 
 pub const SCHEME: &str = "sftp";
@@ -169,8 +169,8 @@ impl Opener for Servers {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, wish: &SinkWish<'_>) -> Result<OpenSink, OpenError> {
-        if wish.options.backup.is_some() {
+    fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
+        if request.options.backup.is_some() {
             let text = "an SFTP server keeps no copy of what is replaced or removed";
             return Err(refused(Refused::Request, text, "leave --backup-dir out, or copy to another directory"));
         }
@@ -178,21 +178,21 @@ impl Opener for Servers {
         let there = absent(place.session.stat(&place.path).attributes());
         let there = there.map_err(|fault| lost(&place.server.name, &fault))?;
         let is_directory = place.is_directory || there.is_some_and(|there| there.is_directory());
-        if wish.is_nameless && is_directory {
+        if request.is_nameless && is_directory {
             return Err(OpenError::Nameless);
         }
-        let (path, rename_to) = match (wish.shape, place.parts()) {
+        let (path, rename_to) = match (request.shape, place.parts()) {
             (Shape::Single | Shape::SingleOrTree, Some((above, name))) if !is_directory => (above, Some(name)),
             (Shape::Tree, _) if there.is_some_and(|there| !there.is_directory()) => {
                 return Err(OpenError::NoDirectory(location.to_string().into_bytes()));
             }
             _ => (place.path, None),
         };
-        let is_rehearsal = wish.rights == Rights::Rehearse;
+        let is_rehearsal = request.rights == Rights::Rehearse;
         if !is_rehearsal {
             make_all(&place.session, &path)?;
         }
-        let sink = SftpSink::new(place.server, path, wish.options, is_rehearsal);
+        let sink = SftpSink::new(place.server, path, request.options, is_rehearsal);
         Ok(OpenSink::new(Arc::new(sink), rename_to))
     }
 

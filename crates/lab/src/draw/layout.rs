@@ -183,20 +183,20 @@ fn stack_cards(scenario: &Scenario, sides: &[Side], has_core: bool, columns: [f6
 
 /// Each site of a side beside the middle of its cards, pushed down where the one above needs the space.
 fn place_sites(scenario: &Scenario, sides: &[Side], side: Side, cards: &[Card]) -> Vec<(usize, f64)> {
-    let wish = |site: usize| {
+    let ideal = |site: usize| {
         let own = scenario.links.iter().zip(cards).filter(|(link, _)| link.ends.contains(&End::Site(site)));
         let middles: Vec<f64> = own.map(|(_, card)| card.middle()).collect();
         if middles.is_empty() { TOP } else { middles.iter().sum::<f64>() / middles.len() as f64 - SITE_HEIGHT / 2.0 }
     };
-    let mut wishes: Vec<(usize, f64)> =
-        (0..sides.len()).filter(|site| sides[*site] == side).map(|site| (site, wish(site))).collect();
-    wishes.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut ideals: Vec<(usize, f64)> =
+        (0..sides.len()).filter(|site| sides[*site] == side).map(|site| (site, ideal(site))).collect();
+    ideals.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut free = TOP;
-    for (_, y) in &mut wishes {
+    for (_, y) in &mut ideals {
         *y = y.max(free);
         free = *y + SITE_HEIGHT + SITE_GAP;
     }
-    wishes
+    ideals
 }
 
 fn draw_curves(scenario: &Scenario, sides: &[Side], sites: &[Rectangle], core: Option<(f64, f64)>, cards: &mut [Card]) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::Flow;
+use super::wanted::Flow;
 use crate::error::{Error, Kind, Result};
 use crate::laboratory::Lab;
 use crate::sys::tcp::{self, Info};

@@ -20,7 +20,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use property::parse_changes;
-use property::{NAMES, Properties};
+use property::{DIRECTIONS, NAMES, Properties};
 
 use super::quantity::parse_duration;
 use super::{Backend, End, Error, Event, HostSettings, Impairment, Kind, Link, Scenario, Site};
@@ -35,7 +35,6 @@ pub const MTU_BYTES_DEFAULT: u32 = 9000;
 pub const CONGESTION_CONTROL_DEFAULT: &str = "cubic";
 
 const ROOT_KEYS: &str = "name, seed, mtu, host-settings, congestion-control, backend, site, link";
-const DIRECTIONS: [&str; 2] = ["forward", "backward"];
 
 impl Scenario {
     /// Reads a scenario file. Its name is empty where the file gives none; the caller names it then.

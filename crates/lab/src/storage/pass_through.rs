@@ -16,9 +16,9 @@ use fuser::{FileAttr, FileHandle, FileType, FopenFlags, INodeNo, RenameFlags, Re
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::StorageProfile;
 use super::attributes::{attributes, kind_from, kind_of, time_to_set};
 use super::clock::Clock;
+use super::profile::StorageProfile;
 use super::tree::Tree;
 
 pub(super) struct PassThrough {

@@ -7,8 +7,8 @@ use super::bench::Bench;
 use super::datagrams::Burst;
 use super::statistics::{binomial_99, burst_mean, looks_like_chance, runs_deviation};
 use crate::error::Result;
+use emulator::error_process::ErrorProcess;
 use emulator::random::Random;
-use emulator::strike::Strikes;
 
 const LOSS: f64 = 0.01;
 const BURST_LOSS: f64 = 0.05;
@@ -42,10 +42,10 @@ pub fn process(bench: &mut Bench) -> Result<Finding> {
 
 /// The process by itself, without packets.
 fn pure(seed: u64) -> Vec<bool> {
-    let mut struck = Vec::new();
-    Strikes::new(Random::named(seed, "validate"), LOSS, 1.0).draw(PURE_SEGMENTS, &mut struck);
+    let mut hit = Vec::new();
+    ErrorProcess::new(Random::named(seed, "validate"), LOSS, 1.0).draw(PURE_SEGMENTS, &mut hit);
     let mut lost = vec![false; PURE_SEGMENTS as usize];
-    struck.into_iter().for_each(|at| lost[at as usize] = true);
+    hit.into_iter().for_each(|at| lost[at as usize] = true);
     lost
 }
 

@@ -1,7 +1,10 @@
 //! What verdicts make of findings, and that gates notice an emulator that is wrong. The latter need root.
 
+use super::bench::Bench;
+use super::suite::{judged, reasons_to_void};
 use super::*;
-use crate::scenario::QueueLimit;
+use crate::error::Result;
+use crate::scenario::{QueueLimit, Scenario};
 use std::time::Duration;
 
 fn gate(id: &str, verdict: Verdict) -> Gate {

@@ -50,7 +50,7 @@ use crate::job::{End, Ending, Observer, Port, bounded_path, cancelled};
 use crate::limits::{DELTAS_OPEN_MAX, INITIAL_ENTRIES};
 use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
-use crate::stall::Standing;
+use crate::stall::Headway;
 use census::Census;
 use events::{Decider, Event};
 use model::fidelity::Warning;
@@ -342,13 +342,13 @@ impl ReceiveJob {
 
     /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,
     /// or with the last word. A pipe may rest as long as no frame of it has begun.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn headway(&self) -> Headway {
         let is_in_frame = self.progress.lanes.in_frame.load(Relaxed) > 0;
         let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
         let is_listed = self.progress.is_listing_complete.load(Relaxed);
         let is_last_word_owed = is_listed && self.table.lock().unwrap().is_empty();
         let is_owed = is_in_frame || is_wanted || is_last_word_owed;
-        Standing { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
+        Headway { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 
     /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_for_parts_fit_and_name_an_object_once() {
+    fn wants_of_parts_fit_and_name_an_object_once() {
         let gaps: Vec<_> = (0..100_000u64).map(|at| Extent::new((at << 41) + (1 << 40), (at + 1) << 41)).collect();
         let many: Vec<_> = wanted_extents(FAR, &gaps).collect();
         assert_eq!((many.len(), many[EXTENTS_TOLD - 1].end), (EXTENTS_TOLD, gaps[99_999].end));
@@ -132,7 +132,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for want in wants {
             let objects: std::collections::HashSet<_> = want.extents.iter().map(|record| record.object).collect();
-            assert!(objects.into_iter().all(|object| seen.insert(object)), "an object in two wishes");
+            assert!(objects.into_iter().all(|object| seen.insert(object)), "an object in two messages");
             message::fits(&message::encode(want)).unwrap();
         }
     }

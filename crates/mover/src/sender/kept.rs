@@ -18,7 +18,7 @@ use wire::limits::{
 use wire::message::{NameRecord, Names};
 
 pub struct Kept {
-    wish: Fidelity,
+    fidelity: Fidelity,
     /// Files of several names by device and inode: the id of the first, and how many names are still to come.
     shared: HashMap<(u64, u64), (ObjectId, u32)>,
     shared_in_all: usize,
@@ -33,9 +33,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub fn new(wish: Fidelity) -> Kept {
+    pub fn new(fidelity: Fidelity) -> Kept {
         Kept {
-            wish,
+            fidelity,
             shared: HashMap::new(),
             shared_in_all: 0,
             other_names: 0,
@@ -76,15 +76,15 @@ impl Kept {
 
     /// Names of users and groups that the receiver has not heard, as many as go into one message each.
     pub fn names(&mut self, job: u32, objects: &[SourceObject], source: &dyn Source) -> Vec<Names> {
-        if self.wish.numeric_ids || !(self.wish.owner || self.wish.group) {
+        if self.fidelity.numeric_ids || !(self.fidelity.owner || self.fidelity.group) {
             return Vec::new();
         }
         let (mut users, mut groups) = (Vec::new(), Vec::new());
         for attributes in objects.iter().filter_map(|object| object.entry.attributes.as_ref()) {
-            if self.wish.owner {
+            if self.fidelity.owner {
                 tell(source, false, attributes.uid, &mut self.users, &mut users);
             }
-            if self.wish.group {
+            if self.fidelity.group {
                 tell(source, true, attributes.gid, &mut self.groups, &mut groups);
             }
             let acls = attributes.xattrs.iter().filter(|xattr| xattr.is_acl());
@@ -228,12 +228,14 @@ mod tests {
     #[test]
     fn users_are_named_once_and_not_where_numbers_are_asked_for() {
         let objects = [object(1, 1, Attributes::new(65534, 65534, 1, Vec::new()))];
-        let wish = Fidelity { owner: true, ..Fidelity::default() };
-        let mut kept = Kept::new(wish);
+        let fidelity = Fidelity { owner: true, ..Fidelity::default() };
+        let mut kept = Kept::new(fidelity);
         for names in kept.names(1, &objects, &PosixSource::new()) {
             assert_eq!((names.users.len(), names.groups.len()), (1, 0));
         }
         assert!(kept.names(1, &objects, &PosixSource::new()).is_empty());
-        assert!(Kept::new(Fidelity { numeric_ids: true, ..wish }).names(1, &objects, &PosixSource::new()).is_empty());
+        assert!(
+            Kept::new(Fidelity { numeric_ids: true, ..fidelity }).names(1, &objects, &PosixSource::new()).is_empty()
+        );
     }
 }

@@ -7,6 +7,9 @@
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
 mod allowance;
+mod guard;
+mod guarded;
+mod lanes;
 mod scan;
 mod follow;
 mod lag;
@@ -30,7 +33,7 @@ use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::progress::{Progress, count};
-use crate::stall::Standing;
+use crate::stall::Headway;
 use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
@@ -71,6 +74,7 @@ pub struct SendJob {
     replacing: Mutex<()>,
     work: Condvar,
     asked: questions::Asked,
+    lanes: lanes::Lanes,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -94,6 +98,7 @@ struct Book {
     /// Objects that grew and were sealed, as they are now.
     sealed: HashMap<u64, Entry>,
     lags: lag::Lags,
+    guard: guard::Guard,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
@@ -119,6 +124,7 @@ impl SendJob {
             final_bytes: HashMap::new(),
             sealed: HashMap::new(),
             lags: lag::Lags::default(),
+            guard: guard::Guard::default(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -138,6 +144,7 @@ impl SendJob {
             replacing: Mutex::new(()),
             work: Condvar::new(),
             asked: Default::default(),
+            lanes: Default::default(),
             end: End::default(),
         })
     }
@@ -450,7 +457,7 @@ impl SendJob {
             if self.end.is_set() {
                 return None;
             }
-            let is_fit = match book.split.claim(lane) {
+            let is_fit = match self.claim_guarded(&mut book, lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
@@ -521,7 +528,10 @@ impl SendJob {
 
     /// A lane ended without everything it sent being settled: the others send that again.
     pub fn lane_died(&self, lane: u32) {
-        self.book.lock().unwrap().split.lane_died(lane);
+        let mut book = self.book.lock().unwrap();
+        book.split.lane_died(lane);
+        book.guard.forget(lane);
+        drop(book);
         self.work.notify_all();
     }
 
@@ -546,7 +556,7 @@ impl SendJob {
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a
     /// pipe) may rest; the bytes that a lane has claimed of it are not with the receiver yet.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn headway(&self) -> Headway {
         let book = self.book.lock().unwrap();
         let is_owed = book.is_finish_sent
             || if self.is_sequential() || self.options.follow.is_some() {
@@ -554,7 +564,7 @@ impl SendJob {
             } else {
                 book.split.is_receiver_next()
             };
-        Standing { mark: self.progress.mark(), is_owed }
+        Headway { mark: self.progress.mark(), is_owed }
     }
 
     /// Nothing is left to send, as far as is known now.

@@ -5,7 +5,7 @@
 //! Not here: what the client and the endpoint answer (`client`, `server`).
 
 use super::running::Job;
-use super::{Session, care, say_last};
+use super::{Session, liveness, say_last};
 use crate::job::Port;
 use crate::limits::{CONTROL_TIMEOUT, PING_INTERVAL, TIMES_INTERVAL};
 use net::{ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
@@ -119,7 +119,7 @@ fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
         if running.job.is_ended() {
             continue;
         }
-        care::look_after(session, &running, heard_ms);
+        liveness::check(session, &running, heard_ms);
         match &running.job {
             Job::Send(job) => {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
@@ -146,6 +146,7 @@ fn dispatch(
         Message::Accept(_) | Message::Reject(_) => return other(message),
         Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
         Message::Proceed(_) | Message::Stop(_) => return other(message),
+        Message::AskAddresses(_) | Message::Addresses(_) => return other(message),
         Message::Order(_) | Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) => {
             return other(message);
         }

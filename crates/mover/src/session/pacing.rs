@@ -20,7 +20,7 @@ impl<'a> Pacing<'a> {
     }
 
     /// Tells what holds at this moment, where it differs from what was told last.
-    pub fn tend(&mut self, session: &Session, number: u32, running: &Running) {
+    pub fn update(&mut self, session: &Session, number: u32, running: &Running) {
         if self.options.pace.is_none() && self.options.payload_bytes_max.is_none() {
             return;
         }

@@ -195,6 +195,11 @@ impl Client {
 }
 
 impl Client {
+    /// Whether the session goes on, as far as it is known here.
+    pub fn is_open(&self) -> bool {
+        !self.has_ended()
+    }
+
     /// Whether the endpoint carries out jobs in its clients' names.
     pub fn knows_orders(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::ORDERS != 0)

@@ -36,17 +36,19 @@ impl Server {
         }
         let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
         let run = move || {
-            let (_open, _seat) = (open, seat);
             let answers = server.host.request(&grant, message);
             let (answers, end) = match answers {
                 Ok((answers, attempt)) => (answers, OrderTaken { number, attempt, ..OrderTaken::default() }),
                 Err(refusal) => (Vec::new(), refused(number, &refusal)),
             };
-            for answer in answers.into_iter().chain([end.into()]) {
+            for answer in answers {
                 if of_thread.control.send(message::encode(answer)).is_err() {
                     return;
                 }
             }
+            // A client that has the end may ask again at once.
+            drop((open, seat));
+            let _ = of_thread.control.send(message::encode(end));
         };
         if std::thread::Builder::new().name("request".into()).spawn(run).is_err() {
             refuse(Refusal::new(CloseCode::Busy, "the endpoint has no free thread"));

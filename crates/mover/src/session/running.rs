@@ -1,13 +1,13 @@
 //! A job in its session: whichever half it is, and what the session keeps of it beside.
 //!
-//! Not here: who looks after it (`care`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
+//! Not here: who looks after it (`liveness`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
 
 use super::watch::StreamWatch;
 use crate::job::Ending;
 use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
-use crate::stall::{Stall, Standing};
+use crate::stall::{Headway, Stall};
 use model::options::Compression;
 use net::Aborter;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -71,10 +71,10 @@ impl Job {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn headway(&self) -> Headway {
         match self {
-            Job::Send(job) => job.standing(),
-            Job::Receive(job) => job.standing(),
+            Job::Send(job) => job.headway(),
+            Job::Receive(job) => job.headway(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Running {
     }
 }
 
-/// Lets a job's lane be broken off and its kernel counters be read.
-pub(crate) fn watch_stream(running: &Running, aborter: Aborter) {
-    running.watch.add(aborter);
+/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) {
+    running.watch.add(aborter, way);
 }

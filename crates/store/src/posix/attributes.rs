@@ -22,31 +22,31 @@ pub fn is_super() -> bool {
     capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::CHOWN))
 }
 
-/// Reads what a job wishes of an object. `missed` hears of what stays behind.
+/// Reads the metadata of an object that a job keeps. `missed` hears of what stays behind.
 pub fn read(
     (directory, name): (BorrowedFd<'_>, &Name),
     status: &Stat,
     kind: &Kind,
-    wish: Fidelity,
+    fidelity: Fidelity,
     missed: &mut dyn FnMut(&str),
 ) -> Attributes {
-    let links = if wish.hard_links { u32::try_from(status.st_nlink).unwrap_or(u32::MAX) } else { 0 };
+    let links = if fidelity.hard_links { u32::try_from(status.st_nlink).unwrap_or(u32::MAX) } else { 0 };
     let opened = match kind {
-        _ if !wish.has_xattrs() => None,
+        _ if !fidelity.has_xattrs() => None,
         Kind::Directory => Some(beneath::open_child(directory, name)),
         Kind::File => Some(beneath::open_file(directory, name)),
         Kind::Symlink(_) | Kind::Node(_) | Kind::HardLink(_) => None,
     };
     let xattrs = match opened {
         None => Vec::new(),
-        Some(Ok(opened)) => xattrs_of(&opened, wish, missed),
+        Some(Ok(opened)) => xattrs_of(&opened, fidelity, missed),
         // Its content cannot be read either: that is told then.
         Some(Err(_)) => Vec::new(),
     };
     Attributes::new(status.st_uid, status.st_gid, links, xattrs)
 }
 
-fn xattrs_of(object: &OwnedFd, wish: Fidelity, missed: &mut dyn FnMut(&str)) -> Vec<Xattr> {
+fn xattrs_of(object: &OwnedFd, fidelity: Fidelity, missed: &mut dyn FnMut(&str)) -> Vec<Xattr> {
     let names = match names(object.as_fd()) {
         Ok(names) => names,
         Err(e) => {
@@ -59,7 +59,7 @@ fn xattrs_of(object: &OwnedFd, wish: Fidelity, missed: &mut dyn FnMut(&str)) -> 
     for name in names {
         let (name, is_plain) = (name.as_c_str(), name.to_bytes().starts_with(b"user."));
         let is_acl = name.to_bytes().starts_with(b"system.");
-        if !Xattr::is_wished(name.to_bytes(), wish) || !(is_plain || is_acl || is_super()) {
+        if !Xattr::is_kept_by(name.to_bytes(), fidelity) || !(is_plain || is_acl || is_super()) {
             continue;
         }
         let value = match value(object.as_fd(), name) {

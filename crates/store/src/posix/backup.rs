@@ -7,47 +7,15 @@
 //! - An older object of the same name in the backup directory is replaced; a directory there is not.
 
 use super::facts;
-use super::sink::{PosixSink, Shared};
+use super::shared::{Backup, Shared};
 use super::tree::Tree;
 use crate::{Error, Result};
 use model::{Name, ObjectId, mutant};
 use os::fs::{fsync, linkat, mkdirat, renameat_with, unlinkat};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
-
-/// Where the backups of one job lie.
-pub struct Backup {
-    /// Below the destination.
-    pub names: Vec<Name>,
-    /// Directories of the job and where their backups go, by their numbers in the tree.
-    directories: Mutex<HashMap<u64, u64>>,
-}
-
-impl Backup {
-    pub fn new(names: Vec<Name>) -> Backup {
-        Backup { names, directories: Mutex::default() }
-    }
-
-    /// The path is on the way to the backup directory, is it, or lies in it.
-    pub fn covers(&self, path: &[u8]) -> bool {
-        let mut parts = path.split(|b| *b == b'/');
-        self.names.iter().all(|name| parts.next().is_none_or(|part| part == name.as_bytes()))
-    }
-}
-
-impl PosixSink {
-    /// Keeps what the job replaces or removes below this path of the destination. Before anything is shared.
-    pub fn with_backup(mut self, path: Option<&[u8]>) -> PosixSink {
-        let names = path.and_then(|path| model::name::relative_path(path).ok()).filter(|names| !names.is_empty());
-        let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
-        shared.backup = names.map(Backup::new);
-        self
-    }
-}
 
 impl Shared {
     /// Gives what stands at a name, if anything does, its place among the backups as well.

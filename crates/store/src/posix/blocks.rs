@@ -7,12 +7,11 @@
 //! Not here: the engines (`engine`).
 
 use super::engine::{self, BlockReader, EngineKind, Shape, Verdict};
-use super::large::LargeFile;
-use super::source::PosixFile;
 use crate::{BlockWriter, Engines, Error, Result, SourceFile, StagedFile};
 use model::Extent;
 use model::options::Engine;
 use os::time::Instant;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -26,11 +25,11 @@ const PROBE_BUDGET: Duration = Duration::from_millis(150);
 
 /// The file of this host's kernel behind an open object, if it is one.
 pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
-    Some(file.native()?.downcast_ref::<PosixFile>()?.file.as_fd())
+    Some(file.native()?.downcast_ref::<File>()?.as_fd())
 }
 
 fn staged_file(file: &dyn StagedFile) -> Option<BorrowedFd<'_>> {
-    file.native()?.downcast_ref::<LargeFile>()?.data()
+    Some(file.native()?.downcast_ref::<File>()?.as_fd())
 }
 
 /// One lane's reader.
@@ -45,7 +44,7 @@ pub(super) struct ExtentReader {
 
 impl ExtentReader {
     pub fn serve(&mut self, engines: Engines) {
-        self.undecided = (engines.wish != Engine::Plain).then_some(engines);
+        self.undecided = (engines.requested != Engine::Plain).then_some(engines);
     }
 
     /// See `SourceLane::read_extent`.
@@ -87,7 +86,7 @@ impl ExtentReader {
     /// Decides once whether a queue pays here.
     fn judge(&mut self, file: BorrowedFd<'_>, extent: Extent) {
         let Some(engines) = &self.undecided else { return };
-        let is_asked_for = engines.wish == Engine::Uring;
+        let is_asked_for = engines.requested == Engine::Uring;
         if !is_asked_for && self.blocks < BLOCKS_JUDGED {
             return;
         }
@@ -145,7 +144,7 @@ pub(super) struct WriteVerdict(Arc<OnceLock<Verdict>>);
 impl WriteVerdict {
     /// Races beside the running transfer. The thread keeps nothing of the sink but the directory.
     pub fn find(&self, directory: Arc<OwnedFd>, engines: &Engines, is_durable: bool) {
-        if engines.wish != Engine::Auto {
+        if engines.requested != Engine::Auto {
             return;
         }
         let (verdict, account) = (self.0.clone(), engines.account.clone());
@@ -161,7 +160,7 @@ impl WriteVerdict {
 
     /// A queue for a lane, where one pays; `None` for plain writes.
     pub fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
-        let kind = match (engines.wish, self.0.get()) {
+        let kind = match (engines.requested, self.0.get()) {
             (Engine::Plain, _) | (Engine::Auto, None) => return None,
             (Engine::Uring, _) => EngineKind::UringDirect,
             (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
@@ -246,9 +245,9 @@ mod tests {
         }
     }
 
-    fn engines(wish: Engine, free: usize) -> (Engines, Arc<Room>) {
+    fn engines(requested: Engine, free: usize) -> (Engines, Arc<Room>) {
         let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
-        (Engines { wish, account: room.clone() }, room)
+        (Engines { requested, account: room.clone() }, room)
     }
 
     fn content() -> Vec<u8> {
@@ -273,13 +272,13 @@ mod tests {
     fn an_extent_is_the_same_by_a_queue_and_without_one_and_a_queue_without_memory_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let queue_bytes = Shape::of(EngineKind::UringDirect).block_bytes * Shape::of(EngineKind::UringDirect).depth;
-        for (wish, free, noted) in [
+        for (requested, free, noted) in [
             (Engine::Plain, queue_bytes, None),
             (Engine::Uring, queue_bytes, Some("reads by ")),
             (Engine::Uring, queue_bytes - 1, Some("reads without ")),
         ] {
             let (mut lane, object) = file_of(dir.path());
-            let (engines, room) = engines(wish, free);
+            let (engines, room) = engines(requested, free);
             lane.serve(engines);
             let file = lane.open(&object).unwrap();
             let mut block = vec![0; 128 << 10];
@@ -289,7 +288,7 @@ mod tests {
                 read.extend_from_slice(block);
                 true
             });
-            assert_eq!((count.unwrap(), read == content()[4096..]), (BYTES as u64 - 4096, true), "{wish:?}");
+            assert_eq!((count.unwrap(), read == content()[4096..]), (BYTES as u64 - 4096, true), "{requested:?}");
             let notes = room.notes.lock().unwrap().clone();
             assert_eq!(notes.len(), usize::from(noted.is_some()), "{notes:?}");
             assert!(notes.iter().zip(noted).all(|(note, noted)| note.starts_with(noted)), "{notes:?}");
@@ -301,16 +300,16 @@ mod tests {
     #[test]
     fn reading_ends_when_it_is_told_to() {
         let dir = tempfile::tempdir().unwrap();
-        for wish in [Engine::Plain, Engine::Auto, Engine::Uring] {
+        for requested in [Engine::Plain, Engine::Auto, Engine::Uring] {
             let (mut lane, object) = file_of(dir.path());
-            lane.serve(engines(wish, usize::MAX).0);
+            lane.serve(engines(requested, usize::MAX).0);
             let file = lane.open(&object).unwrap();
             let mut blocks = 0;
             let read = lane.read_extent(&*file, Extent::new(0, BYTES as u64), &mut [0; 4096], &mut |_| {
                 blocks += 1;
                 blocks < 2
             });
-            assert!(blocks == 2 && read.unwrap() < BYTES as u64, "{wish:?}");
+            assert!(blocks == 2 && read.unwrap() < BYTES as u64, "{requested:?}");
         }
     }
 

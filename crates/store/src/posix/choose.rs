@@ -26,12 +26,12 @@ pub struct Chooser<'a> {
     /// Directories by their number in the walk.
     places: HashMap<u64, Place<'a>>,
     /// What was decided of the object that comes next.
-    next: Standing<'a>,
+    next: Inclusion<'a>,
     next_id: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Standing<'a> {
+struct Inclusion<'a> {
     /// Whatever no rule matches below it is taken.
     is_whole: bool,
     /// It is told only with something in it.
@@ -41,7 +41,7 @@ struct Standing<'a> {
 }
 
 struct Place<'a> {
-    standing: Standing<'a>,
+    inclusion: Inclusion<'a>,
     parent: u64,
     id: ObjectId,
     /// Not told yet.
@@ -64,19 +64,19 @@ impl<'a> Chooser<'a> {
             goes_on: true,
             top_names: is_merged.then(HashSet::new),
             places: HashMap::new(),
-            next: Standing { is_whole: true, waits: false, listed: None },
+            next: Inclusion { is_whole: true, waits: false, listed: None },
             next_id: 1,
         };
         let listed = selection.listed.as_ref().map(|listed| &listed.root).filter(|root| !root.is_whole);
-        let standing = Standing { is_whole: !selection.filter.leaves_rest(), waits: false, listed };
-        let root = Place { standing, parent: 0, id: ObjectId::ROOT, waiting: None };
+        let inclusion = Inclusion { is_whole: !selection.filter.leaves_rest(), waits: false, listed };
+        let root = Place { inclusion, parent: 0, id: ObjectId::ROOT, waiting: None };
         chooser.places.insert(ObjectId::ROOT.0, root);
         chooser
     }
 
     /// The names that are looked at in a directory, where not all are.
     pub fn names(&self, at: ObjectId) -> Option<Vec<Name>> {
-        let listed = self.places.get(&at.0)?.standing.listed?;
+        let listed = self.places.get(&at.0)?.inclusion.listed?;
         Some(listed.below.keys().cloned().collect())
     }
 
@@ -90,8 +90,8 @@ impl<'a> Chooser<'a> {
     }
 
     /// What becomes of a name in a directory; `None` where it is left out.
-    fn standing_of(&mut self, at: &Pending, name: &Name, is_directory: bool) -> Option<Standing<'a>> {
-        let above = self.places[&at.id.0].standing;
+    fn inclusion_of(&mut self, at: &Pending, name: &Name, is_directory: bool) -> Option<Inclusion<'a>> {
+        let above = self.places[&at.id.0].inclusion;
         let path = self.tree.path(at.key.0, name.as_bytes());
         let listed = match above.listed {
             Some(node) => {
@@ -110,7 +110,7 @@ impl<'a> Chooser<'a> {
         match word {
             Word::Leave => None,
             Word::None if !is_whole && !is_directory => None,
-            _ => Some(Standing { is_whole, waits: listed.is_some() || !is_whole, listed }),
+            _ => Some(Inclusion { is_whole, waits: listed.is_some() || !is_whole, listed }),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Chooser<'a> {
         }
         if object.entry.kind == Kind::Directory {
             let (number, parent) = (object.entry.id.0, object.entry.parent.0);
-            let place = Place { standing: self.next, parent, id: ObjectId::ROOT, waiting: Some(object) };
+            let place = Place { inclusion: self.next, parent, id: ObjectId::ROOT, waiting: Some(object) };
             self.places.insert(number, place);
             if !self.next.waits {
                 self.id_of(number);
@@ -162,8 +162,8 @@ impl<'a> Chooser<'a> {
 impl Visitor for Chooser<'_> {
     fn takes(&mut self, at: &Pending, name: &Name, is_directory: bool) -> bool {
         if !self.is_everything {
-            let Some(standing) = self.standing_of(at, name, is_directory) else { return false };
-            self.next = standing;
+            let Some(inclusion) = self.inclusion_of(at, name, is_directory) else { return false };
+            self.next = inclusion;
         }
         if at.id == ObjectId::ROOT
             && let Some(top_names) = &mut self.top_names

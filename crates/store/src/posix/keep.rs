@@ -26,10 +26,10 @@ const SET_IDS: u32 = 0o6000;
 /// Names of users and groups that are kept of one job.
 const OWNERS_MAX: usize = 128 << 10;
 
-/// What of a job's wish this process carries out, and what it could not.
+/// Which of the metadata that a job keeps this process can set, and what it could not.
 #[derive(Default)]
 pub struct Keeper {
-    pub wish: Fidelity,
+    pub fidelity: Fidelity,
     /// What is described is of this host, and of the user's own choice.
     is_own: bool,
     is_super: bool,
@@ -55,23 +55,23 @@ struct Plan<'a> {
 }
 
 impl Keeper {
-    pub fn new(wish: Fidelity, is_own: bool) -> Keeper {
+    pub fn new(fidelity: Fidelity, is_own: bool) -> Keeper {
         let mut groups: Vec<u32> =
             rustix::process::getgroups().unwrap_or_default().iter().map(|g| g.as_raw()).collect();
         groups.push(rustix::process::getegid().as_raw());
         // An ACL says what the mode means.
-        let wish = Fidelity { mode: wish.mode || wish.acls, ..wish };
-        Keeper { wish, is_own, is_super: is_super(), groups, ..Keeper::default() }
+        let fidelity = Fidelity { mode: fidelity.mode || fidelity.acls, ..fidelity };
+        Keeper { fidelity, is_own, is_super: is_super(), groups, ..Keeper::default() }
     }
 
     /// Objects may get another owner than this process.
     pub fn changes_owner(&self) -> bool {
-        self.wish.owner || self.wish.group || self.wish.acls
+        self.fidelity.owner || self.fidelity.group || self.fidelity.acls
     }
 
     /// Learns what a user or group of the source is called there. Root is root everywhere.
     pub fn learn(&self, sort: Sort, number: u32, name: &[u8]) {
-        if self.wish.numeric_ids || number == 0 {
+        if self.fidelity.numeric_ids || number == 0 {
             return;
         }
         if let Some(here) = number_of(sort, name).filter(|here| *here != number) {
@@ -98,8 +98,8 @@ impl Keeper {
         refused: &mut dyn FnMut(&str),
     ) -> (Option<u32>, Option<u32>) {
         let (uid, gid) = (self.number(Sort::User, attributes.uid), self.number(Sort::Group, attributes.gid));
-        let uid = Some(uid).filter(|uid| self.wish.owner && *uid != status.st_uid);
-        let gid = Some(gid).filter(|gid| self.wish.group && *gid != status.st_gid);
+        let uid = Some(uid).filter(|uid| self.fidelity.owner && *uid != status.st_uid);
+        let gid = Some(gid).filter(|gid| self.fidelity.group && *gid != status.st_gid);
         if uid.is_some() && !self.is_super {
             refused("the owner was not set: this user may not give files away");
         }
@@ -201,12 +201,12 @@ impl Keeper {
 
     /// What differs of an object that has no content: then it is made anew.
     pub fn is_as_described(&self, status: &Stat, entry: &Entry, modified: Timestamp) -> bool {
-        if !self.wish.has_attributes() {
+        if !self.fidelity.has_attributes() {
             return true;
         }
         let owner = entry.attributes.as_ref().map(|attributes| self.owner_of(attributes, status, &mut |_| {}));
         let mode = self.mode_of(entry, (status.st_uid, status.st_gid), &mut |_| {});
-        let has_mode = !self.wish.mode || matches!(entry.kind, Kind::Symlink(_)) || mode == status.st_mode & 0o7777;
+        let has_mode = !self.fidelity.mode || matches!(entry.kind, Kind::Symlink(_)) || mode == status.st_mode & 0o7777;
         matches!(owner, None | Some((None, None))) && has_mode && modified == entry.generation.modified
     }
 
@@ -247,17 +247,17 @@ impl Keeper {
         if let Some(attributes) = &entry.attributes {
             (plan.uid, plan.gid) = self.owner_of(attributes, status, refused);
             plan.causes |= bit(plan.uid.is_some(), cause::OWNER) | bit(plan.gid.is_some(), cause::GROUP);
-            if self.wish.xattrs {
+            if self.fidelity.xattrs {
                 self.plan_xattrs(file, attributes, &mut plan, refused);
             }
-            if self.wish.acls {
+            if self.fidelity.acls {
                 self.plan_acls(file, entry, attributes, &mut plan);
             }
         }
         let owner = (plan.uid.unwrap_or(status.st_uid), plan.gid.unwrap_or(status.st_gid));
         match chmod {
             Some(mode) => plan.mode = mode,
-            None if self.wish.mode => plan.mode = self.mode_of(entry, owner, refused),
+            None if self.fidelity.mode => plan.mode = self.mode_of(entry, owner, refused),
             // They stood for the owner before.
             None if entry.kind != Kind::Directory && plan.causes & (cause::OWNER | cause::GROUP) != 0 => {
                 plan.mode &= !SET_IDS;
@@ -331,8 +331,8 @@ mod tests {
     }
 
     fn keeper(is_own: bool, is_super: bool) -> Keeper {
-        let wish = Fidelity { owner: true, group: true, mode: true, xattrs: true, ..Fidelity::default() };
-        Keeper { wish, is_own, is_super, ..Keeper::default() }
+        let fidelity = Fidelity { owner: true, group: true, mode: true, xattrs: true, ..Fidelity::default() };
+        Keeper { fidelity, is_own, is_super, ..Keeper::default() }
     }
 
     #[test]
@@ -408,10 +408,10 @@ mod tests {
         let status = fstat(fd).unwrap();
         let xattrs = vec![xattr(b"user.kept", b"2"), xattr(b"security.other", b"3")];
         let entry = entry(Kind::File, 0o400, Attributes::new(status.st_uid, status.st_gid, 0, xattrs));
-        let keeper = Keeper { is_super: false, ..Keeper::new(keeper(true, false).wish, true) };
-        let wished = cause::XATTR | cause::MODE;
-        assert_eq!(keeper.differences(fd, &entry, None), Ok(wished));
-        assert_eq!(keeper.apply(fd, &entry, None, true, &Vec::new), wished);
+        let keeper = Keeper { is_super: false, ..Keeper::new(keeper(true, false).fidelity, true) };
+        let expected = cause::XATTR | cause::MODE;
+        assert_eq!(keeper.differences(fd, &entry, None), Ok(expected));
+        assert_eq!(keeper.apply(fd, &entry, None, true, &Vec::new), expected);
         assert_eq!(keeper.differences(fd, &entry, None), Ok(0));
         let is_ours = |name: &CString| name.to_bytes().starts_with(b"user.");
         let names: Vec<_> = names(fd).unwrap().into_iter().filter(is_ours).collect();

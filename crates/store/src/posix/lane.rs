@@ -5,7 +5,7 @@
 //! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
 
 use super::content::{write_all, write_all_at};
-use super::sink::{Lane, Shared, times_of};
+use super::shared::{Lane, Shared, times_of};
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
 use super::{blocks, facts, spelling, within};
@@ -169,7 +169,7 @@ impl SinkLane for PosixSinkLane {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let open = self.file.as_mut().expect("write follows create");
-        let written = match self.shared.keeper.wish.sparse {
+        let written = match self.shared.keeper.fidelity.sparse {
             true => open.write_sparse(bytes),
             false => write_all(open.file.as_fd(), bytes),
         };
@@ -183,7 +183,7 @@ impl SinkLane for PosixSinkLane {
         let open = self.file.as_mut().expect("skip follows create");
         open.at += count;
         let skipped =
-            seek(&open.file, SeekFrom::Current(count as i64)).and_then(|at| match self.shared.keeper.wish.sparse {
+            seek(&open.file, SeekFrom::Current(count as i64)).and_then(|at| match self.shared.keeper.fidelity.sparse {
                 true => Ok(()),
                 false => ftruncate(&open.file, at),
             });
@@ -207,7 +207,7 @@ impl SinkLane for PosixSinkLane {
         let Open { file, number, rule, at } = self.file.as_ref().expect("seal follows create");
         let (number, rule) = (*number, *rule);
         let sealed = (|| {
-            if self.shared.keeper.wish.sparse {
+            if self.shared.keeper.fidelity.sparse {
                 ftruncate(file, *at)?;
             }
             if let Some((mode, _)) = self.shared.chmod {

@@ -7,7 +7,7 @@
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
 use super::content::{read_back, write_all, write_all_at};
-use super::sink::{Shared, times_of};
+use super::shared::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
 use super::view::View;
 use super::wait::once;
@@ -164,7 +164,7 @@ impl LargeFile {
             return Ok(());
         }
         // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
-        let is_sparse = self.shared.keeper.wish.sparse;
+        let is_sparse = self.shared.keeper.fidelity.sparse;
         if room == Room::Reserved && !is_sparse && !super::facts::is_memory_backed(self.data.as_fd()) {
             match retry_on_intr(|| fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes)) {
                 Ok(()) => return Ok(()),
@@ -247,7 +247,7 @@ impl StagedFile for LargeFile {
         if let Some(view) = &self.view {
             return view.write_at(offset, bytes);
         }
-        let written = match self.shared.keeper.wish.sparse {
+        let written = match self.shared.keeper.fidelity.sparse {
             true => super::sparse::write_at(self.data.as_fd(), bytes, offset),
             false => write_all_at(self.data.as_fd(), bytes, offset),
         };
@@ -272,7 +272,8 @@ impl StagedFile for LargeFile {
     }
 
     fn native(&self) -> Option<&dyn Any> {
-        Some(self)
+        // What is written to a view's file is not all that the object has.
+        self.view.is_none().then_some(&*self.data as &dyn Any)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

@@ -67,7 +67,7 @@ pub fn entry_from(
     (directory, name): (BorrowedFd<'_>, &Name),
     (id, parent): (ObjectId, ObjectId),
     status: &Stat,
-    wish: Fidelity,
+    fidelity: Fidelity,
     missed: &mut dyn FnMut(&str),
 ) -> Result<Entry> {
     let kind = match FileType::from_raw_mode(status.st_mode) {
@@ -78,10 +78,10 @@ pub fn entry_from(
                 .map_err(|e| Error::new("read symbolic link", name.as_bytes(), e))?;
             Kind::Symlink(target.into_bytes().into())
         }
-        FileType::Fifo if wish.specials => Kind::Node(Node::Fifo),
-        FileType::Socket if wish.specials => Kind::Node(Node::Socket),
-        FileType::CharacterDevice if wish.devices => Kind::Node(Node::CharacterDevice(status.st_rdev)),
-        FileType::BlockDevice if wish.devices => Kind::Node(Node::BlockDevice(status.st_rdev)),
+        FileType::Fifo if fidelity.specials => Kind::Node(Node::Fifo),
+        FileType::Socket if fidelity.specials => Kind::Node(Node::Socket),
+        FileType::CharacterDevice if fidelity.devices => Kind::Node(Node::CharacterDevice(status.st_rdev)),
+        FileType::BlockDevice if fidelity.devices => Kind::Node(Node::BlockDevice(status.st_rdev)),
         other => {
             let what = match other {
                 FileType::Fifo => "a FIFO is not copied",
@@ -93,8 +93,8 @@ pub fn entry_from(
         }
     };
     let (mode, generation) = (status.st_mode & 0o7777, generation_of(status));
-    let read = || Arc::new(attributes::read((directory, name), status, &kind, wish, missed));
-    let attributes = wish.has_attributes().then(read);
+    let read = || Arc::new(attributes::read((directory, name), status, &kind, fidelity, missed));
+    let attributes = fidelity.has_attributes().then(read);
     Ok(Entry { id, parent, name: name.clone(), kind, mode, generation, attributes })
 }
 
@@ -133,7 +133,7 @@ pub struct Walk<'a> {
     pub next_id: u64,
     pub pending: Vec<Pending>,
     /// What is read of each object beside the ordinary, and what of that was not.
-    pub wish: Fidelity,
+    pub fidelity: Fidelity,
     pub missed: &'a Mutex<Warnings>,
 }
 
@@ -199,7 +199,7 @@ impl Walk<'_> {
         let mut miss = |text: &str| {
             missed.lock().unwrap().note(text, &|| tree.path(at.key.0, name.as_bytes()));
         };
-        let found = match entry_from((directory, name), (id, at.id), status, self.wish, &mut miss) {
+        let found = match entry_from((directory, name), (id, at.id), status, self.fidelity, &mut miss) {
             Ok(entry) => {
                 self.next_id += 1;
                 if entry.kind == Kind::Directory {

@@ -1,6 +1,7 @@
 //! Looking at what stands in a destination, without changing it; and the one change that needs no new content, a time.
 
-use super::sink::{PosixSink, times_of};
+use super::shared::times_of;
+use super::sink::PosixSink;
 use super::source::PosixFile;
 use super::{facts, list};
 use crate::source::SourceFile;
@@ -71,7 +72,7 @@ impl PosixSink {
 
     /// Gives a file whose content is that of its source what else the source has.
     pub(super) fn amend_at(&self, entry: &Entry) -> Result<u32> {
-        if !self.shared.keeper.wish.has_attributes() {
+        if !self.shared.keeper.fidelity.has_attributes() {
             return Ok(0);
         }
         let file = self.open_file_at(entry)?;
@@ -84,7 +85,7 @@ impl PosixSink {
 
     /// What differs of a file, or of a directory that is in the tree, beside content.
     pub(super) fn differences_at(&self, entry: &Entry) -> Result<u32> {
-        if !self.shared.keeper.wish.has_attributes() {
+        if !self.shared.keeper.fidelity.has_attributes() {
             return Ok(0);
         }
         let file;

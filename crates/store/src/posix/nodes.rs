@@ -6,7 +6,8 @@
 //! - Another name is given to the very file that was looked at: what stands at its first name later does not matter.
 
 use super::list::generation_of;
-use super::sink::{Lane, PosixSink, times_of};
+use super::shared::{Lane, times_of};
+use super::sink::PosixSink;
 use crate::sink::{LinkRule, Linked, PublishRule};
 use crate::{Error, Result};
 use model::{Entry, FailureKind, Kind, Node};
@@ -24,7 +25,7 @@ impl PosixSink {
         if self.link_at(entry)?.is_none_or(|there| there[..] != target[..]) {
             return Ok(false);
         }
-        Ok(!self.shared.keeper.wish.has_attributes()
+        Ok(!self.shared.keeper.fidelity.has_attributes()
             || self.status_at(entry)?.is_some_and(|s| self.has_kept(&s, entry)))
     }
 
@@ -169,7 +170,7 @@ impl PosixSink {
         // A link has no mode of its own. In private staging nothing else can have taken the name.
         if let (Kind::Node(_), Ok(status)) = (&entry.kind, statat(below, name, no_follow)) {
             let mode = match self.shared.chmod_of(entry) {
-                None if keeper.wish.mode => keeper.mode_of(entry, (status.st_uid, status.st_gid), &mut refused),
+                None if keeper.fidelity.mode => keeper.mode_of(entry, (status.st_uid, status.st_gid), &mut refused),
                 _ => self.shared.mode_of(entry),
             };
             let set = chmodat(below, name, Mode::from_raw_mode(mode), AtFlags::empty());
@@ -227,8 +228,8 @@ mod tests {
 
     fn sink(path: &Path) -> PosixSink {
         let fd = Arc::new(beneath::open_directory(path).unwrap());
-        let wish = Fidelity { mode: true, hard_links: true, specials: true, ..Fidelity::default() };
-        PosixSink::new(fd.clone(), fd, None).with_fidelity(wish, true)
+        let fidelity = Fidelity { mode: true, hard_links: true, specials: true, ..Fidelity::default() };
+        PosixSink::new(fd.clone(), fd, None).with_fidelity(fidelity, true)
     }
 
     fn entry(name: &str, kind: Kind, generation: Generation) -> Entry {

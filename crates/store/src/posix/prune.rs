@@ -8,7 +8,7 @@
 
 use super::facts::STAGING_PREFIX;
 use super::list::read_directory;
-use super::sink::Shared;
+use super::shared::Shared;
 use crate::sink::{Fate, Prune};
 use crate::{Error, Result};
 use model::{Failure, Name, ObjectId};

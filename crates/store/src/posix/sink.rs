@@ -7,7 +7,6 @@
 //!
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
-use super::backup::Backup;
 use super::beneath::Mounts;
 use super::blocks::WriteVerdict;
 use super::content::read_back;
@@ -15,86 +14,27 @@ use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
 use super::owners::Sort;
+use super::shared::{Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
 use super::spelling::{self, Spellings};
-use super::staging::{FileNumber, LaneDirectory, Staging};
+use super::staging::{FileNumber, Staging};
 use super::tree::Tree;
-use super::wait::once;
 use super::{facts, host, list};
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
 use crate::source::SourceFile;
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
-use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId, Timestamp};
-use os::fs::{fchmod, fsync, futimens, mkdirat, openat, renameat_with, syncfs, unlinkat};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, fstat, statat};
+use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
+use os::fs::{fchmod, futimens, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
-
-/// The sticky bit of a directory that is not to have it in the end.
-const UNFINISHED: u32 = 0o1000;
-/// Numbers of directories that are not the job's begin here: far above those that a sender counts to.
-const SCRATCH_FIRST: u64 = 1 << 61;
 
 pub struct PosixSink {
     pub(super) shared: Arc<Shared>,
-}
-
-/// What the lanes and large files of one sink have in common.
-pub(super) struct Shared {
-    pub tree: Tree,
-    /// Staging by device number.
-    pub stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
-    pub staging_parent: Arc<OwnedFd>,
-    /// Whose staging it is of those that share the storage.
-    pub host: Name,
-    pub lanes: RwLock<Vec<Arc<Lane>>>,
-    /// Where links are made before they get their names, by device number.
-    link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
-    /// Directories that an attempt which died has made and not given their final mode.
-    pub unfinished: Mutex<BTreeSet<u64>>,
-    is_closed: AtomicBool,
-    /// Directories whose names changed since the last `sync_names`.
-    changed_directories: Mutex<BTreeSet<u64>>,
-    /// Held while names are being made durable, so that nobody takes them for done meanwhile. True after a failure, which
-    /// no later success makes good (F072).
-    names_failed: Mutex<bool>,
-    pub chmod: Option<(u32, u32)>,
-    /// Where what is replaced or removed goes.
-    pub backup: Option<Backup>,
-    /// What objects get beside content.
-    pub keeper: Keeper,
-    next_scratch: AtomicU64,
-    spellings: Spellings,
-    verdict: WriteVerdict,
-}
-
-pub(super) struct Lane {
-    pub directory: LaneDirectory,
-    pub staging: Arc<Staging>,
-    /// The number of the file that was begun last, and of the last one that a failed wait for the whole file system has put in
-    /// doubt: its content may be lost, and no later wait says so (F072).
-    pub begun: AtomicU64,
-    doubtful: AtomicU64,
-}
-
-impl Lane {
-    pub fn new(directory: LaneDirectory, staging: Arc<Staging>) -> Lane {
-        Lane { directory, staging, begun: AtomicU64::default(), doubtful: AtomicU64::default() }
-    }
-}
-
-/// After a failed wait for a whole file system: what was begun there, and not waited for before, is in doubt.
-fn doubt(lanes: &[Arc<Lane>], device: u64) {
-    let there = lanes.iter().filter(|lane| lane.staging.device == device);
-    there.for_each(|lane| lane.doubtful.store(lane.begun.load(SeqCst), SeqCst));
 }
 
 impl PosixSink {
@@ -132,11 +72,25 @@ impl PosixSink {
 
     /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
     /// choice. Before anything is shared.
-    pub fn with_fidelity(mut self, wish: Fidelity, is_own: bool) -> PosixSink {
-        if !wish.is_none() {
+    pub fn with_fidelity(mut self, fidelity: Fidelity, is_own: bool) -> PosixSink {
+        if !fidelity.is_none() {
             let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
-            shared.keeper = Keeper::new(wish, is_own);
+            shared.keeper = Keeper::new(fidelity, is_own);
         }
+        self
+    }
+
+    /// Keeps what the job replaces or removes below this path of the destination. Before anything is shared.
+    pub fn with_backup(mut self, path: Option<&[u8]>) -> PosixSink {
+        let names = path.and_then(|path| model::name::relative_path(path).ok()).filter(|names| !names.is_empty());
+        let shared = Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet");
+        shared.backup = names.map(Backup::new);
+        self
+    }
+
+    /// As if this were another host than it is. For tests. Before anything is shared.
+    pub fn on_host(mut self, host: Name) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").host = host;
         self
     }
 
@@ -156,169 +110,6 @@ impl PosixSink {
     }
 }
 
-impl Shared {
-    pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
-        self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
-    }
-
-    /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.
-    pub fn mode_of(&self, entry: &Entry) -> u32 {
-        match (self.chmod, &entry.kind) {
-            (Some((_, mode)), Kind::Directory) => mode,
-            (Some((mode, _)), _) => mode,
-            (None, Kind::Directory) if self.keeper.wish.mode => entry.mode & 0o1777,
-            (None, _) if self.keeper.wish.mode => entry.mode & 0o777,
-            (None, _) => entry.mode & 0o777 & !facts::umask(),
-        }
-    }
-
-    /// What `--chmod` says of an object.
-    pub fn chmod_of(&self, entry: &Entry) -> Option<u32> {
-        self.chmod.map(|(files, directories)| if entry.kind == Kind::Directory { directories } else { files })
-    }
-
-    /// Gives an object what its source has beside content. Returns what changed, as bits of `cause`.
-    pub fn keep(&self, file: BorrowedFd<'_>, entry: &Entry, is_visible: bool) -> u32 {
-        if !self.keeper.wish.has_attributes() {
-            return 0;
-        }
-        let path = || self.tree.path(entry.parent.0, entry.name.as_bytes());
-        self.keeper.apply(file, entry, self.chmod_of(entry), is_visible, &path)
-    }
-
-    /// The mode a directory is made with: writable for us until `finish_directory`, and never for more people than in the
-    /// end. One that is to change carries a mark, so that the next attempt knows it for an unfinished one.
-    fn first_mode_of(&self, entry: &Entry) -> u32 {
-        // Its group and the others are those of another owner until then.
-        let mode = if self.keeper.changes_owner() { 0o700 } else { entry.mode & 0o777 | 0o700 };
-        if mode & !facts::umask() == self.mode_of(entry) { mode } else { mode | UNFINISHED }
-    }
-
-    /// The lane for links on a file system: what it holds is swept like that of any lane.
-    pub fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
-        let mut link_lanes = self.link_lanes.lock().unwrap();
-        if let Some(lane) = link_lanes.get(&staging.device) {
-            return Ok(lane.clone());
-        }
-        let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
-        self.lanes.write().unwrap().push(lane.clone());
-        link_lanes.insert(staging.device, lane.clone());
-        Ok(lane)
-    }
-
-    /// Renames `name` in `from` to the entry's name in `directory`. Whoever calls it tells `changed` of it.
-    pub fn rename(
-        &self,
-        from: BorrowedFd<'_>,
-        name: &std::ffi::CStr,
-        directory: BorrowedFd<'_>,
-        entry: &Entry,
-        rule: PublishRule,
-    ) -> Result<()> {
-        if rule == PublishRule::Replace {
-            self.keep_second(directory, entry.parent, &entry.name)?;
-        }
-        if mutant::is_on("remove-before-replacing") {
-            let _ = unlinkat(directory, entry.name.as_c_str(), AtFlags::empty());
-        }
-        let flags = match rule {
-            PublishRule::NoReplace if mutant::is_on("replace-what-appeared") => RenameFlags::empty(),
-            PublishRule::NoReplace => RenameFlags::NOREPLACE,
-            PublishRule::Replace => RenameFlags::empty(),
-        };
-        let renamed = match renameat_with(from, name, directory, entry.name.as_c_str(), flags) {
-            // A file system without the flag: look, then rename. The window is the file system's, and said in the manual.
-            Err(Errno::INVAL) if rule == PublishRule::NoReplace => {
-                match statat(directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(Errno::NOENT) => {
-                        renameat_with(from, name, directory, entry.name.as_c_str(), RenameFlags::empty())
-                    }
-                    _ => Err(Errno::EXIST),
-                }
-            }
-            renamed => renamed,
-        };
-        renamed.map_err(|e| {
-            let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
-            match e {
-                Errno::EXIST => {
-                    Error::of_kind(FailureKind::InTheWay, "publish", path, spelling::why_taken(directory, &entry.name))
-                }
-                e => Error::new("publish", path, e),
-            }
-        })
-    }
-
-    /// Makes the contents of a group durable; returns the devices of which everything was.
-    fn sync_contents(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<HashSet<u64>> {
-        let lanes = self.lanes.read().unwrap();
-        let mut synced: HashSet<u64> = HashSet::new();
-        if mutant::is_on("publish-before-sync") {
-            return Ok(synced);
-        }
-        for staged in group {
-            let lane = &lanes[staged.lane() as usize];
-            if (1..=lane.doubtful.load(SeqCst)).contains(&staged.number()) && !mutant::is_on("forget-doubt") {
-                let why = "an earlier wait for the same file system failed";
-                return Err(Error::of_kind(FailureKind::WriteError, "write to storage", b"", why));
-            }
-            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let name = FileNumber::new(staged.number());
-                let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
-                file.and_then(|file| once(|| fsync(&file)))
-                    .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
-            } else if synced.insert(lane.staging.device) {
-                let device = lane.staging.device;
-                once(|| syncfs(&lane.staging.directory))
-                    .inspect_err(|_| doubt(&lanes, device))
-                    .map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
-            }
-        }
-        Ok(synced)
-    }
-
-    /// Makes the names in all changed directories durable.
-    fn sync_changed(&self) -> Result<()> {
-        let changed = std::mem::take(&mut *self.changed_directories.lock().unwrap());
-        if mutant::is_on("drop-directory-sync") {
-            return Ok(());
-        }
-        let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
-        let mut synced = HashSet::new();
-        for key in changed {
-            let directory = self.tree.open(key).map_err(fail)?;
-            if facts::has_local_journal(directory.as_fd()) {
-                // One wait for the journal covers every directory of that file system.
-                let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
-                if synced.insert(device) {
-                    let whole = syncfs(&directory).inspect_err(|_| doubt(&self.lanes.read().unwrap(), device));
-                    whole.map_err(|e| fail(e.into()))?;
-                }
-            } else if !facts::is_memory_backed(directory.as_fd()) {
-                fsync(&directory).map_err(|e| fail(e.into()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A number for a directory that is none of the job's.
-    pub fn scratch_number(&self) -> u64 {
-        self.next_scratch.fetch_add(1, Relaxed)
-    }
-
-    /// Lets a directory go that was removed, or that nothing more is done in.
-    pub fn forget(&self, number: u64) {
-        self.changed_directories.lock().unwrap().remove(&number);
-        self.tree.forget(number);
-    }
-
-    /// Remembers that a directory's names are to be made durable.
-    pub fn changed(&self, directory: ObjectId) {
-        self.changed_directories.lock().unwrap().insert(directory.0);
-    }
-}
-
 impl Sink for PosixSink {
     fn facts(&self) -> Result<SinkFacts> {
         facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
@@ -332,7 +123,7 @@ impl Sink for PosixSink {
 
     fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
         // A queue writes what it is given: it leaves no holes.
-        if self.shared.keeper.wish.sparse { None } else { self.shared.verdict.writer(engines) }
+        if self.shared.keeper.fidelity.sparse { None } else { self.shared.verdict.writer(engines) }
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
@@ -545,7 +336,7 @@ impl Sink for PosixSink {
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
         let is_unfinished = self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
         let is_to_change = self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some();
-        if is_to_change && !self.shared.keeper.wish.mode {
+        if is_to_change && !self.shared.keeper.fidelity.mode {
             fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         }
         self.shared.keep(directory.as_fd(), entry, true);
@@ -577,10 +368,4 @@ impl Sink for PosixSink {
     fn path(&self, entry: &Entry) -> Vec<u8> {
         self.shared.tree.path(entry.parent.0, entry.name.as_bytes())
     }
-}
-
-pub(super) fn times_of(modified: Timestamp) -> Timestamps {
-    let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
-    let modified = Timespec { tv_sec: modified.seconds as _, tv_nsec: modified.nanoseconds as _ };
-    Timestamps { last_access: omitted, last_modification: modified }
 }

@@ -40,7 +40,7 @@ pub struct PosixSource {
     tree: Arc<Tree>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
-    wish: Fidelity,
+    fidelity: Fidelity,
     missed: Mutex<Warnings>,
 }
 
@@ -50,7 +50,7 @@ impl PosixSource {
             tree: Arc::new(Tree::default()),
             bases: Vec::new(),
             selection: Arc::default(),
-            wish: Fidelity::default(),
+            fidelity: Fidelity::default(),
             missed: Mutex::default(),
         }
     }
@@ -66,8 +66,8 @@ impl PosixSource {
     }
 
     /// What is read of each object beside content.
-    pub fn keep(&mut self, wish: Fidelity) {
-        self.wish = wish;
+    pub fn keep(&mut self, fidelity: Fidelity) {
+        self.fidelity = fidelity;
     }
 
     /// Adds a path of the user's own. A trailing slash means the contents of the directory (rsync's rule).
@@ -146,7 +146,7 @@ impl PosixSource {
         let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| Error::new("look at", path(), e))?;
         let mut miss = |text: &str| self.missed.lock().unwrap().note(text, &path);
-        list::entry_from((directory.as_fd(), name), (id, parent), &status, self.wish, &mut miss)
+        list::entry_from((directory.as_fd(), name), (id, parent), &status, self.fidelity, &mut miss)
     }
 }
 
@@ -158,8 +158,8 @@ impl Default for PosixSource {
 
 impl Source for PosixSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let (wish, missed) = (self.wish, &self.missed);
-        let mut walk = Walk { tree: &self.tree, next_id: 1, pending: Vec::new(), wish, missed };
+        let (fidelity, missed) = (self.fidelity, &self.missed);
+        let mut walk = Walk { tree: &self.tree, next_id: 1, pending: Vec::new(), fidelity, missed };
         let mut chooser = Chooser::new(&self.tree, &self.selection, self.bases.len() > 1, emit);
         for base in &self.bases {
             match base {
@@ -214,7 +214,7 @@ impl Source for PosixSource {
             Base::Object { key, name } => (*key, Some(name.clone())),
         };
         let tops = self.bases.iter().map(top).collect();
-        Ok(Some(Box::new(PosixWatch::new(self.tree.clone(), tops, rules.clone(), self.wish))))
+        Ok(Some(Box::new(PosixWatch::new(self.tree.clone(), tops, rules.clone(), self.fidelity))))
     }
 
     fn lane(&self) -> Box<dyn SourceLane> {
@@ -344,7 +344,7 @@ impl SourceFile for PosixFile {
     }
 
     fn native(&self) -> Option<&dyn Any> {
-        Some(self)
+        Some(&self.file)
     }
 }
 

@@ -16,7 +16,6 @@
 
 use super::beneath;
 use super::facts::STAGING_PREFIX;
-use super::sink::{PosixSink, Shared};
 use super::sweep::Sweep;
 use crate::{Error, Result};
 use model::{FailureKind, Name, mutant};
@@ -95,31 +94,6 @@ impl Staging {
         if remove_unused(&self.directory, self.shared.as_fd(), &self.host) {
             remove_unused(&self.shared, self.parent.as_fd(), &own_name());
         }
-    }
-}
-
-impl Shared {
-    /// The staging on the file system of `directory`.
-    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
-        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
-        let wanted = device(directory.as_fd())?;
-        let mut stagings = self.stagings.lock().unwrap();
-        if let Some(staging) = stagings.get(&wanted) {
-            return Ok(staging.clone());
-        }
-        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
-        let parent = if is_at_root { &self.staging_parent } else { directory };
-        let staging = Arc::new(Staging::open(parent.clone(), &self.host)?);
-        stagings.insert(wanted, staging.clone());
-        Ok(staging)
-    }
-}
-
-impl PosixSink {
-    /// As if this were another host than it is. For tests. Before anything is shared.
-    pub fn on_host(mut self, host: Name) -> PosixSink {
-        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").host = host;
-        self
     }
 }
 

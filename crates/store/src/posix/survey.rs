@@ -11,8 +11,8 @@
 
 use super::beneath::Mounts;
 use super::target::{Target, status_of};
-use super::trail::{OPEN_MAX, Trail};
-use super::walk::{Names, OpenDirectory, PATH_BYTES_MAX, TOO_DEEP, TOO_MANY_NAMES, processors};
+use super::trail::{OPEN_MAX, OpenDirectory, Trail};
+use super::walk::{Names, PATH_BYTES_MAX, TOO_DEEP, TOO_MANY_NAMES, processors};
 use crate::Error;
 use crate::shelf::{Slots, Surveyed};
 use model::files::FileStatus;

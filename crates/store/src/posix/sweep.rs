@@ -233,7 +233,7 @@ mod tests {
         fs::create_dir_all(directory).unwrap();
         for name in names {
             let file = fs::File::create(directory.join(name)).unwrap();
-            let long_ago = crate::posix::sink::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
+            let long_ago = crate::posix::shared::times_of(model::Timestamp { seconds: 1, nanoseconds: 0 });
             rustix::fs::futimens(&file, &long_ago).unwrap();
         }
     }

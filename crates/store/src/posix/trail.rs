@@ -4,16 +4,35 @@
 //! without following a link.
 
 use super::beneath::Mounts;
-use super::walk::OpenDirectory;
-use crate::shelf::Slots;
+use crate::shelf::{Slot, Slots};
 use model::Name;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Directories that are kept open: the outermost and the innermost half as many each.
 pub const OPEN_MAX: usize = 32;
 
+/// An open directory; its slot is free again when it is closed.
+pub struct OpenDirectory {
+    fd: OwnedFd,
+    _slot: Slot,
+}
+
+impl OpenDirectory {
+    /// Waits for a slot.
+    pub(super) fn new(fd: OwnedFd, slots: &Arc<Slots>) -> Arc<OpenDirectory> {
+        Arc::new(OpenDirectory { fd, _slot: slots.take() })
+    }
+}
+
+impl AsFd for OpenDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The means to open a file by its name in a directory that stays open until then.
 pub struct Trail {
     slots: Arc<Slots>,
     mounts: Mounts,

@@ -12,9 +12,9 @@ use super::beneath::Mounts;
 use super::facts;
 use super::source::PosixFile;
 use super::target::{Target, status_of};
-use super::trail::{OPEN_MAX, Trail};
+use super::trail::{OPEN_MAX, OpenDirectory, Trail};
 use crate::Error;
-use crate::shelf::{Opener, SLOTS_OF_A_WALK, Slot, Slots, Visit};
+use crate::shelf::{Opener, SLOTS_OF_A_WALK, Slots, Visit};
 use model::files::FileStatus;
 use model::{FailureKind, Name};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -40,26 +40,6 @@ const LOOK_THREADS_MAX: usize = 4;
 
 const _: () = assert!(SLOTS_OF_A_WALK > 2 * OPEN_MAX);
 
-/// An open directory; its slot is free again when it is closed.
-pub struct OpenDirectory {
-    fd: OwnedFd,
-    _slot: Slot,
-}
-
-impl OpenDirectory {
-    /// Waits for a slot.
-    pub(super) fn new(fd: OwnedFd, slots: &Arc<Slots>) -> Arc<OpenDirectory> {
-        Arc::new(OpenDirectory { fd, _slot: slots.take() })
-    }
-}
-
-impl AsFd for OpenDirectory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// The means to open a file by its name in a directory that stays open until then.
 fn opener(directory: &Arc<OpenDirectory>, name: Option<&Name>, mounts: Mounts) -> Opener {
     let (directory, name) = (directory.clone(), name.cloned());
     Box::new(move || {

@@ -43,7 +43,7 @@ const FIRST_KEY: u64 = 1;
 pub struct PosixWatch {
     tree: Arc<Tree>,
     rules: Follow,
-    wish: Fidelity,
+    fidelity: Fidelity,
     hints: Hints,
     directories: BTreeMap<u64, Directory>,
     files: BTreeMap<u64, File>,
@@ -108,12 +108,12 @@ struct File {
 
 impl PosixWatch {
     /// Watches what these name: a directory by its key, or one name in it.
-    pub fn new(tree: Arc<Tree>, tops: Vec<(u64, Option<Name>)>, rules: Follow, wish: Fidelity) -> PosixWatch {
+    pub fn new(tree: Arc<Tree>, tops: Vec<(u64, Option<Name>)>, rules: Follow, fidelity: Fidelity) -> PosixWatch {
         let now = Instant::now();
         let mut watch = PosixWatch {
             tree,
             rules,
-            wish,
+            fidelity,
             hints: Hints::new(),
             directories: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -509,7 +509,7 @@ impl PosixWatch {
         let path = || self.tree.path(key, name.as_bytes());
         let mut miss = |text: &str| self.missed.lock().unwrap().note(text, &path);
         let ids = (ObjectId(number), ObjectId(parent));
-        list::entry_from((directory, name), ids, status, self.wish, &mut miss).map_err(|e| Failure {
+        list::entry_from((directory, name), ids, status, self.fidelity, &mut miss).map_err(|e| Failure {
             path: path(),
             kind: e.kind,
             message: e.message(),

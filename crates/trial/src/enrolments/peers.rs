@@ -89,7 +89,7 @@ impl Place {
         for entry in fs::read_dir(self.state().join("clients")).map_err(|e| e.to_string())?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(pin) = name.strip_suffix(".toml").filter(|name| !name.starts_with('.')) else { continue };
-            // What was struck off meanwhile is no client.
+            // What was removed meanwhile is no client.
             if let Ok(text) = fs::read_to_string(entry.path()) {
                 found.insert(pin.to_owned(), text);
             }

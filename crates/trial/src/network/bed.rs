@@ -283,7 +283,7 @@ impl<'a> Bed<'a> {
             for tool in ["iptables-legacy", "ip6tables-legacy"] {
                 // A laboratory without a core has no rules there either.
                 let listed = ground::run_at(&self.lab, host, &[tool, "-w", "10", "-t", table, "-nvxL"]);
-                packets += listed.map_or(0, |text| struck(&text));
+                packets += listed.map_or(0, |text| hits(&text));
             }
         }
         Ok(packets)
@@ -356,7 +356,7 @@ fn connection(line: &str) -> Option<Connection> {
 }
 
 /// Packets counted by the rules of `iptables -nvxL` that drop or reject.
-fn struck(listing: &str) -> u64 {
+fn hits(listing: &str) -> u64 {
     let of_rule = |line: &str| {
         let mut words = line.split_whitespace();
         let packets = words.next()?.parse::<u64>().ok()?;
@@ -386,7 +386,7 @@ mod tests {
         let listing = "Chain PREROUTING (policy ACCEPT 9 packets, 9 bytes)\n    pkts      bytes target prot opt in\n\
                        \u{20}      3      120 DROP       tcp  --  eth0\n       7      120 RETURN     tcp  --  eth0\n\
                        \u{20}      2      80 REJECT     tcp  --  eth0\n";
-        assert_eq!(struck(listing), 5);
+        assert_eq!(hits(listing), 5);
         assert_eq!(counter("TcpExt: A B\nTcpExt: 4 5\nIpExt: B\nIpExt: 6\n", "TcpExt:", "B"), 5);
     }
 }

@@ -37,7 +37,7 @@ pub const CHANGING: &[Call] = &[
 
 /// Everything that a job may keep of an object.
 fn whole(arena: &Arena) -> PosixSink {
-    let wish = Fidelity {
+    let fidelity = Fidelity {
         owner: true,
         group: true,
         numeric_ids: true,
@@ -47,7 +47,7 @@ fn whole(arena: &Arena) -> PosixSink {
         specials: true,
         ..Fidelity::default()
     };
-    sink(arena).with_fidelity(wish, true)
+    sink(arena).with_fidelity(fidelity, true)
 }
 
 /// Other than what anything outside has.

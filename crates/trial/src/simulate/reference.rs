@@ -42,7 +42,7 @@ pub struct Kept {
 
 /// What a job does beside copying.
 #[derive(Clone, Default, Debug)]
-pub struct Wish {
+pub struct Goal {
     /// What the source does not have is removed.
     pub deletes: bool,
     /// Where what is replaced or removed goes, below the destination.
@@ -70,7 +70,7 @@ struct State {
     other_names: Vec<Vec<u8>>,
     /// The sender said, in any attempt, that everything is settled.
     may_delete: bool,
-    wish: Wish,
+    goal: Goal,
     /// Paths of which the receiver said that they are published and durable, in any attempt.
     promised: BTreeSet<Vec<u8>>,
     /// Those of them that it made, or found in the first attempt: what a later one finds may have got its attributes by an
@@ -118,8 +118,8 @@ impl Reference {
         self.state.lock().unwrap().is_excused = is_excused;
     }
 
-    pub fn job_is_to(&self, wish: Wish) {
-        self.state.lock().unwrap().wish = wish;
+    pub fn job_is_to(&self, goal: Goal) {
+        self.state.lock().unwrap().goal = goal;
     }
 
     pub fn destination_had(&self, path: &[u8], version: Version) {
@@ -252,7 +252,7 @@ impl Reference {
             if !is_durable || !state.promised.contains(path) {
                 continue;
             }
-            let has_all = !state.is_excused && (state.wish.has_journal || state.made.contains(path));
+            let has_all = !state.is_excused && (state.goal.has_journal || state.made.contains(path));
             if !found.is_some_and(|found| object.source.iter().any(|version| version.is_kept(found, has_all))) {
                 let what = found.map_or("absent".to_owned(), brief);
                 return Err(format!("I2: {} was promised and is not kept: {what}", show(path)));
@@ -295,7 +295,7 @@ impl Reference {
         let state = self.state.lock().unwrap();
         let is_there = |path: &Vec<u8>| image.contains_key(&[DESTINATION, b"/", path].concat());
         let extra = state.objects.iter().find(|(path, object)| object.source.is_empty() && is_there(path));
-        if let (true, Some((path, _))) = (state.wish.deletes, extra) {
+        if let (true, Some((path, _))) = (state.goal.deletes, extra) {
             return Err(format!("I7: success, and {} is still there", show(path)));
         }
         // What a dead attempt left of large files and links may be kept for a week, with the directory it lies in.
@@ -314,20 +314,20 @@ impl Reference {
 impl State {
     /// The path of which this one is the place among the backups; empty for those above it.
     fn backed_up<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        let backup = self.wish.backup.as_ref()?;
+        let backup = self.goal.backup.as_ref()?;
         let rest = path.strip_prefix(&backup[..])?;
         if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
     }
 
     fn lacks_backup(&self, path: &[u8], object: &Object, image: &Image) -> bool {
-        let Some(backup) = &self.wish.backup else { return false };
+        let Some(backup) = &self.goal.backup else { return false };
         let there = image.get(&[DESTINATION, b"/", backup, b"/", path].concat());
         !there.is_some_and(|there| object.has_version(there))
     }
 
     /// An object that stood there before is gone.
     fn check_gone(&self, path: &[u8], object: &Object, image: &Image) -> Result<(), String> {
-        if !(self.wish.deletes && object.source.is_empty()) {
+        if !(self.goal.deletes && object.source.is_empty()) {
             return Err(format!("I1: the old object {} is gone and no new one is there", show(path)));
         }
         if !self.may_delete {
@@ -339,7 +339,7 @@ impl State {
         if !above.is_empty() && !image.contains_key(&[DESTINATION, b"/", above].concat()) {
             return Ok(());
         }
-        let is_moved = object.before != Some(Version::Directory) && !self.wish.has_journal;
+        let is_moved = object.before != Some(Version::Directory) && !self.goal.has_journal;
         if is_moved && self.lacks_backup(path, object, image) {
             return Err(format!("I18: {} was removed and is not among the backups", show(path)));
         }

@@ -5,7 +5,7 @@
 use super::faults::{DiskFaults, Kind};
 use super::metadata;
 use super::network::PipeFaults;
-use super::reference::{Reference, Version, Wish};
+use super::reference::{Goal, Reference, Version};
 use super::transfer::NetworkFaults;
 use anyhow::Result;
 use model::options::{Compression, Deletion, Engine, Fsync, Verify};
@@ -192,7 +192,7 @@ pub fn make(random: &mut Random, dir: &Path, reference: &Reference) -> Result<Sc
         add_extraneous(random, &root.join("to"), reference)?;
     }
     let has_journal = random.one_in(2);
-    reference.job_is_to(Wish { deletes: options.deletion.is_some(), backup: options.backup.clone(), has_journal });
+    reference.job_is_to(Goal { deletes: options.deletion.is_some(), backup: options.backup.clone(), has_journal });
     note_directories(&root.join("to"), b"", reference)?;
     let span = if chunk_bytes == LONG_CHUNK_BYTES { LONG_SPAN_BYTES } else { SPAN_BYTES };
     let faults = (0..1 + random.below(4)).map(|_| fault(random, span)).collect();

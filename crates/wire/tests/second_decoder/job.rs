@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::content::{Algorithm, Piece, Status};
-use super::object::{Kind, Object, Outcome, Progress, Wish};
+use super::object::{Kind, Object, Outcome, Progress, Want};
 use super::protobuf::Message;
 use super::recording::Side;
 
@@ -252,7 +252,7 @@ impl Job {
 
     fn want(&mut self, want: &Message) -> Result<(), String> {
         for id in runs(want, "runs")? {
-            self.wish(id, Wish::Whole)?;
+            self.enter_want(id, Want::Whole)?;
         }
         let mut parts: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         for (id, start, end) in extents(want)? {
@@ -263,19 +263,19 @@ impl Job {
             object.check_extents(&extents, self.chunk_bytes)?;
             let is_in_order = extents.windows(2).all(|pair| pair[0].1 <= pair[1].0);
             require(is_in_order, || format!("the extents of {id} are not in order"))?;
-            self.wish(id, Wish::Extents(extents))?;
+            self.enter_want(id, Want::Extents(extents))?;
         }
         Ok(())
     }
 
-    fn wish(&mut self, id: u64, wish: Wish) -> Result<(), String> {
+    fn enter_want(&mut self, id: u64, want: Want) -> Result<(), String> {
         let object = self.object(id)?;
         require(object.kind.has_content(), || format!("object {id} has no content to be wanted"))?;
         if object.is_taken_back() {
             return Ok(());
         }
         require(object.progress == Progress::Described, || format!("object {id} is wanted and {:?}", object.progress))?;
-        object.progress = Progress::Wanted(wish);
+        object.progress = Progress::Wanted(want);
         Ok(())
     }
 

@@ -43,7 +43,7 @@ pub type Generation = [u64; 7];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
     Described,
-    Wanted(Wish),
+    Wanted(Want),
     Published,
     Skipped,
     Failed,
@@ -54,7 +54,7 @@ pub enum Progress {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum Want {
     Whole,
     Extents(Vec<(u64, u64)>),
 }
@@ -153,11 +153,11 @@ impl Object {
     /// Whether the piece was asked for, and has the place and length that its object's size gives it.
     pub fn check_place(&self, piece: &Piece, chunk_bytes: u64) -> Result<(), String> {
         let (id, start, end) = (self.id, piece.start, piece.end());
-        let wish = match &self.progress {
-            Progress::Wanted(wish) => wish,
+        let want = match &self.progress {
+            Progress::Wanted(want) => want,
             other => return Err(format!("object {id}: content for what is {other:?}")),
         };
-        if let Wish::Extents(extents) = wish {
+        if let Want::Extents(extents) = want {
             let is_inside = extents.iter().any(|extent| extent.0 <= start && end <= extent.1);
             require(is_inside, || format!("object {id}, {start}..{end}: was not wanted"))?;
         }
@@ -239,10 +239,10 @@ impl Object {
         if self.kind == Kind::Link {
             return require(digest.is_none(), || format!("object {id}: a link with a digest"));
         }
-        let Progress::Wanted(wish) = &self.progress else {
+        let Progress::Wanted(want) = &self.progress else {
             return Err(format!("object {id}: published and {:?}", self.progress));
         };
-        if let Wish::Extents(extents) = wish {
+        if let Want::Extents(extents) = want {
             let is_wanted = |start: u64| extents.iter().any(|extent| (extent.0..extent.1).contains(&start));
             for (&start, bytes) in held.into_iter().flatten().filter(|(start, _)| !is_wanted(**start)) {
                 self.chunks.insert(start, Chunk { bytes: bytes.clone(), is_acknowledged: true });

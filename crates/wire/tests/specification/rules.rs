@@ -121,7 +121,7 @@ fn a_message_of_the_wrong_side_or_about_the_wrong_object_is_refused() {
 }
 
 #[test]
-fn wishes_for_parts_name_whole_chunks_in_order() {
+fn wants_of_parts_name_whole_chunks_in_order() {
     let big = 3;
     for (extents, verdict) in [
         (vec![(0, 1 << 20), (2 << 20, 5 << 19)], Said("start=2097152 end=2621440")),
@@ -135,7 +135,7 @@ fn wishes_for_parts_name_whole_chunks_in_order() {
         let want = Want { job: 1, runs: Vec::new(), extents: records };
         let edit = |frames: &mut Frames| {
             let place = frames.place("Want");
-            // Only the wish is looked at: what follows would not fit it.
+            // Only the message is looked at: what follows would not fit it.
             frames.recording.events.truncate(place);
             frames.insert_after("ListEnd", Side::Server, &message::encode(want.clone()));
         };

@@ -12,7 +12,7 @@ use crate::workspace::Package;
 pub const CHECKED: &str = "checked.toml";
 
 /// Modules of the end-to-end tests that judge by times.
-const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "sweeps::", "loads::"];
+const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "loads::"];
 /// Programs that judge by times, or by what else the machine does.
 const PROGRAMS_BY_THE_CLOCK: &[&str] =
     &["bench", "bench/race", "emulator", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
@@ -89,12 +89,12 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         usual("end to end by the clock", Work::Tests(END_TO_END_SLOWLY)),
         usual("package", Work::Program("xtask", words("deb --try --quick"))),
         trial("simulation", format!("simulate --first {seed} --seeds {SEEDS_OF_A_COMMIT}")),
-        trial("crash states", format!("crash-states --scenarios 3 --first {seed}")),
-        trial("museum", "museum --simulation".to_owned()),
         trial("path attacks", "paths --rounds 2000".to_owned()),
-        trial("bit flips", format!("flips --flips 600 --seed {seed}")),
-        trial("memory of messages", "memory --sessions 4".to_owned()),
         trial("crowded endpoint", "crowd --directories 40000 --keys 16".to_owned()),
+        beside("crash states", format!("crash-states --scenarios 3 --first {seed}")),
+        beside("museum", "museum --simulation".to_owned()),
+        beside("bit flips", format!("flips --flips 600 --seed {seed}")),
+        beside("memory of messages", "memory --sessions 4".to_owned()),
         beside("enrolments", format!("enrolments --rounds 2 --seed {seed}")),
         beside("lying senders", format!("sender --trials 2 --seed {seed}")),
         beside("other users here", "locals --rounds 1".to_owned()),
@@ -155,7 +155,7 @@ fn trial(name: &'static str, command: String) -> Step {
     usual(name, Work::Trial(words(&command)))
 }
 
-/// A trial that mostly waits: it runs with its neighbours of the same kind.
+/// A trial that mostly waits, or needs one processor: it runs with its neighbours of the same kind.
 fn beside(name: &'static str, command: String) -> Step {
     Step { is_beside: true, ..trial(name, command) }
 }

@@ -69,7 +69,7 @@ pub struct Args {
     /// Target duration of a run
     #[arg(long, value_name = "SECONDS", default_value_t = RUN_SECONDS_DEFAULT, env = "THALWEG_SECONDS")]
     seconds: f64,
-    /// Amounts above this are generated in memory and discarded at the far side
+    /// Amounts above this are generated in memory and discarded at the remote side
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = model::quantity::parse_bytes, env = "THALWEG_VOLUME_MAX")]
     volume_max: u64,
     /// Cut the plan down to this time, such as 60m; reports what was cut

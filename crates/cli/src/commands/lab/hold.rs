@@ -1,8 +1,9 @@
 //! `thalweg lab up` and `down`, and the process between them that holds the laboratory.
 
+use super::error::of_lab;
+use super::inspect;
 use super::run::{describe, self_check};
 use super::scenario::Wanted;
-use super::{inspect, of_lab};
 use crate::exit::{Error, Result, error, of_file, usage};
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};

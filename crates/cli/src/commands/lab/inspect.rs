@@ -1,6 +1,6 @@
 //! `thalweg lab exec`, `status` and `set`: to a laboratory that another process holds.
 
-use super::of_lab;
+use super::error::of_lab;
 use crate::exit::{Result, error, of_file, usage};
 use crate::output::{duration, line, note};
 use lab::control::{Request, ask};
@@ -86,7 +86,7 @@ pub fn exec(args: &Exec) -> Result<Exit> {
     let Some(host) = by_name(&args.site).or_else(|| by_name(&first_of_site)) else {
         return Err(usage(format!("there is no host {:?}", args.site), format!("there are {}", hosts.join(", "))));
     };
-    lab::unprivileged::join(&lease).map_err(of_lab)?;
+    lab::unprivileged::join(lease.pid()).map_err(of_lab)?;
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &lease.namespace(host)]).args(&args.command);
     Err(of_file("run", "ip", &command.exec()))

@@ -3,6 +3,7 @@
 //! Owns: reading the command line of the laboratory and showing what it says. One that is `up` is held by a process of its own
 //! (`hold`); `run` holds its own.
 
+mod error;
 mod hold;
 mod inspect;
 mod run;
@@ -12,10 +13,8 @@ mod validate;
 
 pub use scenario::Wanted;
 
-use crate::exit::{Error, Result};
-use lab::Kind;
+use crate::exit::Result;
 use model::Exit;
-use std::time::Duration;
 
 /// Wide-area networks and slow storage on one machine
 ///
@@ -63,24 +62,4 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Storage(args) => storage::run(&args),
         Part::Hold(args) => hold::hold(&args),
     }
-}
-
-/// An error of the laboratory with what to do about it.
-fn of_lab(error: lab::Error) -> Error {
-    let exit = if error.kind == Kind::Refused { Exit::Usage } else { Exit::Failed };
-    let hint = error.hint.clone().unwrap_or_else(|| {
-        match error.kind {
-            Kind::Denied => "run it as root",
-            Kind::Missing => "install what is named",
-            Kind::Refused => "docs/lab.md lists what is possible",
-            Kind::Failed => "`thalweg lab down --all` removes what may be left; then try again",
-        }
-        .into()
-    });
-    crate::exit::error(exit, error.to_string(), hint)
-}
-
-/// Reads `300us`, `5ms`, `2s`.
-fn time(text: &str) -> Result<Duration, String> {
-    ::lab::scenario::quantity::parse_duration(text).map_err(|error| error.to_string())
 }

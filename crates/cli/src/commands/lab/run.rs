@@ -1,6 +1,6 @@
 //! `thalweg lab run`: a laboratory for one command.
 
-use super::of_lab;
+use super::error::of_lab;
 use super::scenario::Wanted;
 use crate::exit::{Result, of_file, of_written};
 use crate::interrupt::Interrupt;

@@ -1,6 +1,6 @@
 //! Which laboratory is meant, and what can be made of its description alone: a list, a picture, scripts.
 
-use super::of_lab;
+use super::error::of_lab;
 use crate::exit::{Result, error, of_file, of_written, usage};
 use crate::output::{line, shown};
 use lab::scenario::preset::PRESETS;

@@ -1,9 +1,6 @@
 //! `thalweg lab storage`: storage to try things on.
 
 use crate::exit::{Result, error};
-use crate::interrupt::Interrupt;
-use crate::output::{line, shown};
-use lab::storage::{SlowStorage, StorageProfile, is_available};
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +17,13 @@ pub struct Args {
     /// Where the slow view of it appears; an existing empty directory
     mount: PathBuf,
     /// From a read to its data, such as 5ms or 300us
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_READ_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_READ_LATENCY")]
     read_latency: Duration,
     /// From a write, or a sync, to its acknowledgement
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_WRITE_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_WRITE_LATENCY")]
     write_latency: Duration,
     /// For operations that change a name: create, rename, remove
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = super::time, env = "THALWEG_CREATE_LATENCY")]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = time, env = "THALWEG_CREATE_LATENCY")]
     create_latency: Duration,
     /// Reads and writes together, in bytes per second, such as 200MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_RATE")]
@@ -42,7 +39,16 @@ pub struct Args {
     local_locks: bool,
 }
 
+#[cfg(not(feature = "fuse"))]
+pub fn run(_: &Args) -> Result<Exit> {
+    Err(error(Exit::Usage, "this build has no slow storage", "build with --features full"))
+}
+
+#[cfg(feature = "fuse")]
 pub fn run(storage: &Args) -> Result<Exit> {
+    use crate::interrupt::Interrupt;
+    use crate::output::{line, shown};
+    use lab::storage::{SlowStorage, StorageProfile, is_available};
     if !is_available() {
         return Err(error(
             Exit::Failed,
@@ -66,4 +72,9 @@ pub fn run(storage: &Args) -> Result<Exit> {
     while !interrupt.wait(Duration::from_secs(3600)) {}
     mounted.unmount().map_err(failed)?;
     Ok(Exit::Done)
+}
+
+/// Reads `300us`, `5ms`, `2s`.
+fn time(text: &str) -> std::result::Result<Duration, String> {
+    ::lab::scenario::quantity::parse_duration(text).map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! `thalweg lab validate`: is the laboratory what it says on this machine?
 
-use super::of_lab;
+use super::error::of_lab;
 use super::scenario::Wanted;
 use crate::exit::{Result, of_file, of_written};
 use crate::output::{duration, line, note};

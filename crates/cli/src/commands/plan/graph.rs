@@ -1,7 +1,7 @@
 //! `thalweg plan --graph`: solves a model, and shows the answer as text, JSON or a picture.
 
-use super::between::{Ends, Planned};
 use super::picture;
+use super::prediction::{Ends, Planned};
 use super::values::{rate, rate_above_zero, read_text, shown_rate};
 use crate::exit::{self, Result, error, usage};
 use crate::output::{line, note};

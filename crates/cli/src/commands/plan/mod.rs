@@ -7,7 +7,7 @@ mod graph;
 mod picture;
 mod buffer;
 mod fit;
-pub mod between;
+pub mod prediction;
 mod report;
 
 use crate::exit::Result;

@@ -1,6 +1,6 @@
 //! Writes a manifest or a list of the files below locations.
 
-use super::{Args, Format};
+use super::args::{Args, Format};
 use crate::exit::{Result, usage};
 use crate::output::list::{self, Lines};
 use crate::place::{Failures, Places, join};

@@ -2,7 +2,7 @@
 //!
 //! The list is read and asked about piece by piece: memory does not grow with it.
 
-use super::Args;
+use super::args::Args;
 use crate::exit::{self, Result, error};
 use crate::output::list::{self, Lines};
 use crate::output::{self, counted, duration, shown};

@@ -6,8 +6,6 @@ use crate::scenario::quantity::{
 };
 use crate::scenario::{Change, Error, Kind};
 
-use super::DIRECTIONS;
-
 struct Property {
     name: &'static str,
     parse: fn(&str, &mut Change) -> Result<(), Malformed>,
@@ -78,6 +76,7 @@ const PROPERTIES: [Property; 11] = [
 ];
 
 /// All of them, for error texts.
+pub(super) const DIRECTIONS: [&str; 2] = ["forward", "backward"];
 pub(super) const NAMES: &str = "rtt, delay, rate, queue, loss, loss-burst, jitter, reorder, duplicate, corrupt, down";
 
 /// Properties as they are read, each at most once.

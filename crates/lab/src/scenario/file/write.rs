@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use crate::scenario::quantity::show_duration;
 use crate::scenario::{Backend, Change, End, Event, HostSettings, Impairment, Link, Scenario};
 
-use super::{CORE, DIRECTIONS, property};
+use super::CORE;
+use super::property::{self, DIRECTIONS};
 
 impl Scenario {
     /// Writes the file that `from_toml` reads as this scenario. What both directions share is said once.

@@ -161,7 +161,7 @@ fn an_object_of_one_chunk_is_sent_again_when_it_is_asked_for_whole() {
 }
 
 #[test]
-fn hostile_wishes_are_refused() {
+fn hostile_wants_are_refused() {
     let mut split = described(&[10, 3 * CHUNK], |_| 0);
     assert!(split.want(&[IdRun { first: 1, count: 1 }], &[]).is_err());
     assert!(split.want(&[IdRun { first: 99, count: 1 }], &[]).is_err());

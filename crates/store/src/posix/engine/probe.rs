@@ -104,14 +104,14 @@ impl Verdict {
 
 /// What an engine showed over its laps.
 #[derive(Default)]
-struct Standing {
+struct Score {
     bytes_per_second: Option<u64>,
     engine: Option<EngineKind>,
     fallback: Option<Fallback>,
     error: Option<io::Error>,
 }
 
-impl Standing {
+impl Score {
     /// Keeps the better lap: noise of the host only ever slows one down.
     fn take(&mut self, lap: io::Result<Lap>) {
         match lap {
@@ -136,13 +136,13 @@ impl Race {
     where
         L: FnOnce(Duration, &Progress) -> io::Result<Lap> + Send + 'static,
     {
-        let (mut plain, mut uring) = (Standing::default(), Standing::default());
+        let (mut plain, mut uring) = (Score::default(), Score::default());
         let started = Instant::now();
         for round in (0..LAPS).step_by(2) {
-            for (kind, standing, lap) in
+            for (kind, score, lap) in
                 [(EngineKind::PreadPwrite, &mut plain, round), (EngineKind::UringDirect, &mut uring, round + 1)]
             {
-                standing.take(prepare(kind, lap).and_then(|lap| run_lap(kind, self.slice, lap)));
+                score.take(prepare(kind, lap).and_then(|lap| run_lap(kind, self.slice, lap)));
             }
             if started.elapsed() > 2 * LAPS * self.slice {
                 break;
@@ -151,7 +151,7 @@ impl Race {
         self.judge(plain, uring)
     }
 
-    fn judge(&self, plain: Standing, uring: Standing) -> Verdict {
+    fn judge(&self, plain: Score, uring: Score) -> Verdict {
         let used = uring.engine.unwrap_or(EngineKind::UringDirect);
         let gain = gain(&plain, &uring);
         let note = uring.fallback.as_ref().map(|fallback| format!(" ({fallback})")).unwrap_or_default();
@@ -172,22 +172,22 @@ impl Race {
 }
 
 /// How many times faster the queue was; None if that cannot be said.
-fn gain(plain: &Standing, uring: &Standing) -> Option<f64> {
+fn gain(plain: &Score, uring: &Score) -> Option<f64> {
     match (plain.bytes_per_second?, uring.bytes_per_second?) {
         (0, 0) => None,
         (plain, uring) => Some(uring as f64 / plain.max(1) as f64),
     }
 }
 
-fn unmeasured(plain: &Standing, uring: &Standing) -> String {
+fn unmeasured(plain: &Score, uring: &Score) -> String {
     match plain.error.as_ref().or(uring.error.as_ref()) {
         Some(error) => format!("not measured: {error}"),
         None => "not measured: no operation ended in time".to_owned(),
     }
 }
 
-fn mib_per_second(standing: &Standing) -> String {
-    let mib = standing.bytes_per_second.unwrap_or(0) as f64 / f64::from(1 << 20);
+fn mib_per_second(score: &Score) -> String {
+    let mib = score.bytes_per_second.unwrap_or(0) as f64 / f64::from(1 << 20);
     if mib < 100.0 { format!("{mib:.1}") } else { format!("{mib:.0}") }
 }
 
@@ -387,11 +387,10 @@ mod tests {
 
     #[test]
     fn the_queue_is_chosen_only_for_a_clear_gain() {
-        let standing =
-            |rate, engine| Standing { bytes_per_second: Some(rate), engine: Some(engine), ..Standing::default() };
+        let score = |rate, engine| Score { bytes_per_second: Some(rate), engine: Some(engine), ..Score::default() };
         let judge = |plain, uring| {
             let race = Race { verb: "wrote", slice: Duration::ZERO };
-            race.judge(standing(plain, EngineKind::PreadPwrite), standing(uring, EngineKind::UringDirect)).chosen
+            race.judge(score(plain, EngineKind::PreadPwrite), score(uring, EngineKind::UringDirect)).chosen
         };
         assert_eq!(judge(100, 119), EngineKind::PreadPwrite);
         assert_eq!(judge(100, 120), EngineKind::UringDirect);

@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use super::Shape;
 use super::direct::Target;
 use super::memory::BlockMemory;
-use ring::{Operation, Ring};
+use ring::{Direction, Operation, Ring};
 
 pub use reader::UringReader;
 pub use writer::UringWriter;
@@ -44,12 +44,6 @@ const SIMULATED: Shape = Shape { block_bytes: 4096, depth: 4 };
 
 /// How often an operation that reports an interruption is handed in again before that counts as its error.
 const ATTEMPTS_MAX: u8 = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    Read,
-    Write,
-}
 
 /// One operation: which bytes of its block, and where in which file.
 struct Transfer {

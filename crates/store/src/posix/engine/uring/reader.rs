@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::super::direct::Target;
 use super::super::memory::ALIGNMENT_BYTES;
 use super::super::{BlockReader, EngineKind, Fallback, Shape};
-use super::{ATTEMPTS_MAX, Completion, Direction, Observer, Queue, Transfer};
+use super::ring::Direction;
+use super::{ATTEMPTS_MAX, Completion, Observer, Queue, Transfer};
 
 /// Reads an extent through a queue of blocks.
 pub struct UringReader {

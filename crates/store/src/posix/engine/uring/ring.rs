@@ -5,11 +5,16 @@
 //!
 //! Not here: blocks, what is in flight, and what an error means.
 
-use super::Direction;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::RawFd;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Read,
+    Write,
+}
 
 /// One operation, as the kernel sees it.
 #[derive(Clone, Copy)]
@@ -134,7 +139,7 @@ fn errno_of(error: io::Error) -> Errno {
 
 #[cfg(feature = "simulation")]
 mod disorder {
-    use super::{Direction, Operation};
+    use crate::posix::engine::uring::ring::{Direction, Operation};
     use rustix::io::Errno;
     use std::os::fd::BorrowedFd;
 

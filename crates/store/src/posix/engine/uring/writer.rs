@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::super::direct::{Target, inode_of};
 use super::super::memory::ALIGNMENT_BYTES;
 use super::super::{BlockWriter, EngineKind, Fallback, Shape};
-use super::{ATTEMPTS_MAX, Completion, Direction, Observer, Queue, Transfer};
+use super::ring::Direction;
+use super::{ATTEMPTS_MAX, Completion, Observer, Queue, Transfer};
 
 /// Writes blocks through a queue of them.
 pub struct UringWriter {

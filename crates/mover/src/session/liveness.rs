@@ -8,17 +8,17 @@ use crate::limits::LANE_BYTES;
 use std::time::{Duration, Instant};
 use wire::CloseCode;
 
-pub fn look_after(session: &Session, running: &Running, heard_ms: u32) {
+pub fn check(session: &Session, running: &Running, heard_ms: u32) {
     let now = Instant::now();
     // The lanes of ended streams fail, and what they had in flight moves to others.
     running.watch.end_stuck(heard_ms, now);
-    let standing = running.job.standing();
+    let headway = running.job.headway();
     let mut moved = running.moved.lock().unwrap();
-    if moved.0 != standing.mark {
-        *moved = (standing.mark, now);
+    if moved.0 != headway.mark {
+        *moved = (headway.mark, now);
     }
     drop(moved);
-    let stuck = running.stall.lock().unwrap().stuck_for(standing, now);
+    let stuck = running.stall.lock().unwrap().stuck_for(headway, now);
     if stuck >= session.no_progress_timeout() {
         running.job.cancel(CloseCode::NoProgress, &why(stuck, running.job.waits_for_memory()));
         running.watch.abort();

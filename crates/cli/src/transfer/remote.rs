@@ -27,7 +27,7 @@ pub struct Ssh {
     pub is_quiet: bool,
 }
 
-pub enum Far {
+pub enum Remote {
     Endpoint(Endpoint),
     Ssh(Box<SshHost>),
 }
@@ -39,7 +39,7 @@ pub struct SshHost {
     reached: Mutex<Option<Reached>>,
 }
 
-/// What a session with the far side is for.
+/// What a session with the remote side is for.
 pub struct Use<'a> {
     pub access: Access,
     pub paths: &'a [Vec<u8>],
@@ -75,7 +75,7 @@ impl Peers for Reachable {
     }
 
     fn find(&self, location: &Location) -> ::transfer::Result<Arc<dyn Peer>> {
-        Ok(Arc::new(Far::find(location, &self.book()?, &self.ssh)?))
+        Ok(Arc::new(Remote::find(location, &self.book()?, &self.ssh)?))
     }
 
     /// Without trying another host, which would be told.
@@ -90,73 +90,73 @@ impl Peers for Reachable {
     }
 }
 
-impl Far {
+impl Remote {
     /// What a remote location names.
-    pub fn find(location: &Location, book: &EndpointBook, ssh: &Ssh) -> Result<Far> {
+    pub fn find(location: &Location, book: &EndpointBook, ssh: &Ssh) -> Result<Remote> {
         match location {
-            Location::Named { name, .. } if book.has(name) => book.get(name).map(Far::Endpoint),
+            Location::Named { name, .. } if book.has(name) => book.get(name).map(Remote::Endpoint),
             Location::Named { name, .. } if !ssh.is_allowed => Err(error(
                 Exit::Usage,
                 format!("no endpoint {} is known, and --no-ssh forbids trying it as a host", shown(name)),
                 format!("add it with its ticket: `thalweg endpoint add NAME --ticket-file FILE`; {FILE_HINT}"),
             )),
-            Location::Named { name, path } => SshHost::new(name, path, ssh).map(|host| Far::Ssh(Box::new(host))),
-            Location::Address { address, .. } => book.find_by_address(address).map(Far::Endpoint),
+            Location::Named { name, path } => SshHost::new(name, path, ssh).map(|host| Remote::Ssh(Box::new(host))),
+            Location::Address { address, .. } => book.find_by_address(address).map(Remote::Endpoint),
             _ => unreachable!("only remote locations are looked up"),
         }
     }
 
     pub fn name(&self) -> &str {
         match self {
-            Far::Endpoint(endpoint) => &endpoint.name,
-            Far::Ssh(host) => &host.target.name,
+            Remote::Endpoint(endpoint) => &endpoint.name,
+            Remote::Ssh(host) => &host.target.name,
         }
     }
 
     /// Opens a session.
-    pub fn open(&self, wish: &Use<'_>) -> Result<Client> {
+    pub fn open(&self, request: &Use<'_>) -> Result<Client> {
         match self {
-            Far::Endpoint(endpoint) => daemon::connect(endpoint, wish.identity, &wish.options),
-            Far::Ssh(host) => host.connect(wish),
+            Remote::Endpoint(endpoint) => daemon::connect(endpoint, request.identity, &request.options),
+            Remote::Ssh(host) => host.connect(request),
         }
     }
 }
 
-impl Peer for Far {
+impl Peer for Remote {
     fn name(&self) -> &str {
-        Far::name(self)
+        Remote::name(self)
     }
 
-    fn connect(&self, wish: &::transfer::Use<'_>) -> ::transfer::Result<Client> {
+    fn connect(&self, request: &::transfer::Use<'_>) -> ::transfer::Result<Client> {
         Ok(self.open(&Use {
-            access: match wish.way {
+            access: match request.way {
                 ::transfer::Way::Push => Access::Write,
                 ::transfer::Way::Pull => Access::Read,
             },
-            paths: wish.paths,
-            identity: wish.identity,
-            options: wish.options.clone(),
-            memory_bytes: wish.memory_bytes,
-            is_stopped: wish.is_stopped,
+            paths: request.paths,
+            identity: request.identity,
+            options: request.options.clone(),
+            memory_bytes: request.memory_bytes,
+            is_stopped: request.is_stopped,
         })?)
     }
 
     fn is_endpoint(&self) -> bool {
-        matches!(self, Far::Endpoint(_))
+        matches!(self, Remote::Endpoint(_))
     }
 
     fn path(&self, path: &[u8]) -> Vec<u8> {
         match self {
-            Far::Endpoint(_) => path.to_vec(),
-            Far::Ssh(_) => far_path(path),
+            Remote::Endpoint(_) => path.to_vec(),
+            Remote::Ssh(_) => remote_path(path),
         }
     }
 
     fn refused(&self, refusal: &Refusal) -> ::transfer::Error {
         let error = ::transfer::Error::from_refusal(self.name(), refusal);
         match (self, refusal.code) {
-            (Far::Ssh(_), CloseCode::NotFound) => error.advice("relative paths begin in the home directory there"),
-            (Far::Ssh(_), CloseCode::Forbidden) => {
+            (Remote::Ssh(_), CloseCode::NotFound) => error.advice("relative paths begin in the home directory there"),
+            (Remote::Ssh(_), CloseCode::Forbidden) => {
                 error.advice("give that user permission, or name a user who has it: USER@HOST:PATH")
             }
             _ => error,
@@ -183,33 +183,33 @@ impl SshHost {
         Ok(SshHost { target, ssh: ssh.clone(), reached: Mutex::default() })
     }
 
-    fn connect(&self, wish: &Use<'_>) -> Result<Client> {
+    fn connect(&self, request: &Use<'_>) -> Result<Client> {
         let mut held = self.reached.lock().unwrap();
         if !held.as_mut().is_some_and(Reached::is_alive) {
             // The old one first: what it may still hold there is what the new one continues.
             *held = None;
-            let reached = held.insert(self.start(wish)?);
+            let reached = held.insert(self.start(request)?);
             if reached.is_tunnelled() && !self.ssh.options.is_tunnel_only && !self.ssh.is_quiet {
                 let name = &self.target.name;
                 output::note(&format!("no port of {name} can be reached: copying through the ssh connection itself"));
             }
         }
-        let client = held.as_ref().expect("it was started").connect(&wish.options)?;
+        let client = held.as_ref().expect("it was started").connect(&request.options)?;
         // Its key is of this session; that it is this host is what ssh vouches for.
         Ok(client.receiving_from(Pin(net::identity::sha256(self.target.name.as_bytes()))))
     }
 
-    fn start(&self, wish: &Use<'_>) -> Result<Reached> {
+    fn start(&self, request: &Use<'_>) -> Result<Reached> {
         let wanted = Wanted {
             options: &self.ssh.options,
             target: &self.target,
-            access: wish.access,
-            paths: wish.paths.to_vec(),
-            identity: wish.identity,
-            memory_bytes: wish.memory_bytes,
-            congestion: wish.options.congestion.clone(),
+            access: request.access,
+            paths: request.paths.to_vec(),
+            identity: request.identity,
+            memory_bytes: request.memory_bytes,
+            congestion: request.options.congestion.clone(),
             tell: tell(),
-            interrupted: wish.is_stopped,
+            interrupted: request.is_stopped,
         };
         reach(&wanted)
     }
@@ -220,8 +220,8 @@ pub fn tell() -> Tell {
     Arc::new(|line: &str| output::note(line))
 }
 
-/// A path of a host as its far side takes it: what can only be a directory ends in a slash.
-pub fn far_path(path: &[u8]) -> Vec<u8> {
+/// A path of a host as its remote side takes it: what can only be a directory ends in a slash.
+pub fn remote_path(path: &[u8]) -> Vec<u8> {
     let names_directory = path == b"~" || path == b".." || path.ends_with(b"/..");
     if names_directory { [path, b"/"].concat() } else { path.to_vec() }
 }
@@ -234,12 +234,12 @@ mod tests {
     fn a_host_is_refused_where_only_endpoints_are_allowed() {
         let book = EndpointBook::new("/nonexistent");
         let location = Location::Named { name: "far".into(), path: b"x".to_vec() };
-        let error = Far::find(&location, &book, &Ssh::default()).err().unwrap();
+        let error = Remote::find(&location, &book, &Ssh::default()).err().unwrap();
         assert_eq!(error.exit, Exit::Usage);
         let ssh = Ssh { is_allowed: true, is_quiet: true, ..Ssh::default() };
-        assert_eq!(Far::find(&location, &book, &ssh).ok().unwrap().name(), "far");
+        assert_eq!(Remote::find(&location, &book, &ssh).ok().unwrap().name(), "far");
         let option = Location::Named { name: "-oProxyCommand=x".into(), path: b"x".to_vec() };
-        assert_eq!(Far::find(&option, &book, &ssh).err().unwrap().exit, Exit::Usage);
+        assert_eq!(Remote::find(&option, &book, &ssh).err().unwrap().exit, Exit::Usage);
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         for (path, far) in
             [("~", "~/"), ("..", "../"), ("a/..", "a/../"), ("", ""), ("a", "a"), ("~/a", "~/a"), ("a..", "a..")]
         {
-            assert_eq!(far_path(path.as_bytes()), far.as_bytes());
+            assert_eq!(remote_path(path.as_bytes()), far.as_bytes());
         }
     }
 }

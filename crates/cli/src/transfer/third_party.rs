@@ -1,11 +1,12 @@
-//! A copy from one far host to another, both reached over ssh: the one sends to the other, and this one gives the word.
+//! A copy from one remote host to another, both reached over ssh: the one sends to the other, and this one gives the word.
 //!
 //! The sending host does what `cp` does here, with the same flags, and says what there is to say; its lines pass through.
 //! Not here: the way between the two (the crate `ssh`).
 
-use super::far::{Far, Reachable, far_path, tell};
-use super::{Finished, Request, run_to, stopped};
-use crate::args;
+use super::remote::{Reachable, Remote, remote_path, tell};
+use super::request::{Finished, Request, stopped};
+use super::run_to;
+use crate::args::ssh::NAMES;
 use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
@@ -17,8 +18,8 @@ use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use ssh::{
-    Access, Between, BoundTerms, CopyRequest, CopyTerms, Copying, FarLink, PathBytes, Peer, Target, Wanted,
-    copy_between,
+    Access, BoundTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, Target, ThirdParty, Wanted,
+    third_party_copy,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -33,7 +34,12 @@ const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
 /// Rules travel as one list in their order: the files that hold some are on this host.
 const RULES: [&str; 6] = ["filter", "include", "exclude", "filter-from", "include-from", "exclude-from"];
 
-/// Two far hosts.
+/// The flags that do not travel as they were given.
+pub fn left_out() -> Vec<&'static str> {
+    [&NAMES[..], &LEFT_OUT, &RULES].concat()
+}
+
+/// Two remote hosts.
 pub struct TwoHosts {
     from: Target,
     to: Target,
@@ -55,8 +61,8 @@ impl TwoHosts {
         if !is_host(&sources[0]) || !is_host(destination) {
             return Ok(None);
         }
-        let (Far::Ssh(from), Far::Ssh(to)) =
-            (Far::find(&sources[0], &book, &request.ssh)?, Far::find(destination, &book, &request.ssh)?)
+        let (Remote::Ssh(from), Remote::Ssh(to)) =
+            (Remote::find(&sources[0], &book, &request.ssh)?, Remote::find(destination, &book, &request.ssh)?)
         else {
             return Ok(None);
         };
@@ -70,17 +76,15 @@ impl TwoHosts {
         Ok(Some(TwoHosts {
             from: from.target,
             to: to.target,
-            sources: sources.iter().map(|source| far_path(source.path())).collect(),
-            path: far_path(destination.path()),
+            sources: sources.iter().map(|source| remote_path(source.path())).collect(),
+            path: remote_path(destination.path()),
         }))
     }
 
-    /// Runs the copy to its end.
-    pub fn run(self, request: &Request, shows_progress: bool) -> Result<Exit> {
+    /// Runs the copy to its end, with these flags and those that follow from the request.
+    pub fn run(self, request: &Request, mut flags: Vec<String>, shows_progress: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;
         let identity = Paths::from_env()?.identity()?;
-        let left_out = [&args::ssh::NAMES[..], &LEFT_OUT, &RULES].concat();
-        let mut flags = args::given_flags(&left_out)?;
         for flag in REFUSED {
             if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
                 return Err(usage(
@@ -117,7 +121,7 @@ impl TwoHosts {
             job: job.to_string(),
             listed,
         };
-        let ended = copy_between(Between {
+        let ended = third_party_copy(ThirdParty {
             from: &self.from,
             copy,
             terms,
@@ -170,7 +174,7 @@ fn send_to(
     peer: Peer,
     identity: Identity,
     job: JobId,
-    link: &FarLink,
+    link: &RemoteLink,
     run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>,
 ) -> Result<Exit> {
     let CopyRequest { sources, destination, name, mut flags, listed, .. } = request;

@@ -1,8 +1,8 @@
 //! Messages of what a job selects, decides and tells (docs/protocol.md sections 4 and 6).
 //!
-//! Plain fields as they travel; they are checked where they are read (`mover::wishes`).
+//! Plain fields as they travel; they are checked where they are read (`mover::job_options`).
 
-use crate::message::{DigestRecord, Run};
+use crate::objects::{DigestRecord, Run};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Selection {

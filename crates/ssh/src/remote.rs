@@ -1,4 +1,4 @@
-//! The far side: greets, hears what is wanted on standard input, and is an endpoint for one client until that input ends.
+//! The remote side: greets, hears what is wanted on standard input, and is an endpoint for one client until that input ends.
 //!
 //! It keeps nothing: its identity is made for the session and forgotten, it has no state directory and no log of its own.
 //!
@@ -7,13 +7,15 @@
 //! - A connection that does not prove the one client's key ends with its handshake.
 //! - It ends when its input does, or when nobody has come for a while: nothing stays behind a connection that broke.
 
+use super::host::OfferHost;
 use super::launch::greet;
 use super::link::{self, Accept, Link};
 use super::message::{
-    self, Answer, CopyRequest, Failed, News, Peer, PinText, Ready, Request, ServeRequest, VERSION, Wish,
+    self, Answer, CopyRequest, Failed, News, Peer, PinText, Ready, Request, Role, ServeRequest, VERSION,
 };
-use super::offer::{Offer, OfferHost, Terms};
+use super::offer::Offer;
 use super::reach::{probe, relay};
+use super::terms::Terms;
 use daemon::advertise;
 use daemon::error::{Error, Result};
 use daemon::gate::Gate;
@@ -54,13 +56,13 @@ pub fn accept(mut input: File, mut output: File) -> Result<Option<Asked>> {
     let message = message.ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
     let request = message::decode::<Request>("the other host", &message);
     let request = request.and_then(|request| match request.version {
-        VERSION => Ok(request.wish),
+        VERSION => Ok(request.role),
         other => Err(Error::new(Exit::Version, format!("requests of version {other} are not supported here"))
             .hint("install the same version of thalweg on both hosts; --deploy copies one there")),
     });
     Ok(match request {
-        Ok(Wish::Serve(request)) => Some(Asked::Serve(Box::new(Serving { request, input, output }))),
-        Ok(Wish::Copy(request)) => Some(Asked::Copy(Box::new(Copying { request, input, output }))),
+        Ok(Role::Serve(request)) => Some(Asked::Serve(Box::new(Serving { request, input, output }))),
+        Ok(Role::Copy(request)) => Some(Asked::Copy(Box::new(Copying { request, input, output }))),
         Err(error) => {
             answer_failed(&mut output, &error);
             None
@@ -244,14 +246,14 @@ pub struct Copying {
 
 /// The connection to whoever gave the command, on the copying host.
 #[derive(Clone)]
-pub struct FarLink {
+pub struct RemoteLink {
     link: Link,
 }
 
 impl Copying {
     /// Answers with the key that this side will show, and waits for the endpoint. `gone` is called when whoever gave the
     /// command has gone.
-    pub fn begin(self, identity: &Identity, gone: impl FnOnce() + Send + 'static) -> Result<(FarLink, Peer)> {
+    pub fn begin(self, identity: &Identity, gone: impl FnOnce() + Send + 'static) -> Result<(RemoteLink, Peer)> {
         let failed = |e: io::Error| Error::new(Exit::Failed, format!("answer: {e}"));
         let (link, messages) = Link::start(self.input, self.output, None).map_err(failed)?;
         let ready = Ready {
@@ -268,7 +270,7 @@ impl Copying {
             gone();
         };
         std::thread::Builder::new().name("watch".into()).spawn(watch).map_err(failed)?;
-        Ok((FarLink { link }, peer))
+        Ok((RemoteLink { link }, peer))
     }
 
     /// Answers that it cannot be.
@@ -277,7 +279,7 @@ impl Copying {
     }
 }
 
-impl FarLink {
+impl RemoteLink {
     /// Gives a line for standard output of the one who gave the command.
     pub fn line(&self, text: &str) -> bool {
         self.link.send_message(&message::encode(&News::Line(text.to_owned()))).is_ok()

@@ -1,7 +1,7 @@
-//! Which segments of a channel are struck: lost, doubled or damaged.
+//! Which segments of a channel are hit: lost, duplicated or corrupted.
 //!
 //! Owns: one seeded process over the ordinal numbers of segments, as gaps and bursts between them. It does not depend on
-//! time nor on how segments are grouped into packets, so a seed gives the same strikes on every back end.
+//! time nor on how segments are grouped into packets, so a seed gives the same hits on every back end.
 //!
 //! With a mean burst of one, gaps are geometric with the probability itself and may be empty: the Bernoulli process.
 //! With longer bursts it is the model of Gilbert (1960) with certain loss in the bad state: bursts geometric with the
@@ -10,7 +10,7 @@
 use super::random::Random;
 
 #[derive(Clone, Debug)]
-pub struct Strikes {
+pub struct ErrorProcess {
     random: Random,
     probability: f64,
     burst_mean: f64,
@@ -18,11 +18,12 @@ pub struct Strikes {
     burst_left: u64,
 }
 
-impl Strikes {
-    pub fn new(random: Random, probability: f64, burst_mean: f64) -> Strikes {
-        let mut strikes = Strikes { random, probability, burst_mean: burst_mean.max(1.0), gap_left: 0, burst_left: 0 };
-        strikes.start_gap();
-        strikes
+impl ErrorProcess {
+    pub fn new(random: Random, probability: f64, burst_mean: f64) -> ErrorProcess {
+        let mut process =
+            ErrorProcess { random, probability, burst_mean: burst_mean.max(1.0), gap_left: 0, burst_left: 0 };
+        process.start_gap();
+        process
     }
 
     /// Changes the process from the next segment on; the sequence restarts only if something changed.
@@ -34,8 +35,8 @@ impl Strikes {
         }
     }
 
-    /// Appends which of the next `segments` are struck, by their place among them.
-    pub fn draw(&mut self, segments: u32, struck: &mut Vec<u32>) {
+    /// Appends which of the next `segments` are hit, by their place among them.
+    pub fn draw(&mut self, segments: u32, hit: &mut Vec<u32>) {
         let mut at = 0_u64;
         while at < u64::from(segments) {
             let left = u64::from(segments) - at;
@@ -46,7 +47,7 @@ impl Strikes {
             at += self.gap_left;
             self.gap_left = 0;
             let run = self.burst_left.min(u64::from(segments) - at);
-            struck.extend((at..at + run).map(|segment| segment as u32));
+            hit.extend((at..at + run).map(|segment| segment as u32));
             at += run;
             self.burst_left -= run;
             if self.burst_left == 0 {
@@ -74,12 +75,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn struck(strikes: &mut Strikes, total: u32, mut group: impl FnMut() -> u32) -> Vec<u32> {
+    fn hit(process: &mut ErrorProcess, total: u32, mut group: impl FnMut() -> u32) -> Vec<u32> {
         let (mut all, mut at) = (Vec::new(), 0);
         while at < total {
             let segments = group().min(total - at);
             let mut now = Vec::new();
-            strikes.draw(segments, &mut now);
+            process.draw(segments, &mut now);
             all.extend(now.into_iter().map(|segment| at + segment));
             at += segments;
         }
@@ -88,11 +89,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grouping_does_not_change_what_is_struck(seed: u64, p in 0.0..=1.0, burst in 1.0..20.0) {
-            let strikes = Strikes::new(Random::new(seed), p, burst);
+        fn grouping_does_not_change_what_is_hit(seed: u64, p in 0.0..=1.0, burst in 1.0..20.0) {
+            let process = ErrorProcess::new(Random::new(seed), p, burst);
             let mut sizes = Random::new(seed ^ 1);
-            let one_by_one = struck(&mut strikes.clone(), 2000, || 1);
-            let grouped = struck(&mut strikes.clone(), 2000, || 1 + (sizes.draw() % 45) as u32);
+            let one_by_one = hit(&mut process.clone(), 2000, || 1);
+            let grouped = hit(&mut process.clone(), 2000, || 1 + (sizes.draw() % 45) as u32);
             prop_assert_eq!(one_by_one, grouped);
         }
     }
@@ -101,7 +102,7 @@ mod tests {
     fn the_share_and_the_burst_length_are_those_asked_for() {
         for (p, burst) in [(0.001, 1.0), (0.01, 1.0), (0.01, 10.0), (0.3, 3.0)] {
             let total = 4_000_000;
-            let hits = struck(&mut Strikes::new(Random::new(5), p, burst), total, || 45);
+            let hits = hit(&mut ErrorProcess::new(Random::new(5), p, burst), total, || 45);
             let share = hits.len() as f64 / f64::from(total);
             let sigma = (p * (1.0 - p) * (2.0 * burst - 1.0) / f64::from(total)).sqrt();
             assert!((share - p).abs() < 4.0 * sigma, "{p} {burst}: {share}");
@@ -113,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_struck_at_zero_and_everything_at_one() {
-        let mut none = Strikes::new(Random::new(3), 0.0, 1.0);
-        assert_eq!(struck(&mut none, 1000, || 7), Vec::<u32>::new());
-        let mut all = Strikes::new(Random::new(3), 1.0, 1.0);
-        assert_eq!(struck(&mut all, 1000, || 7).len(), 1000);
+    fn nothing_is_hit_at_zero_and_everything_at_one() {
+        let mut none = ErrorProcess::new(Random::new(3), 0.0, 1.0);
+        assert_eq!(hit(&mut none, 1000, || 7), Vec::<u32>::new());
+        let mut all = ErrorProcess::new(Random::new(3), 1.0, 1.0);
+        assert_eq!(hit(&mut all, 1000, || 7).len(), 1000);
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_travel_unchanged() {
+    fn options_travel_unchanged() {
         assert_eq!(options_from_wire(&options_to_wire(&options())), Ok(options()));
         let plain = options_to_wire(&TransferOptions::default());
         assert!(plain.selection.is_none() && plain.decisions.is_none());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_wishes_are_refused() {
+    fn strange_options_are_refused() {
         let good = options_to_wire(&options());
         type Change = fn(&mut Decisions, &mut wire::message::Selection);
         let changes: [Change; 7] = [

@@ -1,9 +1,9 @@
-//! Clients that were struck off one by one: the tickets that were there at that time let them in no more.
+//! Clients that were removed one by one: the tickets that were there at that time let them in no more.
 //!
 //! One file each, `struck/PIN` below the state directory, with the ids of those tickets, one a line. Ids and not times: they
 //! hold whatever the clock does. A ticket that is made later is not among them.
 //!
-//! Not here: striking off (`issue`), what an id is (`limited`).
+//! Not here: removing them (`issue`), what an id is (`limited`).
 
 use crate::error::{Error, Result};
 use crate::private_file::{self, Existing};
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 /// More than all tickets of a state directory take.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-pub struct StruckBook {
+pub struct RemovedClients {
     directory: PathBuf,
 }
 
-impl StruckBook {
-    pub fn new(state_dir: &Path) -> StruckBook {
-        StruckBook { directory: state_dir.join("struck") }
+impl RemovedClients {
+    pub fn new(state_dir: &Path) -> RemovedClients {
+        RemovedClients { directory: state_dir.join("struck") }
     }
 
     /// Notes that these tickets, which are all there are, enrol the client no more.
@@ -31,7 +31,7 @@ impl StruckBook {
         private_file::write(&path, lines.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
     }
 
-    /// Whether the client was struck off when this ticket was there already.
+    /// Whether the client was removed when this ticket was there already.
     pub fn forbids(&self, pin: Pin, ticket: &str) -> Result<bool> {
         let bytes = private_file::read(&self.path(pin), FILE_BYTES_MAX, false)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).lines().any(|id| id == ticket))
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn a_mark_holds_for_the_tickets_that_were_there_and_for_its_client() {
         let dir = tempfile::tempdir().unwrap();
-        let book = StruckBook::new(dir.path());
+        let book = RemovedClients::new(dir.path());
         let pin = Pin([1; 32]);
         assert!(!book.forbids(pin, "0123456789").unwrap());
         book.mark(pin, &["0123456789".into(), "abcdef0123".into()]).unwrap();

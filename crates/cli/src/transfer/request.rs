@@ -1,0 +1,83 @@
+//! What the user asked for, and what came of it.
+
+use super::remote::Ssh;
+use crate::exit::Error;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::output::progress::Mode;
+use ::transfer::{Direction, Ended};
+use model::{Exit, Location, TransferSpec};
+use std::path::PathBuf;
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub command: &'static str,
+    pub spec: TransferSpec,
+    pub manifest: Option<PathBuf>,
+    pub progress: Mode,
+    pub ssh: Ssh,
+}
+
+impl Request {
+    /// With everything chosen by itself, and silent.
+    pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
+        let spec = TransferSpec::new(sources, destination);
+        Request { command: "cp", spec, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+    }
+}
+
+/// What came of a request.
+pub struct Finished {
+    pub ended: Ended,
+    /// As the program tells it.
+    pub error: Option<Error>,
+    /// What was waited for at the destination, as far as it is known: `file`, `batch`, `never` or `memory`.
+    pub durable: String,
+}
+
+impl Finished {
+    /// A request that could not be begun.
+    pub fn before_the_start(request: &Request, error: Error) -> Finished {
+        let TransferSpec { sources, destination, .. } = &request.spec;
+        let direction = match (sources.iter().any(Location::is_remote), destination.is_remote()) {
+            (true, _) => Direction::Pull,
+            (false, true) => Direction::Push,
+            (false, false) => Direction::Local,
+        };
+        let ended = Ended::before_the_start(&request.spec, direction);
+        Finished { ended, error: Some(error), durable: String::new() }
+    }
+
+    pub fn exit(&self) -> Exit {
+        self.error.as_ref().map_or(Exit::Done, |error| error.exit)
+    }
+
+    /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.
+    pub fn add_error(&mut self, error: Error) {
+        match &mut self.error {
+            Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            None => self.error = Some(error),
+        }
+    }
+}
+
+/// The user asked to stop, and can go on later.
+pub fn stopped(interrupt: &Interrupt) -> Error {
+    let hint = format!("to continue, give the same command again: {}", command_line());
+    crate::exit::error(interrupt.exit(), "stopped; what was verified is kept", hint)
+}
+
+/// The command as the user gave it, quoted for a shell.
+fn command_line() -> String {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_./:=,@%+[]".contains(b);
+    let quoted = std::env::args_os().map(|word| {
+        let word = output::shown(word);
+        if !word.is_empty() && word.bytes().all(|b| is_plain(&b)) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}

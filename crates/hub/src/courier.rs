@@ -1,0 +1,350 @@
+//! Speaks with one endpoint: hands orders in, steers them, and asks again and again what there is of ours.
+//!
+//! One session carries it all. A thread looks, a few others run errands, so that a distant endpoint is not waited for one order
+//! at a time; all of them end when there is nothing to do.
+//!
+//! Invariants:
+//! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`).
+//! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
+
+use crate::order::{order_id, status_of};
+use daemon::hand_in::{Desk, HandIn, TAKES_NONE, Told};
+use daemon::{EndpointBook, Error};
+use model::order::{Kind, Role, Steer};
+use model::{Exit, JobId, TransferSpec};
+use net::Identity;
+use queue::Answer;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Errands that are run at once: a session has 4 requests open at most, and one of them looks.
+const RUNNERS_MAX: usize = 3;
+/// How often an endpoint is asked that has orders of ours.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often one that has none, so that it is known whether it answers.
+const LOOK_IDLE: Duration = Duration::from_secs(10);
+/// A thread that had nothing to do for so long ends.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// The longest answer in a census; then it is not known what is missing.
+const TOLD_MAX: usize = 1024;
+
+pub enum Errand {
+    HandIn {
+        job: JobId,
+        attempt: u32,
+        kind: Kind,
+        role: Role,
+        peer: String,
+        spec: Box<TransferSpec>,
+    },
+    Stop {
+        order: JobId,
+    },
+    Renew {
+        order: JobId,
+    },
+    Forget {
+        order: JobId,
+    },
+    /// All that is known of an ended order.
+    Report {
+        order: JobId,
+    },
+}
+
+/// What a courier tells its hub.
+pub enum Word {
+    /// The order was taken, or may have been; `stamp` says when.
+    Taken {
+        job: JobId,
+        attempt: u32,
+        stamp: u64,
+    },
+    Answered {
+        job: JobId,
+        attempt: u32,
+        answer: Answer,
+    },
+    Census(Census),
+    /// With what failed in it.
+    Ended {
+        order: JobId,
+        told: Box<Told>,
+    },
+    Unreached {
+        endpoint: String,
+        text: String,
+    },
+    TakesNone {
+        endpoint: String,
+    },
+}
+
+pub struct Census {
+    pub endpoint: String,
+    pub as_of: u64,
+    pub told: Vec<(JobId, Told)>,
+    /// What is not in it is not there.
+    pub is_whole: bool,
+}
+
+pub struct Courier {
+    pub name: String,
+    book: EndpointBook,
+    identity: Identity,
+    words: SyncSender<Word>,
+    /// Held to move an errand in or out.
+    inbox: Mutex<Inbox>,
+    filled: Condvar,
+    desk: Mutex<Option<Arc<Desk>>>,
+    /// Counts orders that were taken.
+    clock: AtomicU64,
+    /// Orders of ours that are open there, as the hub knows it.
+    pub open: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inbox {
+    errands: VecDeque<Errand>,
+    runners: usize,
+    idle: usize,
+    is_looking: bool,
+    /// Look at once.
+    is_wanted: bool,
+}
+
+impl Courier {
+    pub fn new(name: &str, book: EndpointBook, identity: Identity, words: SyncSender<Word>) -> Arc<Courier> {
+        Arc::new(Courier {
+            name: name.to_owned(),
+            book,
+            identity,
+            words,
+            inbox: Mutex::default(),
+            filled: Condvar::new(),
+            desk: Mutex::new(None),
+            clock: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    pub fn send(self: &Arc<Courier>, errand: Errand) {
+        let mut inbox = self.lock();
+        inbox.errands.push_back(errand);
+        if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
+            let courier = self.clone();
+            let spawned = std::thread::Builder::new().name("errands".into()).spawn(move || courier.run_errands());
+            // Without a thread the errand waits for one of the others, or for the next errand.
+            inbox.runners += usize::from(spawned.is_ok());
+        }
+        drop(inbox);
+        self.filled.notify_all();
+    }
+
+    /// Asks what the endpoint has of ours, and goes on asking as long as it has something.
+    pub fn look(self: &Arc<Courier>) {
+        let mut inbox = self.lock();
+        inbox.is_wanted = true;
+        if !inbox.is_looking {
+            let courier = self.clone();
+            let spawned = std::thread::Builder::new().name("looks".into()).spawn(move || courier.keep_looking());
+            inbox.is_looking = spawned.is_ok();
+        }
+        drop(inbox);
+        self.filled.notify_all();
+    }
+
+    pub fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.filled.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn desk(&self) -> Result<Arc<Desk>, Error> {
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = desk.as_ref().filter(|desk| desk.is_open()) {
+            return Ok(desk.clone());
+        }
+        *desk = None;
+        let opened = Arc::new(Desk::open(&self.book.get(&self.name)?, &self.identity)?);
+        *desk = Some(opened.clone());
+        Ok(opened)
+    }
+
+    fn say(&self, word: Word) {
+        // A hub that ends does not listen any more.
+        let _ = self.words.send(word);
+    }
+
+    fn lost(&self, error: &Error) {
+        self.say(Word::Unreached { endpoint: self.name.clone(), text: error.message.clone() });
+    }
+
+    fn run_errands(self: Arc<Courier>) {
+        let mut inbox = self.lock();
+        loop {
+            if self.is_over() {
+                break;
+            }
+            if let Some(errand) = inbox.errands.pop_front() {
+                drop(inbox);
+                self.run(errand);
+                inbox = self.lock();
+                continue;
+            }
+            inbox.idle += 1;
+            let (woken, waited) = self.filled.wait_timeout(inbox, IDLE_MAX).unwrap_or_else(PoisonError::into_inner);
+            inbox = woken;
+            inbox.idle -= 1;
+            if waited.timed_out() && inbox.errands.is_empty() {
+                break;
+            }
+        }
+        inbox.runners -= 1;
+    }
+
+    fn run(&self, errand: Errand) {
+        let stop = || self.is_over();
+        match errand {
+            Errand::HandIn { job, attempt, kind, role, peer, spec } => {
+                let answer = self.hand_in(job, attempt, kind, role, &peer, &spec);
+                if let Some(answer) = answer {
+                    self.say(Word::Answered { job, attempt, answer });
+                }
+            }
+            Errand::Stop { order } => self.steer(order, Steer::Cancel),
+            Errand::Renew { order } => self.steer(order, Steer::Retry),
+            Errand::Forget { order } => self.steer(order, Steer::Remove),
+            Errand::Report { order } => match self.desk().and_then(|desk| desk.ask(order, &stop)) {
+                Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
+                // The next census brings it again.
+                Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable) => self.lost(&e),
+                Err(_) => {}
+            },
+        }
+    }
+
+    /// What the endpoint answers, if that settles it; otherwise the next census does.
+    fn hand_in(
+        &self,
+        job: JobId,
+        attempt: u32,
+        kind: Kind,
+        role: Role,
+        peer: &str,
+        spec: &TransferSpec,
+    ) -> Option<Answer> {
+        let refused = |e: &Error| Answer::Refused {
+            code: e.exit as i32,
+            text: e.message.clone(),
+            hint: e.hint.clone().unwrap_or_default(),
+        };
+        let ends = self.book.get(&self.name).and_then(|own| Ok((own, self.book.get(peer)?)));
+        let (executor, peer) = match ends {
+            Ok(ends) => ends,
+            Err(e) => return Some(refused(&e)),
+        };
+        let desk = match self.desk() {
+            Ok(desk) => desk,
+            Err(e) => {
+                self.lost(&e);
+                return Some(Answer::Unknown);
+            }
+        };
+        let order = HandIn { job: order_id(job, attempt), kind, role, executor: &executor, peer: &peer, spec };
+        let handed_in = desk.hand_in(&order, &|| self.is_over());
+        let taken = || Word::Taken { job, attempt, stamp: self.clock.fetch_add(1, Ordering::SeqCst) + 1 };
+        match handed_in {
+            Ok(()) => {
+                self.say(taken());
+                None
+            }
+            Err(e) if e.message.contains(TAKES_NONE) => Some(Answer::TakesNone { text: e.message }),
+            Err(e) if !desk.is_open() || e.exit == Exit::Interrupted => {
+                self.say(taken());
+                self.lost(&e);
+                None
+            }
+            Err(e) => Some(refused(&e)),
+        }
+    }
+
+    fn steer(&self, order: JobId, steer: Steer) {
+        let stop = || self.is_over();
+        let steered = self.desk().and_then(|desk| {
+            desk.steer(order, steer, &stop).map_err(|e| (desk.is_open(), e)).or_else(|(is_open, e)| match is_open {
+                // It ended meanwhile, or is gone: the next census says so.
+                true => Ok(()),
+                false => Err(e),
+            })
+        });
+        if let Err(e) = steered {
+            self.lost(&e);
+        }
+    }
+
+    fn keep_looking(self: Arc<Courier>) {
+        let mut idle_since = Instant::now();
+        loop {
+            self.look_once();
+            if self.open.load(Ordering::Relaxed) > 0 {
+                idle_since = Instant::now();
+            }
+            let pause = if self.open.load(Ordering::Relaxed) > 0 { LOOK } else { LOOK_IDLE };
+            let mut inbox = self.lock();
+            inbox.is_wanted = false;
+            let until = Instant::now() + pause;
+            loop {
+                let has_work = self.open.load(Ordering::Relaxed) > 0;
+                let is_due = Instant::now() >= until || inbox.is_wanted || has_work && pause == LOOK_IDLE;
+                if self.is_over() || is_due {
+                    break;
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                inbox = self.filled.wait_timeout(inbox, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let is_needless = idle_since.elapsed() >= IDLE_MAX && !inbox.is_wanted && inbox.errands.is_empty();
+            if self.is_over() || is_needless {
+                inbox.is_looking = false;
+                drop(inbox);
+                *self.desk.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                return;
+            }
+        }
+    }
+
+    fn look_once(&self) {
+        let as_of = self.clock.load(Ordering::SeqCst);
+        let desk = match self.desk() {
+            Ok(desk) => desk,
+            Err(e) => return self.lost(&e),
+        };
+        match desk.list(&|| self.is_over()) {
+            Ok(told) => {
+                let is_whole = told.len() < TOLD_MAX;
+                let named = |told: Told| JobId::from_slice(&told.news.job_id).map(|order| (order, told));
+                let told: Vec<_> = told.into_iter().filter_map(named).collect();
+                debug_assert!(told.iter().all(|(_, told)| told.ended.is_none() || status_of(told).is_end()));
+                self.say(Word::Census(Census { endpoint: self.name.clone(), as_of, told, is_whole }));
+            }
+            Err(e) if e.exit == Exit::Version || e.message.contains(TAKES_NONE) => {
+                self.say(Word::TakesNone { endpoint: self.name.clone() });
+            }
+            // It is busy, and asked again.
+            Err(_) if desk.is_open() || self.is_over() => {}
+            Err(e) => self.lost(&e),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What a job is, as people and programs write it: TOML or JSON, one schema. A key that is not known is an error.
+//!
+//! Not here: what a transfer's options mean (`model::TransferSpec`).
+
+use crate::windows::Window;
+use crate::{Error, Result};
+use model::name::{Escaped, relative_path, unescape};
+use model::order::Kind;
+use model::{Exit, Location, TransferSpec};
+use queue::{Class, Facts};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Of one job.
+pub const BODY_BYTES_MAX: usize = 256 << 10;
+const LABELS_MAX: usize = 32;
+const LABEL_BYTES_MAX: usize = 256;
+const AFTER_MAX: usize = 256;
+const WORD_BYTES_MAX: usize = 64;
+const WINDOWS_MAX: usize = 32;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct JobFile {
+    /// `copy` or `sync`.
+    #[serde(default = "copy")]
+    pub kind: String,
+    pub source: Sources,
+    pub destination: String,
+    /// The long flags of `cp` and `sync` in the form of docs/embedding.md.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i8>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
+    /// RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_by: Option<String>,
+    /// As `--bwlimit`: bytes per second, or a timetable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// Ids of jobs, or names of the same batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What other jobs of the same batch call this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Sources {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// A job that makes sense.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub facts: Facts,
+    pub spec: TransferSpec,
+    pub kind: Kind,
+}
+
+fn copy() -> String {
+    "copy".to_owned()
+}
+
+fn wrong(text: impl Into<String>, hint: &str) -> Error {
+    Error::new(Exit::Usage, text).hint(hint)
+}
+
+const FIELDS: &str = "docs/hub.md lists the keys of a job file";
+
+impl JobFile {
+    /// From TOML.
+    pub fn from_toml(text: &str) -> Result<JobFile> {
+        let table: toml::Table =
+            toml::from_str(text).map_err(|e| wrong(format!("not TOML: {}", first_line(&e.to_string())), FIELDS))?;
+        JobFile::from_value(json_of(toml::Value::Table(table)))
+    }
+
+    /// From JSON.
+    pub fn from_json(text: &str) -> Result<JobFile> {
+        let value = serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}"), FIELDS))?;
+        JobFile::from_value(value)
+    }
+
+    pub fn from_value(value: Value) -> Result<JobFile> {
+        serde_json::from_value(value).map_err(|e| wrong(e.to_string(), FIELDS))
+    }
+
+    pub fn sources(&self) -> &[String] {
+        match &self.source {
+            Sources::One(one) => std::slice::from_ref(one),
+            Sources::Many(many) => many,
+        }
+    }
+
+    /// Checks everything that can be checked without asking anybody.
+    pub fn wish(&self, owner: &str) -> Result<Wish> {
+        self.check_bounds()?;
+        let kind = match self.kind.as_str() {
+            "copy" => Kind::Copy,
+            "sync" => Kind::Sync,
+            other => return Err(wrong(format!("kind {other:?} is not copy or sync"), FIELDS)),
+        };
+        let class = self.class.as_deref().unwrap_or("normal");
+        let class = Class::from_word(class)
+            .ok_or_else(|| wrong(format!("class {class:?} is not high, normal or low"), FIELDS))?;
+        let spec = self.spec(kind)?;
+        let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
+        for window in &self.windows {
+            window.check()?;
+        }
+        let windows = match self.windows.is_empty() {
+            true => None,
+            false => Some(serde_json::to_string(&self.windows).expect("texts have a JSON form").into()),
+        };
+        let nature = nature(owner, kind, &spec);
+        let facts = Facts {
+            owner: owner.into(),
+            project: self.project.as_deref().unwrap_or("").into(),
+            class,
+            priority: self.priority.unwrap_or(0),
+            claims: claims(&spec)?.into(),
+            from,
+            to,
+            start_by: moment("start_by", self.start_by.as_deref())?,
+            finish_by: moment("finish_by", self.finish_by.as_deref())?,
+            windows,
+            nature,
+        };
+        Ok(Wish { facts, spec, kind })
+    }
+
+    fn check_bounds(&self) -> Result<()> {
+        let is_word = |text: &str| (1..=WORD_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control);
+        let are_words = [&self.project, &self.name].into_iter().flatten().all(|text| is_word(text));
+        let is_label = |(key, value): (&String, &String)| is_word(key) && value.len() <= LABEL_BYTES_MAX;
+        let size = serde_json::to_string(self).map_or(usize::MAX, |text| text.len());
+        let problem = match () {
+            () if size > BODY_BYTES_MAX => "the job is larger than 256 KiB",
+            () if !are_words => "`project` and `name` have 1 to 64 bytes without control characters",
+            () if self.labels.len() > LABELS_MAX => "a job has at most 32 labels",
+            () if !self.labels.iter().all(is_label) => "a label has a name of 1 to 64 bytes and a value of at most 256",
+            () if self.after.len() > AFTER_MAX => "a job comes after at most 256 others",
+            () if self.windows.len() > WINDOWS_MAX => "a job has at most 32 windows",
+            () => return Ok(()),
+        };
+        Err(wrong(problem, FIELDS))
+    }
+
+    fn spec(&self, kind: Kind) -> Result<TransferSpec> {
+        let sources = self.sources();
+        let mut form = Map::new();
+        for (key, value) in &self.options {
+            if ["version", "sources", "destination", "delete-at-root"].contains(&key.as_str()) {
+                return Err(wrong(format!("`{key}` is no option of a job"), FIELDS));
+            }
+            form.insert(key.clone(), value.clone());
+        }
+        if self.options.contains_key("delete") && kind != Kind::Sync {
+            return Err(wrong("`delete` is for jobs of the kind sync", "set kind = \"sync\""));
+        }
+        if let Some(rate) = &self.rate
+            && form.insert("bwlimit".to_owned(), json!(rate)).is_some()
+        {
+            return Err(wrong("both `rate` and the option `bwlimit` are set", "leave one of the two out"));
+        }
+        if kind == Kind::Sync && form.get("delete") == Some(&Value::Bool(true)) {
+            let [source] = sources else {
+                return Err(wrong("sync takes one source and one destination", "submit a job for each source"));
+            };
+            let path = location(source)?.path().to_vec();
+            if path.is_empty() || path.ends_with(b"/") || path.ends_with(b"/.") {
+                form.insert("delete-at-root".to_owned(), json!(true));
+            }
+        }
+        form.insert("version".to_owned(), json!(model::spec::VERSION));
+        form.insert("sources".to_owned(), json!(sources));
+        form.insert("destination".to_owned(), json!(self.destination));
+        let spec: TransferSpec =
+            serde_json::from_value(Value::Object(form)).map_err(|e| wrong(e.to_string(), FIELDS))?;
+        let options = &spec.options;
+        if options.is_dry_run || options.tells_changes || options.follow.is_some() {
+            return Err(wrong(
+                "`dry-run` and `itemize` need the copy to run where the command is given",
+                "leave them out",
+            ));
+        }
+        Ok(spec)
+    }
+
+    /// The one endpoint of all these locations.
+    fn endpoint(&self, locations: &[Location]) -> Result<Arc<str>> {
+        let mut found: Option<&str> = None;
+        for location in locations {
+            let Location::Named { name, path } = location else {
+                let text = format!("{location} is at no endpoint");
+                return Err(wrong(text, "a job of the hub is between endpoints that it knows: write NAME:PATH"));
+            };
+            if relative_path(path).is_err() && !model::synthetic::is_synthetic(path) {
+                let error = Error::new(Exit::Refused, format!("{name}: {}: {}", Escaped(path), transfer::LEAVES_ROOT));
+                return Err(error.hint("name a path below the endpoint's root"));
+            }
+            if found.is_some_and(|other| other != name) {
+                return Err(wrong("the sources are at several endpoints", "submit a job for each endpoint"));
+            }
+            found = Some(name);
+        }
+        found.map(Arc::from).ok_or_else(|| wrong("a job without a source", FIELDS))
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// A TOML value as the same JSON value; times become texts.
+fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::Table(table) => table.into_iter().map(|(key, value)| (key, json_of(value))).collect(),
+        toml::Value::Array(list) => list.into_iter().map(json_of).collect(),
+        toml::Value::Datetime(time) => json!(time.to_string()),
+        toml::Value::String(text) => json!(text),
+        toml::Value::Integer(number) => json!(number),
+        toml::Value::Float(number) => json!(number),
+        toml::Value::Boolean(truth) => json!(truth),
+    }
+}
+
+fn location(text: &str) -> Result<Location> {
+    let bytes =
+        unescape(text.as_bytes()).ok_or_else(|| wrong(format!("{text}: an escape that is not known"), FIELDS))?;
+    Location::parse(OsStr::from_bytes(&bytes)).map_err(|e| wrong(e.to_string(), FIELDS))
+}
+
+fn moment(key: &str, text: Option<&str>) -> Result<Option<i64>> {
+    let Some(text) = text else { return Ok(None) };
+    let time: jiff::Timestamp = text.trim().parse().map_err(|_| {
+        wrong(format!("{key} = {text:?} is not a moment"), "write it as 2027-03-01T06:00:00+01:00, with its offset")
+    })?;
+    Ok(Some(time.as_millisecond()))
+}
+
+/// Where it writes: the destination, or below it what `cp` makes there of each source.
+fn claims(spec: &TransferSpec) -> Result<Vec<Vec<u8>>> {
+    let clean = |path: &[u8]| {
+        let names = relative_path(path).unwrap_or_default();
+        model::name::join(&names)
+    };
+    let to = spec.destination.path();
+    let is_directory = spec.sources.len() > 1 || to.is_empty() || to.ends_with(b"/");
+    let mut claims = Vec::new();
+    for source in &spec.sources {
+        let path = source.path();
+        let names = relative_path(path).unwrap_or_default();
+        let is_contents = path.is_empty() || path.ends_with(b"/") || path.ends_with(b"/.");
+        match names.last().filter(|_| is_directory && !is_contents) {
+            Some(last) => claims.push([&clean(to)[..], b"/", last.as_bytes()].concat()),
+            None => claims.push(clean(to)),
+        }
+    }
+    for claim in &mut claims {
+        if claim.starts_with(b"/") {
+            claim.remove(0);
+        }
+    }
+    claims.sort();
+    claims.dedup();
+    Ok(claims)
+}
+
+/// What is asked, by whom.
+fn nature(owner: &str, kind: Kind, spec: &TransferSpec) -> [u8; 16] {
+    let text = serde_json::to_string(spec).unwrap_or_default();
+    let digest = net::sha256(format!("thalweg hub 1\n{owner}\n{kind}\n{text}").as_bytes());
+    digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(text: &str) -> std::result::Result<Wish, String> {
+        JobFile::from_toml(text).and_then(|job| job.wish("anna")).map_err(|e| e.message)
+    }
+
+    const PLAIN: &str = "source = \"a:x/\"\ndestination = \"b:y/\"\n";
+
+    #[test]
+    fn toml_and_json_are_one_schema() {
+        let toml = "kind = \"sync\"\nsource = [\"a:x/\"]\ndestination = \"b:y/\"\nclass = \"low\"\nfinish_by = 2027-01-01T00:00:00Z\n\
+            [options]\ndelete = true\n[labels]\nrun = \"7\"\n";
+        let json = r#"{"kind":"sync","source":["a:x/"],"destination":"b:y/","class":"low","finish_by":"2027-01-01T00:00:00Z",
+            "options":{"delete":true},"labels":{"run":"7"}}"#;
+        let (one, other) = (JobFile::from_toml(toml).unwrap(), JobFile::from_json(json).unwrap());
+        assert_eq!(one, other);
+        let wish = one.wish("anna").unwrap();
+        assert!(wish.spec.options.deletion.unwrap().is_at_root);
+        assert_eq!(wish.facts.finish_by, Some(1_798_761_600_000));
+        assert_eq!(wish.facts.nature, other.wish("anna").unwrap().facts.nature);
+        assert_ne!(wish.facts.nature, other.wish("bert").unwrap().facts.nature);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_name() {
+        for (more, text) in [
+            ("sorce = 1", "unknown field `sorce`"),
+            ("kind = \"check\"", "is not copy or sync"),
+            ("class = \"urgent\"", "is not high, normal or low"),
+            ("priority = 1000", "i8"),
+            ("start_by = \"tomorrow\"", "is not a moment"),
+            ("rate = \"fast\"", "fast"),
+            ("[options]\nfsnyc = true", "unknown field `fsnyc`"),
+            ("[options]\nsources = []", "no option of a job"),
+            ("[options]\ndelete = true", "kind sync"),
+            ("[options]\ndry-run = true", "where the command is given"),
+            ("project = \"\"", "1 to 64 bytes"),
+            ("[[windows]]\nfrom = \"25:00\"\nto = \"06:00\"", "25:00"),
+            ("[[windows]]\nfrom = \"22:00\"\nto = \"06:00\"\nzone = \"Mars/Olympus\"", "Mars/Olympus"),
+        ] {
+            let found = wish(&format!("{PLAIN}{more}")).unwrap_err();
+            assert!(found.contains(text), "{more}: {found}");
+        }
+        for (source, destination, text) in [
+            ("x", "b:y", "is at no endpoint"),
+            ("a:../x", "b:y", "cannot leave it"),
+            ("a:x", "s3://b/y", "is at no endpoint"),
+        ] {
+            let found = wish(&format!("source = \"{source}\"\ndestination = \"{destination}\"")).unwrap_err();
+            assert!(found.contains(text), "{source}: {found}");
+        }
+        let labels: String = (0..40).map(|n| format!("l{n} = \"\"\n")).collect();
+        assert!(wish(&format!("{PLAIN}[labels]\n{labels}")).unwrap_err().contains("at most 32 labels"));
+        assert!(wish("[").unwrap_err().contains("not TOML"));
+    }
+
+    #[test]
+    fn a_job_claims_what_it_makes_and_no_more() {
+        for (source, destination, claims) in [
+            ("\"a:x/\"", "b:y/", &["y"][..]),
+            ("\"a:x\"", "b:y/", &["y/x"]),
+            ("\"a:d/x\"", "b:", &["x"]),
+            ("\"a:x\"", "b:y", &["y"]),
+            ("[\"a:x\", \"a:z\"]", "b:y", &["y/x", "y/z"]),
+            ("\"a:\"", "b:./y//z/.", &["y/z"]),
+        ] {
+            let wish = wish(&format!("source = {source}\ndestination = \"{destination}\"")).unwrap();
+            let found: Vec<_> = wish.facts.claims.iter().map(|claim| String::from_utf8_lossy(claim)).collect();
+            assert_eq!(found, claims, "{source} {destination}");
+        }
+    }
+
+    #[test]
+    fn paths_may_hold_any_bytes() {
+        let wish = wish("source = 'a:x\\xff'\ndestination = 'b:y\\\\z'").unwrap();
+        assert_eq!(wish.spec.sources[0].path(), b"x\xff");
+        assert_eq!(wish.spec.destination.path(), b"y\\z");
+    }
+}

@@ -1,0 +1,39 @@
+//! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
+//!
+//! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, `owner` is the
+//! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
+//! questions without holding anybody up, `events` tells of changes, `windows` knows time zones.
+//!
+//! Invariants:
+//! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
+//! - A change of a job and the event that tells of it are one transaction; nothing is answered or done before it is durable.
+//! - What could not be written down did not happen: the queue is then read back from the database.
+//! - One hub has a state directory. Nothing is given to an endpoint before it said what it has of ours.
+//! - No content passes through here, and no storage is opened.
+//!
+//! Not here: who is next (`queue`), HTTP (`api`), what an order does (`daemon`).
+
+mod job_file;
+mod windows;
+mod store;
+mod reader;
+mod events;
+mod order;
+mod courier;
+mod owner;
+mod hub;
+
+pub use daemon::Error;
+pub use events::{Event, Missed, Subscription};
+pub use hub::{Hub, Options, Principal, Submitted, Taken};
+pub use job_file::JobFile;
+pub use queue::Verb;
+pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Milliseconds since 1970.
+fn unix_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,75 @@
+//! Orders as endpoints know them: what an attempt is called there, and what is told of it in the queue's words.
+
+use daemon::hand_in::Told;
+use model::name::Escaped;
+use model::order::{Reason, Status};
+use model::{FailureKind, JobId};
+use queue::{Answer, Ended, News, Work};
+use serde_json::{Value, json};
+
+/// The name of one attempt's order. Another attempt has another one, so that nothing old is taken for something new.
+pub fn order_id(job: JobId, attempt: u32) -> JobId {
+    let digest = net::sha256(&[&b"thalweg order 1"[..], &job.0, &attempt.to_le_bytes()].concat());
+    JobId::from_slice(&digest[..16]).expect("half of a SHA-256 is 16 bytes long")
+}
+
+fn shown(text: &str) -> String {
+    Escaped(text.as_bytes()).to_string()
+}
+
+pub fn status_of(told: &Told) -> Status {
+    Status::from_number(told.news.status).unwrap_or(Status::Queued)
+}
+
+/// What an executor says, in the queue's words.
+pub fn answer(told: &Told) -> Answer {
+    let news = &told.news;
+    let work = Work {
+        files_listed: news.files_listed,
+        bytes_listed: news.bytes_listed,
+        is_listed: news.is_listing_complete,
+        files_done: news.files_done,
+        bytes_done: news.bytes_done,
+    };
+    match &told.ended {
+        Some(ended) if status_of(told).is_end() => Answer::Ended(Ended {
+            code: ended.code as i32,
+            text: shown(&ended.text),
+            hint: shown(&ended.hint),
+            work: Work {
+                files_listed: work.files_listed.max(ended.files_done + ended.files_skipped + ended.files_failed),
+                files_done: ended.files_done,
+                bytes_done: ended.bytes,
+                is_listed: true,
+                ..work
+            },
+        }),
+        _ => Answer::News(News {
+            status: status_of(told),
+            reason: Reason::from_number(news.reason).unwrap_or(Reason::None),
+            text: shown(&news.text),
+            until: (news.until > 0).then(|| (news.until as i64).saturating_mul(1000)),
+            work,
+        }),
+    }
+}
+
+/// What is kept of an attempt's end.
+pub fn report(told: &Told) -> Option<Value> {
+    let ended = told.ended.as_ref()?;
+    Some(json!({"code": ended.code as i32, "message": shown(&ended.text), "hint": shown(&ended.hint),
+        "files": {"ok": ended.files_done, "skipped": ended.files_skipped, "failed": ended.files_failed},
+        "directories": ended.directories, "bytes": ended.bytes, "sent": ended.bytes_sent, "removed": ended.removed,
+        "seconds": ended.milliseconds as f64 / 1000.0, "bottleneck": shown(&ended.bottleneck), "durable": shown(&ended.durable),
+        "failures_untold": told.events.as_ref().map_or(0, |events| events.untold)}))
+}
+
+/// Path, kind and text of what failed.
+pub fn failures(told: &Told) -> Vec<(String, String, String)> {
+    let events = told.events.iter().flat_map(|events| &events.failures);
+    let one = |failure: &daemon::hand_in::OrderFailure| {
+        let kind = FailureKind::from_number(failure.kind).name().to_owned();
+        (Escaped(&failure.path).to_string(), kind, shown(&failure.text))
+    };
+    events.map(one).collect()
+}

@@ -1,0 +1,589 @@
+//! The one thread that owns the queue and the database: takes what came, changes the queue, writes it down, then answers and acts.
+//!
+//! Invariants:
+//! - Nothing is answered, told or done before the transaction that holds it is durable.
+//! - After a transaction that failed, the queue is read back from the database: what was not written down did not happen.
+//! - What an endpoint says of an order counts for the attempt that the order was given for, and for no other.
+
+use crate::courier::{Census, Courier, Errand, Word};
+use crate::events::Ring;
+use crate::job_file::{JobFile, Wish};
+use crate::order::{self, answer, failures, order_id, report};
+use crate::store::{Group, Key, NewJob, Report, Store};
+use crate::windows::Almanac;
+use crate::{Error, Result, unix_ms};
+use daemon::EndpointBook;
+use daemon::hand_in::Told;
+use model::order::{Kind, Role};
+use model::{Exit, JobId};
+use net::Identity;
+use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb, Work};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// What is taken in before it is written down together.
+const GROUP_MAX: usize = 512;
+/// The calendar is looked at this often, whatever it does meanwhile.
+const TICK: Duration = Duration::from_secs(1);
+/// After a transaction that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub enum Command {
+    Submit {
+        jobs: Vec<Submission>,
+        reply: SyncSender<Result<Vec<(JobId, bool)>>>,
+    },
+    Steer {
+        id: JobId,
+        verb: Verb,
+        version: Option<u64>,
+        reply: SyncSender<Result<()>>,
+    },
+    /// Why queued jobs wait.
+    Why {
+        ids: Vec<JobId>,
+        reply: SyncSender<HashMap<JobId, (Reason, String)>>,
+    },
+    /// An endpoint was added.
+    Look {
+        endpoint: String,
+    },
+    Heard(Word),
+    Stop,
+}
+
+pub struct Submission {
+    pub owner: String,
+    pub file: JobFile,
+    pub wish: Wish,
+    pub body: String,
+    /// With the digest of what it came with.
+    pub key: Option<(String, [u8; 32])>,
+    /// Jobs that it comes after: ids, or positions of earlier ones in the same submission.
+    pub after: Vec<After>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum After {
+    Job(JobId),
+    Here(usize),
+}
+
+/// What changes too often to be written down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Live {
+    pub work: Work,
+    pub bytes_per_second: u64,
+    pub files_failed: u64,
+    pub files_skipped: u64,
+}
+
+/// Shared with those who look on; held to copy a few numbers.
+pub type LiveJobs = Arc<Mutex<HashMap<JobId, Live>>>;
+
+pub struct Owner {
+    pub store: Store,
+    pub queue: Queue,
+    pub limits: Limits,
+    pub book: EndpointBook,
+    pub identity: Identity,
+    pub ring: Arc<Ring>,
+    pub live: LiveJobs,
+    pub commands: Receiver<Command>,
+    pub words: SyncSender<Word>,
+    pub started: Instant,
+    couriers: HashMap<String, Arc<Courier>>,
+    /// The orders that endpoints have, or may have.
+    orders: HashMap<JobId, Order>,
+    /// What a job copies, for the next time that it is given to somebody.
+    group: Group,
+    replies: Vec<Box<dyn FnOnce(Option<&Error>) + Send>>,
+    next_seq: u64,
+}
+
+struct Order {
+    job: JobId,
+    attempt: u32,
+    endpoint: Arc<str>,
+    /// When it was taken, by the courier's count; nothing while it is on its way.
+    taken: Option<u64>,
+    is_asked: bool,
+}
+
+impl Owner {
+    #[allow(clippy::too_many_arguments, reason = "made in one place, of all that the hub has")]
+    pub fn new(
+        store: Store,
+        limits: Limits,
+        book: EndpointBook,
+        identity: Identity,
+        ring: Arc<Ring>,
+        live: LiveJobs,
+        commands: Receiver<Command>,
+        words: SyncSender<Word>,
+    ) -> Result<Owner> {
+        let mut owner = Owner {
+            queue: Queue::new(limits.clone(), Box::new(Almanac::default())),
+            store,
+            limits,
+            book,
+            identity,
+            ring,
+            live,
+            commands,
+            words,
+            started: Instant::now(),
+            couriers: HashMap::new(),
+            orders: HashMap::new(),
+            group: Group::default(),
+            replies: Vec::new(),
+            next_seq: 0,
+        };
+        owner.load()?;
+        Ok(owner)
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) {
+        loop {
+            let mut is_over = false;
+            match self.commands.recv_timeout(self.patience()) {
+                Ok(first) => {
+                    is_over |= self.take(first);
+                    while self.group.new.len() < GROUP_MAX && self.replies.len() < GROUP_MAX {
+                        let Ok(next) = self.commands.try_recv() else { break };
+                        is_over |= self.take(next);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => is_over = true,
+            }
+            let now = self.now();
+            self.queue.step(now);
+            self.settle();
+            if is_over {
+                break;
+            }
+        }
+        self.couriers.values().for_each(|courier| courier.stop());
+        self.ring.close();
+    }
+
+    fn now(&self) -> Now {
+        Now { ms: self.started.elapsed().as_millis() as u64, unix_ms: unix_ms() }
+    }
+
+    fn patience(&self) -> Duration {
+        let now = self.now().ms;
+        let next = self.queue.next_ms().map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now)));
+        next.min(TICK)
+    }
+
+    /// The queue as the database has it.
+    fn load(&mut self) -> Result<()> {
+        self.queue = Queue::new(self.limits.clone(), Box::new(Almanac::default()));
+        self.orders.clear();
+        self.next_seq = self.store.next_seq()?;
+        let open = self.store.open_jobs(&mut |why| error!(job = why, "a job cannot be read and is left alone"))?;
+        let now = self.now();
+        for stored in open {
+            let job = stored.job;
+            if let Some(endpoint) = job.executor().cloned() {
+                let order = Order { job: job.id, attempt: job.attempt, endpoint, taken: Some(0), is_asked: false };
+                self.orders.insert(order_id(job.id, job.attempt), order);
+            }
+            self.queue.restore(now, job);
+        }
+        for missing in self.queue.missing() {
+            let has_succeeded = self.store.status(missing)? == Some(Status::Succeeded);
+            self.queue.after_ended(now, missing, has_succeeded);
+        }
+        self.count_open();
+        Ok(())
+    }
+
+    /// Writes down what changed, then answers and acts.
+    fn settle(&mut self) {
+        let (changes, actions) = self.queue.take();
+        self.group.changes = changes;
+        let group = std::mem::take(&mut self.group);
+        let replies = std::mem::take(&mut self.replies);
+        let committed = if group.is_empty() { Ok(Vec::new()) } else { self.store.commit(&group) };
+        match committed {
+            Ok(events) => {
+                self.note_orders(&group.changes);
+                self.ring.publish(events);
+                replies.into_iter().for_each(|reply| reply(None));
+                actions.into_iter().for_each(|action| self.act(action));
+            }
+            Err(e) => {
+                error!(error = %e.message, "the queue cannot be written down");
+                replies.into_iter().for_each(|reply| reply(Some(&e)));
+                std::thread::sleep(PAUSE);
+                if let Err(e) = self.load() {
+                    error!(error = %e.message, "the queue cannot be read back");
+                }
+            }
+        }
+    }
+
+    /// Which orders are out, as the changes leave it.
+    fn note_orders(&mut self, changes: &[Job]) {
+        for job in changes {
+            let id = order_id(job.id, job.attempt);
+            match job.executor() {
+                Some(endpoint) => {
+                    let order = Order {
+                        job: job.id,
+                        attempt: job.attempt,
+                        endpoint: endpoint.clone(),
+                        taken: None,
+                        is_asked: false,
+                    };
+                    self.orders.entry(id).or_insert(order);
+                }
+                None => _ = self.orders.remove(&id),
+            }
+            if job.status.is_end() || job.role.is_none() {
+                self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&job.id);
+            }
+        }
+        if !changes.is_empty() {
+            self.count_open();
+        }
+    }
+
+    fn count_open(&mut self) {
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        for order in self.orders.values() {
+            *open.entry(&order.endpoint).or_default() += 1;
+        }
+        for (name, courier) in &self.couriers {
+            courier.open.store(open.get(name.as_str()).copied().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
+        let make = || Courier::new(endpoint, self.book.clone(), self.identity.clone(), self.words.clone());
+        let courier = self.couriers.entry(endpoint.to_owned()).or_insert_with(make).clone();
+        let open = self.orders.values().filter(|order| *order.endpoint == *endpoint).count();
+        courier.open.store(open, Ordering::Relaxed);
+        courier
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Probe { endpoint } => self.courier(&endpoint).look(),
+            Action::HandIn { id, attempt, role, endpoint } => self.hand_in(id, attempt, role, &endpoint),
+            Action::Stop { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Stop { order: order_id(id, attempt) });
+            }
+            Action::Renew { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Renew { order: order_id(id, attempt) });
+            }
+            Action::Forget { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Forget { order: order_id(id, attempt) });
+            }
+        }
+    }
+
+    fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
+        let stored = self.store.job(id).and_then(|stored| {
+            let stored = stored.ok_or_else(|| Error::new(Exit::Fatal, "the job is not in the database"))?;
+            Ok((stored.file.wish(&stored.job.facts.owner)?, stored.job))
+        });
+        let now = self.now();
+        match stored {
+            Ok((wish, job)) => {
+                let peer = match role {
+                    Role::Sends => job.facts.to.to_string(),
+                    Role::Fetches => job.facts.from.to_string(),
+                };
+                info!(job = %id, attempt, endpoint, role = role.word(), "order given");
+                let (kind, spec): (Kind, _) = (wish.kind, Box::new(wish.spec));
+                let courier = self.courier(endpoint);
+                courier.send(Errand::HandIn { job: id, attempt, kind, role, peer, spec });
+                courier.look();
+            }
+            Err(e) => {
+                let hint = e.hint.unwrap_or_default();
+                let answer = Answer::Refused { code: Exit::Fatal as i32, text: e.message, hint };
+                self.queue.heard(now, id, attempt, answer);
+            }
+        }
+    }
+
+    /// True when it is the end.
+    fn take(&mut self, command: Command) -> bool {
+        let now = self.now();
+        match command {
+            Command::Submit { jobs, reply } => {
+                let taken = self.submit(now, jobs);
+                self.replies.push(Box::new(move |failed| {
+                    let answer = match (taken, failed) {
+                        (Ok(_), Some(e)) => Err(e.clone()),
+                        (taken, _) => taken,
+                    };
+                    drop(reply.try_send(answer));
+                }));
+            }
+            Command::Steer { id, verb, version, reply } => {
+                let steered = self.steer(now, id, verb, version);
+                self.replies.push(Box::new(move |failed| {
+                    let answer = match (steered, failed) {
+                        (Ok(()), Some(e)) => Err(e.clone()),
+                        (steered, _) => steered,
+                    };
+                    drop(reply.try_send(answer));
+                }));
+            }
+            Command::Why { ids, reply } => {
+                let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
+                drop(reply.try_send(found));
+            }
+            Command::Look { endpoint } => self.courier(&endpoint).look(),
+            Command::Heard(word) => self.hear(now, word),
+            Command::Stop => return true,
+        }
+        false
+    }
+
+    fn hear(&mut self, now: Now, word: Word) {
+        match word {
+            Word::Taken { job, attempt, stamp } => {
+                if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
+                    order.taken = Some(stamp);
+                }
+            }
+            Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
+            Word::Unreached { endpoint, text } => {
+                warn!(endpoint, text, "an endpoint does not answer");
+                self.queue.unreached(now, &endpoint, &text);
+            }
+            Word::TakesNone { endpoint } => self.queue.takes_no_orders(&endpoint),
+            Word::Ended { order, told } => self.ended(now, order, &told),
+            Word::Census(census) => self.count(now, census),
+        }
+    }
+
+    /// Takes note of what an endpoint has of ours, and of what it has not.
+    fn count(&mut self, now: Now, census: Census) {
+        let Census { endpoint, as_of, told, is_whole } = census;
+        let mut seen = std::collections::HashSet::with_capacity(told.len());
+        for (id, told) in told {
+            seen.insert(id);
+            self.note(now, &endpoint, id, &told);
+        }
+        if is_whole {
+            let is_missing = |id: &JobId, order: &Order| {
+                *order.endpoint == *endpoint && !seen.contains(id) && order.taken.is_some_and(|taken| taken <= as_of)
+            };
+            let missing: Vec<_> = self
+                .orders
+                .iter()
+                .filter(|(id, order)| is_missing(id, order))
+                .map(|(_, order)| (order.job, order.attempt))
+                .collect();
+            for (job, attempt) in missing {
+                warn!(job = %job, attempt, endpoint, "the endpoint does not know the order");
+                self.queue.heard(now, job, attempt, Answer::Unknown);
+            }
+        }
+        self.queue.reached(&endpoint);
+    }
+
+    fn note(&mut self, now: Now, endpoint: &str, id: JobId, told: &Told) {
+        let Some(order) = self.orders.get_mut(&id).filter(|order| *order.endpoint == *endpoint) else {
+            // Its end was taken note of, and the word of that did not arrive.
+            if order::status_of(told).is_end() {
+                self.courier(endpoint).send(Errand::Forget { order: id });
+            }
+            return;
+        };
+        let (job, attempt) = (order.job, order.attempt);
+        let has_failures = told.ended.as_ref().is_some_and(|ended| ended.code != 0 || ended.files_failed > 0);
+        match answer(told) {
+            Answer::Ended(_) if has_failures => {
+                if !std::mem::replace(&mut order.is_asked, true) {
+                    self.courier(endpoint).send(Errand::Report { order: id });
+                }
+            }
+            Answer::Ended(_) => self.ended(now, id, told),
+            answer => {
+                if let Answer::News(news) = &answer {
+                    let live = Live {
+                        work: news.work,
+                        bytes_per_second: told.news.bytes_per_second,
+                        files_failed: told.news.files_failed,
+                        files_skipped: told.news.files_skipped,
+                    };
+                    self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
+                }
+                self.queue.heard(now, job, attempt, answer);
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Now, id: JobId, told: &Told) {
+        let Some(order) = self.orders.get_mut(&id) else { return };
+        order.is_asked = false;
+        let (job, attempt) = (order.job, order.attempt);
+        let answer = answer(told);
+        if matches!(answer, Answer::Ended(_))
+            && let Some(text) = report(told)
+        {
+            self.group.reports.push(Report { job, text: text.to_string(), failures: failures(told) });
+        }
+        self.queue.heard(now, job, attempt, answer);
+    }
+
+    /// All or none: what can be wrong is looked at before anything is taken. Those that others come after are before them.
+    fn submit(&mut self, now: Now, jobs: Vec<Submission>) -> Result<Vec<(JobId, bool)>> {
+        self.check_room(&jobs)?;
+        let mut known = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            self.check_endpoints(&job.wish)?;
+            known.push(self.known_by_key(job)?);
+        }
+        for job in &jobs {
+            for after in &job.after {
+                match *after {
+                    After::Job(id) => self.check_after(id)?,
+                    After::Here(position) => known[position].map_or(Ok(()), |id| self.check_after(id))?,
+                }
+            }
+        }
+        let mut taken: Vec<(JobId, bool)> = Vec::with_capacity(jobs.len());
+        for (job, known) in jobs.into_iter().zip(known) {
+            let id_of = |after: &After| match *after {
+                After::Here(position) => taken[position].0,
+                After::Job(id) => id,
+            };
+            let after = job.after.iter().map(id_of).collect();
+            taken.push(match known {
+                Some(known) => (known, false),
+                None => self.submit_one(now, job, JobId(net::random_bytes()), after)?,
+            });
+        }
+        Ok(taken)
+    }
+
+    fn submit_one(&mut self, now: Now, job: Submission, id: JobId, after: Vec<JobId>) -> Result<(JobId, bool)> {
+        let Submission { owner, wish, body, key, file, .. } = job;
+        let labels = file.labels.into_iter().collect();
+        let seq = self.next_seq;
+        let taken = self.queue.submit(now, Job::new(id, seq, wish.facts.clone(), after));
+        let (id, is_new) = match taken {
+            Ok(queue::Taken::New) => {
+                self.next_seq += 1;
+                self.group.new.push(NewJob { id, seq, wish, body, labels });
+                (id, true)
+            }
+            Ok(queue::Taken::Known(known)) => (known, false),
+            Err(e) => return Err(refused(&e)),
+        };
+        if let Some((key, digest)) = key {
+            self.group.keys.push(Key { owner, key, digest, job: id });
+        }
+        Ok((id, is_new))
+    }
+
+    /// All or none: what does not fit is known before anything is taken.
+    fn check_room(&self, jobs: &[Submission]) -> Result<()> {
+        if self.queue.len() + jobs.len() > self.limits.jobs_max {
+            return Err(refused(&queue::Refused::Full { is_owner: false }));
+        }
+        let mut of_owner: HashMap<&str, usize> = HashMap::new();
+        for job in jobs {
+            *of_owner.entry(&job.owner).or_default() += 1;
+        }
+        let is_full = |(owner, more): (&&str, &usize)| self.queue.count_of(owner) + more > self.limits.of_owner_max;
+        match of_owner.iter().any(is_full) {
+            true => Err(refused(&queue::Refused::Full { is_owner: true })),
+            false => Ok(()),
+        }
+    }
+
+    fn check_endpoints(&self, wish: &Wish) -> Result<()> {
+        for name in [&wish.facts.from, &wish.facts.to] {
+            if !self.book.has(name) {
+                let known: Vec<_> = self.book.list()?.into_iter().map(|endpoint| endpoint.name).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let text = format!("the hub knows no endpoint {name}");
+                let hint =
+                    format!("known to it: {known}; `thalweg endpoint add NAME --ticket-file FILE --hub` adds one");
+                return Err(Error::new(Exit::Usage, text).hint(hint));
+            }
+        }
+        Ok(())
+    }
+
+    fn known_by_key(&self, job: &Submission) -> Result<Option<JobId>> {
+        let Some((key, digest)) = &job.key else { return Ok(None) };
+        let pending = self.group.keys.iter().find(|other| other.owner == job.owner && other.key == *key);
+        let known = match pending {
+            Some(known) => Some((known.digest, known.job)),
+            None => self.store.key(&job.owner, key)?,
+        };
+        match known {
+            Some((known, _)) if known != *digest => {
+                Err(Error::new(Exit::LimitCrossed, "this key was used for another job")
+                    .hint("give each job a key of its own; the same key is for sending the same job again"))
+            }
+            Some((_, job)) => Ok(Some(job)),
+            None => Ok(None),
+        }
+    }
+
+    /// A job that another is to come after is open, or ended well.
+    fn check_after(&self, id: JobId) -> Result<()> {
+        if self.queue.get(id).is_some_and(|job| !job.status.is_end()) {
+            return Ok(());
+        }
+        let problem = match self.store.status(id)? {
+            Some(Status::Succeeded) => return Ok(()),
+            Some(status) => (format!("job {id}, which it comes after, is {status}"), "retry that job first"),
+            None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
+        };
+        Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
+    }
+
+    fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
+        if let Some(version) = version {
+            self.store.check_version(id, version)?;
+        }
+        if self.queue.get(id).is_none() {
+            let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
+            self.queue.restore(now, stored.job);
+            let steered = self.queue.steer(now, id, verb);
+            if verb == Verb::Remove && steered.is_ok() {
+                self.group.removed.push(id);
+            }
+            self.queue.let_go(id);
+            return steered.map_err(|e| refused(&e));
+        }
+        self.queue.steer(now, id, verb).map_err(|e| refused(&e))
+    }
+}
+
+fn refused(refused: &queue::Refused) -> Error {
+    match refused {
+        queue::Refused::Full { is_owner: true } => {
+            Error::new(Exit::Temporary, "as many of this user's jobs are open as one user may have")
+                .hint("try again when some have ended")
+        }
+        queue::Refused::Full { is_owner: false } => {
+            Error::new(Exit::Temporary, "the queue holds as many open jobs as it keeps")
+                .hint("try again when some have ended")
+        }
+        queue::Refused::NoSuchJob => {
+            Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("`thalweg job ls` lists them")
+        }
+        queue::Refused::WrongState { status, help } => Error::new(Exit::Failed, format!("the job is {status}: {help}"))
+            .hint("`thalweg job show` says how it stands"),
+    }
+}

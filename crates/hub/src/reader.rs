@@ -1,0 +1,306 @@
+//! Questions about jobs, answered from the database without holding up who writes it.
+
+use crate::Result;
+use crate::events::{Event, rfc3339};
+use crate::owner::Live;
+use crate::store::{of_sqlite, path};
+use model::JobId;
+use queue::{Reason, Status};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Connections that are kept.
+const KEPT_MAX: usize = 8;
+const BUSY_MAX: Duration = Duration::from_secs(2);
+pub const PAGE_MAX: usize = 1000;
+
+/// Which jobs a list holds; what is not said is not looked at.
+#[derive(Clone, Default, Debug)]
+pub struct Filter {
+    pub statuses: Vec<Status>,
+    pub owner: Option<String>,
+    /// Either end.
+    pub endpoint: Option<String>,
+    pub label: Option<(String, String)>,
+    /// Part of the job file's text.
+    pub text: Option<String>,
+    /// Only those that are open.
+    pub is_open: bool,
+    /// From the oldest on; otherwise from the newest.
+    pub is_oldest_first: bool,
+}
+
+/// A page of a list, and where the next one begins.
+#[derive(Clone, Debug, Serialize)]
+pub struct Page {
+    pub jobs: Vec<JobView>,
+    pub next: Option<u64>,
+}
+
+/// A job as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    pub id: String,
+    #[serde(skip)]
+    pub seq: u64,
+    pub version: u64,
+    pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    pub owner: String,
+    /// The job file.
+    pub job: Value,
+    pub attempt: u32,
+    /// The endpoint that carries it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executor: Option<String>,
+    /// What this attempt is called there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+    pub created: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    pub files: Counts,
+    pub bytes: Counts,
+    pub bytes_per_second: u64,
+    /// Of the last attempt that ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counts {
+    pub listed: u64,
+    pub ok: u64,
+    pub skipped: u64,
+    pub failed: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FailureView {
+    pub path: String,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointView {
+    pub name: String,
+    pub addresses: Vec<String>,
+    pub pin: String,
+}
+
+pub struct Reader {
+    path: PathBuf,
+    /// Held to take one out or put it back.
+    kept: Mutex<Vec<Connection>>,
+}
+
+const COLUMNS: &str =
+    "id, seq, version, status, reason, text, until, owner, body, attempt, role, from_endpoint, to_endpoint,
+    created, begun, ended, code, hint, files_listed, bytes_listed, files_done, bytes_done, report";
+
+impl Reader {
+    pub fn new(state_dir: &Path) -> Reader {
+        Reader { path: path(state_dir), kept: Mutex::default() }
+    }
+
+    pub fn page(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (mut conditions, mut values) = (vec!["1".to_owned()], Vec::<rusqlite::types::Value>::new());
+        let mut add = |condition: &str, value: rusqlite::types::Value| {
+            values.push(value);
+            conditions.push(condition.replace('?', &format!("?{}", values.len())));
+        };
+        if let Some(after) = after {
+            add(if filter.is_oldest_first { "seq > ?" } else { "seq < ?" }, (after as i64).into());
+        }
+        if let Some(owner) = &filter.owner {
+            add("owner = ?", owner.clone().into());
+        }
+        if let Some(endpoint) = &filter.endpoint {
+            add("(from_endpoint = ? OR to_endpoint = ?)", endpoint.clone().into());
+        }
+        if let Some(text) = &filter.text {
+            add("instr(body, ?) > 0", text.clone().into());
+        }
+        if let Some((name, value)) = &filter.label {
+            add("seq IN (SELECT seq FROM labels WHERE name = ?", name.clone().into());
+            let last = conditions.pop().unwrap_or_default();
+            values.push(value.clone().into());
+            conditions.push(format!("{last} AND value = ?{})", values.len()));
+        }
+        if filter.is_open {
+            conditions.push("ended IS NULL".to_owned());
+        }
+        if !filter.statuses.is_empty() {
+            // Words of this program, not of whoever asks.
+            let words: Vec<_> = filter.statuses.iter().map(|status| format!("'{}'", status.word())).collect();
+            conditions.push(format!("status IN ({})", words.join(",")));
+        }
+        let order = if filter.is_oldest_first { "ASC" } else { "DESC" };
+        let select = format!(
+            "SELECT {COLUMNS} FROM jobs WHERE {} ORDER BY seq {order} LIMIT {}",
+            conditions.join(" AND "),
+            limit + 1
+        );
+        let mut jobs = self.with(|connection| {
+            let mut select = connection.prepare_cached(&select)?;
+            let rows = select.query_map(params_from_iter(values.iter()), view)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let has_more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let next = jobs.last().filter(|_| has_more).map(|last| last.seq);
+        Ok(Page { jobs, next })
+    }
+
+    pub fn job(&self, id: JobId) -> Result<Option<JobView>> {
+        let select = format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1");
+        self.with(|connection| connection.prepare_cached(&select)?.query_row([&id.0[..]], view).optional())
+    }
+
+    pub fn failures(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<FailureView>> {
+        let select =
+            "SELECT path, kind, text FROM failures WHERE seq = (SELECT seq FROM jobs WHERE id = ?1) AND number >= ?2
+            ORDER BY number LIMIT ?3";
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(select)?;
+            let limit = limit.clamp(1, PAGE_MAX) as i64;
+            let rows = select.query_map(rusqlite::params![id.0, after as i64, limit], |row| {
+                Ok(FailureView { path: row.get(0)?, reason: row.get(1)?, message: row.get(2)? })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Events behind one, the oldest first.
+    pub fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>> {
+        self.with(|connection| {
+            let mut select = connection
+                .prepare_cached("SELECT id, job, owner, data FROM events WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+            let rows = select.query_map([after, limit as i64], |row| {
+                Ok(Event { id: row.get(0)?, job: JobId(row.get(1)?), owner: row.get(2)?, data: row.get(3)? })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// Whether an event is there, and the oldest one.
+    pub fn has_event(&self, id: i64) -> Result<(bool, i64)> {
+        self.with(|connection| {
+            let select =
+                "SELECT EXISTS (SELECT 1 FROM events WHERE id = ?1), coalesce((SELECT min(id) FROM events), 0)";
+            connection.prepare_cached(select)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        })
+    }
+
+    /// Open jobs by status.
+    pub fn counts(&self) -> Result<Vec<(String, u64)>> {
+        self.with(|connection| {
+            let mut select =
+                connection.prepare_cached("SELECT status, count(*) FROM jobs WHERE ended IS NULL GROUP BY status")?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+            rows.collect()
+        })
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let failed = |e: rusqlite::Error| of_sqlite(&self.path, &e);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => self.open().map_err(failed)?,
+        };
+        let answer = ask(&connection).map_err(failed)?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_MAX {
+            kept.push(connection);
+        }
+        Ok(answer)
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY_MAX)?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        Ok(connection)
+    }
+}
+
+fn view(row: &Row<'_>) -> rusqlite::Result<JobView> {
+    let id = JobId(row.get(0)?);
+    let word = |text: String| Some(text).filter(|text| !text.is_empty());
+    let moment = |at: Option<i64>| at.map(rfc3339);
+    let count = |index| row.get::<_, i64>(index).map(|value| value.max(0) as u64);
+    let attempt: u32 = row.get(9)?;
+    let role: Option<String> = row.get(10)?;
+    let executor: Option<String> = match role.as_deref() {
+        Some("sends") => Some(row.get(11)?),
+        Some(_) => Some(row.get(12)?),
+        None => None,
+    };
+    let body: String = row.get(8)?;
+    let report: Option<String> = row.get(22)?;
+    let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
+    let of_report = |what: &str| report.as_ref().and_then(|report| report["files"][what].as_u64()).unwrap_or(0);
+    Ok(JobView {
+        id: id.to_string(),
+        seq: count(1)?,
+        version: count(2)?,
+        status: row.get(3)?,
+        reason: word(row.get(4)?),
+        text: word(row.get(5)?),
+        until: moment(row.get(6)?),
+        owner: row.get(7)?,
+        job: serde_json::from_str(&body).unwrap_or(Value::Null),
+        attempt,
+        order: executor.is_some().then(|| crate::order::order_id(id, attempt).to_string()),
+        executor,
+        created: rfc3339(row.get(13)?),
+        begun: moment(row.get(14)?),
+        ended: moment(row.get(15)?),
+        code: row.get(16)?,
+        hint: word(row.get(17)?),
+        files: Counts {
+            listed: count(18)?,
+            ok: count(20)?,
+            skipped: of_report("skipped"),
+            failed: of_report("failed"),
+        },
+        bytes: Counts { listed: count(19)?, ok: count(21)?, ..Counts::default() },
+        bytes_per_second: 0,
+        report,
+    })
+}
+
+impl JobView {
+    /// With what is known of it at this moment.
+    pub fn enliven(&mut self, live: Option<Live>, why: Option<&(Reason, String)>) {
+        if let Some(Live { work, bytes_per_second, files_failed, files_skipped }) = live {
+            self.files =
+                Counts { listed: work.files_listed, ok: work.files_done, skipped: files_skipped, failed: files_failed };
+            self.bytes = Counts { listed: work.bytes_listed, ok: work.bytes_done, ..Counts::default() };
+            self.bytes_per_second = bytes_per_second;
+        }
+        if let Some((reason, text)) = why {
+            self.reason = Some(reason.word().to_owned());
+            self.text = Some(text.clone());
+        }
+    }
+}

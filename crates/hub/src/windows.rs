@@ -1,0 +1,179 @@
+//! Windows: the times of a week in which a job may run, in a named zone.
+
+use crate::{Error, Result};
+use jiff::civil::{Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+use model::Exit;
+use queue::{Calendar, Opening};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// From a time to a time, which may be that of the next day, on days of the week on which it begins.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// `mon` to `sun`; all of them where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<String>,
+    pub from: String,
+    pub to: String,
+    /// Such as `Europe/Berlin`; UTC where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+}
+
+struct Parsed {
+    days: Vec<Weekday>,
+    from: Time,
+    to: Time,
+    zone: TimeZone,
+}
+
+/// How far ahead a change is looked for.
+const DAYS_AHEAD: i64 = 8;
+
+impl Window {
+    pub fn check(&self) -> Result<()> {
+        self.parse().map(drop)
+    }
+
+    fn parse(&self) -> Result<Parsed> {
+        let wrong = |text: String| {
+            Error::new(Exit::Usage, text)
+                .hint("a window is such as { days = [\"mon\", \"tue\"], from = \"22:00\", to = \"06:00\", zone = \"Europe/Berlin\" }")
+        };
+        let time = |text: &str| {
+            let found: Option<Time> = text
+                .split_once(':')
+                .and_then(|(hour, minute)| Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok());
+            found.ok_or_else(|| wrong(format!("{text:?} is not a time of day, such as 06:30")))
+        };
+        let day = |text: &String| {
+            let found = match text.as_str() {
+                "mon" => Weekday::Monday,
+                "tue" => Weekday::Tuesday,
+                "wed" => Weekday::Wednesday,
+                "thu" => Weekday::Thursday,
+                "fri" => Weekday::Friday,
+                "sat" => Weekday::Saturday,
+                "sun" => Weekday::Sunday,
+                _ => return Err(wrong(format!("{text:?} is not a day: mon, tue, wed, thu, fri, sat or sun"))),
+            };
+            Ok(found)
+        };
+        let zone = match &self.zone {
+            None => TimeZone::UTC,
+            Some(name) => TimeZone::get(name).map_err(|_| wrong(format!("no time zone {name:?} is known here")))?,
+        };
+        let days = self.days.iter().map(day).collect::<Result<Vec<_>>>()?;
+        Ok(Parsed { days, from: time(&self.from)?, to: time(&self.to)?, zone })
+    }
+}
+
+impl Parsed {
+    /// The spans around a moment: those that begin from yesterday to a week ahead.
+    fn spans(&self, now: Timestamp) -> Vec<(i64, i64)> {
+        let mut spans = Vec::new();
+        let Ok(yesterday) = now.to_zoned(self.zone.clone()).checked_sub(1.day()) else { return spans };
+        for ahead in 0..=DAYS_AHEAD {
+            let Ok(date) = yesterday.date().checked_add(ahead.days()) else { continue };
+            if !self.days.is_empty() && !self.days.contains(&date.weekday()) {
+                continue;
+            }
+            let end = if self.to > self.from { Ok(date) } else { date.checked_add(1.day()) };
+            let at = |date: jiff::civil::Date, time: Time| -> Option<Zoned> {
+                // A local time that the clocks skip is the moment of the change.
+                date.to_datetime(time).to_zoned(self.zone.clone()).ok()
+            };
+            let (Some(from), Some(to)) = (at(date, self.from), end.ok().and_then(|end| at(end, self.to))) else {
+                continue;
+            };
+            spans.push((from.timestamp().as_millisecond(), to.timestamp().as_millisecond()));
+        }
+        spans
+    }
+}
+
+/// Knows each set of windows once it has been asked for it.
+#[derive(Default)]
+pub struct Almanac {
+    known: Mutex<HashMap<String, Option<std::sync::Arc<Vec<Parsed>>>>>,
+}
+
+/// Sets that are remembered.
+const KNOWN_MAX: usize = 10_000;
+
+impl Calendar for Almanac {
+    fn opening(&self, windows: &str, unix_ms: i64) -> Opening {
+        let parsed = {
+            let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if known.len() > KNOWN_MAX {
+                known.clear();
+            }
+            let parse = || {
+                let windows: Vec<Window> = serde_json::from_str(windows).ok()?;
+                windows.iter().map(|window| window.parse().ok()).collect::<Option<Vec<_>>>().map(std::sync::Arc::new)
+            };
+            known.entry(windows.to_owned()).or_insert_with(parse).clone()
+        };
+        // What cannot be read any more, because its zone is gone, holds nobody up.
+        let (Some(parsed), Ok(now)) = (parsed, Timestamp::from_millisecond(unix_ms)) else {
+            return Opening { is_open: true, until: i64::MAX };
+        };
+        let spans: Vec<_> = parsed.iter().flat_map(|window| window.spans(now)).collect();
+        let mut until = spans.iter().filter(|(from, to)| (*from..*to).contains(&unix_ms)).map(|(_, to)| *to).max();
+        let is_open = until.is_some();
+        // One that begins before another ends goes on with it.
+        while let Some(end) = until
+            && let Some(later) = spans.iter().filter(|(from, to)| *from <= end && *to > end).map(|(_, to)| *to).max()
+        {
+            until = Some(later);
+        }
+        let next = spans.iter().map(|(from, _)| *from).filter(|from| *from > unix_ms).min();
+        Opening { is_open, until: until.or(next).unwrap_or(i64::MAX) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(text: &str) -> i64 {
+        text.parse::<Timestamp>().unwrap().as_millisecond()
+    }
+
+    fn opening(windows: &str, at: &str) -> (bool, String) {
+        let Opening { is_open, until } = Almanac::default().opening(windows, ms(at));
+        (is_open, Timestamp::from_millisecond(until).map_or("never".to_owned(), |at| at.to_string()))
+    }
+
+    #[test]
+    fn a_window_over_midnight_belongs_to_the_day_on_which_it_begins() {
+        let night = r#"[{"days":["fri"],"from":"22:00","to":"06:00"}]"#;
+        // 2027-01-01 is a Friday.
+        assert_eq!(opening(night, "2027-01-01T21:59:59Z"), (false, "2027-01-01T22:00:00Z".into()));
+        assert_eq!(opening(night, "2027-01-01T22:00:00Z"), (true, "2027-01-02T06:00:00Z".into()));
+        assert_eq!(opening(night, "2027-01-02T05:59:59Z"), (true, "2027-01-02T06:00:00Z".into()));
+        assert_eq!(opening(night, "2027-01-02T06:00:00Z"), (false, "2027-01-08T22:00:00Z".into()));
+    }
+
+    #[test]
+    fn windows_that_touch_are_one() {
+        let all = r#"[{"from":"00:00","to":"12:00"},{"from":"12:00","to":"00:00"}]"#;
+        assert!(opening(all, "2027-01-01T11:59:59Z").0 && opening(all, "2027-01-01T12:00:00Z").0);
+    }
+
+    #[test]
+    fn the_hour_that_the_clocks_skip_and_the_one_they_repeat_have_their_windows_once() {
+        // Berlin: 2027-03-28 02:00 is skipped to 03:00; 2027-10-31 03:00 goes back to 02:00.
+        let early = r#"[{"from":"02:30","to":"04:00","zone":"Europe/Berlin"}]"#;
+        if TimeZone::get("Europe/Berlin").is_err() {
+            return;
+        }
+        assert_eq!(opening(early, "2027-03-28T00:59:59Z").0, false);
+        assert_eq!(opening(early, "2027-03-28T01:30:00Z"), (true, "2027-03-28T02:00:00Z".into()));
+        assert_eq!(opening(early, "2027-10-31T01:00:00Z"), (true, "2027-10-31T03:00:00Z".into()));
+    }
+}

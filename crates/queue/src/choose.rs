@@ -1,0 +1,143 @@
+//! Which job is next: by class, then by who has had least, then by priority and age.
+//!
+//! Classes are served 16 to 4 to 1, owners and projects alike; what somebody leaves unused, others get. A lane is skipped while
+//! its endpoints or its pair have no slot, so that no job that cannot run holds up one that can.
+
+use crate::job::Job;
+use crate::queue::{Action, Lane, Limits, Now, Queue};
+use crate::slots::{Health, PARKED_MAX};
+use crate::status::{Class, Reason, Status};
+use model::JobId;
+use model::order::Role;
+
+const WHOLE: u32 = 8;
+const SMALL: u32 = 1;
+
+impl Queue {
+    pub(crate) fn choose_all(&mut self, now: Now) {
+        while let Some((lane, id)) = self.choose(now) {
+            match self.in_the_way(id) {
+                Some(other) => self.wait_behind(now, id, other),
+                None => self.begin(now, lane, id),
+            }
+        }
+    }
+
+    /// Why a queued job does not run yet.
+    pub fn why(&self, id: JobId) -> Option<(Reason, String)> {
+        let entry = self.jobs.get(&id).filter(|entry| entry.job.status == Status::Queued)?;
+        let pair = &self.pairs[entry.pair];
+        let (from, to) = (&self.endpoints[pair.from], &self.endpoints[pair.to]);
+        if self.role_of(entry.pair, &entry.job).is_none() {
+            let endpoint = if from.health == Health::Up { to } else { from };
+            return Some(match endpoint.health {
+                Health::Up => (Reason::Endpoint, format!("neither {} nor {} carries out jobs", from.name, to.name)),
+                Health::Unknown => (Reason::Endpoint, format!("{} has not answered yet", endpoint.name)),
+                _ => (Reason::Endpoint, format!("{} does not answer: {}", endpoint.name, endpoint.text)),
+            });
+        }
+        if pair.parked >= PARKED_MAX {
+            let text = format!("other jobs from {} to {} wait for something this one needs too", from.name, to.name);
+            return Some((Reason::Slot, text));
+        }
+        let slots = self.slots_of(entry.share, entry.pair, &entry.job);
+        let text = match self.full_endpoint(entry.pair, entry.job.facts.class, slots) {
+            Some(name) => format!("{name} has as many jobs running as it gets at once"),
+            None if !self.has_room(entry.pair, entry.job.facts.class, slots) => {
+                format!("as many jobs run from {} to {} as may at once", from.name, to.name)
+            }
+            None => "others are before it".to_owned(),
+        };
+        Some((Reason::Slot, text))
+    }
+
+    fn choose(&self, now: Now) -> Option<(Lane, JobId)> {
+        let charge = |class: Class| self.classes.get(&class).map_or(0.0, |sum| sum.at(now.ms)) / class.weight();
+        let mut best: Option<((f64, f64, std::cmp::Reverse<i8>, u64), Lane, JobId)> = None;
+        for (lane, places) in &self.lanes {
+            let (class, share, pair) = *lane;
+            let Some((priority, seq, id)) = places.first().copied() else { continue };
+            let Some(entry) = self.jobs.get(&id) else { continue };
+            let slots = self.slots_of(share, pair, &entry.job);
+            let is_blocked = self.pairs[pair].parked >= PARKED_MAX || self.role_of(pair, &entry.job).is_none();
+            if is_blocked || !self.has_room(pair, class, slots) {
+                continue;
+            }
+            let rank = (charge(class), self.shares[share].charge.at(now.ms), priority, seq);
+            if best.as_ref().is_none_or(|(other, ..)| rank.partial_cmp(other).is_some_and(std::cmp::Ordering::is_lt)) {
+                best = Some((rank, *lane, id));
+            }
+        }
+        best.map(|(_, lane, id)| (lane, id))
+    }
+
+    /// queued -> running
+    fn begin(&mut self, now: Now, lane: Lane, id: JobId) {
+        let (_, share, pair) = lane;
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.job.attempt += 1;
+        entry.job.has_begun = true;
+        let job = entry.job.clone();
+        let Some(role) = self.role_of(pair, &job) else { return };
+        let slots = self.slots_of(share, pair, &job);
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.job.role = Some(role);
+            entry.job.work.files_done = 0;
+            entry.job.work.bytes_done = 0;
+            entry.charged = 0.0;
+        }
+        self.at_work.insert(id);
+        self.set(now, id, Status::Running, Reason::None, "");
+        self.hold(id, slots);
+        self.charge(now, id);
+        self.pairs[pair].attempts.add(1.0, now.ms);
+        let endpoint = job.at(role).clone();
+        self.actions.push(Action::HandIn { id, attempt: job.attempt, role, endpoint });
+    }
+
+    /// Which end carries it out: the source's, unless that cannot.
+    fn role_of(&self, pair: usize, job: &Job) -> Option<Role> {
+        let pair = &self.pairs[pair];
+        let (from, to) = (self.endpoints[pair.from].is_usable(), self.endpoints[pair.to].is_usable());
+        match (from, to) {
+            (_, true) if job.is_switched => Some(Role::Fetches),
+            (true, _) => Some(Role::Sends),
+            (false, true) => Some(Role::Fetches),
+            (false, false) => None,
+        }
+    }
+
+    /// Eighths that a job takes; of one that is not known, as the last one of its owner between the same endpoints.
+    pub(crate) fn slots_of(&self, share: usize, pair: usize, job: &Job) -> u32 {
+        let is_small = job.work.is_small().or_else(|| self.pairs[pair].guesses.get(&share).copied());
+        if is_small == Some(true) { SMALL } else { WHOLE }
+    }
+
+    fn has_room(&self, pair: usize, class: Class, slots: u32) -> bool {
+        let Limits { of_pair, of_high, .. } = self.limits;
+        let is_free = self.pairs[pair].used.has_room(class == Class::High, slots, of_pair, of_high);
+        is_free && self.full_endpoint(pair, class, slots).is_none()
+    }
+
+    fn full_endpoint(&self, pair: usize, class: Class, slots: u32) -> Option<&str> {
+        let Limits { of_endpoint, of_high, .. } = self.limits;
+        let mut ends = [self.pairs[pair].from, self.pairs[pair].to].into_iter().map(|number| &self.endpoints[number]);
+        let full = ends.find(|endpoint| !endpoint.used.has_room(class == Class::High, slots, of_endpoint, of_high));
+        full.map(|endpoint| &*endpoint.name)
+    }
+
+    /// A job with an order that writes to the same place.
+    fn in_the_way(&self, id: JobId) -> Option<JobId> {
+        let job = &self.jobs.get(&id)?.job;
+        if model::mutant::is_on("queue-overlapping-destinations") {
+            return None;
+        }
+        self.at_work.iter().copied().find(|other| self.get(*other).is_some_and(|other| other.overlaps(job)))
+    }
+
+    /// queued -> waiting
+    fn wait_behind(&mut self, now: Now, id: JobId, other: JobId) {
+        self.wait(now, id, Reason::Destination, &format!("job {other} writes to the same destination"), None);
+        self.behind.entry(other).or_default().push(id);
+    }
+}

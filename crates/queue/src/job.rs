@@ -1,0 +1,169 @@
+//! What is known of one job.
+
+use crate::status::{Class, Goal, Reason, Status};
+use model::JobId;
+use model::order::Role;
+use std::sync::Arc;
+
+/// What does not change while a job lives.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Facts {
+    pub owner: Arc<str>,
+    pub project: Arc<str>,
+    pub class: Class,
+    /// Among the jobs of one owner and project: higher first.
+    pub priority: i8,
+    /// Endpoints.
+    pub from: Arc<str>,
+    pub to: Arc<str>,
+    /// Where it writes, below `to`: no two jobs that run have one below the other's.
+    pub claims: Arc<[Vec<u8>]>,
+    /// Milliseconds since 1970.
+    pub start_by: Option<i64>,
+    pub finish_by: Option<i64>,
+    /// For the calendar.
+    pub windows: Option<Arc<str>>,
+    /// What is asked, by whom: an open job of the same nature is the same job.
+    pub nature: [u8; 16],
+}
+
+/// A job and where it stands. The pure part of what its owner keeps of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    pub id: JobId,
+    /// In order of submission.
+    pub seq: u64,
+    pub facts: Arc<Facts>,
+    /// Open jobs that it comes after.
+    pub after: Vec<JobId>,
+    pub status: Status,
+    pub reason: Reason,
+    /// What a person is told of the wait or of the end.
+    pub text: String,
+    pub hint: String,
+    /// When the wait ends, as far as it is known; milliseconds since 1970.
+    pub until: Option<i64>,
+    /// Counts the orders given: the epoch.
+    pub attempt: u32,
+    /// Which end has the order of this attempt.
+    pub role: Option<Role>,
+    pub goal: Option<Goal>,
+    /// Attempts in a row without progress.
+    pub failures: u32,
+    /// Further passes over objects that failed.
+    pub passes: u32,
+    /// An attempt by the source's endpoint could not reach the other one.
+    pub is_switched: bool,
+    pub has_begun: bool,
+    pub work: Work,
+    /// The exit code of an ended one.
+    pub code: Option<i32>,
+}
+
+/// How much there is, and how much of that is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    pub files_listed: u64,
+    pub bytes_listed: u64,
+    pub is_listed: bool,
+    pub files_done: u64,
+    pub bytes_done: u64,
+}
+
+/// A job below both is small.
+const SMALL_BYTES: u64 = 64 << 20;
+const SMALL_FILES: u64 = 1000;
+/// What a file costs beside its bytes.
+const FILE_BYTES: u64 = 256 << 10;
+
+impl Work {
+    /// Nothing where it is not known yet.
+    pub fn is_small(&self) -> Option<bool> {
+        let is_small = self.bytes_listed < SMALL_BYTES && self.files_listed < SMALL_FILES;
+        (self.is_listed || !is_small).then_some(is_small)
+    }
+
+    /// What its owner is charged for it. A job costs a file even if it had none.
+    pub fn charge(&self) -> f64 {
+        let files = self.files_done.max(1);
+        self.bytes_done.saturating_add(files.saturating_mul(FILE_BYTES)) as f64
+    }
+}
+
+impl Job {
+    pub fn new(id: JobId, seq: u64, facts: Facts, after: Vec<JobId>) -> Job {
+        Job {
+            id,
+            seq,
+            facts: Arc::new(facts),
+            after,
+            status: Status::Queued,
+            reason: Reason::None,
+            text: String::new(),
+            hint: String::new(),
+            until: None,
+            attempt: 0,
+            role: None,
+            goal: None,
+            failures: 0,
+            passes: 0,
+            is_switched: false,
+            has_begun: false,
+            work: Work::default(),
+            code: None,
+        }
+    }
+
+    /// The endpoint that has its order.
+    pub fn executor(&self) -> Option<&Arc<str>> {
+        self.role.map(|role| self.at(role))
+    }
+
+    pub fn at(&self, role: Role) -> &Arc<str> {
+        match role {
+            Role::Sends => &self.facts.from,
+            Role::Fetches => &self.facts.to,
+        }
+    }
+
+    /// Two jobs that write below one place.
+    pub fn overlaps(&self, other: &Job) -> bool {
+        self.facts.to == other.facts.to
+            && self.facts.claims.iter().any(|a| other.facts.claims.iter().any(|b| is_within(a, b) || is_within(b, a)))
+    }
+}
+
+/// Whether a path is another, or lies below it. Both are free of `.`, `..` and empty parts.
+fn is_within(path: &[u8], other: &[u8]) -> bool {
+    other.is_empty() || path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_overlap_by_whole_names() {
+        for (a, b, overlap) in [
+            ("x", "x", true),
+            ("x", "x/y", true),
+            ("x", "xy", false),
+            ("", "x", true),
+            ("x/y", "x/z", false),
+            ("x/yz", "x/y", false),
+        ] {
+            let found = is_within(a.as_bytes(), b.as_bytes()) || is_within(b.as_bytes(), a.as_bytes());
+            assert_eq!(found, overlap, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_small_once_it_is_known_to_be() {
+        let work =
+            |files_listed, bytes_listed, is_listed| Work { files_listed, bytes_listed, is_listed, ..Work::default() };
+        assert_eq!(work(1, 1, false).is_small(), None);
+        assert_eq!(work(1, 1, true).is_small(), Some(true));
+        assert_eq!(work(SMALL_FILES, 1, false).is_small(), Some(false));
+        assert_eq!(work(1, SMALL_BYTES, true).is_small(), Some(false));
+    }
+}

@@ -1,0 +1,38 @@
+//! Which job runs next, and what becomes of each: events and time in, actions out.
+//!
+//! A `Queue` is told of jobs, of what people want of them and of what executors say. It answers with changes, which its owner
+//! writes down, and with actions, which its owner carries out once they are written down. `status` says what may follow what,
+//! `job` what is known of one, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
+//! carries, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
+//!
+//! Invariants:
+//! - A job has at most one executor: another gets it only after the first said that it stopped, or that it does not know it.
+//!   No time-out takes its place (I4).
+//! - Each change of a job's state is one of `status::may_follow`.
+//! - A job that is open can be chosen, or waits for something that has a timer or an event of its own.
+//! - What an executor says of another attempt than the one it was last given changes nothing.
+//!
+//! Not here: clocks, files, sockets, and what a job copies (`hub`).
+
+mod status;
+mod job;
+mod fault;
+mod share;
+mod slots;
+mod queue;
+mod choose;
+mod submit;
+mod steer;
+mod heard;
+mod timers;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, pause_ms};
+pub use heard::{Answer, Ended, News};
+pub use job::{Facts, Job, Work};
+pub use queue::{Action, Limits, Now, Queue};
+pub use slots::Health;
+pub use status::{Class, Goal, Reason, Status, Verb, may_follow};
+pub use submit::{Refused, Taken};
+pub use timers::{Always, Calendar, Opening};

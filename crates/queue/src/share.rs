@@ -1,0 +1,38 @@
+//! Who has had how much: charges that are forgotten with a half-life of an hour.
+
+const HALF_LIFE_MS: f64 = 3_600_000.0;
+
+/// A sum of which half is forgotten each hour.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decayed {
+    value: f64,
+    at_ms: u64,
+}
+
+impl Decayed {
+    pub fn at(&self, now_ms: u64) -> f64 {
+        let passed = now_ms.saturating_sub(self.at_ms) as f64;
+        self.value * (-passed / HALF_LIFE_MS).exp2()
+    }
+
+    pub fn add(&mut self, amount: f64, now_ms: u64) {
+        // A correction may take back more than is left of what it corrects.
+        self.value = (self.at(now_ms) + amount).max(0.0);
+        self.at_ms = now_ms.max(self.at_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_is_forgotten_in_an_hour_and_no_debt_is_left() {
+        let mut sum = Decayed::default();
+        sum.add(8.0, 1000);
+        assert_eq!(sum.at(1000), 8.0);
+        assert!((sum.at(3_601_000) - 4.0).abs() < 1e-9);
+        sum.add(-100.0, 3_601_000);
+        assert_eq!(sum.at(3_601_000), 0.0);
+    }
+}

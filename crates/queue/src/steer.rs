@@ -1,0 +1,119 @@
+//! What people do with jobs: pause, resume, cancel, retry and forget them.
+
+use crate::job::{Job, Work};
+use crate::queue::{Action, Now, Queue};
+use crate::status::{Goal, Reason, Status, Verb};
+use crate::submit::Refused;
+use model::{Exit, JobId};
+
+const CANCELLED: &str = "cancelled; what was verified is kept";
+const CANCELLED_HINT: &str = "`thalweg job retry` goes on with it";
+
+impl Queue {
+    /// Steers an open job, or one that was `restore`d after its end.
+    pub fn steer(&mut self, now: Now, id: JobId, verb: Verb) -> Result<(), Refused> {
+        let job = self.get(id).ok_or(Refused::NoSuchJob)?;
+        let (status, has_order) = (job.status, job.role.is_some());
+        let refused = |help| Err(Refused::WrongState { status, help });
+        match verb {
+            Verb::Cancel if status.is_end() => {}
+            Verb::Cancel | Verb::Pause if status == Status::Stopping => return self.stop_otherwise(now, id, verb),
+            Verb::Cancel if has_order => self.stop(now, id, Goal::Cancel),
+            Verb::Cancel => self.end(now, id, Status::Cancelled, Exit::Cancelled as i32, CANCELLED, CANCELLED_HINT),
+            Verb::Pause if status.is_end() => return refused("it cannot be paused"),
+            Verb::Pause if status == Status::Paused => {}
+            Verb::Pause if has_order => self.stop(now, id, Goal::Pause),
+            Verb::Pause => self.set(now, id, Status::Paused, Reason::None, ""),
+            Verb::Resume if status.is_end() => return refused("`thalweg job retry` begins it anew"),
+            Verb::Resume | Verb::Retry if status == Status::Stopping => return self.stop_otherwise(now, id, verb),
+            Verb::Resume if status == Status::Paused => self.place(now, id),
+            Verb::Retry if status == Status::Paused => return refused("`thalweg job resume` lets it go on"),
+            Verb::Retry if status == Status::Running => return refused("it runs"),
+            Verb::Retry if status.is_end() && self.natures.contains_key(&job.facts.nature) => {
+                return refused("the same copy was submitted again since, and is open");
+            }
+            Verb::Retry if status.is_end() => self.anew(now, id),
+            Verb::Resume | Verb::Retry if status == Status::Waiting => self.hurry(now, id),
+            Verb::Resume | Verb::Retry => {}
+            Verb::Remove if status.is_end() => {}
+            Verb::Remove => return refused("cancel it first"),
+        }
+        Ok(())
+    }
+
+    /// stopping -> stopping: what was to follow the stop is something else.
+    fn stop_otherwise(&mut self, now: Now, id: JobId, verb: Verb) -> Result<(), Refused> {
+        let goal = self.get(id).and_then(|job| job.goal);
+        let refused = |help| Err(Refused::WrongState { status: Status::Stopping, help });
+        match (goal, verb) {
+            (Some(Goal::Cancel), Verb::Cancel) | (Some(Goal::Pause), Verb::Pause) => {}
+            (Some(Goal::Cancel | Goal::Deadline), Verb::Pause | Verb::Resume) => {
+                return refused("it ends; `thalweg job retry` then begins it anew");
+            }
+            (_, Verb::Cancel) => self.note_goal(now, id, Goal::Cancel),
+            (_, Verb::Pause) => self.note_goal(now, id, Goal::Pause),
+            (_, Verb::Resume) => self.note_goal(now, id, Goal::Again),
+            _ => return refused("wait until it has stopped"),
+        }
+        Ok(())
+    }
+
+    /// waiting -> queued; where an executor has it, it is tried there at once.
+    fn hurry(&mut self, now: Now, id: JobId) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.job.failures = 0;
+        let (attempt, endpoint) = (entry.job.attempt, entry.job.executor().cloned());
+        match endpoint {
+            Some(endpoint) => self.actions.push(Action::Renew { id, attempt, endpoint }),
+            // What another job is in the way of, or comes after, is not a matter of time.
+            None if matches!(entry.job.reason, Reason::Destination) => {}
+            None => self.place(now, id),
+        }
+    }
+
+    /// any end -> queued, waiting
+    fn anew(&mut self, now: Now, id: JobId) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        let job =
+            Job { failures: 0, passes: 0, is_switched: false, code: None, work: Work::default(), ..entry.job.clone() };
+        entry.job = Job { after: Vec::new(), goal: None, has_begun: true, ..job };
+        self.natures.insert(entry.job.facts.nature, id);
+        self.place(now, id);
+    }
+
+    /// running, waiting -> stopping
+    pub(crate) fn stop(&mut self, now: Now, id: JobId, goal: Goal) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        let slots = entry.slots;
+        entry.job.goal = Some(goal);
+        let (attempt, endpoint) = (entry.job.attempt, entry.job.executor().cloned());
+        self.set(now, id, Status::Stopping, Reason::None, goal.word());
+        self.hold(id, slots);
+        if let Some(endpoint) = endpoint {
+            self.actions.push(Action::Stop { id, attempt, endpoint });
+        }
+    }
+
+    /// stopping -> stopping
+    pub(crate) fn note_goal(&mut self, now: Now, id: JobId, goal: Goal) {
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.job.goal = Some(goal);
+        }
+        self.set(now, id, Status::Stopping, Reason::None, goal.word());
+    }
+
+    /// stopping -> what it was stopped for: its executor says that it does nothing more.
+    pub(crate) fn stopped(&mut self, now: Now, id: JobId) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        match entry.job.goal.take().unwrap_or(Goal::Again) {
+            Goal::Pause => self.set(now, id, Status::Paused, Reason::None, ""),
+            Goal::Cancel => self.end(now, id, Status::Cancelled, Exit::Cancelled as i32, CANCELLED, CANCELLED_HINT),
+            Goal::Deadline => self.late(now, id),
+            Goal::Again => self.place(now, id),
+            Goal::Switch => {
+                entry.job.is_switched = true;
+                self.place(now, id);
+            }
+        }
+    }
+}

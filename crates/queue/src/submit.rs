@@ -1,0 +1,81 @@
+//! Jobs that come in: new ones, those that are there already, and those that were there before a restart.
+
+use crate::job::Job;
+use crate::queue::{Now, Queue};
+use crate::status::{Reason, Status};
+use model::JobId;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    New,
+    /// An open job of the same nature.
+    Known(JobId),
+}
+
+/// Why a job is not taken, or not steered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The queue, or the owner's part of it, holds as many open jobs as it may.
+    Full {
+        is_owner: bool,
+    },
+    NoSuchJob,
+    /// With what would help.
+    WrongState {
+        status: Status,
+        help: &'static str,
+    },
+}
+
+impl Queue {
+    /// (absent) -> queued, waiting
+    pub fn submit(&mut self, now: Now, job: Job) -> Result<Taken, Refused> {
+        if let Some(known) = self.natures.get(&job.facts.nature) {
+            return Ok(Taken::Known(*known));
+        }
+        if self.jobs.len() >= self.limits.jobs_max {
+            return Err(Refused::Full { is_owner: false });
+        }
+        if self.of_owner.get(&job.facts.owner).copied().unwrap_or(0) >= self.limits.of_owner_max {
+            return Err(Refused::Full { is_owner: true });
+        }
+        let id = job.id;
+        let after = job.after.iter().copied().filter(|other| self.jobs.contains_key(other) || *other == id).collect();
+        self.enter(Job { after, ..job });
+        self.place(now, id);
+        Ok(Taken::New)
+    }
+
+    /// A job as it was when the queue ended, from the oldest on.
+    ///
+    /// What an executor has is asked for before anything else is done with it.
+    pub fn restore(&mut self, now: Now, job: Job) {
+        let (id, status, has_order) = (job.id, job.status, job.role.is_some());
+        let reason = job.reason;
+        self.enter(job);
+        if status.is_end() {
+            return;
+        }
+        if has_order {
+            self.at_work.insert(id);
+            let slots = self.jobs.get(&id).map_or(0, |entry| self.slots_of(entry.share, entry.pair, &entry.job));
+            if matches!(status, Status::Running | Status::Stopping) {
+                self.hold(id, slots);
+            }
+            self.charge(now, id);
+            self.set_date(now, id);
+        } else if status == Status::Paused {
+            self.set_date(now, id);
+        } else if status == Status::Waiting && reason == Reason::Credentials {
+            let text = self.get(id).map_or(String::new(), |job| job.text.clone());
+            self.wait_for_credentials(now, id, &text);
+        } else {
+            self.place(now, id);
+        }
+    }
+
+    /// Which of the jobs that others come after are not open any more: to be told with `after_ended`, once all are restored.
+    pub fn missing(&self) -> Vec<JobId> {
+        self.dependents.keys().copied().filter(|id| !self.jobs.contains_key(id)).collect()
+    }
+}

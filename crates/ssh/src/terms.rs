@@ -1,0 +1,121 @@
+//! What a host may send here that was told to by somebody else's command.
+//!
+//! Invariant: the sending host's own words widen nothing.
+
+use super::message::{BoundTerms, CopyTerms};
+use daemon::error::{Error, Result};
+use daemon::host::forbidden;
+use model::filter::{Filter, Rule};
+use model::selection::{Bounds, Listed};
+use model::{Exit, Selection, TransferOptions};
+use mover::receiver::Asked;
+use std::sync::Arc;
+use wire::Refusal;
+use wire::message::Open;
+
+/// What a client may send that somebody else gave the command to.
+pub struct Terms {
+    sources: Vec<Vec<u8>>,
+    selection: Arc<Selection>,
+    may_delete: bool,
+    backup: Option<Vec<u8>>,
+    fidelity: u32,
+}
+
+impl Terms {
+    pub fn of(told: &CopyTerms) -> Result<Terms> {
+        let wrong = |why: &str| Error::new(Exit::Fatal, format!("the terms of a copy: {why}"));
+        let rules = told.rules.iter().map(|rule| Rule::parse(rule)).collect::<Option<Vec<_>>>();
+        let filter = Filter::new(rules.ok_or_else(|| wrong("no filter rule"))?).map_err(|why| wrong(&why))?;
+        let listed = told.listed.as_ref().map(|paths| Listed::new(paths.iter().map(|path| path.0.clone()).collect()));
+        let listed = listed.transpose().map_err(|_| wrong("a list of paths that lead elsewhere"))?;
+        Ok(Terms {
+            sources: told.sources.iter().map(|path| path.0.clone()).collect(),
+            selection: Arc::new(Selection { filter, bounds: bounds(told.bounds), listed }),
+            may_delete: told.may_delete,
+            backup: told.backup.as_ref().map(|path| path.0.clone()),
+            fidelity: told.fidelity,
+        })
+    }
+
+    /// Refuses a job that takes away or keeps more than the command said.
+    pub(super) fn check(&self, open: &Open, options: &TransferOptions) -> std::result::Result<(), Refusal> {
+        let what = if options.deletion.is_some() && !self.may_delete {
+            "--delete"
+        } else if options.backup.is_some() && options.backup != self.backup {
+            "--backup-dir"
+        } else if options.fidelity.to_bits() & !self.fidelity != 0 {
+            "owners, modes, attributes or special files"
+        } else {
+            return Ok(());
+        };
+        let why = format!("the sending host asks for {what}, which the command did not request");
+        Err(forbidden(&open.paths[0], &why))
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        Asked::of(&self.sources, self.selection.clone())
+    }
+}
+
+/// A sending host counts ages by its own clock, and says itself when its files were modified: days are all that is held.
+fn bounds(told: BoundTerms) -> Bounds {
+    const CLOCKS_APART_SECONDS: i64 = 86_400;
+    Bounds {
+        size_bytes_min: told.size_bytes_min,
+        size_bytes_end: told.size_bytes_end,
+        modified_since: told.modified_since.map(|since| since.saturating_sub(CLOCKS_APART_SECONDS)),
+        modified_before: told.modified_before.map(|before| before.saturating_add(CLOCKS_APART_SECONDS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::PathBytes;
+    use model::entry::{Entry, Generation, Kind, Timestamp};
+    use model::{End, Name, ObjectId};
+    use wire::listing::Described;
+
+    /// The list and the bounds of the command hold where the files arrive, whatever the sending host made of its flags.
+    #[test]
+    fn a_host_that_copies_here_sends_what_is_listed_and_within_the_bounds() {
+        let bounds = BoundTerms { size_bytes_end: 100, modified_since: Some(1_000_000), ..BoundTerms::default() };
+        let told = CopyTerms {
+            sources: vec![PathBytes(b"a/".to_vec())],
+            rules: Vec::new(),
+            may_delete: false,
+            backup: None,
+            fidelity: 0,
+            bounds,
+            listed: Some(vec![PathBytes(b"kept".to_vec()), PathBytes(b"d/e".to_vec())]),
+        };
+        let sends = |name: &str, size_bytes: u64, seconds: i64| {
+            let modified = Timestamp { seconds, nanoseconds: 0 };
+            let entry = Entry {
+                id: ObjectId(1),
+                parent: ObjectId::ROOT,
+                name: Name::new(name.as_bytes()).unwrap(),
+                kind: Kind::File,
+                mode: 0o644,
+                generation: Generation { size_bytes, modified, ..Generation::default() },
+                attributes: None,
+            };
+            let described = Described::Entry { entry, end: End::Known, replaces: None };
+            Terms::of(&told).unwrap().asked().check(&[described]).map_err(|refusal| refusal.text)
+        };
+        // Clocks may be a day apart.
+        assert_eq!((sends("kept", 99, 1_000_000), sends("kept", 99, 920_000)), (Ok(()), Ok(())));
+        for (name, size_bytes, seconds) in [("other", 9, 1_000_000), ("kept", 100, 1_000_000), ("kept", 9, 900_000)] {
+            assert!(sends(name, size_bytes, seconds).unwrap_err().contains("which was not asked for"), "{name}");
+        }
+        let listed = Some(vec![PathBytes(b"../x".to_vec())]);
+        assert!(Terms::of(&CopyTerms { listed, ..told.clone() }).is_err());
+        // What an older program says has neither.
+        let text = serde_json::to_string(&CopyTerms { listed: None, ..told.clone() }).unwrap();
+        let older = text.replace(&format!(",\"bounds\":{}", serde_json::to_string(&bounds).unwrap()), "");
+        assert_ne!(text, older);
+        let older: CopyTerms = serde_json::from_str(&older).unwrap();
+        assert_eq!((older.bounds, older.listed), (BoundTerms::default(), None));
+    }
+}

@@ -1,0 +1,285 @@
+//! What the lanes, large files and links of one sink have in common: the tree, staging, and what is not durable yet.
+//!
+//! Invariant: what a failed wait for a whole file system has put in doubt is never taken for durable afterwards (F072).
+
+use super::blocks::WriteVerdict;
+use super::facts;
+use super::keep::Keeper;
+use super::spelling::{self, Spellings};
+use super::staging::{FileNumber, LaneDirectory, Staging};
+use super::tree::Tree;
+use super::wait::once;
+use crate::sink::{PublishRule, Staged};
+use crate::{Error, Result};
+use model::mutant;
+use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
+use os::fs::{fsync, openat, renameat_with, syncfs, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// The sticky bit of a directory that is not to have it in the end.
+pub(super) const UNFINISHED: u32 = 0o1000;
+/// Numbers of directories that are not the job's begin here: far above those that a sender counts to.
+pub(super) const SCRATCH_FIRST: u64 = 1 << 61;
+
+/// What the lanes and large files of one sink have in common.
+pub(super) struct Shared {
+    pub tree: Tree,
+    /// Staging by device number.
+    pub stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
+    pub staging_parent: Arc<OwnedFd>,
+    /// Whose staging it is of those that share the storage.
+    pub host: Name,
+    pub lanes: RwLock<Vec<Arc<Lane>>>,
+    /// Where links are made before they get their names, by device number.
+    pub link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
+    /// Directories that an attempt which died has made and not given their final mode.
+    pub unfinished: Mutex<BTreeSet<u64>>,
+    pub is_closed: AtomicBool,
+    /// Directories whose names changed since the last `sync_names`.
+    pub changed_directories: Mutex<BTreeSet<u64>>,
+    /// Held while names are being made durable, so that nobody takes them for done meanwhile. True after a failure, which
+    /// no later success makes good (F072).
+    pub names_failed: Mutex<bool>,
+    pub chmod: Option<(u32, u32)>,
+    /// Where what is replaced or removed goes.
+    pub backup: Option<Backup>,
+    /// What objects get beside content.
+    pub keeper: Keeper,
+    pub next_scratch: AtomicU64,
+    pub spellings: Spellings,
+    pub verdict: WriteVerdict,
+}
+
+pub(super) struct Lane {
+    pub directory: LaneDirectory,
+    pub staging: Arc<Staging>,
+    /// The number of the file that was begun last, and of the last one that a failed wait for the whole file system has put in
+    /// doubt: its content may be lost, and no later wait says so (F072).
+    pub begun: AtomicU64,
+    pub doubtful: AtomicU64,
+}
+
+impl Lane {
+    pub fn new(directory: LaneDirectory, staging: Arc<Staging>) -> Lane {
+        Lane { directory, staging, begun: AtomicU64::default(), doubtful: AtomicU64::default() }
+    }
+}
+
+/// After a failed wait for a whole file system: what was begun there, and not waited for before, is in doubt.
+fn doubt(lanes: &[Arc<Lane>], device: u64) {
+    let there = lanes.iter().filter(|lane| lane.staging.device == device);
+    there.for_each(|lane| lane.doubtful.store(lane.begun.load(SeqCst), SeqCst));
+}
+
+/// Where the backups of one job lie.
+pub struct Backup {
+    /// Below the destination.
+    pub names: Vec<Name>,
+    /// Directories of the job and where their backups go, by their numbers in the tree.
+    pub directories: Mutex<HashMap<u64, u64>>,
+}
+
+impl Backup {
+    pub fn new(names: Vec<Name>) -> Backup {
+        Backup { names, directories: Mutex::default() }
+    }
+
+    /// The path is on the way to the backup directory, is it, or lies in it.
+    pub fn covers(&self, path: &[u8]) -> bool {
+        let mut parts = path.split(|b| *b == b'/');
+        self.names.iter().all(|name| parts.next().is_none_or(|part| part == name.as_bytes()))
+    }
+}
+
+impl Shared {
+    pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
+        self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
+    }
+
+    /// The staging on the file system of `directory`.
+    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
+        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
+        let wanted = device(directory.as_fd())?;
+        let mut stagings = self.stagings.lock().unwrap();
+        if let Some(staging) = stagings.get(&wanted) {
+            return Ok(staging.clone());
+        }
+        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
+        let parent = if is_at_root { &self.staging_parent } else { directory };
+        let staging = Arc::new(Staging::open(parent.clone(), &self.host)?);
+        stagings.insert(wanted, staging.clone());
+        Ok(staging)
+    }
+
+    /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.
+    pub fn mode_of(&self, entry: &Entry) -> u32 {
+        match (self.chmod, &entry.kind) {
+            (Some((_, mode)), Kind::Directory) => mode,
+            (Some((mode, _)), _) => mode,
+            (None, Kind::Directory) if self.keeper.fidelity.mode => entry.mode & 0o1777,
+            (None, _) if self.keeper.fidelity.mode => entry.mode & 0o777,
+            (None, _) => entry.mode & 0o777 & !facts::umask(),
+        }
+    }
+
+    /// What `--chmod` says of an object.
+    pub fn chmod_of(&self, entry: &Entry) -> Option<u32> {
+        self.chmod.map(|(files, directories)| if entry.kind == Kind::Directory { directories } else { files })
+    }
+
+    /// Gives an object what its source has beside content. Returns what changed, as bits of `cause`.
+    pub fn keep(&self, file: BorrowedFd<'_>, entry: &Entry, is_visible: bool) -> u32 {
+        if !self.keeper.fidelity.has_attributes() {
+            return 0;
+        }
+        let path = || self.tree.path(entry.parent.0, entry.name.as_bytes());
+        self.keeper.apply(file, entry, self.chmod_of(entry), is_visible, &path)
+    }
+
+    /// The mode a directory is made with: writable for us until `finish_directory`, and never for more people than in the
+    /// end. One that is to change carries a mark, so that the next attempt knows it for an unfinished one.
+    pub fn first_mode_of(&self, entry: &Entry) -> u32 {
+        // Its group and the others are those of another owner until then.
+        let mode = if self.keeper.changes_owner() { 0o700 } else { entry.mode & 0o777 | 0o700 };
+        if mode & !facts::umask() == self.mode_of(entry) { mode } else { mode | UNFINISHED }
+    }
+
+    /// The lane for links on a file system: what it holds is swept like that of any lane.
+    pub fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
+        let mut link_lanes = self.link_lanes.lock().unwrap();
+        if let Some(lane) = link_lanes.get(&staging.device) {
+            return Ok(lane.clone());
+        }
+        let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
+        self.lanes.write().unwrap().push(lane.clone());
+        link_lanes.insert(staging.device, lane.clone());
+        Ok(lane)
+    }
+
+    /// Renames `name` in `from` to the entry's name in `directory`. Whoever calls it tells `changed` of it.
+    pub fn rename(
+        &self,
+        from: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+        directory: BorrowedFd<'_>,
+        entry: &Entry,
+        rule: PublishRule,
+    ) -> Result<()> {
+        if rule == PublishRule::Replace {
+            self.keep_second(directory, entry.parent, &entry.name)?;
+        }
+        if mutant::is_on("remove-before-replacing") {
+            let _ = unlinkat(directory, entry.name.as_c_str(), AtFlags::empty());
+        }
+        let flags = match rule {
+            PublishRule::NoReplace if mutant::is_on("replace-what-appeared") => RenameFlags::empty(),
+            PublishRule::NoReplace => RenameFlags::NOREPLACE,
+            PublishRule::Replace => RenameFlags::empty(),
+        };
+        let renamed = match renameat_with(from, name, directory, entry.name.as_c_str(), flags) {
+            // A file system without the flag: look, then rename. The window is the file system's, and said in the manual.
+            Err(Errno::INVAL) if rule == PublishRule::NoReplace => {
+                match statat(directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => {
+                        renameat_with(from, name, directory, entry.name.as_c_str(), RenameFlags::empty())
+                    }
+                    _ => Err(Errno::EXIST),
+                }
+            }
+            renamed => renamed,
+        };
+        renamed.map_err(|e| {
+            let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
+            match e {
+                Errno::EXIST => {
+                    Error::of_kind(FailureKind::InTheWay, "publish", path, spelling::why_taken(directory, &entry.name))
+                }
+                e => Error::new("publish", path, e),
+            }
+        })
+    }
+
+    /// Makes the contents of a group durable; returns the devices of which everything was.
+    pub fn sync_contents(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<HashSet<u64>> {
+        let lanes = self.lanes.read().unwrap();
+        let mut synced: HashSet<u64> = HashSet::new();
+        if mutant::is_on("publish-before-sync") {
+            return Ok(synced);
+        }
+        for staged in group {
+            let lane = &lanes[staged.lane() as usize];
+            if (1..=lane.doubtful.load(SeqCst)).contains(&staged.number()) && !mutant::is_on("forget-doubt") {
+                let why = "an earlier wait for the same file system failed";
+                return Err(Error::of_kind(FailureKind::WriteError, "write to storage", b"", why));
+            }
+            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let name = FileNumber::new(staged.number());
+                let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());
+                file.and_then(|file| once(|| fsync(&file)))
+                    .map_err(|e| Error::new("write to storage (fsync)", b"", e))?;
+            } else if synced.insert(lane.staging.device) {
+                let device = lane.staging.device;
+                once(|| syncfs(&lane.staging.directory))
+                    .inspect_err(|_| doubt(&lanes, device))
+                    .map_err(|e| Error::new("write to storage (syncfs)", b"", e))?;
+            }
+        }
+        Ok(synced)
+    }
+
+    /// Makes the names in all changed directories durable.
+    pub fn sync_changed(&self) -> Result<()> {
+        let changed = std::mem::take(&mut *self.changed_directories.lock().unwrap());
+        if mutant::is_on("drop-directory-sync") {
+            return Ok(());
+        }
+        let fail = |e: io::Error| Error::new("write directory to storage", b"", e);
+        let mut synced = HashSet::new();
+        for key in changed {
+            let directory = self.tree.open(key).map_err(fail)?;
+            if facts::has_local_journal(directory.as_fd()) {
+                // One wait for the journal covers every directory of that file system.
+                let device = fstat(&directory).map_err(|e| fail(e.into()))?.st_dev;
+                if synced.insert(device) {
+                    let whole = syncfs(&directory).inspect_err(|_| doubt(&self.lanes.read().unwrap(), device));
+                    whole.map_err(|e| fail(e.into()))?;
+                }
+            } else if !facts::is_memory_backed(directory.as_fd()) {
+                fsync(&directory).map_err(|e| fail(e.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A number for a directory that is none of the job's.
+    pub fn scratch_number(&self) -> u64 {
+        self.next_scratch.fetch_add(1, Relaxed)
+    }
+
+    /// Lets a directory go that was removed, or that nothing more is done in.
+    pub fn forget(&self, number: u64) {
+        self.changed_directories.lock().unwrap().remove(&number);
+        self.tree.forget(number);
+    }
+
+    /// Remembers that a directory's names are to be made durable.
+    pub fn changed(&self, directory: ObjectId) {
+        self.changed_directories.lock().unwrap().insert(directory.0);
+    }
+}
+
+pub(super) fn times_of(modified: Timestamp) -> Timestamps {
+    let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
+    let modified = Timespec { tv_sec: modified.seconds as _, tv_nsec: modified.nanoseconds as _ };
+    Timestamps { last_access: omitted, last_modification: modified }
+}
