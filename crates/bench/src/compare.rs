@@ -8,7 +8,7 @@
 //! - A tool that is missing or that fails `FAILURES_MAX` times in a row is left out and named; the rest goes on.
 
 mod journal;
-mod race;
+pub(crate) mod race;
 pub(crate) mod record;
 pub(crate) mod run;
 

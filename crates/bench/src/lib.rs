@@ -8,6 +8,7 @@
 
 pub mod dataset;
 pub mod compare;
+pub mod lag;
 pub mod sweep;
 pub mod repro;
 pub mod tool;

@@ -91,6 +91,11 @@ impl Gated {
         Ok(Gated { group, watched: None, stdout, stderr })
     }
 
+    /// Of the process that becomes the client.
+    pub fn id(&self) -> u32 {
+        self.group.id()
+    }
+
     /// Also looks, while the client runs, when its content is under way.
     pub fn watch(&mut self, counted: Begun) {
         self.watched = Some(counted);

@@ -6,6 +6,7 @@ pub(crate) mod ends;
 mod known;
 mod adapter;
 mod copy;
+pub mod follow;
 mod globus;
 mod lftp;
 mod rclone;

@@ -13,6 +13,23 @@ pub struct Follow {
     pub until: Until,
     /// The first of these that comes ends the job; without any it goes on until it is stopped.
     pub ends: Vec<FollowEnd>,
+    /// Writers only append: of what was read once, only the first and the last chunk are read again to compare them.
+    pub is_append_only: bool,
+    /// From when on it is told that the destination is far behind.
+    pub alarm: Option<LagAlarm>,
+}
+
+/// How far the destination may be behind before that is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LagAlarm {
+    Time(Duration),
+    Bytes(u64),
+}
+
+impl Follow {
+    pub fn new(until: Until, ends: Vec<FollowEnd>) -> Follow {
+        Follow { until, ends, is_append_only: false, alarm: None }
+    }
 }
 
 /// When a file is complete.
@@ -22,6 +39,10 @@ pub enum Until {
     Rename(Vec<Box<[u8]>>),
     /// A file of this name is in its directory, or above; or, with `{name}` in it, one that is called so for the file.
     Marker(Box<[u8]>),
+    /// Nobody has it open for writing.
+    Close,
+    /// Its writer holds no fcntl lock on it any more.
+    Lock,
     /// Size and times have not changed for so long.
     Quiet(Duration),
     /// The job is over.

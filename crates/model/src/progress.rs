@@ -2,6 +2,8 @@
 //!
 //! Plain values; the live counters belong to `mover`, the judgement to `plan`, the rendering to the program.
 
+use std::time::Duration;
+
 /// A stage a lane can be in: the first five are the sender's, the next six the receiver's, the next two either's, the
 /// last the sender's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -75,6 +77,27 @@ impl Stage {
             Stage::Limit => "limit",
         }
     }
+}
+
+/// Of what arrived of growing files, how long it took since it was seen at the source: the median, and what 99 of 100 stay below.
+/// And of what has not arrived, the oldest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lag {
+    pub p50: Option<Duration>,
+    pub p99: Option<Duration>,
+    pub oldest: Option<Duration>,
+}
+
+/// How far a destination is behind a source that is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Behind {
+    /// Written and not acknowledged.
+    pub bytes: u64,
+    /// That grow.
+    pub files: u64,
+    pub lag: Lag,
+    /// It is further behind than the user wants to hear nothing of.
+    pub is_alarmed: bool,
 }
 
 /// Time that the lanes of one side spent in each stage, and how much of it they were on a processor.

@@ -3,6 +3,7 @@
 use crate::job_options;
 use model::follow::View;
 use model::name::Escaped;
+use model::progress::Behind;
 use model::{Change, Digest, Failure, Fidelity, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
@@ -48,16 +49,12 @@ pub enum Followed {
     Rewritten { path: Vec<u8> },
     /// It was removed before it was complete.
     Vanished { path: Vec<u8> },
-    /// Bytes that are written and not acknowledged, of so many files, and how long that takes.
-    Lag { bytes: u64, files: u64, lag: Lag },
-}
-
-/// Of what arrived since it was told last, the median and what 99 of 100 stay below; and of what has not, the oldest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lag {
-    pub p50: Option<Duration>,
-    pub p99: Option<Duration>,
-    pub oldest: Option<Duration>,
+    /// It has another name, under which it goes on.
+    Moved { path: Vec<u8>, to: Vec<u8> },
+    /// How far the destination is behind, each second.
+    Lag(Behind),
+    /// The destination is further behind than the user wants to hear nothing of, or is not any more.
+    LagAlarm(Behind),
 }
 
 /// Watches what becomes of each object. Called in batches, from any thread, never under a lock of the data path.

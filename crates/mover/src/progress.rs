@@ -3,7 +3,7 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::fidelity::{Warning, Warnings};
-use model::progress::{Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use model::progress::{Behind, Counts, LaneTimes, STAGES, Stage, StreamFacts};
 use os::sync::Mutex;
 use os::time::Instant;
 use std::fs::File;
@@ -105,6 +105,8 @@ pub struct Progress {
     /// Congestion control of the streams that send, by the word of whoever sends; empty until it is known.
     pub congestion: Mutex<String>,
     notes: Mutex<Vec<String>>,
+    /// Where the source is followed.
+    pub behind: Mutex<Option<Behind>>,
     /// What could not be kept of objects that arrived.
     warnings: Mutex<Warnings>,
 }
@@ -128,6 +130,8 @@ pub struct Snapshot {
     pub here: LaneTimes,
     pub there: LaneTimes,
     pub stream_facts: StreamFacts,
+    /// Where the source is followed; in the end, over all of the time.
+    pub behind: Option<Behind>,
 }
 
 impl Progress {
@@ -146,6 +150,7 @@ impl Progress {
             stream_facts: Mutex::default(),
             congestion: Mutex::default(),
             notes: Mutex::default(),
+            behind: Mutex::default(),
             warnings: Mutex::default(),
         })
     }
@@ -169,6 +174,7 @@ impl Progress {
             here: self.here(),
             there: self.there.lock().unwrap().clone(),
             stream_facts: *self.stream_facts.lock().unwrap(),
+            behind: *self.behind.lock().unwrap(),
         }
     }
 

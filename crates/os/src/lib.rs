@@ -15,6 +15,14 @@ pub mod time;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 
+/// Whether the calling thread belongs to a simulated host, of which the kernel knows nothing.
+pub fn is_simulated() -> bool {
+    #[cfg(feature = "simulation")]
+    return simulation::is_simulated();
+    #[cfg(not(feature = "simulation"))]
+    false
+}
+
 /// Eight random bytes: the kernel's, or the simulation's. `None` where the kernel gives none.
 pub fn random() -> Option<u64> {
     #[cfg(feature = "simulation")]

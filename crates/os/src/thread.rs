@@ -1,6 +1,7 @@
 //! Threads.
 
 use std::io;
+use std::time::Duration;
 
 #[cfg(feature = "simulation")]
 pub use crate::simulation::scheduler::JoinHandle;
@@ -16,4 +17,13 @@ pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'st
     return crate::simulation::scheduler::spawn(name, run);
     #[cfg(not(feature = "simulation"))]
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Waits for so long.
+pub fn sleep(duration: Duration) {
+    #[cfg(feature = "simulation")]
+    if let Some(context) = crate::simulation::scheduler::current() {
+        return context.world.sleep(duration);
+    }
+    std::thread::sleep(duration);
 }

@@ -8,7 +8,7 @@
 //! | source | mostly in `Read` | wait in `Receive` |
 //! | destination | wait in `Send`, `Credit` or `Scan` | mostly in `Create`, `Write`, `Sync` or `Publish` |
 //! | network | wait in `Send` | wait in `Receive` |
-//! | finding work | wait in `Scan` | wait in `Receive` |
+//! | finding work, or what is written where the source is followed | wait in `Scan` | wait in `Receive` |
 //! | durability | wait in `Credit` | wait in `Receive` while the thread that commits groups works |
 //! | processors | on a processor nearly all the time they could be | or these |
 //! | memory | wait in `Memory` | or these |
@@ -39,11 +39,16 @@ pub struct Observed<'a> {
     /// A copy within one process: the lanes have two clocks. The sender's tells `Scan`, `Read`, `Seal` and `Digest`, the
     /// receiver's the stages at the destination.
     pub is_local: bool,
+    /// The source is followed: lanes also wait for something to be written there.
+    pub is_following: bool,
     pub amounts: Amounts,
 }
 
 /// Less lane time than this says nothing: one scheduling delay or one slow create would decide.
 const TELLING_NS_MIN: f64 = 50e6;
+
+/// From this share on, lanes that wait for a source that is followed wait for its writers: nothing else was in their way.
+const GROWING: f64 = 0.5;
 
 /// A receiver that waited for data for longer than this share was not the one that held the sender up.
 const SLACK: f64 = 0.2;
@@ -59,7 +64,7 @@ const ONE_HOST_RTT_US_MAX: u64 = 100;
 /// `share` of the verdict: of the limiting side's lane time in that stage. For processors it is how far they were used
 /// up or, where that does not show, how long the lanes worked. For the network it is the sender's time in `Send`.
 pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
-    let Observed { sender, receiver, facts, is_local, amounts } = *observed;
+    let Observed { sender, receiver, facts, is_local, is_following, amounts } = *observed;
     let words = Words { amounts, facts: *facts };
     let (sender, receiver) = match is_local {
         true => (Side::local(sender, receiver), None),
@@ -68,6 +73,9 @@ pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
     let total_ns = receiver.as_ref().map_or(0.0, |side| side.total_ns).max(sender.total_ns);
     if total_ns < TELLING_NS_MIN {
         return verdict::none("too short to tell what limited the rate");
+    }
+    if is_following && sender.share(Stage::Scan) >= GROWING {
+        return words.growth(&sender);
     }
     match receiver {
         Some(receiver) if sender.is_told() && receiver.is_told() => Pair::new(sender, receiver, facts).judge(&words),

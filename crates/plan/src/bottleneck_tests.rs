@@ -16,7 +16,24 @@ const NO_FACTS: StreamFacts = StreamFacts {
 
 fn bottleneck(sender: &LaneTimes, receiver: &LaneTimes, facts: &StreamFacts, is_local: bool) -> Bottleneck {
     let amounts = Amounts { files: 1000, bytes: 100 << 20, seconds: 10.0 };
-    crate::bottleneck(&Observed { sender, receiver, facts, is_local, amounts })
+    crate::bottleneck(&Observed { sender, receiver, facts, is_local, is_following: false, amounts })
+}
+
+/// As the one before, of a source that is followed.
+fn following(sender: &LaneTimes, receiver: &LaneTimes) -> Bottleneck {
+    let amounts = Amounts { files: 1, bytes: 1 << 20, seconds: 10.0 };
+    let facts = &NO_FACTS;
+    crate::bottleneck(&Observed { sender, receiver, facts, is_local: false, is_following: true, amounts })
+}
+
+#[test]
+fn a_source_that_grows_slowly_is_named_and_one_that_storage_holds_up_is_not() {
+    let receiver = side(10, &[(Receive, 40), (Write, 60)]);
+    let slow = following(&side(5, &[(Scan, 90), (Read, 8), (Send, 2)]), &receiver);
+    assert_eq!(slow.stage, "scan");
+    assert!(slow.sentence.contains("what is written at the source: lanes waited 90 %"), "{}", slow.sentence);
+    let held_up = following(&side(9, &[(Scan, 10), (Read, 4), (Send, 86)]), &side(15, &[(Receive, 3), (Write, 97)]));
+    assert_eq!(held_up.stage, "write", "{}", held_up.sentence);
 }
 
 /// Two lanes on two processors for ten seconds: `cpu` and the stages in percent of the lanes' time.

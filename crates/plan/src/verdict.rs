@@ -208,6 +208,14 @@ impl Words {
         verdict(Stage::Scan.name(), share, sentence, advice)
     }
 
+    /// The source is followed.
+    pub fn growth(&self, side: &Side) -> Bottleneck {
+        let share = side.share(Stage::Scan);
+        let waited = percent(share);
+        let sentence = format!("limited by what is written at the source: lanes waited {waited} of the time for more");
+        verdict(Stage::Scan.name(), share, sentence, String::new())
+    }
+
     pub fn credit(&self, side: &Side) -> Bottleneck {
         let share = side.share(Stage::Credit);
         let waited = percent(share);

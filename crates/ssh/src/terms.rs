@@ -101,7 +101,7 @@ mod tests {
                 generation: Generation { size_bytes, modified, ..Generation::default() },
                 attributes: None,
             };
-            let described = Described::Entry { entry, end: End::Known };
+            let described = Described::Entry { entry, end: End::Known, replaces: None };
             Terms::of(&told).unwrap().asked().check(&[described]).map_err(|refusal| refusal.text)
         };
         // Clocks may be a day apart.

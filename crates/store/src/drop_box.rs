@@ -32,6 +32,10 @@ impl DropBox {
     pub fn new(inner: Arc<dyn Sink>, tag: &str) -> DropBox {
         DropBox { inner, tag: tag.into() }
     }
+
+    fn dropped(&self, (file, journal): (Arc<dyn StagedFile>, Vec<u8>)) -> (Arc<dyn StagedFile>, Vec<u8>) {
+        (Arc::new(DropFile { file, inner: self.inner.clone(), tag: self.tag.clone() }), journal)
+    }
 }
 
 /// The name in whose place another one is taken for the `number`th time, from 0.
@@ -187,8 +191,16 @@ impl Sink for DropBox {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = self.inner.begin(entry, stem)?;
-        Ok((Arc::new(DropFile { file, inner: self.inner.clone(), tag: self.tag.clone() }), journal))
+        Ok(self.dropped(self.inner.begin(entry, stem)?))
+    }
+
+    fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        Ok(self.dropped(self.inner.begin_sparse(entry, stem)?))
+    }
+
+    /// Nothing of it can be read before it has its name.
+    fn begin_growing(&self, entry: &Entry, stem: &str, _: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        Ok(self.dropped(self.inner.begin_growing(entry, stem, None)?))
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
@@ -301,6 +313,10 @@ impl StagedFile for DropFile {
         self.file.native()
     }
 
+    fn resume(&self, held_bytes: u64) -> Result<()> {
+        self.file.resume(held_bytes)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.file.read_at(offset, buffer)
     }
@@ -411,6 +427,30 @@ mod tests {
             (after.permissions(), after.modified().unwrap())
         );
         assert!(one.open_published(&file).is_err() && one.touch(&file).is_err() && one.amend(&file).unwrap() == 0);
+    }
+
+    #[test]
+    fn what_grows_goes_on_from_where_an_attempt_left_it_and_is_put_beside_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = || DropBox::new(Arc::new(PosixSink::new(root.clone(), root.clone(), None)), "77");
+        fs::write(dir.path().join("f"), "others'").unwrap();
+        let file = entry(1, "f", Kind::File);
+        let (first, _) = sink().begin_growing(&file, "stem", None).unwrap();
+        first.resume(0).unwrap();
+        first.write_at(0, b"abcdefgh").unwrap();
+        drop(first);
+        // It is as long as what was written to it, not as what it was described with.
+        let (again, _) = sink().begin_growing(&file, "stem", None).unwrap();
+        let mut there = [0; 16];
+        assert_eq!(again.read_at(0, &mut there).unwrap(), 8);
+        again.resume(8).unwrap();
+        again.write_at(8, b"ij").unwrap();
+        let mut complete = file.clone();
+        complete.generation.size_bytes = 10;
+        again.publish(&complete, PublishRule::Replace, false).unwrap();
+        assert_eq!(fs::read(dir.path().join("f.~77~")).unwrap(), b"abcdefghij");
+        assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"others'");
     }
 
     #[test]

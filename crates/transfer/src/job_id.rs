@@ -88,7 +88,8 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         put_named(bytes, "backup-dir", [backup]);
     }
     if let Some(follow) = follow {
-        put_named(bytes, "follow", [format!("{follow:?}")]);
+        // What is compared, and when the user hears of lag, makes no other job.
+        put_named(bytes, "follow", [format!("{:?}", follow.until), format!("{:?}", follow.ends)]);
     }
     if let Some(view) = view {
         put_named(bytes, "view", &view.unfinished);
@@ -232,7 +233,7 @@ mod tests {
             changed("no_clobber", &|o| o.no_clobber = true),
             changed("chmod", &|o| o.chmod = Some((0o600, 0o700))),
             changed("engine", &|o| o.engine = Engine::Plain),
-            changed("follow", &|o| o.follow = Some(Arc::new(Follow { until: Until::Never, ends: Vec::new() }))),
+            changed("follow", &|o| o.follow = Some(Arc::new(Follow::new(Until::Never, Vec::new())))),
             changed("view", &|o| o.view = Some(Arc::default())),
             changed("view of names", &|o| o.view = Some(Arc::new(View { unfinished: vec![b"*.tmp"[..].into()] }))),
             chosen("one rule", &|c| c.filter = rules(&["- a"])),

@@ -3,7 +3,7 @@
 //! Not here: counting (`mover::progress`), judging (`plan`), and showing it.
 
 use crate::route::Direction;
-use model::progress::{Bottleneck, Counts, LaneTimes, StreamFacts};
+use model::progress::{Behind, Bottleneck, Counts, LaneTimes, StreamFacts};
 use model::quantity::Rate;
 use mover::Snapshot;
 use plan::{Amounts, Observed};
@@ -26,6 +26,8 @@ pub struct Sample {
     pub seconds_left: Option<f64>,
     /// Of the last few seconds.
     pub bottleneck: Bottleneck,
+    /// Where the source is followed.
+    pub behind: Option<Behind>,
 }
 
 impl Sample {
@@ -72,6 +74,7 @@ impl History {
             files_per_second,
             seconds_left: plan::time_left(&estimated, complete, rate, files_per_second),
             bottleneck: bottleneck(from, &now, self.direction),
+            behind: now.behind,
         };
         self.snapshots.push_back(now);
         sample
@@ -102,7 +105,8 @@ pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) 
         Direction::Local => (&here, if there.lanes > 0 { &there } else { &none }),
     };
     let is_local = direction == Direction::Local;
-    plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, amounts: amounts_since(from, to) })
+    let (amounts, is_following) = (amounts_since(from, to), to.behind.is_some());
+    plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, is_following, amounts })
 }
 
 fn amounts_since(from: Option<&Snapshot>, to: &Snapshot) -> Amounts {

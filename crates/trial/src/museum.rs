@@ -184,6 +184,23 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
     ("move-onto-itself", "a move removes a source that is its own destination", Test("thalweg", "is_not_its_own_copy")),
     ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),
+    (
+        "seal-at-first-close",
+        "a file of several writers is complete when one of them closes it",
+        Test("store", "two_writers"),
+    ),
+    (
+        "marker-overtakes",
+        "a marker is described before what it covers has arrived",
+        Test("mover", "a_marker_completes"),
+    ),
+    ("drop-late-writes", "what is written after a file was published is lost", Test("mover", "published_again")),
+    ("ignore-overflow", "lost hints of the kernel are not made up for by listing", Test("store", "overflow")),
+    (
+        "keep-what-was-not-synced",
+        "staging of a growing file whose sync failed is gone on with",
+        Trial(&["simulate", "--growing", "--first", "22", "--seeds", "1"]),
+    ),
     ("seal-before-settling", "a growing file appears uncompared", Test("mover", "patched")),
     ("show-past-the-frontier", "a reader of a growing file sees a hole", Test("store", "posix::view")),
     ("patch-the-prefix", "bytes change that a reader of a growing file has seen", Test("store", "posix::view")),

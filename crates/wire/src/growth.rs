@@ -24,6 +24,9 @@ pub struct Seal {
     /// What it is called now, in the directory that it was described in; empty for the name it was described by.
     #[prost(bytes = "vec", tag = "7")]
     pub name: Vec<u8>,
+    /// Its writer only appended, by the word of the sender's user: of the chunks only the first and the last are to be compared.
+    #[prost(bool, tag = "8")]
+    pub is_append_only: bool,
 }
 
 impl Seal {
@@ -36,6 +39,7 @@ impl Seal {
             mode: now.mode,
             modified_seconds: now.generation.modified.seconds,
             modified_nanoseconds: now.generation.modified.nanoseconds,
+            is_append_only: false,
             name: if now.name == described.name { Vec::new() } else { now.name.as_bytes().to_vec() },
         }
     }

@@ -53,14 +53,25 @@ pub fn record_of(entry: &Entry, end: End) -> EntryRecord {
         attributes: entry.attributes.as_deref().map(attributes_record_of),
         number,
         same_as,
+        replaces: None,
     }
 }
 
 /// An entry as a peer described it. A bad name fails its entry, not the session (F040, F048).
 #[derive(Debug)]
 pub enum Described {
-    Entry { entry: Entry, end: End },
-    BadName { id: ObjectId, parent: ObjectId, name: Vec<u8>, why: String },
+    /// `replaces`: what it voids, where its sender says that, 0 for nothing.
+    Entry {
+        entry: Entry,
+        end: End,
+        replaces: Option<u64>,
+    },
+    BadName {
+        id: ObjectId,
+        parent: ObjectId,
+        name: Vec<u8>,
+        why: String,
+    },
 }
 
 /// The receiver's check of one job's listing.
@@ -221,9 +232,12 @@ impl ListingCheck {
             GROWING => End::Growing,
             _ => End::Known,
         };
+        if record.replaces.is_some_and(|replaced| id.0 < REPLACEMENT_FIRST || replaced >= id.0) {
+            return Err(malformed("it replaces what was not described before it"));
+        }
         let (parent, mode) = (ObjectId(record.parent), record.mode);
         let entry = Entry { id, parent, name, kind, mode, generation, attributes };
-        Ok(Described::Entry { entry, end })
+        Ok(Described::Entry { entry, end, replaces: record.replaces })
     }
 }
 
@@ -247,7 +261,7 @@ mod tests {
         let records = vec![directory, file(1, b"f"), link];
         let described = check.check(batch(1, records.clone())).unwrap();
         for (found, record) in described.iter().zip(&records) {
-            let Described::Entry { entry, end } = found else { panic!("{found:?}") };
+            let Described::Entry { entry, end, .. } = found else { panic!("{found:?}") };
             let again = record_of(entry, *end);
             assert_eq!(EntryRecord { size_bytes: record.size_bytes, ..again }, *record);
         }

@@ -56,6 +56,10 @@ pub struct EntryRecord {
     /// Of another name: the file described before.
     #[prost(uint64, tag = "62")]
     pub same_as: u64,
+    /// Of what is described again where something grows: the id that this voids, or 0 for none. Where it is not said, whatever
+    /// was described under the same name is void.
+    #[prost(uint64, optional, tag = "63")]
+    pub replaces: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

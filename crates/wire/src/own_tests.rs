@@ -60,6 +60,7 @@ fn entries() -> Message {
         device: FAR,
         number: FAR,
         same_as: FAR,
+        replaces: Some(FAR),
         attributes: Some(AttributesRecord { uid: JOB, gid: JOB, is_shared: true, xattrs: Vec::new() }),
         ..EntryRecord::default()
     };

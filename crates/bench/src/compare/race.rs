@@ -21,7 +21,7 @@ use crate::tool::{self, Bed, Class, Tool};
 use crate::workspace::Workspace;
 
 /// Two hosts on one cable: the race is about the programs.
-const SCENARIO_DEFAULT: &str = "direct";
+pub(crate) const SCENARIO_DEFAULT: &str = "direct";
 
 /// Runs the race. Cancelling ends it with an error after everything it made is removed.
 pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Report> {
@@ -159,7 +159,7 @@ fn join_hosts(tools: &[Box<dyn Tool>], options: &Options, report: &mut Report) -
 }
 
 /// The links in words, for the report.
-fn described(lab: &Lab) -> String {
+pub(crate) fn described(lab: &Lab) -> String {
     let record = Record::of(lab, Vec::new());
     if record.backend == "none" {
         return "one cable, nothing emulated".into();

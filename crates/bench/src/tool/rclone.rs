@@ -49,16 +49,24 @@ impl Tool for Rclone {
 
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
         let mut command = Command::new("rclone");
-        // A configuration that does not exist, so that the user's is not read.
-        command.args(["copy", "--log-level", "ERROR", "--config"]).arg(bed.workspace.join("rclone.conf"));
+        command.arg("copy");
+        self.connection(bed, &mut command);
         let transfers = if set.has_large_files() { "4" } else { "16" };
         command.args(["--transfers", transfers, "--checkers", "16", "--no-check-dest", "--no-traverse"]);
+        command.arg(&set.source).arg(format!(":sftp:{}", delivery.display()));
+        command
+    }
+}
+
+impl Rclone {
+    /// How the server is reached, and what each transfer leaves out.
+    pub fn connection(&self, bed: &Bed, command: &mut Command) {
+        // A configuration that does not exist, so that the user's is not read.
+        command.args(["--log-level", "ERROR", "--config"]).arg(bed.workspace.join("rclone.conf"));
         command.args(["--ignore-checksum", "--sftp-disable-hashcheck", "--sftp-set-modtime=false"]);
         command.args(["--sftp-shell-type", "none", "--sftp-chunk-size", "255k"]);
         command.args(["--sftp-user", "root", "--sftp-host", &bed.server_address()]);
         command.args(["--sftp-port", &SSHD.port.to_string(), "--sftp-key-file"]).arg(SSHD.client_key(bed));
         command.arg("--sftp-known-hosts-file").arg(SSHD.known_hosts(bed));
-        command.arg(&set.source).arg(format!(":sftp:{}", delivery.display()));
-        command
     }
 }

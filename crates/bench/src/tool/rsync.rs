@@ -58,7 +58,14 @@ impl Tool for Rsync {
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
         let mut command = Command::new("rsync");
         command.args(["-a", "-W", "--inplace"]).arg(with_slash(&set.source));
-        command.arg(format!("rsync://{}:{PORT}/{MODULE}/{}/", bed.server_address(), folder_name(delivery)));
+        command.arg(self.location(bed, delivery));
         command
+    }
+}
+
+impl Rsync {
+    /// A delivery, as the daemon's clients name it.
+    pub fn location(&self, bed: &Bed, delivery: &Path) -> String {
+        format!("rsync://{}:{PORT}/{MODULE}/{}/", bed.server_address(), folder_name(delivery))
     }
 }

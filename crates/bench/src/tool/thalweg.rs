@@ -63,6 +63,16 @@ impl Thalweg {
     }
 }
 
+impl Thalweg {
+    /// Carries what grows in the source until STOP is there, so that it can be read at the other end as it comes.
+    pub fn follow(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
+        let mut command = self.command(bed, "client", &["follow", "--json", "--until", "rename", "--show", "prefix"]);
+        command.args(["--end", "marker:STOP"]).args(&self.variant.cp_args).arg(with_slash(&set.source));
+        command.arg(format!("{ENDPOINT}:{}/", folder_name(delivery)));
+        command
+    }
+}
+
 impl Tool for Thalweg {
     fn name(&self) -> &str {
         &self.name

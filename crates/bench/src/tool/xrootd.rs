@@ -59,11 +59,18 @@ impl Tool for Xrootd {
         let mut command = Command::new("sh");
         // A directory would be made anew inside the delivery; its entries, of which a set has at most a thousand, go there.
         command.args(["-c", r#"from=$1 to=$2; shift 2; exec xrdcp "$@" "$from"/* "$to""#, "xrdcp"]).arg(&set.source);
-        command.arg(format!("root://{}:{PORT}/{}/", bed.server_address(), delivery.display()));
+        command.arg(self.location(bed, delivery));
         command.args(["--recursive", "--nopbar", "--parallel", "4"]);
         if set.has_large_files() {
             command.args(["--streams", "4"]);
         }
         command
+    }
+}
+
+impl Xrootd {
+    /// A delivery, as clients name it.
+    pub fn location(&self, bed: &Bed, delivery: &Path) -> String {
+        format!("root://{}:{PORT}/{}/", bed.server_address(), delivery.display())
     }
 }

@@ -3,8 +3,12 @@
 use super::cp;
 use crate::args::values;
 use crate::exit::{Result, usage};
-use model::follow::{Follow, FollowEnd, UNFINISHED, Until, View};
+use crate::output::note;
+use model::follow::{Follow, FollowEnd, LagAlarm, UNFINISHED, Until, View};
 use model::{Exit, Location, Name};
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 /// Copy files while they are written, and files that come later
@@ -19,7 +23,7 @@ use std::time::Duration;
 #[command(
     override_usage = "thalweg follow [OPTIONS] <SRC>... <DST>",
     after_help = "Examples:\n\
-\x20   thalweg follow run42/ lab:run42/                       files are complete after a minute without a change\n\
+\x20   thalweg follow run42/ lab:run42/                       files are complete once their writers have closed them\n\
 \x20   thalweg follow --until rename daq/ lab:daq/            x.dat.inprogress is complete once it is x.dat\n\
 \x20   thalweg follow --until rename --show prefix daq/ lab:daq/   readers there see x.dat.inprogress grow\n\
 \x20   thalweg follow --until 'marker:{name}.done' --end marker:STOP daq/ lab:daq/"
@@ -35,17 +39,17 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Following")]
 struct RuleArgs {
-    /// When a file is complete: once it is renamed from a name such as *.inprogress, *.tmp, *.part or *.partial (or GLOB); once
-    /// a marker NAME is there, beside it or above, with {name} for the file's own name; after TIME without a change; or never,
-    /// until the command ends
+    /// When a file is complete: once nobody has it open for writing; once it is renamed from a name such as *.inprogress, *.tmp,
+    /// *.part or *.partial (or GLOB); once a marker NAME is there, beside it or above, with {name} for the file's own name; once
+    /// its writer holds no lock (fcntl) on it; after TIME without a change; or never, until the command ends [default: close,
+    /// on network storage quiet:60s]
     #[arg(
         long,
-        value_name = "rename[:GLOB]|marker:NAME|quiet:TIME|never",
-        default_value = "quiet:60s",
+        value_name = "close|rename[:GLOB]|marker:NAME|lock|quiet:TIME|never",
         value_parser = until,
         env = "THALWEG_UNTIL"
     )]
-    until: Until,
+    until: Option<Until>,
     /// When the command ends: once a file NAME is at the top of SRC, after TIME without a change, or after TIME in all [default:
     /// when it is stopped]
     #[arg(long, value_name = "marker:NAME|idle:TIME|for:TIME", value_parser = end, env = "THALWEG_END")]
@@ -60,6 +64,13 @@ struct RuleArgs {
         env = "THALWEG_SHOW"
     )]
     show: Show,
+    /// Writers only append: when a file is complete, only its first and last chunk are read again to compare them, not all of it.
+    /// What a writer changes in between goes unnoticed
+    #[arg(long, env = "THALWEG_APPEND_ONLY")]
+    append_only: bool,
+    /// Warn when the destination is behind by this much, and when it has caught up
+    #[arg(long, value_name = "TIME|SIZE", value_parser = alarm, env = "THALWEG_LAG_ALARM")]
+    lag_alarm: Option<LagAlarm>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +82,7 @@ enum Show {
 impl RuleArgs {
     fn view(&self) -> Option<View> {
         let unfinished = match &self.until {
-            Until::Rename(patterns) => patterns.clone(),
+            Some(Until::Rename(patterns)) => patterns.clone(),
             _ => Vec::new(),
         };
         (self.show == Show::Prefix).then_some(View { unfinished })
@@ -79,9 +90,10 @@ impl RuleArgs {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    let mut is_local = true;
     for source in args.copy.sources()? {
         match values::location(source)? {
-            Location::Local(_) => {}
+            Location::Local(path) => is_local &= is_on_local_storage(&path),
             Location::Pipe => return Err(usage("a pipe is read as it is written anyway", "give `-` to cp instead")),
             other => {
                 let hint = "run thalweg follow on the host that has the files, with this host as the destination";
@@ -96,8 +108,41 @@ pub fn run(args: Args) -> Result<Exit> {
         return Err(usage(format!("{flag} cannot be combined with follow"), "omit the flag, or copy with cp"));
     }
     let view = args.rules.view();
-    let follow = Some(Follow { until: args.rules.until, ends: args.rules.end });
+    let until = args.rules.until.unwrap_or_else(|| match is_local {
+        true => Until::Close,
+        false => {
+            note("on network storage nothing tells when a writer is done: files are complete after 60 s without a change (--until)");
+            Until::Quiet(Duration::from_secs(60))
+        }
+    });
+    let (is_append_only, alarm) = (args.rules.append_only, args.rules.lag_alarm);
+    let follow = Some(Follow { is_append_only, alarm, ..Follow::new(until, args.rules.end) });
     cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow, view })
+}
+
+/// Where all that write to a file are known to this host's kernel.
+fn is_on_local_storage(path: &[u8]) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(OsStr::from_bytes(path));
+    // A file is on its directory's file system. What is not there is told later.
+    let directory = if path.is_dir() {
+        path
+    } else {
+        path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    };
+    store::posix::beneath::open_directory(directory)
+        .map_or(true, |directory| store::posix::facts::has_locks_for_all(directory.as_fd()))
+}
+
+/// A size has a unit of bytes.
+fn alarm(text: &str) -> std::result::Result<LagAlarm, String> {
+    match time(text) {
+        Ok(time) => Ok(LagAlarm::Time(time)),
+        Err(_) => match model::quantity::parse_bytes(text) {
+            Ok(bytes @ 1..) if text.ends_with(['B', 'b']) => Ok(LagAlarm::Bytes(bytes)),
+            _ => Err("expected a time such as 10s or a size such as 500MiB".to_owned()),
+        },
+    }
 }
 
 fn until(text: &str) -> std::result::Result<Until, String> {
@@ -106,8 +151,13 @@ fn until(text: &str) -> std::result::Result<Until, String> {
         ("rename", glob) => Ok(Until::Rename(vec![glob.as_bytes().into()])),
         ("marker", name) => marker(name).map(|name| Until::Marker(name.as_bytes().into())),
         ("quiet", span) => time(span).map(Until::Quiet),
+        ("close", "") => Ok(Until::Close),
+        ("lock", "") => Ok(Until::Lock),
         ("never", "") => Ok(Until::Never),
-        _ => Err("expected rename, rename:GLOB, marker:NAME, quiet:TIME such as quiet:60s, or never".to_owned()),
+        _ => {
+            Err("expected close, rename, rename:GLOB, marker:NAME, lock, quiet:TIME such as quiet:60s, or never"
+                .to_owned())
+        }
     }
 }
 
@@ -141,10 +191,16 @@ mod tests {
         assert_eq!(until("rename:*.new"), Ok(Until::Rename(vec![b"*.new"[..].into()])));
         assert!(matches!(until("rename"), Ok(Until::Rename(patterns)) if patterns.len() == UNFINISHED.len()));
         assert_eq!(until("marker:{name}.done"), Ok(Until::Marker(b"{name}.done"[..].into())));
-        assert_eq!(until("never"), Ok(Until::Never));
+        assert_eq!(
+            (until("never"), until("close"), until("lock")),
+            (Ok(Until::Never), Ok(Until::Close), Ok(Until::Lock))
+        );
+        assert_eq!(alarm("10s"), Ok(LagAlarm::Time(Duration::from_secs(10))));
+        assert_eq!(alarm("500MiB"), Ok(LagAlarm::Bytes(500 << 20)));
+        assert!(["", "0s", "0B", "much", "10 apples"].iter().all(|wrong| alarm(wrong).is_err()));
         assert_eq!(end("marker:STOP"), Ok(FollowEnd::Marker(Name::new(b"STOP").unwrap())));
         assert_eq!(end("idle:1m"), Ok(FollowEnd::Idle(Duration::from_secs(60))));
-        for wrong in ["", "close", "marker:", "marker:a/b", "quiet", "quiet:0s", "quiet:x", "never:1"] {
+        for wrong in ["", "close:1", "lock:x", "marker:", "marker:a/b", "quiet", "quiet:0s", "quiet:x", "never:1"] {
             assert!(until(wrong).is_err(), "{wrong}");
         }
         for wrong in ["", "never", "marker:../x", "idle:", "for:0"] {

@@ -11,7 +11,7 @@ use model::change::Subject;
 use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
-use model::progress::Bottleneck;
+use model::progress::{Behind, Bottleneck};
 use model::{Change, Exit, Failure, FailureKind, JobId};
 use mover::Followed;
 use mover::PathReport;
@@ -59,19 +59,24 @@ impl Events {
             bytes: Option<u64>,
         }
         #[derive(Serialize)]
-        struct Lag {
-            bytes: u64,
-            files: u64,
-            seconds_p50: Option<f64>,
-            seconds_p99: Option<f64>,
-            seconds_oldest: Option<f64>,
+        struct Moved {
+            path: String,
+            to: String,
         }
-        let seconds = |time: Option<std::time::Duration>| time.map(|time| rounded(time.as_secs_f64()));
+        #[derive(Serialize)]
+        struct Alarm {
+            is_behind: bool,
+            #[serde(flatten)]
+            lag: Lag,
+        }
         let (name, path, bytes) = match event {
-            Followed::Lag { bytes, files, lag } => {
-                let (bytes, files) = (*bytes, *files);
-                let [seconds_p50, seconds_p99, seconds_oldest] = [lag.p50, lag.p99, lag.oldest].map(seconds);
-                return self.write("lag", &Lag { bytes, files, seconds_p50, seconds_p99, seconds_oldest });
+            Followed::Lag(behind) => return self.write("lag", &Lag::of(behind)),
+            Followed::LagAlarm(behind) => {
+                return self.write("lag_alarm", &Alarm { is_behind: behind.is_alarmed, lag: Lag::of(behind) });
+            }
+            Followed::Moved { path, to } => {
+                let [path, to] = [path, to].map(|path| Escaped(path).to_string());
+                return self.write("moved", &Moved { path, to });
             }
             Followed::Sealed { path, size_bytes } => ("sealed", path, Some(*size_bytes)),
             Followed::Reopened { path } => ("reopened", path, None),
@@ -140,6 +145,26 @@ struct Progress {
     seconds_left: Option<f64>,
     streams: u32,
     bottleneck: Limit,
+    lag_bytes: Option<u64>,
+    lag_seconds_p99: Option<f64>,
+}
+
+/// How far the destination of a source that is followed is behind.
+#[derive(Serialize)]
+struct Lag {
+    bytes: u64,
+    files: u64,
+    seconds_p50: Option<f64>,
+    seconds_p99: Option<f64>,
+    seconds_oldest: Option<f64>,
+}
+
+impl Lag {
+    fn of(behind: &Behind) -> Lag {
+        let [seconds_p50, seconds_p99, seconds_oldest] =
+            [behind.lag.p50, behind.lag.p99, behind.lag.oldest].map(seconds);
+        Lag { bytes: behind.bytes, files: behind.files, seconds_p50, seconds_p99, seconds_oldest }
+    }
 }
 
 #[derive(Serialize)]
@@ -185,6 +210,8 @@ impl Progress {
             seconds_left: sample.seconds_left.map(rounded),
             streams: sample.streams,
             bottleneck: Limit { stage: sample.bottleneck.stage, share: rounded(sample.bottleneck.share) },
+            lag_bytes: sample.behind.map(|behind| behind.bytes),
+            lag_seconds_p99: sample.behind.and_then(|behind| seconds(behind.lag.p99)),
         }
     }
 }
@@ -260,6 +287,8 @@ struct Done {
     retransmits: u64,
     attempts: u32,
     bottleneck: Verdict,
+    lag_seconds_p50: Option<f64>,
+    lag_seconds_p99: Option<f64>,
     notes: Vec<String>,
     warnings: Vec<Warned>,
     code: i32,
@@ -343,6 +372,7 @@ impl Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
+        let lag = report.and_then(|report| report.snapshot.behind).map(|behind| behind.lag);
         let unread = report.map(|report| report.unread).unwrap_or_default();
         Done {
             synthetic: ended.synthetic.clone(),
@@ -377,6 +407,8 @@ impl Done {
             retransmits: facts.retransmits,
             attempts: ended.attempts,
             bottleneck: Verdict::of(&ended.bottleneck),
+            lag_seconds_p50: lag.and_then(|lag| seconds(lag.p50)),
+            lag_seconds_p99: lag.and_then(|lag| seconds(lag.p99)),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),
             warnings: report.map(|report| report.warnings.iter().map(Warned::of).collect()).unwrap_or_default(),
             code: exit as i32,
@@ -418,6 +450,10 @@ pub fn client(client: &Enrolment) -> String {
 
 fn id<S: serde::Serializer>(job: &JobId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(job)
+}
+
+fn seconds(time: Option<std::time::Duration>) -> Option<f64> {
+    time.map(|time| rounded(time.as_secs_f64()))
 }
 
 /// Microseconds are enough, and keep the text short.

@@ -6,6 +6,7 @@ use crate::output::json::Events;
 use crate::output::{counted, duration, grouped};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::progress::Behind;
 use model::quantity::ByteCount;
 use mover::Progress;
 use std::io::IsTerminal;
@@ -174,10 +175,21 @@ pub fn pace(sample: &Sample) -> String {
     if let Some(left) = sample.seconds_left {
         text.push_str(&format!(", {} left", duration(left)));
     }
+    if let Some(behind) = &sample.behind {
+        text.push_str(&format!(", {}", behind_text(behind)));
+    }
     if sample.bottleneck.stage != "none" {
         text.push_str(&format!("; {}", sample.bottleneck.sentence));
     }
     text
+}
+
+/// `12 KiB of 3 growing files behind, p99 40 ms`.
+fn behind_text(behind: &Behind) -> String {
+    let files = counted(behind.files, "growing file", "growing files");
+    let lag = behind.lag.p99.map_or(String::new(), |p99| format!(", lag {} (p99)", duration(p99.as_secs_f64())));
+    let alarm = if behind.is_alarmed { ", LAG ALARM" } else { "" };
+    format!("{} of {files} behind{lag}{alarm}", ByteCount(behind.bytes))
 }
 
 /// A pace for a screen: what limits it on a line of its own, without the figures in brackets, which would wrap.

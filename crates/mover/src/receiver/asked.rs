@@ -76,7 +76,7 @@ impl Asked {
         }
         batch.iter().try_for_each(|described| match described {
             // Nobody asked for a file without an end.
-            Described::Entry { entry, end: End::ReadOnce | End::Growing } => Err(unasked(self.path_of(entry))),
+            Described::Entry { entry, end: End::ReadOnce | End::Growing, .. } => Err(unasked(self.path_of(entry))),
             Described::Entry { entry, .. } => self.entry(entry),
             // Nothing is made of it, and nothing is found below it.
             Described::BadName { .. } => Ok(()),

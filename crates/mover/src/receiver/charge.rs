@@ -58,6 +58,14 @@ impl ReceiveJob {
         }
     }
 
+    /// Takes what the sender gave up, in its turn: what grows may be given up before its description was looked at.
+    pub(super) fn take_failure(&self, record: FailureRecord) {
+        let bytes = size_of::<FailureRecord>() + 2 * PIECE_BYTES + record.path.len() + record.text.len();
+        if let Some(charge) = self.charge(bytes, "failures") {
+            self.decider.push(Event::Failed(record, charge));
+        }
+    }
+
     /// Takes names of users and groups, which stay to the end.
     pub(super) fn take_owners(&self, names: Names) {
         let records = names.users.iter().chain(&names.groups);

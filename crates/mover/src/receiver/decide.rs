@@ -69,8 +69,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
+            Event::Failed(record, _charge) => job.source_failed(record),
             Event::Sealed(seal) => decide.sealed(&seal),
             Event::Covered(id) => decide.covered(id),
+            Event::Granted(id) => decide.granted(id),
             // The control loop has looked at what was decided by then; what was described last is decided only now.
             Event::Finish if !job.table.lock().unwrap().is_empty() || decide.is_waiting() => {
                 return job.cancel(CloseCode::WrongState, super::NOT_SETTLED);

@@ -11,16 +11,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use store::SinkFacts;
 use wire::listing::Described;
-use wire::message::{DigestRecord, Names, Seal};
+use wire::message::{DigestRecord, FailureRecord, Names, Seal};
 
 pub enum Event {
     /// With what it takes until all of it is settled.
     Described(Vec<Described>, Arc<Permit>),
     Digests(Vec<DigestRecord>, Permit),
     Names(Names),
+    /// The sender gave up an object.
+    Failed(FailureRecord, Permit),
     /// An object that grew is complete at its source, and all of one is held here.
     Sealed(Seal),
     Covered(u64),
+    /// A window of one that is compared was digested here, and its source was not asked.
+    Granted(u64),
     Finish,
 }
 

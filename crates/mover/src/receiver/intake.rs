@@ -13,8 +13,8 @@ impl Decide<'_> {
     /// its name decides.
     pub(super) fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, End)> {
         let counters = &self.job.progress.counters;
-        let (mut entry, end) = match described {
-            Described::Entry { entry, end } => (entry, end),
+        let (mut entry, end, replaces) = match described {
+            Described::Entry { entry, end, replaces } => (entry, end, replaces),
             Described::BadName { id, parent, name, why } => {
                 let path = self.bad_path(parent, &name);
                 let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
@@ -31,7 +31,7 @@ impl Decide<'_> {
         }
         count(&counters.bytes_listed, entry.size_bytes());
         let told = |e: store::Error| (e.kind, e.message());
-        let named = self.named(&mut entry);
+        let named = self.named(&mut entry, replaces);
         match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
             Ok(true) => Some((entry, end)),
             Ok(false) => None,

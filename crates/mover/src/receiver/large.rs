@@ -75,6 +75,7 @@ struct State {
     /// Of an object that grows: how far it was put down in the journal, and as what it is to be published, once it was sealed.
     frontier: Option<resume::Frontier>,
     sealed: Option<(Entry, PublishRule)>,
+    is_append_only: bool,
 }
 
 impl std::fmt::Debug for Large {

@@ -273,7 +273,10 @@ impl ReceiveJob {
             }
             Message::SourceFailures(failures) => {
                 for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
-                    self.source_failed(record);
+                    match self.has_growing.load(Relaxed) {
+                        true => self.take_failure(record),
+                        false => self.source_failed(record),
+                    }
                 }
             }
             Message::ListEnd(end) => {
@@ -334,7 +337,9 @@ impl ReceiveJob {
     /// The sender says that everything is settled. It is believed once, after the whole listing, and when nothing of what was
     /// decided is open; what was described and not decided yet is looked at by the decider, which takes things in order.
     fn take_finish(&self) -> Result<(), Refusal> {
-        if !self.progress.is_listing_complete.load(Relaxed) || !self.table.lock().unwrap().is_empty() {
+        // What was given up of what grows waits with the descriptions, and is looked at before this.
+        let is_open = !self.has_growing.load(Relaxed) && !self.table.lock().unwrap().is_empty();
+        if !self.progress.is_listing_complete.load(Relaxed) || is_open {
             return Err(Refusal::new(CloseCode::WrongState, NOT_SETTLED));
         }
         if self.is_finish_heard.swap(true, Relaxed) {

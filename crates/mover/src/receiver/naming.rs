@@ -8,7 +8,7 @@ use wire::listing::REPLACEMENT_FIRST;
 
 impl Decide<'_> {
     /// Checks an entry's name against what is known of others.
-    pub(super) fn named(&mut self, entry: &mut Entry) -> Result<(), (FailureKind, String)> {
+    pub(super) fn named(&mut self, entry: &mut Entry, replaces: Option<u64>) -> Result<(), (FailureKind, String)> {
         let refused = |kind, why: &str| (kind, why.to_owned());
         if let Some(census) = &self.job.census {
             census.note(entry.parent, &entry.name, (entry.kind == Kind::Directory).then_some(entry.id));
@@ -27,14 +27,18 @@ impl Decide<'_> {
             }
         }
         if entry.id.0 >= REPLACEMENT_FIRST {
-            self.void_predecessor(entry);
+            self.void_predecessor(entry, replaces);
         }
         Ok(())
     }
 
     /// What is described again is void under its earlier id, also if the content that says so is lost with its stream.
-    fn void_predecessor(&self, entry: &Entry) {
-        let earlier = self.job.table.lock().unwrap().find_place(entry.parent, &entry.name);
+    /// What was described under this name may have another one by now, and be about to be published.
+    fn void_predecessor(&self, entry: &Entry, replaces: Option<u64>) {
+        let earlier = match replaces {
+            Some(id) => Some(id).filter(|id| *id > 0),
+            None => self.job.table.lock().unwrap().find_place(entry.parent, &entry.name),
+        };
         if let Some(id) = earlier.filter(|id| *id != entry.id.0) {
             self.job.void(id);
         }

@@ -54,7 +54,7 @@ impl Decide<'_> {
         };
         // An answer to what was asked under the earlier seal is still to come.
         if self.settling.0.contains_key(&seal.object) {
-            return large.seal(entry, large.rule);
+            return large.seal(entry, large.rule, seal.is_append_only);
         }
         let rule = match self.job.sink.decide(&entry) {
             Ok(found) => match policy::step(&self.job.options, &entry, true, &found) {
@@ -73,7 +73,7 @@ impl Decide<'_> {
                 return self.job.fail(&listed, index, e.kind, e.message());
             }
         };
-        large.seal(entry, rule);
+        large.seal(entry, rule, seal.is_append_only);
         self.covered(seal.object);
     }
 
@@ -92,6 +92,11 @@ impl Decide<'_> {
 
     /// Takes the sender's digests of a window; false where the object is not under comparison.
     pub(super) fn settled_window(&mut self, record: &DigestRecord) -> bool {
+        // Of a window that was not asked for nothing is told.
+        let is_asked = self.settling.0.get(&record.object).is_some_and(|comparison| !comparison.here.is_empty());
+        if !is_asked {
+            return self.settling.0.contains_key(&record.object);
+        }
         let Some(mut comparison) = self.settling.0.remove(&record.object) else { return false };
         let algorithm = self.job.options.digest;
         let there: Vec<_> =
@@ -124,8 +129,14 @@ impl Decide<'_> {
     /// Asks for the next window, or comes to the end.
     fn go_on(&mut self, id: u64, mut comparison: Comparison) {
         let (size, chunk_bytes) = (comparison.entry.size_bytes(), self.job.options.chunk_bytes);
-        let first = comparison.asked.end;
-        comparison.asked = first..size.div_ceil(chunk_bytes).min(first + WINDOW_CHUNKS);
+        let (first, chunks) = (comparison.asked.end, size.div_ceil(chunk_bytes));
+        let is_append_only = comparison.large.is_append_only();
+        if is_append_only && first > 0 && first + 1 < chunks {
+            comparison.asked = first..(chunks - 1).min(first + WINDOW_CHUNKS);
+            return self.take_for_granted(id, comparison);
+        }
+        let window = if is_append_only { 1 } else { WINDOW_CHUNKS };
+        comparison.asked = first..chunks.min(first + window);
         if comparison.asked.is_empty() {
             return self.compared_whole(id, comparison);
         }
@@ -144,6 +155,29 @@ impl Decide<'_> {
             }
         }
         self.settling.0.insert(id, comparison);
+    }
+
+    /// Digests a window of chunks that the source need not read again; others have a turn before the next one.
+    fn take_for_granted(&mut self, id: u64, mut comparison: Comparison) {
+        match self.read(&comparison) {
+            Ok(mut here) => comparison.digests.append(&mut here),
+            Err(e) => {
+                let (listed, index) = comparison.large.place().clone();
+                return self.job.fail(&listed, index, e.kind, e.message());
+            }
+        }
+        self.settling.0.insert(id, comparison);
+        self.job.decider.push(Event::Granted(id));
+    }
+
+    /// Goes on after a window that was not asked for.
+    pub(super) fn granted(&mut self, id: u64) {
+        // Of what was asked for there is something here.
+        if self.settling.0.get(&id).is_some_and(|comparison| comparison.here.is_empty())
+            && let Some(comparison) = self.settling.0.remove(&id)
+        {
+            self.go_on(id, comparison);
+        }
     }
 
     /// The digests of a window, from staging.

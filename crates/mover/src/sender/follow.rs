@@ -13,6 +13,8 @@ use super::work::Batch;
 use super::{Book, SendJob};
 use crate::job::Followed;
 use crate::progress::count;
+use model::follow::LagAlarm;
+use model::progress::Behind;
 use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId};
 use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Event, Found, Piece, Restart, SourceFile, SourceLane, SourceObject, Watch};
 use wire::listing::record_of;
-use wire::message::{Entries, Resend, Seal};
+use wire::message::{Entries, EntryRecord, Resend, Seal};
 use wire::{CloseCode, Message, Refusal};
 
 /// How long a look at the source may last while something waits for it to end.
@@ -48,12 +50,17 @@ pub fn run(job: &Arc<SendJob>) {
         markers: Vec::new(),
         is_over: false,
         lag_told: Instant::now(),
+        is_append_only: rules.is_append_only,
+        alarm: rules.alarm,
+        alarms: Alarms::default(),
     };
+    *job.progress.behind.lock().unwrap() = Some(Behind::default());
     while !job.end.is_set() && !following.is_at_end() {
         if let Err(e) = following.look(&mut *watch) {
             return job.cancel(CloseCode::Internal, &e.to_string());
         }
     }
+    following.tell_whole();
     if !job.end.is_set() {
         following.scan.finish();
     }
@@ -131,6 +138,17 @@ struct Following<'a> {
     markers: Vec<(SourceObject, Vec<ObjectId>)>,
     is_over: bool,
     lag_told: Instant,
+    is_append_only: bool,
+    alarm: Option<LagAlarm>,
+    alarms: Alarms,
+}
+
+/// How often and for how long the destination was too far behind.
+#[derive(Default)]
+struct Alarms {
+    count: u64,
+    since: Option<Instant>,
+    lasted: Duration,
 }
 
 impl Following<'_> {
@@ -143,8 +161,10 @@ impl Following<'_> {
         }
         self.scan.flush();
         self.scan.flush_failures();
-        for number in std::mem::take(&mut self.changed) {
-            self.tell(number);
+        let changed = std::mem::take(&mut self.changed);
+        if !changed.is_empty() {
+            changed.into_iter().for_each(|number| self.tell(number));
+            self.job.work.notify_all();
         }
         self.describe_markers();
         self.tell_lag();
@@ -238,14 +258,16 @@ impl Following<'_> {
                 }
                 book = job.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap().0;
             }
-            if before.is_none_or(|id| book.split.settle(id).is_none()) {
+            let replaced = before.filter(|id| book.split.settle(*id).is_some());
+            if replaced.is_none() {
                 count(&job.progress.counters.files_listed, 1);
                 count(&job.progress.counters.bytes_listed, object.entry.size_bytes());
             }
             before.inspect(|id| book.forget(*id));
             object.entry.id = ObjectId(book.next_replacement);
             book.next_replacement += 1;
-            let (first, record) = (object.entry.id.0, record_of(&object.entry, object.end));
+            let first = object.entry.id.0;
+            let record = EntryRecord { replaces: Some(replaced.unwrap_or(0)), ..record_of(&object.entry, object.end) };
             book.split.describe(Arc::new(Batch { objects: vec![object.clone()], charge: None }));
             drop(book);
             job.port.send(Message::Entries(Entries { job: job.number, first, entries: vec![record] }));
@@ -257,6 +279,9 @@ impl Following<'_> {
         let known = self.files.get(&number).filter(|file| !file.is_missed);
         let Some(id) = known.map(|file| file.object.entry.id.0) else { return };
         let is_settled = self.is_settled(id);
+        if is_settled && model::mutant::is_on("drop-late-writes") {
+            return;
+        }
         let Some(file) = self.files.get_mut(&number) else { return };
         // It may have got another name when it was complete.
         let last = file.ended.take().unwrap_or_else(|| file.object.entry.clone());
@@ -287,6 +312,7 @@ impl Following<'_> {
         let is_over = !file.object.is_growing() || file.is_missed || self.is_settled(id.0);
         if is_over && (is_renamed || file.is_missed) {
             // The old name stays, as in any copy.
+            self.moved(number, &entry);
             let (directory, parent) = (file.object.directory, self.number_of(parent));
             self.files.remove(&number);
             let entry = Entry { id: ObjectId(number), parent, ..entry };
@@ -296,10 +322,21 @@ impl Following<'_> {
             return;
         }
         let entry = Entry { id, parent, ..entry };
+        if is_renamed {
+            self.moved(number, &entry);
+        }
         let Some(file) = self.files.get_mut(&number) else { return };
         self.names.insert((parent, entry.name.clone()));
         (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(entry), false);
         self.changed.insert(number);
+    }
+
+    /// A file has another name.
+    fn moved(&self, number: u64, entry: &Entry) {
+        let Some(file) = self.files.get(&number).filter(|file| !file.is_missed) else { return };
+        let last = file.ended.as_ref().unwrap_or(&file.object.entry);
+        let path = |entry: &Entry| self.job.source.path(&SourceObject { entry: entry.clone(), ..file.object.clone() });
+        self.say(Followed::Moved { path: path(last), to: path(entry) });
     }
 
     fn restarted(&mut self, mut object: SourceObject, why: Restart) {
@@ -338,18 +375,16 @@ impl Following<'_> {
         book.lags.grown(id, available, Instant::now());
         // What an attempt before this one sent was there at once.
         book.note_arrived(std::iter::once(id));
-        let Some(entry) = file.ended.clone().filter(|_| !file.is_sealed) else {
-            drop(book);
-            return self.job.work.notify_all();
-        };
+        let Some(entry) = file.ended.clone().filter(|_| !file.is_sealed) else { return };
         file.is_sealed = true;
         book.final_bytes.insert(id, entry.size_bytes());
         book.sealed.insert(id, entry.clone());
         drop(book);
-        self.job.work.notify_all();
         let listed = file.object.entry.size_bytes();
         count(&self.job.progress.counters.bytes_listed, entry.size_bytes().saturating_sub(listed));
-        self.job.port.send(Message::Seal(Seal::of(self.job.number, id, &file.object.entry, &entry)));
+        let is_append_only = self.is_append_only;
+        let seal = Seal { is_append_only, ..Seal::of(self.job.number, id, &file.object.entry, &entry) };
+        self.job.port.send(Message::Seal(seal));
     }
 
     fn describe_markers(&mut self) {
@@ -359,7 +394,7 @@ impl Following<'_> {
                 let file = self.files.get(&number.0);
                 file.is_some_and(|file| !file.is_missed && !self.is_settled(file.object.entry.id.0))
             };
-            match covers.iter().any(is_open) {
+            match covers.iter().any(is_open) && !model::mutant::is_on("marker-overtakes") {
                 true => self.markers.push((object, covers)),
                 false => self.found(object),
             }
@@ -399,7 +434,34 @@ impl Following<'_> {
             }
         }
         drop(book);
-        self.say(Followed::Lag { bytes, files, lag });
+        let is_alarmed = match self.alarm {
+            Some(LagAlarm::Time(most)) => lag.oldest.is_some_and(|oldest| oldest >= most),
+            Some(LagAlarm::Bytes(most)) => bytes >= most,
+            None => false,
+        };
+        let behind = Behind { bytes, files, lag, is_alarmed };
+        *self.job.progress.behind.lock().unwrap() = Some(behind);
+        self.say(Followed::Lag(behind));
+        if is_alarmed != self.alarms.since.is_some() {
+            self.alarms.change(is_alarmed);
+            self.say(Followed::LagAlarm(behind));
+        }
+    }
+
+    /// The last word on lag is that of all of the time.
+    fn tell_whole(&mut self) {
+        self.alarms.change(false);
+        let lag = self.job.book.lock().unwrap().lags.whole();
+        let progress = &self.job.progress;
+        if let Some(behind) = &mut *progress.behind.lock().unwrap() {
+            behind.lag = lag;
+        }
+        if self.alarms.count > 0 {
+            let times = if self.alarms.count == 1 { "once".to_owned() } else { format!("{} times", self.alarms.count) };
+            let seconds = self.alarms.lasted.as_secs();
+            progress
+                .note(format!("the destination was behind by more than --lag-alarm {times}, for {seconds} s in all"));
+        }
     }
 
     /// Whatever can still end has ended.
@@ -415,6 +477,19 @@ impl Following<'_> {
         for file in unfinished {
             let why = "it was not complete when following ended".to_owned();
             self.job.source_failed(&file.object, FailureKind::Changed, why);
+        }
+    }
+}
+
+impl Alarms {
+    fn change(&mut self, is_alarmed: bool) {
+        match (is_alarmed, self.since.take()) {
+            (true, None) => {
+                self.count += 1;
+                self.since = Some(Instant::now());
+            }
+            (_, Some(since)) => self.lasted += since.elapsed(),
+            (false, None) => {}
         }
     }
 }

@@ -5,7 +5,7 @@
 //!   Lag looks longer by that, never shorter.
 //! - A byte has arrived when all before it have.
 
-use crate::job::Lag;
+use model::progress::Lag;
 use os::time::Instant;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -20,6 +20,34 @@ pub struct Lags {
     /// How far a file was written, and when that was seen.
     marks: HashMap<u64, VecDeque<(u64, Instant)>>,
     samples: Vec<Duration>,
+    whole: Histogram,
+}
+
+/// Counts of times: eight buckets for each doubling, so that a percentile is at most an eighth too high.
+#[derive(Default)]
+struct Histogram {
+    counts: Vec<u64>,
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        let us = (time.as_micros().min(1 << 50) as u64).max(8);
+        let exponent = u64::from(us.ilog2());
+        let bucket = (exponent * 8 + ((us >> (exponent - 3)) & 7)) as usize;
+        self.counts.resize(self.counts.len().max(bucket + 1), 0);
+        self.counts[bucket] += 1;
+    }
+
+    fn at(&self, hundredths: u64) -> Option<Duration> {
+        let wanted = (self.counts.iter().sum::<u64>() * hundredths).div_ceil(100);
+        let mut sum = 0;
+        let bucket = self.counts.iter().position(|count| {
+            sum += count;
+            sum >= wanted && wanted > 0
+        })?;
+        let (exponent, eighth) = (bucket / 8, bucket as u64 % 8);
+        Some(Duration::from_micros((9 + eighth) << (exponent - 3)))
+    }
 }
 
 impl Lags {
@@ -37,6 +65,7 @@ impl Lags {
         let Some(marks) = self.marks.get_mut(&id) else { return };
         while let Some((_, seen)) = marks.front().copied().filter(|(mark, _)| *mark <= end) {
             marks.pop_front();
+            self.whole.add(now.duration_since(seen));
             if self.samples.len() < SAMPLES_MAX {
                 self.samples.push(now.duration_since(seen));
             }
@@ -48,6 +77,11 @@ impl Lags {
 
     pub fn forget(&mut self, id: u64) {
         self.marks.remove(&id);
+    }
+
+    /// Of all that arrived.
+    pub fn whole(&self) -> Lag {
+        Lag { p50: self.whole.at(50), p99: self.whole.at(99), oldest: None }
     }
 
     pub fn take(&mut self, now: Instant) -> Lag {
@@ -78,6 +112,22 @@ mod tests {
         assert_eq!(lags.take(at(110)), Lag { p50: ms(100), p99: ms(105), oldest: ms(108) });
         lags.forget(2);
         assert_eq!(lags.take(at(111)), Lag::default());
+    }
+
+    #[test]
+    fn the_whole_is_known_to_an_eighth() {
+        let mut lags = Lags::default();
+        let began = Instant::now();
+        assert_eq!(lags.whole(), Lag::default());
+        for ms in 1..=100 {
+            lags.grown(1, ms, began);
+            lags.arrived(1, ms, began + Duration::from_millis(ms));
+        }
+        let (p50, p99) = (lags.whole().p50.unwrap(), lags.whole().p99.unwrap());
+        for (found, ms) in [(p50, 50), (p99, 99)] {
+            let exact = Duration::from_millis(ms);
+            assert!(found >= exact && found <= exact * 9 / 8, "{found:?} for {exact:?}");
+        }
     }
 
     #[test]

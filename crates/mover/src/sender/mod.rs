@@ -272,13 +272,15 @@ impl SendJob {
             count(&counters.files_done, 1);
             count(&counters.bytes_done, size_bytes);
             book.files.remove(&id);
-            if let Some(entry) = book.sealed.remove(&id) {
+            // It may have got another name when it was complete.
+            let named = book.sealed.remove(&id).map(|entry| SourceObject { entry, ..object.clone() });
+            if let Some(object) = &named {
                 book.lags.arrived(id, u64::MAX, Instant::now());
-                let path = self.source.path(&SourceObject { entry, ..object.clone() });
-                sealed.push(Followed::Sealed { path, size_bytes });
+                sealed.push(Followed::Sealed { path: self.source.path(object), size_bytes });
             }
             if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &digests) {
-                delivered.push(Delivered { path: self.source.path(object), size_bytes, digest });
+                let path = self.source.path(named.as_ref().unwrap_or(object));
+                delivered.push(Delivered { path, size_bytes, digest });
             }
         }
         while let Some((_, batch, index)) = book.split.settle_first(&mut skipped) {

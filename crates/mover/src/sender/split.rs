@@ -189,7 +189,8 @@ impl Split {
             self.want_whole(id)?;
         }
         let mut parts: BTreeMap<u64, VecDeque<Extent>> = BTreeMap::new();
-        for record in extents {
+        // What grows may be settled here, because it was described again or has gone, before its answer comes.
+        for record in extents.iter().filter(|record| !self.is_settled(record.object)) {
             let extent = self.check_extent(record)?;
             parts.entry(record.object).or_default().push_back(extent);
         }
@@ -273,6 +274,9 @@ impl Split {
     }
 
     fn want_whole(&mut self, id: u64) -> Result<(), Refusal> {
+        if self.is_settled(id) {
+            return Ok(());
+        }
         let (batch, index) = self.described(id)?;
         let object = &batch.objects[index];
         if object.entry.kind != Kind::File {

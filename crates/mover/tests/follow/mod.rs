@@ -44,7 +44,7 @@ impl Observer for Heard {
 
     fn followed(&self, event: &Followed) {
         match event {
-            Followed::Lag { bytes, files, .. } => *self.lag.lock().unwrap() = Some((*bytes, *files)),
+            Followed::Lag(behind) => *self.lag.lock().unwrap() = Some((behind.bytes, behind.files)),
             _ => self.events.lock().unwrap().push(event.clone()),
         }
     }
@@ -101,7 +101,7 @@ impl Bench {
     fn start(&self, way: Way, until: Until, digest: DigestAlgorithm) -> JoinHandle<Report> {
         let ends = vec![FollowEnd::Marker(Name::new(b"STOP").unwrap())];
         let options = TransferOptions {
-            follow: Some(Arc::new(Follow { until, ends })),
+            follow: Some(Arc::new(Follow::new(until, ends))),
             digest,
             chunk_bytes: 1 << 20,
             view: self.view.clone(),

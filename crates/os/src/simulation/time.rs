@@ -28,6 +28,11 @@ impl Instant {
         *self - earlier
     }
 
+    pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
+        let ns = self.ns.checked_sub(u64::try_from(duration.as_nanos()).ok()?)?;
+        Some(Instant { ns })
+    }
+
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         self.ns.checked_sub(earlier.ns).map(Duration::from_nanos)
     }

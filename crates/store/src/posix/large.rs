@@ -330,6 +330,7 @@ impl StagedFile for LargeFile {
             })?;
         }
         self.rename(data, entry, rule)?;
+        self.view.iter().for_each(|view| view.unmark(data));
         if !mutant::is_on("forget-large-name") {
             self.shared.changed(entry.parent);
         }

@@ -13,6 +13,7 @@ mod choose;
 mod source;
 mod hints;
 mod watch;
+mod writers;
 pub mod host;
 mod staging;
 mod sweep;

@@ -13,7 +13,7 @@ use super::content::write_all_at;
 use super::within;
 use crate::{Error, Result};
 use model::{Extent, FailureKind, Name, mutant};
-use os::fs::{fchmod, fremovexattr, fsetxattr, ftruncate, linkat, openat, pread, renameat_with, unlinkat};
+use os::fs::{fchmod, fremovexattr, fsetxattr, fsync, ftruncate, linkat, openat, pread, renameat_with, unlinkat};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, XattrFlags, fgetxattr, flock, fstat, statat,
 };
@@ -166,10 +166,19 @@ impl View {
             self.hide(&mut state)?;
         }
         let mode = Mode::from_raw_mode(self.mode | 0o200);
-        fchmod(&*state.file, mode).map_err(|e| self.error("write file", e))?;
-        match fremovexattr(&*state.file, DURABLE) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            Err(e) => Err(self.error("remove the mark of", e)),
+        fchmod(&*state.file, mode).map_err(|e| self.error("write file", e))
+    }
+
+    /// It has its final name. Before that, what a power loss leaves has to be known for what was shown; a mark that stays is
+    /// no harm to a reader.
+    pub fn unmark(&self, file: &File) {
+        if let Err(Errno::ACCESS | Errno::PERM) = fremovexattr(file, DURABLE)
+            && let Ok(status) = fstat(file)
+        {
+            let mode = status.st_mode & 0o7777;
+            let _ = fchmod(file, Mode::from_raw_mode(mode | 0o200));
+            let _ = fremovexattr(file, DURABLE);
+            let _ = fchmod(file, Mode::from_raw_mode(mode));
         }
     }
 
@@ -299,6 +308,8 @@ impl View {
     fn show(&self, state: &mut State) -> Result<()> {
         fchmod(&*state.file, Mode::from_raw_mode(self.mode)).map_err(|e| self.error("show", e))?;
         self.mark(&state.file, 0);
+        // A name that survives a power loss without its mark would be taken for another's, and keep this file out for good.
+        fsync(&*state.file).map_err(|e| self.error("sync file", e))?;
         let (staging, data_name, name) = (&self.staging, &self.data_name, self.name.as_c_str());
         match linkat(staging, data_name, &self.directory, name, AtFlags::empty()) {
             Err(Errno::EXIST) if self.found() == state.shown && state.shown.is_some() || self.is_marked() => {

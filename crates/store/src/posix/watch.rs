@@ -14,22 +14,26 @@ use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
 use super::list::{self, generation_of, read_directory};
 use super::tree::Tree;
+use super::writers::Writers;
 use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
 use crate::{Error, Result};
 use model::fidelity::Warnings;
 use model::follow::{Follow, FollowEnd, Until};
 use model::{Entry, Failure, FailureKind, Fidelity, Generation, Name, ObjectId, Timestamp};
+use os::time::Instant;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// Two stores within one tick of a file system's clock leave the same times behind; this is more than two ticks.
 const TICKS: Duration = Duration::from_millis(25);
 /// A file of a finished name that nobody renamed to it is taken for complete after this long without a change.
 const UNNAMED_QUIET: Duration = Duration::from_secs(2);
+/// How often the ends of files are looked for; none comes sooner than `TICKS` after the last change.
+const END_INTERVAL: Duration = Duration::from_millis(10);
 /// How often everything is listed, with hints and without.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
 const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(1);
@@ -43,6 +47,8 @@ pub struct PosixWatch {
     hints: Hints,
     directories: BTreeMap<u64, Directory>,
     files: BTreeMap<u64, File>,
+    /// Those of them that grow, and perhaps some that do not any more.
+    growing: BTreeSet<u64>,
     /// What was found, by where it lies: its number.
     places: HashMap<(u64, Name), u64>,
     inodes: HashMap<(u64, u64), u64>,
@@ -58,6 +64,9 @@ pub struct PosixWatch {
     began: Instant,
     changed: Instant,
     listed: Instant,
+    ends_looked_for: Instant,
+    /// What was last said of files that can still end.
+    may_end: bool,
     missed: Mutex<Warnings>,
 }
 
@@ -91,6 +100,10 @@ struct File {
     was_renamed: bool,
     /// How often it went on after it was complete.
     reopened: u32,
+    /// What the kernel last said of its writers, and when; and whether something has happened since that may have changed that.
+    writers: Writers,
+    asked: Instant,
+    may_be_free: bool,
 }
 
 impl PosixWatch {
@@ -104,6 +117,7 @@ impl PosixWatch {
             hints: Hints::new(),
             directories: BTreeMap::new(),
             files: BTreeMap::new(),
+            growing: BTreeSet::new(),
             places: HashMap::new(),
             inodes: HashMap::new(),
             absent: BTreeMap::new(),
@@ -115,6 +129,8 @@ impl PosixWatch {
             began: now,
             changed: now,
             listed: now,
+            ends_looked_for: now,
+            may_end: true,
             missed: Mutex::default(),
         };
         for (key, only) in tops {
@@ -334,6 +350,14 @@ impl PosixWatch {
             Until::Rename(_) => self.rules.until.is_unfinished(name.as_bytes()) == Some(true) || age < UNNAMED_QUIET,
             Until::Marker(_) => !self.is_marked(key, &name),
             Until::Never => true,
+            Until::Close | Until::Lock => {
+                age < TICKS
+                    || match self.writers_of(directory, &name) {
+                        Writers::None => false,
+                        Writers::Some => true,
+                        Writers::Unknown => age < UNNAMED_QUIET,
+                    }
+            }
         };
         let now = Instant::now();
         let file = File {
@@ -344,9 +368,13 @@ impl PosixWatch {
             is_growing,
             was_renamed: false,
             reopened: 0,
+            writers: Writers::Some,
+            asked: now,
+            may_be_free: true,
         };
         self.inodes.insert((status.st_dev, status.st_ino), number);
         self.files.insert(number, file);
+        self.growing.insert(number);
         let end = if is_growing { End::Growing } else { End::Known };
         hear(Event::Found(SourceObject { end, ..object }));
         if is_growing {
@@ -376,7 +404,9 @@ impl PosixWatch {
             return;
         }
         (file.generation, file.changed) = (now, Instant::now());
+        file.writers = Writers::Some;
         self.changed = Instant::now();
+        self.growing.insert(number);
         let id = ObjectId(number);
         let is_content = before.size_bytes != now.size_bytes || before.modified != now.modified;
         if now.size_bytes < before.size_bytes {
@@ -451,6 +481,7 @@ impl PosixWatch {
         });
         if let Some(file) = self.files.remove(&next) {
             self.files.insert(number, file);
+            self.growing.insert(number);
             self.places.insert((key, name), number);
             self.inodes.insert((status.st_dev, status.st_ino), number);
         }
@@ -485,6 +516,32 @@ impl PosixWatch {
         })
     }
 
+    /// Waits for something to look at.
+    fn take_hints(&mut self, patience: Duration) {
+        // No hint tells that nothing happens any more.
+        let is_resting = self.absent.is_empty() && self.growing.is_empty();
+        let patience = if is_resting { patience } else { patience.min(TICKS) };
+        let (to_look, to_list, mut is_lost) = (&mut self.to_look, &mut self.to_list, false);
+        let mut closed = Vec::new();
+        self.hints.take(patience, &mut |hint| match hint {
+            Hint::Name(key, name) => _ = to_look.insert((key, name)),
+            Hint::Closed(key, name) => {
+                closed.push((key, name.clone()));
+                to_look.insert((key, name));
+            }
+            Hint::Directory(key) => _ = to_list.insert(key),
+            Hint::Everything => is_lost = !model::mutant::is_on("ignore-overflow"),
+        });
+        for number in closed.iter().filter_map(|place| self.places.get(place)) {
+            self.files.entry(*number).and_modify(|file| file.may_be_free = true);
+        }
+        let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
+        if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
+            self.to_list.extend(self.directories.keys());
+            self.listed = Instant::now();
+        }
+    }
+
     /// What ends the job has come: everything is listed once more.
     fn end(&mut self) {
         if self.ending == Ending::No {
@@ -496,31 +553,25 @@ impl PosixWatch {
 impl Watch for PosixWatch {
     fn next(&mut self, patience: Duration, hear: &mut dyn FnMut(Event)) -> Result<()> {
         if self.ending == Ending::Over {
+            // Whoever goes on asking waits for something else.
+            os::thread::sleep(patience);
             return Ok(());
         }
         if self.to_list.is_empty() && self.to_look.is_empty() {
-            let (to_look, to_list, mut is_lost) = (&mut self.to_look, &mut self.to_list, false);
-            let patience = if self.absent.is_empty() { patience } else { patience.min(TICKS) };
-            self.hints.take(patience, &mut |hint| match hint {
-                Hint::Name(key, name) => _ = to_look.insert((key, name)),
-                Hint::Directory(key) => _ = to_list.insert(key),
-                Hint::Everything => is_lost = true,
-            });
-            let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
-            if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
-                self.to_list.extend(self.directories.keys());
-                self.listed = Instant::now();
-            }
+            self.take_hints(patience);
         }
         self.look_at_all(hear);
         self.look_for_the_end();
         if self.ending == Ending::Listing && self.to_list.is_empty() {
             self.to_list.extend(self.directories.keys());
             self.look_at_all(hear);
-            self.ending = Ending::Waiting;
+            (self.ending, self.may_end) = (Ending::Waiting, true);
         }
-        let may_end = self.tell_ends(hear);
-        if self.ending == Ending::Waiting && !may_end {
+        if self.ends_looked_for.elapsed() >= END_INTERVAL {
+            self.may_end = self.tell_ends(hear);
+            self.ends_looked_for = Instant::now();
+        }
+        if self.ending == Ending::Waiting && !self.may_end {
             self.ending = Ending::Over;
             if let Some(object) = self.stop.take() {
                 hear(Event::Marker { object, covers: self.files.keys().copied().map(ObjectId).collect() });
@@ -544,3 +595,6 @@ pub fn refuse_selection() -> Error {
     let why = "files that are followed cannot be selected";
     Error::of_kind(FailureKind::Other, "follow", b"", why)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,11 +11,13 @@
 mod disk;
 mod expect;
 mod faults;
+mod growing;
 mod image;
 mod metadata;
 mod network;
 mod reference;
 mod run;
+mod seen;
 mod scenario;
 mod transfer;
 
@@ -23,8 +25,9 @@ use crate::record::{Outcome, Tally};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use faults::{DiskFaults, Fired};
-use run::{Seen, run_with};
+use run::run_with;
 use scenario::Fault;
+use seen::Seen;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,6 +60,9 @@ pub struct Arguments {
     /// Tells each attempt
     #[arg(long)]
     verbose: bool,
+    /// Sources that grow while they are followed, in place of trees that are copied
+    #[arg(long, conflicts_with = "mode")]
+    growing: bool,
 }
 
 #[derive(Args)]
@@ -79,6 +85,9 @@ pub enum Mode {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Tally> {
+    if arguments.growing {
+        return grow(arguments);
+    }
     let mode =
         arguments.mode.map_or("", |mode| if mode == Mode::Safety { " --mode safety" } else { " --mode liveness" });
     let mut tally = Tally::new(&format!("trial simulate --seeds {}{mode}", arguments.seeds));
@@ -91,6 +100,21 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     for mode in modes {
         campaign(arguments, mode, dir.path(), &mut tally)?;
     }
+    tally.seconds = began.elapsed().as_secs_f64();
+    Ok(tally)
+}
+
+/// Seeds of sources that grow.
+fn grow(arguments: &Arguments) -> Result<Tally> {
+    let mut tally = Tally::new(&format!("trial simulate --growing --seeds {}", arguments.seeds));
+    let began = Instant::now();
+    let dir = folder(&arguments.work_dir)?;
+    if arguments.seeds >= SEEDS_OF_ALL_CLASSES {
+        growing::CLASSES.iter().for_each(|(class, faults)| tally.plan(class, faults));
+    }
+    let one = |seed: u64| growing::run_one(seed, &dir.path().join(format!("growing-{seed}")), arguments.verbose);
+    let replay = |seed: u64| format!("cargo run --release -p trial -- simulate --growing --first {seed} --seeds 1");
+    each_seed(arguments, "growing", (&one, &replay), &mut tally)?;
     tally.seconds = began.elapsed().as_secs_f64();
     Ok(tally)
 }
@@ -154,6 +178,22 @@ fn folder(work_dir: &Path) -> Result<tempfile::TempDir> {
 }
 
 fn campaign(arguments: &Arguments, mode: Mode, dir: &Path, tally: &mut Tally) -> Result<()> {
+    let name = format!("{mode:?}").to_lowercase();
+    let one = |seed: u64| run_with(seed, mode, &dir.join(format!("{mode:?}-{seed}")), None, arguments.verbose);
+    let replay = |seed: u64| format!("cargo run --release -p trial -- simulate --mode {name} --first {seed} --seeds 1");
+    each_seed(arguments, &name, (&one, &replay), tally)
+}
+
+type RunSeed<'a> = &'a (dyn Fn(u64) -> Result<Seen> + Sync);
+type Replay<'a> = &'a (dyn Fn(u64) -> String + Sync);
+
+/// Runs seeds on all processors and counts what came of them.
+fn each_seed(
+    arguments: &Arguments,
+    name: &str,
+    (one, replay): (RunSeed<'_>, Replay<'_>),
+    tally: &mut Tally,
+) -> Result<()> {
     let next = AtomicU64::new(arguments.first);
     let end = arguments.first + arguments.seeds;
     let shared = Mutex::new((std::mem::take(tally), 0u64, 0u64));
@@ -166,11 +206,11 @@ fn campaign(arguments: &Arguments, mode: Mode, dir: &Path, tally: &mut Tally) ->
             if seed >= end || is_over {
                 return Ok(());
             }
-            let seen = run_with(seed, mode, &dir.join(format!("{mode:?}-{seed}")), None, arguments.verbose)?;
+            let seen = one(seed)?;
             let mut shared = shared.lock().unwrap();
             shared.1 += seen.states;
             shared.2 += seen.attempts;
-            note(&mut shared.0, seed, mode, &seen);
+            note(&mut shared.0, seed, &replay(seed), &seen);
         }
     };
     let work = &work;
@@ -182,7 +222,6 @@ fn campaign(arguments: &Arguments, mode: Mode, dir: &Path, tally: &mut Tally) ->
     })?;
     let (counted, states, attempts) = shared.into_inner().unwrap();
     *tally = counted;
-    let name = format!("{mode:?}").to_lowercase();
     tally.figures.insert(format!("{name}: seeds"), arguments.seeds.to_string());
     tally.figures.insert(format!("{name}: attempts"), attempts.to_string());
     tally.figures.insert(format!("{name}: states after a power loss"), states.to_string());
@@ -196,32 +235,39 @@ fn pin(worker: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-fn note(tally: &mut Tally, seed: u64, mode: Mode, seen: &Seen) {
-    let mode = format!("{mode:?}").to_lowercase();
-    let replay = format!("cargo run --release -p trial -- simulate --mode {mode} --first {seed} --seeds 1");
+fn note(tally: &mut Tally, seed: u64, replay: &str, seen: &Seen) {
     for (class, faults, allowed, fired) in &seen.fired {
         let outcome = match (&seen.broken, fired) {
             (Some(broken), _) => Outcome::Violated(format!("seed {seed}: {broken}")),
             (None, Fired::InTime) => Outcome::Survived,
             (None, Fired::Late | Fired::No) => Outcome::Inert,
         };
-        tally.count(class, faults, &outcome, &replay);
+        tally.count(class, faults, &outcome, replay);
         tally.allow(class, allowed);
     }
     if seen.fired.is_empty() {
         let outcome = seen.broken.as_ref().map(|broken| Outcome::Violated(format!("seed {seed}: {broken}")));
-        tally.count("simulated transfer without fault", &[], &outcome.unwrap_or(Outcome::Survived), &replay);
+        tally.count("simulated transfer without fault", &[], &outcome.unwrap_or(Outcome::Survived), replay);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::run::{Run, STEPS_MAX};
+    use super::run::Run;
+    use super::seen::STEPS_MAX;
     use super::*;
     use os::simulation::World;
 
     fn arguments(seeds: u64) -> Arguments {
-        Arguments { seeds, first: 1, mode: None, work_dir: "/dev/shm".into(), stop: false, verbose: false }
+        Arguments {
+            seeds,
+            first: 1,
+            mode: None,
+            work_dir: "/dev/shm".into(),
+            stop: false,
+            verbose: false,
+            growing: false,
+        }
     }
 
     /// That every class fires is a condition of the command, from `SEEDS_OF_ALL_CLASSES` on.
@@ -231,6 +277,13 @@ mod tests {
         assert_eq!(tally.violated(), 0, "{}", tally.text());
         let fired = tally.classes.values().filter(|class| class.survived > 0).count();
         assert!(fired >= scenario::CLASSES.len() - 3, "{}", tally.text());
+    }
+
+    #[test]
+    fn sources_that_grow_arrive_as_they_were() {
+        let tally = run(&Arguments { growing: true, ..arguments(40) }).unwrap();
+        assert_eq!(tally.violated(), 0, "{}", tally.text());
+        assert!(tally.classes.values().filter(|class| class.survived > 0).count() >= 4, "{}", tally.text());
     }
 
     #[test]

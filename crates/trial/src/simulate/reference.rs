@@ -173,6 +173,13 @@ impl Reference {
                     state.paths.insert(id, path);
                 }
             }
+            Message::Seal(seal) if !seal.name.is_empty() => {
+                if let Some(path) = state.paths.get_mut(&seal.object) {
+                    let above = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+                    path.truncate(above);
+                    path.extend_from_slice(&seal.name);
+                }
+            }
             Message::Settled(settled) => {
                 for id in ids(&settled.published) {
                     state.settle(id);

@@ -9,6 +9,7 @@ use super::expect::{self, Word};
 use super::faults::{Course, DiskFaults, Fired, Kind};
 use super::reference::Reference;
 use super::scenario::{self, Change, Fault, Moment, Random, Scenario};
+use super::seen::{STEPS_MAX, Seen};
 use super::transfer::{self, Attempt, NetworkFaults, Sides, Spec};
 use anyhow::{Context, Result};
 use mover::Ending;
@@ -17,20 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Enough for the longest transfers there are here; a world that takes more is stuck.
-pub const STEPS_MAX: u64 = 3_000_000;
 /// States after a power loss that are looked at where there are too many for all of them.
 const LOSS_SAMPLES: usize = 24;
-/// What one seed showed.
-#[derive(Default)]
-pub struct Seen {
-    pub fired: Vec<(&'static str, &'static [&'static str], &'static [&'static str], Fired)>,
-    /// States after a power loss that were judged.
-    pub states: u64,
-    pub attempts: u64,
-    pub broken: Option<String>,
-}
-
 /// `faults` stand for those that the seed draws.
 pub fn run_with(seed: u64, mode: Mode, dir: &Path, faults: Option<Vec<Fault>>, is_told: bool) -> Result<Seen> {
     std::fs::create_dir(dir).with_context(|| format!("make {}", dir.display()))?;

@@ -5,7 +5,8 @@
 //! making new ones for those that died, ending jobs with their session) is done here in the shortest way.
 
 use super::faults::{Course, Fired};
-use super::network::{Pipe, PipeFaults, SimulatedStream};
+pub use super::network::PipeFaults;
+use super::network::{Pipe, SimulatedStream};
 use super::reference::Reference;
 use model::{JobId, Pin, TransferOptions};
 use mover::job::{Ending, Port};

@@ -8,6 +8,7 @@ mod storage;
 mod diff;
 mod report;
 mod net;
+mod lag;
 
 use crate::exit::Result;
 use model::Exit;
@@ -28,6 +29,7 @@ enum Part {
     Diff(diff::Args),
     Report(report::Args),
     Net(Box<net::Args>),
+    Lag(Box<lag::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -39,5 +41,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Diff(args) => diff::run(args),
         Part::Report(args) => report::run(args),
         Part::Net(args) => net::run(*args),
+        Part::Lag(args) => lag::run(*args),
     }
 }

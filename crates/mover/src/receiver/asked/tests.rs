@@ -15,7 +15,7 @@ fn entry(id: u64, parent: u64, name: &str, kind: Kind) -> Entry {
 }
 
 fn described(entry: Entry) -> Described {
-    Described::Entry { entry, end: End::Known }
+    Described::Entry { entry, end: End::Known, replaces: None }
 }
 
 fn asked(paths: &[&str], selection: Selection) -> Asked {
@@ -87,9 +87,10 @@ fn nothing_of_a_batch_is_taken_with_one_that_was_not_asked_for_and_no_end_is_no_
     let refusal = one.check(&batch).unwrap_err();
     assert_eq!(refusal.code, CloseCode::Limit);
     assert_eq!(refusal.text, "sent b.o, which was not asked for; the job was ended, and nothing of it was written");
-    let endless = Described::Entry { entry: entry(1, 0, "d", Kind::File), end: End::ReadOnce };
+    let endless = Described::Entry { entry: entry(1, 0, "d", Kind::File), end: End::ReadOnce, replaces: None };
     assert!(asked(&["d"], Selection::default()).check(&[endless]).is_err());
-    let strange = Described::Entry { entry: entry(1, 0, &"\x1b".repeat(250), Kind::File), end: End::Known };
+    let strange =
+        Described::Entry { entry: entry(1, 0, &"\x1b".repeat(250), Kind::File), end: End::Known, replaces: None };
     let text = asked(&["d"], Selection::default()).check(&[strange]).unwrap_err().text;
     assert!(text.len() < 1024 && !text.contains('\x1b') && text.ends_with("written"), "{text}");
 }

@@ -6,7 +6,7 @@
 //! Not here: the comparison that precedes its publication (`receiver::seal`).
 
 use super::{Large, State};
-use model::{Digest, Entry, Extent};
+use model::{Digest, Entry, Extent, mutant};
 use store::PublishRule;
 
 impl Large {
@@ -24,8 +24,14 @@ impl Large {
     }
 
     /// The object is to end here, under this name, if what is held is what its source has.
-    pub fn seal(&self, entry: Entry, rule: PublishRule) {
-        self.object.state.lock().unwrap().sealed = Some((entry, rule));
+    pub fn seal(&self, entry: Entry, rule: PublishRule, is_append_only: bool) {
+        let mut state = self.object.state.lock().unwrap();
+        (state.sealed, state.is_append_only) = (Some((entry, rule)), is_append_only);
+    }
+
+    /// Of its chunks only the first and the last are to be compared.
+    pub fn is_append_only(&self) -> bool {
+        self.object.state.lock().unwrap().is_append_only
     }
 
     /// Its source went on: whoever compares it starts again with the next seal.
@@ -84,12 +90,15 @@ impl Large {
 
     /// Leaves what there is of an object that grows to the next attempt. What cannot be put down of it comes again.
     pub fn leave(&self) {
-        let _ = self.checkpoint_growing();
+        let is_durable = self.checkpoint_growing().is_ok() || mutant::is_on("keep-what-was-not-synced");
         let mut state = self.object.state.lock().unwrap();
         state.let_go(self.feeder);
         if state.feeders.count() == 0 {
             state.is_discarded = true;
-            state.file = None;
+            // After a failed sync the next one says nothing: what is staged can be read, and may be lost all the same.
+            if let Some(file) = state.file.take().filter(|_| !is_durable) {
+                file.discard();
+            }
         }
     }
 }

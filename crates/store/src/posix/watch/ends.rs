@@ -2,7 +2,13 @@
 //!
 //! Invariant: a file ends only as it was seen at two looks.
 
+use super::super::writers::{self, Writers};
 use super::*;
+use rustix::fs::{Mode, OFlags, openat};
+
+/// A close is told, but not the end of a mapping; nothing tells that a lock is given back.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+const ASK_INTERVAL_OF_LOCKS: Duration = Duration::from_millis(250);
 
 impl PosixWatch {
     /// Whether what marks a file of this name as complete is there.
@@ -11,8 +17,7 @@ impl PosixWatch {
         let Ok(marker) = Name::new(&marker) else { return false };
         let mut at = key;
         loop {
-            let directory = self.tree.open(at);
-            if directory.is_ok_and(|d| statat(&d, marker.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
+            if self.is_there(at, &marker) {
                 return true;
             }
             match self.tree.place(at) {
@@ -20,6 +25,17 @@ impl PosixWatch {
                     at = above;
                 }
                 _ => return false,
+            }
+        }
+    }
+
+    /// What is listed was looked at; of a directory in which one name is watched all others are looked for.
+    fn is_there(&self, key: u64, marker: &Name) -> bool {
+        match self.directories.get(&key) {
+            Some(directory) if directory.only.is_none() => self.places.contains_key(&(key, marker.clone())),
+            _ => {
+                let directory = self.tree.open(key);
+                directory.is_ok_and(|d| statat(&d, marker.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok())
             }
         }
     }
@@ -38,10 +54,12 @@ impl PosixWatch {
     /// Files of which the rule says that they are complete, and those of which it still may.
     pub(super) fn tell_ends(&mut self, hear: &mut dyn FnMut(Event)) -> bool {
         let mut may_end = !self.absent.is_empty();
-        let rests = |number: &u64, file: &File| file.is_growing && !self.absent.contains_key(number);
-        let growing: Vec<u64> =
-            self.files.iter().filter(|(number, file)| rests(number, file)).map(|(number, _)| *number).collect();
-        for number in growing {
+        let files = &self.files;
+        self.growing.retain(|number| files.get(number).is_some_and(|file| file.is_growing));
+        let rests = |number: &u64| !self.absent.contains_key(number);
+        let resting: Vec<u64> = self.growing.iter().copied().filter(rests).collect();
+        for number in resting {
+            self.ask_for_writers(number);
             match self.verdict(&self.files[&number]) {
                 Verdict::Ended => match self.end_of(number) {
                     Some(entry) => hear(Event::Ended { id: ObjectId(number), entry }),
@@ -54,6 +72,38 @@ impl PosixWatch {
         may_end
     }
 
+    /// Where the rule depends on them: once a file rests, and again when that may have changed.
+    fn ask_for_writers(&mut self, number: u64) {
+        let interval = match self.rules.until {
+            Until::Close => ASK_INTERVAL,
+            Until::Lock => ASK_INTERVAL_OF_LOCKS,
+            _ => return,
+        };
+        let Some(file) = self.files.get(&number) else { return };
+        let is_due = file.may_be_free || file.asked.elapsed() >= interval;
+        if file.changed.elapsed() < TICKS || !is_due {
+            return;
+        }
+        let writers = match self.tree.open(file.key) {
+            _ if model::mutant::is_on("seal-at-first-close") && file.may_be_free => Writers::None,
+            Ok(directory) => self.writers_of(directory.as_fd(), &file.name),
+            Err(_) => Writers::Unknown,
+        };
+        if let Some(file) = self.files.get_mut(&number) {
+            (file.writers, file.asked, file.may_be_free) = (writers, Instant::now(), false);
+        }
+    }
+
+    /// Who keeps a file from being complete, by the rule in force.
+    pub(super) fn writers_of(&self, directory: BorrowedFd<'_>, name: &Name) -> Writers {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(directory, name.as_c_str(), flags, Mode::empty()) {
+            Ok(file) if self.rules.until == Until::Lock => writers::locked_by(file),
+            Ok(file) => writers::opened_by(file.as_fd()),
+            Err(_) => Writers::Unknown,
+        }
+    }
+
     fn verdict(&self, file: &File) -> Verdict {
         let quiet = file.changed.elapsed();
         // A file that went on again and again is complete when it rests.
@@ -63,6 +113,11 @@ impl PosixWatch {
             (Until::Rename(_), _) if self.rules.until.is_unfinished(file.name.as_bytes()) == Some(true) => None,
             (Until::Rename(_), _) => Some(if file.was_renamed { TICKS } else { UNNAMED_QUIET }),
             (Until::Marker(_), _) => self.is_marked(file.key, &file.name).then_some(TICKS),
+            (Until::Close | Until::Lock, _) => match file.writers {
+                Writers::None => Some(TICKS),
+                Writers::Some => None,
+                Writers::Unknown => Some(UNNAMED_QUIET),
+            },
             (Until::Never, _) => (self.ending >= Ending::Waiting).then_some(TICKS),
         };
         match needed.map(|needed| if self.ending >= Ending::Waiting { needed.min(UNNAMED_QUIET) } else { needed }) {

@@ -1,0 +1,123 @@
+//! What a watch tells of files whose writers close and lock them, and after lost hints.
+
+use crate::posix::PosixSource;
+use crate::source::{Event, Source, Watch};
+use model::follow::{Follow, Until};
+use model::{Kind, ObjectId};
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, shorter than the time between two full listings.
+const LIMIT: Duration = Duration::from_secs(40);
+
+struct Watched {
+    watch: Box<dyn Watch>,
+    names: HashMap<ObjectId, String>,
+    ended: Vec<String>,
+}
+
+impl Watched {
+    fn new(dir: &Path, until: Until) -> Watched {
+        let mut source = PosixSource::new();
+        source.add_local(format!("{}/", dir.display()).as_bytes()).unwrap();
+        let watch = source.watch(&Follow::new(until, Vec::new())).unwrap().unwrap();
+        Watched { watch, names: HashMap::new(), ended: Vec::new() }
+    }
+
+    fn look(&mut self) {
+        let mut events = Vec::new();
+        self.watch.next(Duration::from_millis(20), &mut |event| events.push(event)).unwrap();
+        for event in events {
+            match event {
+                Event::Found(object) => {
+                    let name = String::from_utf8(object.entry.name.as_bytes().to_vec()).unwrap();
+                    if !object.is_growing() && object.entry.kind == Kind::File {
+                        self.ended.push(name.clone());
+                    }
+                    self.names.insert(object.entry.id, name);
+                }
+                Event::Ended { id, .. } => self.ended.push(self.names[&id].clone()),
+                _ => {}
+            }
+        }
+    }
+
+    fn wait_until_found(&mut self, name: &str) {
+        let began = Instant::now();
+        while !self.names.values().any(|found| found == name) {
+            assert!(began.elapsed() < LIMIT, "{name} was not found");
+            self.look();
+        }
+    }
+
+    fn wait_until_ended(&mut self, name: &str) {
+        let began = Instant::now();
+        while !self.ended.iter().any(|ended| ended == name) {
+            assert!(began.elapsed() < LIMIT, "{name} did not come to its end: {:?}", self.ended);
+            self.look();
+        }
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().append(true).create(true).open(path).unwrap()
+}
+
+#[test]
+fn a_file_of_two_writers_is_complete_when_both_have_closed_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Watched::new(dir.path(), Until::Close);
+    let mut writers = [open(&dir.path().join("f")), open(&dir.path().join("f"))];
+    writers.iter_mut().for_each(|writer| writer.write_all(b"x").unwrap());
+    watched.wait_until_found("f");
+    let [first, second] = writers;
+    drop(first);
+    // What is closed later is complete, and so would that be.
+    fs::write(dir.path().join("later"), b"y").unwrap();
+    watched.wait_until_ended("later");
+    assert!(!watched.ended.contains(&"f".to_owned()), "a writer has it open");
+    drop(second);
+    watched.wait_until_ended("f");
+    // A file that nobody writes to when it is found is an ordinary one.
+    let mut again = Watched::new(dir.path(), Until::Close);
+    again.wait_until_ended("f");
+}
+
+#[test]
+fn a_locked_file_is_complete_when_its_lock_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Watched::new(dir.path(), Until::Lock);
+    let mut writer = open(&dir.path().join("f"));
+    // A lock of the open file, which one of the same process conflicts with.
+    // SAFETY: all of the structure is numbers; the call reads it.
+    let lock = unsafe { libc::flock { l_type: libc::F_WRLCK as libc::c_short, ..std::mem::zeroed() } };
+    // SAFETY: the descriptor is open and the structure is alive.
+    assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_OFD_SETLK, &lock) }, 0);
+    writer.write_all(b"x").unwrap();
+    watched.wait_until_found("f");
+    fs::write(dir.path().join("later"), b"y").unwrap();
+    watched.wait_until_ended("later");
+    assert!(!watched.ended.contains(&"f".to_owned()), "its writer holds a lock");
+    drop(writer);
+    watched.wait_until_ended("f");
+}
+
+#[test]
+fn an_overflow_of_hints_is_made_up_for_by_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Watched::new(dir.path(), Until::Close);
+    fs::write(dir.path().join("first"), b"").unwrap();
+    watched.wait_until_found("first");
+    let text = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let queued: usize = text.trim().parse().unwrap();
+    // Each makes an event at least when it is made and one when it is closed.
+    for number in 0..queued.min(200_000) / 2 + 10 {
+        File::create(dir.path().join(format!("f{number}"))).unwrap();
+    }
+    fs::write(dir.path().join("last"), b"").unwrap();
+    watched.wait_until_found("last");
+}
