@@ -125,6 +125,8 @@ fn a_tree_goes_to_an_xrootd_server_and_comes_back() {
     for (name, bytes) in [("large", 20 << 20), ("empty", 0), ("dir/small", 100), ("my dir/odd \u{e9}%41", 3)] {
         bed.write(&format!("tree/{name}"), &noise(bytes, 3));
     }
+    // What was changed right before it was sent would be sent once more.
+    shell(bed, "find tree -type f -exec touch -d 2020-01-01 {} +");
     let there = site.url(0, "d/a/b/");
     let ran = site.run(&["cp", "tree/", &there]).succeeded();
     assert!(ran.stderr.contains("; confirmed by the store"), "{}", ran.stderr);
