@@ -17,6 +17,7 @@ pub mod rights;
 mod scope;
 mod stored;
 
+use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::gate::Gate;
 use crate::history::History;
@@ -35,6 +36,7 @@ use model::{FailureKind, JobId, Pin, TransferOptions};
 use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
+use net::route::LocalAddress;
 pub use ordered::deeds_of;
 use record::JobRecord;
 use rights::{Deed, Rights};
@@ -78,6 +80,8 @@ pub struct EndpointHost {
     pub pin: Pin,
     pub taken_back: TakenBack,
     pub guests: Guests,
+    /// What it listens on, and what it is told to advertise.
+    pub listening: Listening,
     /// Jobs that it carries out in its clients' names, where it does.
     pub orders: OnceLock<Arc<Orders>>,
 }
@@ -194,6 +198,10 @@ struct Destination {
 impl Host for EndpointHost {
     fn facts(&self) -> HostFacts {
         HostFacts { name: self.name.clone(), is_read_only: self.is_read_only }
+    }
+
+    fn addresses(&self) -> Vec<LocalAddress> {
+        self.listening.addresses()
     }
 
     fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal> {

@@ -13,6 +13,7 @@ mod accept;
 mod lock;
 mod review;
 
+use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
@@ -154,6 +155,7 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        net::numa::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
         let landlock = confine(&options, &root, &log_path);
@@ -169,6 +171,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
+            listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
             orders: Default::default(),

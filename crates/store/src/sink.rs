@@ -218,6 +218,11 @@ pub trait Sink: Send + Sync {
         let _ = (is_group, number, name);
     }
 
+    /// What the store did by itself, and why, for whoever reads the result.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What could not be kept of objects since the last call.
     fn take_warnings(&self) -> Vec<Warning> {
         Vec::new()

@@ -74,11 +74,13 @@ impl Route {
                     return Err(Error::no_name());
                 }
                 let peer = peers.find(destination)?;
+                check_paths(spec, &*peer)?;
                 let path = peer.path(&path);
                 Ok(Route::Push { peer, path })
             }
             (n, false) if n == sources.len() && n > 0 => {
                 let peer = peers.find(&sources[0])?;
+                check_paths(spec, &*peer)?;
                 for source in &sources[1..] {
                     if !peers.is_at(source, &*peer)? {
                         return Err(Error::request(
@@ -157,6 +159,15 @@ fn absolute(location: &Location) -> Vec<u8> {
         bytes.push(b'/');
     }
     bytes
+}
+
+/// A session over ssh has the one connection that ssh made, or that of an endpoint which nobody configured.
+fn check_paths(spec: &TransferSpec, peer: &dyn Peer) -> Result<()> {
+    if !spec.paths.is_explicit() || peer.is_endpoint() {
+        return Ok(());
+    }
+    let text = format!("--paths {} needs an endpoint, and {} is reached over ssh", spec.paths, peer.name());
+    Err(Error::request(text, "omit --paths, or run `thalweg serve` there and add it with its ticket"))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("needs", &[]),
     ("fakes", &["model"]),
     ("conformance", &["model", "store"]),
-    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "emulator", "lab"]),
+    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator", "lab"]),
     ("xtask", &[]),
 ];
 

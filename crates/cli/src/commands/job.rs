@@ -222,7 +222,10 @@ impl Office {
     fn steer(&self, one: &One, steer: Steer) -> Result<Exit> {
         let (endpoint, job) = self.find(&one.id)?;
         let desk = self.desk(&endpoint)?;
-        desk.steer(job, steer, &self.stop())?;
+        match steer {
+            Steer::Resume | Steer::Retry => desk.renew(job, steer, &self.book, &self.stop())?,
+            _ => desk.steer(job, steer, &self.stop())?,
+        }
         if one.json {
             let told = desk.ask(job, &self.stop()).ok();
             let gone = || json!({"v": 1, "id": id_of(&endpoint.name, job)}).to_string();

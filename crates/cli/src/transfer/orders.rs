@@ -20,7 +20,7 @@ use model::options::Fsync;
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::progress::Counts;
 use model::quantity::{ByteCount, Rate};
-use model::{Exit, Failure, FailureKind, JobId, Location, TransferSpec};
+use model::{Exit, Failure, FailureKind, JobId, Location, PathWish, TransferSpec};
 use net::Identity;
 use serde_json::json;
 use std::sync::Arc;
@@ -197,6 +197,7 @@ fn check(request: &Request) -> Result<()> {
         () if options.is_dry_run => "--dry-run",
         () if options.tells_changes && request.command != "sync" => "--itemize",
         () if options.follow.is_some() => "follow",
+        () if matches!(request.spec.paths, PathWish::Fixed(_)) => "--paths LOCAL=REMOTE",
         () => return Ok(()),
     };
     Err(usage(

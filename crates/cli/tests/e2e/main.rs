@@ -17,6 +17,7 @@ mod faults;
 mod events;
 mod laboratories;
 mod streams;
+mod paths;
 mod loads;
 mod endpoints;
 mod ssh;
@@ -43,6 +44,7 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+mod dav_servers;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

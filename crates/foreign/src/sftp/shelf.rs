@@ -2,7 +2,7 @@
 //!
 //! The protocol tells neither inodes nor links: a path's number stands for the first, and a version is its size and its time.
 
-use super::listing::{Child, WIDTH, join};
+use super::listing::{Child, NAMES_MAX, WIDTH, join};
 use super::packet::Attributes;
 use super::reading::{SftpFile, modified, number_of};
 use super::server::Server;
@@ -218,6 +218,11 @@ impl Shelf for SftpShelf {
                         steps.push(Step::Left(below.clone()));
                         if depth < u64::from(levels) {
                             steps.extend(self.steps(&session, &below, &path));
+                            if steps.len() > NAMES_MAX {
+                                let why = "the server lists more than 2,000,000 names in directories within each other";
+                                visit(Visit::Failed { path: &below, error: failed(FailureKind::Other, "list", why) });
+                                return;
+                            }
                         }
                     }
                     goes_on
