@@ -9,6 +9,7 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
+use crate::reader::{Live, LiveJobs};
 use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
@@ -17,11 +18,11 @@ use daemon::hand_in::Told;
 use model::order::{Kind, Role};
 use model::{Exit, JobId};
 use net::Identity;
-use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb, Work};
+use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
@@ -29,6 +30,8 @@ use tracing::{error, info, warn};
 const GROUP_MAX: usize = 512;
 /// The calendar is looked at this often, whatever it does meanwhile.
 const TICK: Duration = Duration::from_secs(1);
+/// An order that waits for credentials longer than this after its last warrant gets another: they hold for a day.
+const RENEWED_MAX: Duration = Duration::from_secs(3600);
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -73,18 +76,6 @@ pub enum After {
     Here(usize),
 }
 
-/// What changes too often to be written down.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Live {
-    pub work: Work,
-    pub bytes_per_second: u64,
-    pub files_failed: u64,
-    pub files_skipped: u64,
-}
-
-/// Shared with those who look on; held to copy a few numbers.
-pub type LiveJobs = Arc<Mutex<HashMap<JobId, Live>>>;
-
 pub struct Owner {
     pub store: Store,
     pub queue: Queue,
@@ -99,11 +90,15 @@ pub struct Owner {
     couriers: HashMap<String, Arc<Courier>>,
     /// The orders that endpoints have, or may have.
     orders: HashMap<JobId, Order>,
-    /// What a job copies, for the next time that it is given to somebody.
     group: Group,
-    replies: Vec<Box<dyn FnOnce(Option<&Error>) + Send>>,
+    replies: Vec<Reply>,
+    /// Ended jobs that are in the queue while somebody steers them.
+    visitors: Vec<JobId>,
     next_seq: u64,
 }
+
+/// Told when the group is durable, or why it is not.
+type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 struct Order {
     job: JobId,
@@ -112,6 +107,8 @@ struct Order {
     /// When it was taken, by the courier's count; nothing while it is on its way.
     taken: Option<u64>,
     is_asked: bool,
+    /// When its warrant was made or renewed, as far as this hub knows it.
+    renewed: Option<Instant>,
 }
 
 impl Owner {
@@ -141,6 +138,7 @@ impl Owner {
             orders: HashMap::new(),
             group: Group::default(),
             replies: Vec::new(),
+            visitors: Vec::new(),
             next_seq: 0,
         };
         owner.load()?;
@@ -154,7 +152,7 @@ impl Owner {
             match self.commands.recv_timeout(self.patience()) {
                 Ok(first) => {
                     is_over |= self.take(first);
-                    while self.group.new.len() < GROUP_MAX && self.replies.len() < GROUP_MAX {
+                    for _ in 0..GROUP_MAX {
                         let Ok(next) = self.commands.try_recv() else { break };
                         is_over |= self.take(next);
                     }
@@ -193,7 +191,14 @@ impl Owner {
         for stored in open {
             let job = stored.job;
             if let Some(endpoint) = job.executor().cloned() {
-                let order = Order { job: job.id, attempt: job.attempt, endpoint, taken: Some(0), is_asked: false };
+                let order = Order {
+                    job: job.id,
+                    attempt: job.attempt,
+                    endpoint,
+                    taken: Some(0),
+                    is_asked: false,
+                    renewed: None,
+                };
                 self.orders.insert(order_id(job.id, job.attempt), order);
             }
             self.queue.restore(now, job);
@@ -209,6 +214,7 @@ impl Owner {
     /// Writes down what changed, then answers and acts.
     fn settle(&mut self) {
         let (changes, actions) = self.queue.take();
+        self.visitors.drain(..).for_each(|id| self.queue.let_go(id));
         self.group.changes = changes;
         let group = std::mem::take(&mut self.group);
         let replies = std::mem::take(&mut self.replies);
@@ -243,6 +249,7 @@ impl Owner {
                         endpoint: endpoint.clone(),
                         taken: None,
                         is_asked: false,
+                        renewed: Some(Instant::now()),
                     };
                     self.orders.entry(id).or_insert(order);
                 }
@@ -415,6 +422,11 @@ impl Owner {
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
                 if let Answer::News(news) = &answer {
+                    let waits = news.reason == model::order::Reason::Credentials;
+                    if waits && order.renewed.is_none_or(|at| at.elapsed() >= RENEWED_MAX) {
+                        order.renewed = Some(Instant::now());
+                        self.courier(endpoint).send(Errand::Renew { order: id });
+                    }
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
@@ -541,11 +553,13 @@ impl Owner {
 
     /// A job that another is to come after is open, or ended well.
     fn check_after(&self, id: JobId) -> Result<()> {
-        if self.queue.get(id).is_some_and(|job| !job.status.is_end()) {
-            return Ok(());
-        }
-        let problem = match self.store.status(id)? {
-            Some(Status::Succeeded) => return Ok(()),
+        // Of one that has just ended the database may not know it yet.
+        let status = match self.queue.get(id) {
+            Some(job) => Some(job.status),
+            None => self.store.status(id)?,
+        };
+        let problem = match status {
+            Some(status) if !status.is_end() || status == Status::Succeeded => return Ok(()),
             Some(status) => (format!("job {id}, which it comes after, is {status}"), "retry that job first"),
             None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
         };
@@ -559,14 +573,13 @@ impl Owner {
         if self.queue.get(id).is_none() {
             let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
             self.queue.restore(now, stored.job);
-            let steered = self.queue.steer(now, id, verb);
-            if verb == Verb::Remove && steered.is_ok() {
-                self.group.removed.push(id);
-            }
-            self.queue.let_go(id);
-            return steered.map_err(|e| refused(&e));
+            self.visitors.push(id);
         }
-        self.queue.steer(now, id, verb).map_err(|e| refused(&e))
+        let steered = self.queue.steer(now, id, verb);
+        if verb == Verb::Remove && steered.is_ok() {
+            self.group.removed.push(id);
+        }
+        steered.map_err(|e| refused(&e))
     }
 }
 

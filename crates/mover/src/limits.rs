@@ -91,7 +91,7 @@ pub const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(60);
 /// for the time being: its streams end and the others carry what was under way. A receiver, which cannot tell an idle path from a
 /// dead one, waits for the second time. Three retransmissions of a path of 200 ms fit into the first.
 pub const WAY_SILENCE: Duration = Duration::from_secs(4);
-pub const WAY_SILENCE_RECEIVING: Duration = Duration::from_secs(10);
+pub const WAY_SILENCE_RECEIVING: Duration = Duration::from_secs(20);
 /// A path that moved something this recently goes on.
 pub const WAY_ALIVE: Duration = Duration::from_secs(2);
 /// A control stream on which nothing was heard for this long, while data moves on another path, has lost its path: each side tells

@@ -1,7 +1,8 @@
 //! Jobs that come in: new ones, those that are there already, and those that were there before a restart.
 
+use crate::calendar::Now;
 use crate::job::Job;
-use crate::queue::{Now, Queue};
+use crate::queue::Queue;
 use crate::status::{Reason, Status};
 use model::JobId;
 
@@ -30,7 +31,9 @@ pub enum Refused {
 impl Queue {
     /// (absent) -> queued, waiting
     pub fn submit(&mut self, now: Now, job: Job) -> Result<Taken, Refused> {
-        if let Some(known) = self.natures.get(&job.facts.nature) {
+        // One that has ended since the last `take` is not open any more.
+        let is_open = |queue: &Queue, id: &JobId| queue.get(*id).is_some_and(|job| !job.status.is_end());
+        if let Some(known) = self.natures.get(&job.facts.nature).filter(|known| is_open(self, known)) {
             return Ok(Taken::Known(*known));
         }
         if self.jobs.len() >= self.limits.jobs_max {
@@ -40,7 +43,7 @@ impl Queue {
             return Err(Refused::Full { is_owner: true });
         }
         let id = job.id;
-        let after = job.after.iter().copied().filter(|other| self.jobs.contains_key(other) || *other == id).collect();
+        let after = job.after.iter().copied().filter(|other| is_open(self, other)).collect();
         self.enter(Job { after, ..job });
         self.place(now, id);
         Ok(Taken::New)

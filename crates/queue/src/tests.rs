@@ -210,6 +210,19 @@ fn one_job_of_one_user_does_not_wait_for_a_thousand_of_another() {
 }
 
 #[test]
+fn who_has_moved_much_is_charged_for_what_it_moves() {
+    let mut scene = Scene::new();
+    let big = scene.submit(|_| {});
+    scene.step();
+    let work = Work { files_listed: 1, is_listed: true, files_done: 1, bytes_done: 1 << 40, bytes_listed: 1 << 40 };
+    scene.hear(big, Answer::Ended(Ended { code: 0, text: String::new(), hint: String::new(), work }));
+    // Who has moved least is next, whatever the priority among one's own.
+    let small: Vec<_> = (0..4).map(|_| scene.submit(|facts| facts.owner = "bert".into())).collect();
+    scene.submit(|facts| facts.priority = 100);
+    assert_eq!(given(&scene.step()), [(small[0], Role::Sends), (small[1], Role::Sends)]);
+}
+
+#[test]
 fn a_head_that_cannot_run_holds_up_nobody() {
     let mut scene = Scene::new();
     scene.queue.unreached(scene.now, "c", "off");
@@ -392,6 +405,19 @@ fn the_same_wish_finds_its_open_job_and_bounds_hold() {
     assert_eq!(submit(scene.facts(), 2), Err(Refused::Full { is_owner: true }));
     let other = Facts { owner: "bert".into(), ..scene.facts() };
     assert_eq!(submit(other, 3), Ok(Taken::New));
+}
+
+#[test]
+fn what_has_just_ended_is_neither_found_nor_waited_for() {
+    let mut scene = Scene::new();
+    let first = scene.submit(|_| {});
+    scene.step();
+    scene.queue.heard(scene.now, first, 1, ended(Exit::Done));
+    // Its end was not taken from the queue yet.
+    let again = scene.submit_after(|facts| facts.nature = [1; 16], vec![first]);
+    assert_eq!(given(&scene.step()), [(again, Role::Sends)]);
+    let same = Job::new(JobId([9; 16]), 9, Facts { nature: [1; 16], ..scene.facts() }, vec![]);
+    assert_eq!(scene.queue.submit(scene.now, same), Ok(Taken::Known(again)));
 }
 
 #[test]

@@ -230,6 +230,31 @@ fn a_second_cable_is_tried_and_kept_where_nobody_asked_and_one_cable_is_left_alo
 }
 
 #[test]
+fn doctor_prints_the_lines_without_which_a_second_card_stays_idle() {
+    let bed = Bed::new();
+    let Some(hosts) = Hosts::new(&bed, &["60mbit"; 2]) else { return };
+    let a = hosts.name("a");
+    let said = |ran: Ran| format!("{}{}", String::from_utf8_lossy(&ran.stdout), ran.stderr);
+    // Both cards in one net: whatever is sent leaves by the first.
+    ip(&["-n", &a, "addr", "flush", "dev", "w2"]);
+    ip(&["-n", &a, "addr", "add", "10.201.1.11/24", "dev", "w2"]);
+    let before = said(hosts.run(&["doctor", "--all"]));
+    assert!(before.contains("packets from 10.201.1.11 to its own net leave by w1"), "{before}");
+    let rule = before.split("; ").find_map(|part| part.split("ip rule add ").nth(1)).expect(&before).trim();
+    let route = before.split("; ").find_map(|part| part.strip_prefix("ip route add 10.201.1.0/24 ")).expect(&before);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let add = |kind: &str, line: &str| {
+        let words = words(line);
+        let line: Vec<&str> = words.iter().map(String::as_str).collect();
+        ip(&[&["-n", &a, kind, "add"], &line[..]].concat());
+    };
+    add("rule", rule);
+    add("route", &format!("10.201.1.0/24 {route}"));
+    let after = said(hosts.run(&["doctor", "--all"]));
+    assert!(!after.contains("to its own net leave by"), "{after}");
+}
+
+#[test]
 fn paths_that_make_no_sense_are_refused_with_those_that_do() {
     let bed = Bed::new();
     let _server = bed.serve(&[]);

@@ -99,10 +99,10 @@ impl Guard {
         self.lanes.remove(&lane);
     }
 
-    /// Whether a lane may take a unit of so many bytes. `left_bytes` have not been sent, what lanes have claimed of them included. What is not known yet is no reason against it.
+    /// Whether a lane may take a unit of so many bytes. `left_bytes` have not been sent, what lanes have claimed of them included;
+    /// as long as they are not known, it may.
     pub fn may_take(&self, lane: u32, unit_bytes: u64, left_bytes: Option<u64>, now: Instant) -> bool {
         let (Some(mine), Some(left_bytes)) = (self.lanes.get(&lane), left_bytes) else { return true };
-        let Some(seconds) = mine.seconds_for(unit_bytes) else { return true };
         let others = || self.lanes.iter().filter(|(number, other)| **number != lane && other.is_alive(now));
         let is_fastest = others().all(|(_, other)| other.bytes_per_second <= mine.bytes_per_second);
         if is_fastest || mutant::is_on("no-tail-guard") {
@@ -111,7 +111,12 @@ impl Guard {
         let known = || others().map(|(_, other)| other).chain([mine]);
         let rate: f64 = known().filter_map(|lane| lane.bytes_per_second).sum();
         let backlog: u64 = known().map(|lane| lane.backlog_bytes).sum();
-        seconds <= (left_bytes.saturating_add(backlog)) as f64 / rate.max(1.0) + SLACK_SECONDS
+        let drain_seconds = left_bytes.saturating_add(backlog) as f64 / rate.max(1.0);
+        match mine.seconds_for(unit_bytes) {
+            Some(seconds) => seconds <= drain_seconds + SLACK_SECONDS,
+            // It may turn out to be the one that holds up the end, and be broken off, again and again.
+            None => drain_seconds > SLOW_SECONDS,
+        }
     }
 
     /// A lane that holds up the end, for one that has nothing to do and would be far quicker.

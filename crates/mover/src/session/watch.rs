@@ -6,6 +6,7 @@
 use crate::limits::{
     STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT, WAY_ALIVE, WAY_SILENCE, WAY_SILENCE_RECEIVING,
 };
+use model::mutant;
 use model::paths::PATHS_MAX;
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
@@ -67,22 +68,26 @@ impl Streams {
         last
     }
 
-    /// Paths on which nobody answers while another one goes on. `is_waiting` tells of each open stream whether something that was
-    /// sent on it is not acknowledged.
-    fn silent_ways(&self, now: Instant, is_waiting: &[bool]) -> Vec<usize> {
+    /// Paths on which nobody answers while another one goes on. `unanswered` tells of each open stream whether something that was
+    /// sent on it is not acknowledged: not even by a kernel whose program waits for its disk.
+    fn silent_ways(&self, now: Instant, unanswered: &[bool]) -> Vec<usize> {
         let last = self.progress();
         let idle = |at: &Instant| now.saturating_duration_since(*at);
         let is_silent = |(way, at): (&usize, &Instant)| {
             let others_go_on = last.iter().any(|(other, at)| other != way && idle(at) < WAY_ALIVE);
-            let of_way = || self.open.iter().zip(is_waiting).filter(|(stream, _)| stream.way == *way);
-            let patience = match of_way().any(|(_, is_waiting)| *is_waiting) {
+            let of_way = || self.open.iter().zip(unanswered).filter(|(stream, _)| stream.way == *way);
+            let patience = match of_way().any(|(_, is_unanswered)| *is_unanswered) {
                 true => WAY_SILENCE,
                 false if of_way().any(|(stream, _)| stream.is_receiving) => WAY_SILENCE_RECEIVING,
                 false => return None,
             };
             (others_go_on && idle(at) >= patience).then_some(*way)
         };
-        if last.len() < 2 { Vec::new() } else { last.iter().filter_map(is_silent).collect() }
+        if last.len() < 2 || mutant::is_on("wait-for-silent-paths") {
+            Vec::new()
+        } else {
+            last.iter().filter_map(is_silent).collect()
+        }
     }
 }
 
@@ -183,12 +188,13 @@ fn is_waiting(info: &TcpInfo) -> bool {
 /// stream: a network that is gone for both is judged there.
 fn is_silent(info: &TcpInfo, heard_ms: u32) -> bool {
     let timeout_ms = heard_ms.saturating_add(STREAM_TIMEOUT.as_millis() as u32);
-    // While the window is closed, probes are sent, and answered, ever more rarely.
-    let is_unanswered = match info.unacked_segments {
-        0 => info.probes >= STREAM_PROBES_MAX,
-        _ => info.retransmits > 0 || info.probes >= STREAM_PROBES_MAX,
-    };
-    is_waiting(info) && is_unanswered && info.last_ack_received_ms > timeout_ms
+    is_waiting(info) && is_unanswered(info) && info.last_ack_received_ms > timeout_ms
+}
+
+/// What was sent again, or several probes, had no answer. While the window is closed, probes are sent, and answered, ever more rarely.
+fn is_unanswered(info: &TcpInfo) -> bool {
+    let are_probes_lost = info.probes >= STREAM_PROBES_MAX;
+    are_probes_lost || info.unacked_segments > 0 && info.retransmits > 0
 }
 
 impl StreamWatch {
@@ -196,8 +202,8 @@ impl StreamWatch {
     pub fn end_stuck(&self, heard_ms: u32, now: Instant) -> usize {
         let mut streams = self.streams.lock().unwrap();
         let infos: Vec<_> = streams.open.iter_mut().map(|stream| stream.note_progress(now)).collect();
-        let waiting: Vec<_> = infos.iter().map(|info| info.as_ref().is_some_and(is_waiting)).collect();
-        let silent = streams.silent_ways(now, &waiting);
+        let unanswered: Vec<_> = infos.iter().map(|info| info.as_ref().is_some_and(is_unanswered)).collect();
+        let silent = streams.silent_ways(now, &unanswered);
         let last = streams.progress().into_values().max().unwrap_or(now);
         let stuck = streams.open.iter().zip(infos).filter(|(stream, info)| {
             let is_stuck = |info: &TcpInfo| is_waiting(info) && is_straggler(stream.stands_since, last);
@@ -330,6 +336,46 @@ mod tests {
     /// Something is sent, and the last word came that long ago.
     fn waiting(last_ack_received_ms: u32) -> TcpInfo {
         TcpInfo { unacked_segments: 5, retransmits: 6, last_ack_received_ms, ..TcpInfo::default() }
+    }
+
+    /// A stream on a path, last moved so long ago.
+    fn on(way: usize, idle: Duration, is_receiving: bool, now: Instant) -> Watched {
+        let at = now.checked_sub(idle).unwrap();
+        Watched {
+            aborter: Aborter::default(),
+            way,
+            is_receiving,
+            facts: StreamFacts::default(),
+            moved_bytes: 0,
+            samples: 0,
+            short_samples: 0,
+            progressed_bytes: 0,
+            progressed_at: at,
+            stands_since: at,
+        }
+    }
+
+    #[test]
+    fn a_silent_path_ends_only_while_another_goes_on() {
+        let now = Instant::now() + Duration::from_secs(100);
+        let silent = |streams: &[(usize, u64, bool, bool)]| {
+            let open =
+                streams.iter().map(|(way, idle, receives, _)| on(*way, Duration::from_secs(*idle), *receives, now));
+            let waiting: Vec<_> = streams.iter().map(|(.., is_waiting)| *is_waiting).collect();
+            Streams { open: open.collect(), ..Streams::default() }.silent_ways(now, &waiting)
+        };
+        assert_eq!(silent(&[(0, 0, false, true), (1, 4, false, true)]), [1]);
+        assert_eq!(silent(&[(0, 0, false, true), (1, 3, false, true)]), [0; 0]);
+        // One of its streams goes on.
+        assert_eq!(silent(&[(0, 0, false, true), (1, 9, false, true), (1, 0, false, true)]), [0; 0]);
+        // Nothing was sent that could be acknowledged.
+        assert_eq!(silent(&[(0, 0, false, true), (1, 60, false, false)]), [0; 0]);
+        // A receiver waits longer: the sender may have nothing for it.
+        assert_eq!(silent(&[(0, 0, true, false), (1, 19, true, false)]), [0; 0]);
+        assert_eq!(silent(&[(0, 0, true, false), (1, 20, true, false)]), [1]);
+        // All stand still: that is storage, or the whole network.
+        assert_eq!(silent(&[(0, 9, false, true), (1, 9, false, true)]), [0; 0]);
+        assert_eq!(silent(&[(0, 60, false, true)]), [0; 0]);
     }
 
     #[test]

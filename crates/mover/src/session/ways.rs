@@ -129,6 +129,9 @@ impl Search<'_> {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some(),
         };
+        if model::mutant::is_on("believe-any-address") {
+            return Ok(ip);
+        }
         if is_special || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() {
             return left_out("it has no meaning outside its own host or link");
         }
