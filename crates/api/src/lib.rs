@@ -15,7 +15,7 @@ mod routes;
 
 use hub::Hub;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -58,9 +58,11 @@ fn listen(socket: &Path) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another hub listens there"));
     }
-    match std::fs::remove_file(socket) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
+    match std::fs::symlink_metadata(socket) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(socket)?,
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what has that name is no socket, and stays")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
     }
     let listener = UnixListener::bind(socket)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
@@ -74,5 +76,25 @@ impl Drop for Api {
             runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         }
         let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_makes_room_for_a_socket() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hub.sock");
+        drop(listen(&path).unwrap());
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(listen(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a file of the user").unwrap();
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a file of the user");
     }
 }
