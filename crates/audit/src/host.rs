@@ -5,14 +5,16 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use net::clock::Clock;
 use net::interface::{Offloads, QueueDiscipline, Rings};
+use net::route::{LocalAddress, Route};
 use rustix::fs::Access;
 use rustix::process::Resource;
 
-use crate::finding::Here;
+use crate::here::Here;
 
 /// No file of the kernel's that is read here is longer.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -23,6 +25,9 @@ pub trait Calls {
     fn rings(&self, interface: &str) -> Option<Rings>;
     fn offloads(&self, interface: &str) -> Option<Offloads>;
     fn queue_disciplines(&self) -> Option<Vec<QueueDiscipline>>;
+    /// Those that lead to other hosts, and how the kernel sends from one of them.
+    fn addresses(&self) -> Vec<LocalAddress>;
+    fn leaves_by(&self, from: IpAddr, to: IpAddr) -> Option<Route>;
     fn clock(&self) -> Option<Clock>;
     /// Soft and hard limit; nothing is no limit.
     fn descriptors_max(&self) -> (Option<u64>, Option<u64>);
@@ -63,6 +68,14 @@ impl Calls for Kernel {
 
     fn queue_disciplines(&self) -> Option<Vec<QueueDiscipline>> {
         net::interface::queue_disciplines().ok()
+    }
+
+    fn addresses(&self) -> Vec<LocalAddress> {
+        net::route::local_addresses().unwrap_or_default()
+    }
+
+    fn leaves_by(&self, from: IpAddr, to: IpAddr) -> Option<Route> {
+        net::route::leaves_by(from, to).ok()
     }
 
     fn clock(&self) -> Option<Clock> {
@@ -164,6 +177,22 @@ impl<'a> Host<'a> {
         self.sysctl(name)?.split(' ').nth(index)?.parse().ok()
     }
 
+    /// The container this runs in, by the marks that container programs leave.
+    pub fn container(&self) -> Option<String> {
+        if self.exists(".dockerenv") {
+            return Some("docker".into());
+        }
+        if self.exists("run/.containerenv") {
+            return Some("podman".into());
+        }
+        if let Some(kind) = self.read("run/systemd/container").filter(|kind| !kind.is_empty()) {
+            return Some(kind);
+        }
+        let groups = self.read("proc/1/cgroup")?;
+        let kinds = ["kubepods", "docker", "lxc", "libpod"];
+        kinds.iter().find(|kind| groups.contains(**kind)).map(|kind| (*kind).to_owned())
+    }
+
     /// Whether a setting can be changed from here. Only asks.
     pub fn may_set(&self, name: &str) -> Here {
         let file = self.root.join(sysctl_file(name));
@@ -199,6 +228,8 @@ pub(crate) mod imitation {
         pub rings: Option<Rings>,
         pub offloads: Offloads,
         pub disciplines: Vec<QueueDiscipline>,
+        pub addresses: Vec<LocalAddress>,
+        pub leaves_by: fn(IpAddr, IpAddr) -> Option<u32>,
         pub clock: Clock,
         pub descriptors: (Option<u64>, Option<u64>),
         pub mounted: Mounted,
@@ -211,6 +242,8 @@ pub(crate) mod imitation {
                 rings: None,
                 offloads: Offloads::default(),
                 disciplines: Vec::new(),
+                addresses: Vec::new(),
+                leaves_by: |_, _| None,
                 clock: Clock { is_synchronised: true, error_us_max: 100 },
                 descriptors: (Some(1024), Some(1 << 20)),
                 mounted: Mounted {
@@ -239,6 +272,12 @@ pub(crate) mod imitation {
         }
         fn queue_disciplines(&self) -> Option<Vec<QueueDiscipline>> {
             Some(self.disciplines.clone())
+        }
+        fn addresses(&self) -> Vec<LocalAddress> {
+            self.addresses.clone()
+        }
+        fn leaves_by(&self, from: IpAddr, to: IpAddr) -> Option<Route> {
+            (self.leaves_by)(from, to).map(|interface| Route { interface, is_direct: true })
         }
         fn clock(&self) -> Option<Clock> {
             Some(self.clock)

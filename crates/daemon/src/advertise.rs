@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::ticket::{ADDRESSES_MAX, is_address};
 use model::Exit;
+use net::route::{self, LocalAddress};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// `HOST:PORT` of a listener, the likeliest first: what the user said, else the address listened on, else every local
@@ -23,6 +24,50 @@ pub fn addresses(listening: SocketAddr, advertise: &[String]) -> Result<Vec<Stri
     let mut local = local_addresses(listening.is_ipv6());
     local.truncate(ADDRESSES_MAX);
     Ok(local.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect())
+}
+
+/// Where an endpoint can be reached, as it tells clients that look for more than one path.
+pub struct Listening {
+    on: IpAddr,
+    /// Addresses to be told, and no others, where the user said any.
+    advertised: Option<Vec<IpAddr>>,
+}
+
+/// Cards of addresses that belong to something in front of this host, each on its own.
+const CARD_ELSEWHERE_FIRST: u32 = 1 << 31;
+
+impl Listening {
+    /// Names, and addresses with another port, are left out of what is advertised: paths have addresses and one port.
+    pub fn new(on: SocketAddr, advertise: &[String]) -> Listening {
+        let numeric = |text: &String| {
+            let address: SocketAddr = with_port(text, on.port()).ok()?.parse().ok()?;
+            (address.port() == on.port()).then(|| address.ip())
+        };
+        let advertised = (!advertise.is_empty()).then(|| advertise.iter().filter_map(numeric).collect());
+        Listening { on: on.ip(), advertised }
+    }
+
+    /// At this moment: cards come and go.
+    pub fn addresses(&self) -> Vec<LocalAddress> {
+        let own = route::local_addresses().unwrap_or_default();
+        self.of(own)
+    }
+
+    fn of(&self, own: Vec<LocalAddress>) -> Vec<LocalAddress> {
+        let is_reached = |ip: IpAddr| match self.on {
+            on if !on.is_unspecified() => ip == on,
+            on => on.is_ipv6() || ip.is_ipv4(),
+        };
+        let Some(advertised) = &self.advertised else {
+            return own.into_iter().filter(|own| is_reached(own.ip)).collect();
+        };
+        let told = |(at, ip): (usize, &IpAddr)| {
+            let known = own.iter().find(|own| own.ip == *ip).cloned();
+            let card = CARD_ELSEWHERE_FIRST + at as u32;
+            known.unwrap_or(LocalAddress { ip: *ip, card, interface: card, name: String::new(), prefix_bits: 0 })
+        };
+        advertised.iter().enumerate().map(told).collect()
+    }
 }
 
 fn with_port(text: &str, port: u16) -> Result<String> {

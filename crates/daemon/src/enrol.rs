@@ -29,7 +29,8 @@ pub fn enrol(
     replace: Replace,
 ) -> Result<Enrolled> {
     book.may_add(name, ticket.pin, replace)?;
-    let options = ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() };
+    let options =
+        ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
     let credential = ticket.credential.to_vec();
     let reach = Reach { name, pin: ticket.pin, credential, identity, options: &options };
     let (welcome, address) = reach.first(&ticket.addresses, |client| {

@@ -2,7 +2,7 @@
 //!
 //! The asking side of `orders`. Invariant: what leaves this host is a signature, never the key.
 
-use crate::endpoints::Endpoint;
+use crate::endpoints::{Endpoint, EndpointBook};
 use crate::error::{Error, Result};
 use crate::host::deeds_of;
 use crate::warrant::{now, sign, verbs_of};
@@ -10,11 +10,11 @@ use model::name::{Escaped, relative_path};
 use model::order::{Kind, Role, Steer};
 use model::synthetic::is_synthetic;
 use model::warrant::{LIFETIME_SECONDS, PATHS_MAX};
-use model::{Exit, JobId, TransferSpec, Warrant};
+use model::{Exit, JobId, Location, Pin, TransferSpec, Warrant, mutant};
 use mover::session::{AskError, Client, Tuning};
 use net::Identity;
 use std::net::ToSocketAddrs;
-use transfer::{ConnectOptions, LEAVES_ROOT};
+use transfer::{ConnectOptions, LEAVES_ROOT, job_id};
 use wire::limits::{ORDER_ADDRESSES_MAX, ORDER_TRANSFER_BYTES_MAX};
 use wire::message::{Order, OrderAsk, OrderSteer};
 pub use wire::message::{OrderEnded, OrderEvents, OrderFailure, OrderNews};
@@ -51,7 +51,8 @@ pub struct Desk {
 
 impl Desk {
     pub fn open(endpoint: &Endpoint, identity: &Identity) -> Result<Desk> {
-        let options = ConnectOptions { tuning: Tuning { streams: Some(0) }, ..ConnectOptions::default() };
+        let options =
+            ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
         let client = crate::connect(endpoint, identity, &options)?;
         let welcome = client.welcome().map_err(|e| Error::from_connect(&endpoint.name, &e));
         welcome.map(|_| Desk { client, name: endpoint.name.clone(), identity: identity.clone() })
@@ -65,7 +66,7 @@ impl Desk {
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let transfer = serde_json::to_string(job.spec)
-            .map_err(|e| Error::new(Exit::Fatal, format!("the transfer has no written form: {e}")))?;
+            .map_err(|e| Error::new(Exit::Fatal, format!("the transfer cannot be encoded: {e}")))?;
         if transfer.len() > ORDER_TRANSFER_BYTES_MAX {
             return Err(Error::new(Exit::Usage, "the job does not fit into one message")
                 .hint("use fewer sources, filter rules or listed paths in one command"));
@@ -102,30 +103,25 @@ impl Desk {
         self.told(|number| OrderAsk { number, ..OrderAsk::default() }.into(), interrupt)
     }
 
-    /// Steers a job; where it is to go on, with a new warrant for the other endpoint.
+    /// Has a job stop, or forgets it.
     pub fn steer(&self, job: JobId, steer: Steer, interrupt: &dyn Fn() -> bool) -> Result<()> {
-        let warrant = match steer {
-            Steer::Resume | Steer::Retry => self.renewed(job, interrupt)?,
-            _ => Vec::new(),
-        };
-        let order = |number| OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant }.into();
-        self.request(order, interrupt).map(drop)
+        self.steer_with(job, steer, Vec::new(), interrupt)
     }
 
-    fn renewed(&self, job: JobId, interrupt: &dyn Fn() -> bool) -> Result<Vec<u8>> {
+    /// Has a job go on, with a new warrant for the other endpoint, which the book knows.
+    pub fn renew(&self, job: JobId, steer: Steer, book: &EndpointBook, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let ask = |number| OrderAsk { number, job_id: job.0.to_vec(), wants_events: false, wants_order: true }.into();
-        let told = self.told(ask, interrupt)?;
-        let order = told.into_iter().next().and_then(|told| told.ended?.order);
-        let unusable = || Error::new(Exit::Fatal, format!("{}: a job without its order", self.name));
-        let order = order.ok_or_else(unusable)?;
-        let spec: TransferSpec = serde_json::from_str(&order.transfer).map_err(|_| unusable())?;
-        let pin = model::Pin::from_slice(&order.peer_pin).ok_or_else(unusable)?;
-        let role = Role::from_number(order.role).ok_or_else(unusable)?;
-        let endpoint =
-            |name: &str, pin| Endpoint { name: name.to_owned(), addresses: Vec::new(), pin, added: String::new() };
-        let (executor, peer) = (endpoint(&order.own_name, self.client.peer()), endpoint(&order.peer_name, pin));
-        let job = HandIn { job, kind: Kind::Copy, role, executor: &executor, peer: &peer, spec: &spec };
-        Ok(sign(&self.identity, warrant(&job)?))
+        let order = self.told(ask, interrupt)?.into_iter().next().and_then(|told| told.ended?.order);
+        let order = order.ok_or_else(|| Error::new(Exit::Fatal, format!("{}: a job without its order", self.name)))?;
+        let executor =
+            Endpoint { name: self.name.clone(), addresses: Vec::new(), pin: self.client.peer(), added: String::new() };
+        let warrant = sign(&self.identity, renewal(self.identity.pin(), &executor, job, &order, book)?);
+        self.steer_with(job, steer, warrant, interrupt)
+    }
+
+    fn steer_with(&self, job: JobId, steer: Steer, warrant: Vec<u8>, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        let order = |number| OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant }.into();
+        self.request(order, interrupt).map(drop)
     }
 
     fn told(&self, make: impl FnOnce(u32) -> Message, interrupt: &dyn Fn() -> bool) -> Result<Vec<Told>> {
@@ -155,15 +151,44 @@ impl Desk {
     fn refused(&self, refusal: &Refusal) -> Error {
         let error = Error::from_refusal(&self.name, refusal);
         match refusal.code {
-            CloseCode::WrongState => {
-                Error { exit: Exit::Failed, ..error }.hint("`thalweg job show` says how it stands")
-            }
+            CloseCode::WrongState => Error { exit: Exit::Failed, ..error }.hint("`thalweg job show` shows its state"),
             CloseCode::NotFound if refusal.text.contains("has no job") => {
                 Error { exit: Exit::Failed, ..error }.hint("`thalweg job ls` lists the jobs there")
             }
             _ => error,
         }
     }
+}
+
+/// A warrant for a job of which an endpoint says what it is. That is believed as far as it has the job's id, which is the digest
+/// of what was asked for, and the other endpoint is the one that has its name in the book: an endpoint that lies gets nothing
+/// signed that its user did not ask for.
+fn renewal(owner: Pin, executor: &Endpoint, job: JobId, order: &Order, book: &EndpointBook) -> Result<Warrant> {
+    let lies = || {
+        Error::new(
+            Exit::Refused,
+            format!("{} says of job {job} what was not asked for: nothing is signed", executor.name),
+        )
+        .hint("give the command again, or ask whoever runs that endpoint")
+    };
+    let spec: TransferSpec = serde_json::from_str(&order.transfer).map_err(|_| lies())?;
+    let texts: Vec<_> = spec.sources.iter().map(|source| source.to_string().into_bytes()).collect();
+    let asked = job_id(owner, &texts, spec.destination.to_string(), &spec.choice, &spec.options);
+    if asked != job && !mutant::is_on("sign-what-is-told") {
+        return Err(lies());
+    }
+    let find = |location: &Location| match location {
+        Location::Address { address, .. } => book.find_by_address(address),
+        Location::Named { name, .. } => book.get(name),
+        _ => Err(lies()),
+    };
+    let (from, to) = (find(&spec.sources[0])?, find(&spec.destination)?);
+    let (role, peer) = match Role::from_number(order.role) {
+        Some(Role::Sends) if from.pin == executor.pin => (Role::Sends, to),
+        Some(Role::Fetches) if to.pin == executor.pin => (Role::Fetches, from),
+        _ => return Err(lies()),
+    };
+    warrant(&HandIn { job, kind: Kind::Copy, role, executor, peer: &peer, spec: &spec })
 }
 
 /// What the other endpoint is to allow the one that carries the job out, and no more.
@@ -173,8 +198,9 @@ fn warrant(job: &HandIn<'_>) -> Result<Warrant> {
         Role::Fetches => job.spec.sources.iter().map(|source| source.path().to_vec()).collect(),
     };
     if paths.len() > PATHS_MAX || paths.iter().map(Vec::len).sum::<usize>() > 1500 {
-        return Err(Error::new(Exit::Usage, "the paths do not fit into one warrant")
-            .hint("a job between two endpoints has up to 16 sources, of 1,500 bytes in all: give several commands"));
+        return Err(Error::new(Exit::Usage, "the paths do not fit into one warrant").hint(
+            "use several commands: a job between two endpoints takes at most 16 sources, of 1,500 bytes in all",
+        ));
     }
     let leaves = |path: &&Vec<u8>| !is_synthetic(path) && relative_path(path).is_err();
     if let Some(path) = paths.iter().find(leaves) {
@@ -209,4 +235,62 @@ fn numeric(endpoint: &Endpoint) -> Result<Vec<String>> {
             .hint("check the host name; `serve --advertise` sets it")
     };
     if found.is_empty() { Err(nowhere()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoints::Replace;
+    use model::options::Deletion;
+
+    /// What an endpoint says of a job when its user has it go on: the user signs for what was asked, or not at all.
+    #[test]
+    fn an_endpoint_that_lies_about_a_job_gets_no_warrant_for_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = EndpointBook::new(dir.path().join("book"));
+        let endpoint = |name: &str, key: u8| {
+            let known = Endpoint {
+                name: name.into(),
+                addresses: vec!["192.0.2.1:1".into()],
+                pin: Pin([key; 32]),
+                added: "2026-01-01T00:00:00Z".into(),
+            };
+            book.add(&known, Replace::Always).unwrap();
+            known
+        };
+        let (a, b, _other) = (endpoint("a", 1), endpoint("b", 2), endpoint("other", 3));
+        let at = |name: &str, path: &str| Location::Named { name: name.into(), path: path.into() };
+        let spec = TransferSpec::new(vec![at("a", "x/")], at("b", "in/y"));
+        let owner = Pin([7; 32]);
+        let id = job_id(owner, &["a:x/"], "b:in/y", &spec.choice, &spec.options);
+        let renewed = |executor: &Endpoint, role: Role, spec: &TransferSpec, peer: u8| {
+            let order = Order {
+                role: role as u32,
+                peer_pin: vec![peer; 32],
+                transfer: serde_json::to_string(spec).unwrap(),
+                ..Order::default()
+            };
+            renewal(owner, executor, id, &order, &book)
+        };
+        let sends = renewed(&a, Role::Sends, &spec, 2).unwrap();
+        assert_eq!((sends.holder, sends.audience, &sends.paths[..]), (a.pin, b.pin, &[b"in/y".to_vec()][..]));
+        let fetches = renewed(&b, Role::Fetches, &spec, 1).unwrap();
+        assert_eq!((fetches.holder, fetches.audience, fetches.verbs.write), (b.pin, a.pin, false));
+        // Whom it names does not matter.
+        assert_eq!(renewed(&a, Role::Sends, &spec, 3).unwrap().audience, b.pin);
+        let mut deletes = spec.clone();
+        deletes.options.deletion = Some(Deletion { is_at_root: false, removals_max: None });
+        let lies = [
+            (&a, Role::Sends, TransferSpec { destination: at("b", ""), ..spec.clone() }),
+            (&a, Role::Sends, TransferSpec { destination: at("other", "in/y"), ..spec.clone() }),
+            (&a, Role::Sends, deletes),
+            (&a, Role::Fetches, spec.clone()),
+            (&b, Role::Sends, spec.clone()),
+            (&b, Role::Fetches, TransferSpec { sources: vec![at("a", "")], ..spec.clone() }),
+        ];
+        for (executor, role, spec) in lies {
+            let error = renewed(executor, role, &spec, 2).unwrap_err();
+            assert!(error.message.contains("nothing is signed"), "{}", error.message);
+        }
+    }
 }

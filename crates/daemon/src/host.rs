@@ -17,6 +17,7 @@ pub mod rights;
 mod scope;
 mod stored;
 
+use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::gate::Gate;
 use crate::history::History;
@@ -35,6 +36,7 @@ use model::{FailureKind, JobId, Pin, TransferOptions};
 use mover::files::{How, NotReached};
 use mover::session::{Grant, Host, HostFacts, Opened};
 use mover::{Ending, Observer, Progress};
+use net::route::LocalAddress;
 pub use ordered::deeds_of;
 use record::JobRecord;
 use rights::{Deed, Rights};
@@ -81,6 +83,8 @@ pub struct EndpointHost {
     pub guests: Guests,
     /// Where what clients send may wait for slow storage.
     pub buffer: Option<Arc<Spool>>,
+    /// What it listens on, and what it is told to advertise.
+    pub listening: Listening,
     /// Jobs that it carries out in its clients' names, where it does.
     pub orders: OnceLock<Arc<Orders>>,
 }
@@ -197,6 +201,10 @@ struct Destination {
 impl Host for EndpointHost {
     fn facts(&self) -> HostFacts {
         HostFacts { name: self.name.clone(), is_read_only: self.is_read_only }
+    }
+
+    fn addresses(&self) -> Vec<LocalAddress> {
+        self.listening.addresses()
     }
 
     fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
@@ -330,7 +338,7 @@ fn check_mandate(grant: &Grant, deed: Deed, path: &[u8]) -> Result<(), Refusal> 
     }
 }
 
-/// A sink with what a client asks of it beside content. What clients describe is never this host's own.
+/// A sink with what a client asks of it besides content. What clients describe is never this host's own.
 pub fn equipped(sink: PosixSink, options: &TransferOptions) -> PosixSink {
     sink.with_backup(options.backup.as_deref()).with_fidelity(options.fidelity, false)
 }

@@ -20,7 +20,12 @@ pub struct Past {
 impl Past {
     /// The history of the endpoint with this state directory.
     pub fn open(state: &Path) -> Result<Past> {
-        match Reader::open(&state.join("ledger.db")) {
+        let path = state.join("ledger.db");
+        // A FIFO would hold up whoever opens it.
+        if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::new(Exit::Failed, format!("{} is not a regular file", shown(&path))));
+        }
+        match Reader::open(&path) {
             Ok(reader) => Ok(Past { reader }),
             Err(e) if e.kind == Kind::Absent => Err(Error::new(
                 Exit::Failed,
@@ -87,6 +92,14 @@ fn failed(error: &ledger::Error) -> Error {
 mod tests {
     use super::*;
     use ledger::{JobKey, JobSpec, Ledger};
+
+    #[test]
+    fn what_is_no_file_is_no_history_and_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(Past::open(dir.path()).err().unwrap().message.contains("not a regular file"));
+    }
 
     #[test]
     fn a_job_is_found_by_its_first_digits_and_nothing_is_made() {

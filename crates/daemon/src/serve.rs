@@ -13,6 +13,7 @@ mod accept;
 mod lock;
 mod review;
 
+use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::gate::Gate;
@@ -162,6 +163,7 @@ impl Served {
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
         store::posix::owners::remember();
+        net::numa::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
         let buffer =
@@ -180,6 +182,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
+            listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
             orders: Default::default(),
@@ -331,7 +334,7 @@ fn warn_of_clock(log: &Path) {
     if behind > CLOCK_TOLERANCE {
         warn!(
             seconds = behind.as_secs(),
-            "the clock is behind the last line of the transfer log: until it is right, tickets that expired may hold again"
+            "the clock is behind the last line of the transfer log: until it is corrected, expired tickets may be valid again"
         );
     }
 }

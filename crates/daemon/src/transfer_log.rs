@@ -12,11 +12,13 @@
 //! - `left-out`: `lines` of one client, or without `client` of several, that are not written: of changes that changed
 //!   nothing and of jobs that delivered nothing, of which a client has a few a minute in full (`fruitless`).
 //! - `lost`: `lines` that could not be written before this one.
+//! - `broken`: the file was removed, replaced or cut short while the endpoint ran; `lines` that it had written to it.
 //!
 //! Paths are escaped as in `model::name::Escaped`.
 //!
 //! Invariants: a line is at most `LINE_BYTES_MAX` long and whole; a log that cannot be written stops no transfer; the file and
-//! its `FILES_KEPT` predecessors (`NAME.1` is the youngest) take `FILE_BYTES_MAX` each.
+//! its `FILES_KEPT` predecessors (`NAME.1` is the youngest) take `FILE_BYTES_MAX` each. That the file is no longer the one that
+//! was written to is noticed within seconds, or at the next line (`look`).
 
 mod chain;
 mod fruitless;
@@ -32,11 +34,11 @@ use model::{Exit, Pin, mutant};
 use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// The file becomes `NAME.1` when it has grown to this, `NAME.1` becomes `NAME.2`, and so on.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -54,7 +56,13 @@ pub struct TransferLog {
 
 struct State {
     file: File,
+    /// Of the file, as it is found again by.
+    id: (u64, u64),
     bytes: u64,
+    /// Written to this file since it was opened.
+    lines: u64,
+    /// It is gone, and there is no other: said once.
+    is_gone: bool,
     /// The last line was cut short, by a full disk or a crash.
     is_torn: bool,
     lines_lost: u64,
@@ -73,7 +81,9 @@ impl TransferLog {
         let before = if bytes > 0 { chain::last_of(&file) } else { chain::last_of_file(&numbered(path, 1)) };
         let prev = before.map_err(|e| Error::of_file("read", path, e))?;
         info!(prev, "the transfer log goes on");
-        let state = Mutex::new(State { file, bytes, is_torn, lines_lost: 0, prev });
+        let id = id_of(&file).map_err(|e| Error::of_file("read", path, e))?;
+        let state = State { file, id, bytes, lines: 0, is_gone: false, is_torn, lines_lost: 0, prev };
+        let state = Mutex::new(state);
         let (fruitless, failures) = (Mutex::default(), Mutex::default());
         Ok(TransferLog { path: path.to_owned(), file_bytes_max, state, fruitless, failures })
     }
@@ -87,13 +97,17 @@ impl TransferLog {
         line.extend(fields.clone());
         // Held for one write(2) of a line.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look(&mut state);
         let mut lines = Vec::new();
         if state.lines_lost > 0 {
-            let lost = json!({"v": 1, "time": time::rfc3339_ms(SystemTime::now()), "event": "lost",
-                "lines": state.lines_lost});
-            lines.extend(lost.as_object().cloned());
+            lines.extend(counted("lost", state.lines_lost));
         }
         lines.push(line);
+        self.put(&mut state, lines);
+    }
+
+    fn put(&self, state: &mut State, lines: Vec<Map<String, Value>>) {
+        state.lines += lines.len() as u64;
         let (mut text, mut prev) = (String::new(), state.prev.clone());
         for mut line in lines {
             line.insert(chain::KEY.into(), json!(prev));
@@ -103,7 +117,43 @@ impl TransferLog {
             text.push_str(&line);
             text.push('\n');
         }
-        self.append(&mut state, &text, prev);
+        self.append(state, &text, prev);
+    }
+
+    /// Goes on in a new file where the one that is written to is no longer the one at the path, or has become shorter. Its first
+    /// line says so, and names the last one that was written before.
+    fn look(&self, state: &mut State) {
+        let there = std::fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
+        let is_cut = state.file.metadata().is_ok_and(|status| status.len() < state.bytes);
+        if there == Some(state.id) && !is_cut || mutant::is_on("overlook-a-removed-log") {
+            return;
+        }
+        let path = shown(&self.path);
+        if !state.is_gone {
+            error!(
+                path,
+                prev = state.prev,
+                "the transfer log was removed, replaced or cut short while the endpoint runs"
+            );
+        }
+        let opened = open(&self.path).and_then(|(file, bytes, is_torn)| {
+            let id = id_of(&file).map_err(|e| Error::of_file("read", &self.path, e))?;
+            Ok((file, id, bytes, is_torn))
+        });
+        match opened {
+            Ok((file, id, bytes, is_torn)) => {
+                let broken = counted("broken", state.lines);
+                let (lines_lost, prev) = (state.lines_lost, std::mem::take(&mut state.prev));
+                *state = State { file, id, bytes, lines: 0, is_gone: false, is_torn, lines_lost, prev };
+                self.put(state, broken.into_iter().collect());
+            }
+            // What is written to the old one may still be read by whoever has it open.
+            Err(e) if !state.is_gone => {
+                error!(error = %e, "no transfer is logged until the log can be opened again");
+                state.is_gone = true;
+            }
+            Err(_) => {}
+        }
     }
 
     /// The same for what came to nothing: beyond the first few of a minute it is counted only. True when it has a line.
@@ -124,6 +174,7 @@ impl TransferLog {
 
     /// Writes how many lines were left out in the last minute, once it is over, or `at_once`. Called every few seconds.
     pub fn tell_left_out(&self, at_once: bool) {
+        self.look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         let sums = self.fruitless.lock().unwrap_or_else(PoisonError::into_inner).sums(Instant::now(), at_once);
         for sum in sums {
             let mut fields = Map::new();
@@ -181,11 +232,21 @@ impl TransferLog {
         }
         std::fs::rename(&self.path, numbered(&self.path, 1)).map_err(|e| Error::of_file("rename", &self.path, e))?;
         let (file, bytes, is_torn) = open(&self.path)?;
-        (state.file, state.bytes, state.is_torn) = (file, bytes, is_torn);
+        state.id = id_of(&file).map_err(|e| Error::of_file("read", &self.path, e))?;
+        (state.file, state.bytes, state.is_torn, state.lines) = (file, bytes, is_torn, 0);
         // In another log, which whoever can change this one may not be able to change.
         info!(prev = state.prev, "the transfer log continues in a new file");
         Ok(())
     }
+}
+
+/// Device and inode.
+fn id_of(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|status| (status.dev(), status.ino()))
+}
+
+fn counted(event: &str, lines: u64) -> Option<Map<String, Value>> {
+    json!({"v": 1, "time": time::rfc3339_ms(SystemTime::now()), "event": event, "lines": lines}).as_object().cloned()
 }
 
 fn lose(state: &mut State, error: &io::Error) {
@@ -239,7 +300,6 @@ pub fn plain_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn lines(path: &Path) -> Vec<Value> {
         let text = std::fs::read_to_string(path).unwrap();
@@ -316,6 +376,44 @@ mod tests {
         let lines = lines(&path);
         assert_eq!((&lines[0]["event"], &lines[0]["lines"]), (&json!("lost"), &json!(2)));
         assert_eq!(lines[1]["path"], "kept");
+    }
+
+    #[test]
+    fn a_log_that_is_removed_replaced_or_cut_short_is_noticed_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = TransferLog::open(&path).unwrap();
+        let write = |text| log.write("job", &fields(text));
+        let events = || lines(&path).iter().map(|line| line["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        write("1");
+        write("2");
+        let kept = log.head();
+        std::fs::remove_file(&path).unwrap();
+        write("3");
+        let there = lines(&path);
+        assert_eq!(
+            (&there[0]["event"], &there[0]["lines"], &there[0]["prev"]),
+            (&json!("broken"), &json!(2), &json!(kept))
+        );
+        assert_eq!((there.len(), &there[1]["path"]), (2, &json!("3")));
+        // By another one, which is not written over.
+        std::fs::write(dir.path().join("other"), "{\"event\":\"foreign\"}\n").unwrap();
+        std::fs::rename(dir.path().join("other"), &path).unwrap();
+        log.tell_left_out(false);
+        write("4");
+        assert_eq!(events(), ["foreign", "broken", "job"]);
+        assert!(verify(&path).unwrap_err().message.contains("log:2"));
+        OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        write("5");
+        assert_eq!(events(), ["broken", "job"]);
+        // Where there is nothing that can be written, lines go where they went, until there is.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        write("6");
+        std::fs::remove_dir(&path).unwrap();
+        write("7");
+        assert_eq!(events(), ["broken", "job"]);
+        assert_eq!(lines(&path)[1]["path"], "7");
     }
 
     #[test]

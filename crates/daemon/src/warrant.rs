@@ -10,19 +10,23 @@
 use crate::error::{self, Error};
 use crate::host::rights::Deed;
 use crate::private_file::{self, Existing};
-use crate::time::rfc3339;
+use crate::time::{now_or_later, rfc3339};
 use model::warrant::{CLOCK_SECONDS, LIFETIME_SECONDS_MAX, Signed, Verbs};
 use model::{Pin, Warrant, mutant};
 use mover::session::Mandate;
 use net::Identity;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::{CloseCode, Refusal};
 
 const NOT_VALID: &str = "the warrant is damaged, or was not signed by the key that it names";
 const REVOKED: &str = "the warrant was revoked by the client that gave it; what is verified is kept";
-/// Revoked warrants that are remembered: each until it would have expired.
+/// Revoked warrants that are remembered, of all and of one account: each until it would have expired.
 const REVOKED_MAX: usize = 100_000;
+const REVOKED_OF_ACCOUNT_MAX: usize = 10_000;
+const ACCOUNT_BYTES_MAX: u64 = 256;
 
 /// A warrant as it travels.
 pub fn sign(identity: &Identity, warrant: Warrant) -> Vec<u8> {
@@ -54,7 +58,7 @@ pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusa
         return Err(refused("the warrant is for another endpoint"));
     }
     if warrant.expires.saturating_sub(warrant.not_before) > LIFETIME_SECONDS_MAX + CLOCK_SECONDS {
-        return Err(refused("the warrant would hold for more than 7 days"));
+        return Err(refused("the warrant would be valid for more than 7 days"));
     }
     let mandate = Mandate { warrant, issuer };
     check_time(&mandate)?;
@@ -62,7 +66,8 @@ pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusa
 }
 
 pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
-    let (now, warrant) = (now(), &mandate.warrant);
+    // Whoever sets the clock back gives no warrant more time.
+    let (now, warrant) = (seconds(now_or_later()), &mandate.warrant);
     let shown = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
     let refused = |what: String| Refusal::new(CloseCode::Authentication, &what);
     let clock = format!("and the endpoint's clock says {}", shown(now));
@@ -73,7 +78,7 @@ pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
         )));
     }
     if now + CLOCK_SECONDS < warrant.not_before {
-        return Err(refused(format!("the warrant holds from {} on, {clock}", shown(warrant.not_before))));
+        return Err(refused(format!("the warrant is valid from {} on, {clock}", shown(warrant.not_before))));
     }
     Ok(())
 }
@@ -83,7 +88,7 @@ pub fn check_deed(mandate: &Mandate, deed: Deed, path: &[u8]) -> Result<(), Stri
     let Verbs { read, write, delete } = mandate.warrant.verbs;
     let needs = deed.needs();
     if needs.read && !read || needs.write && !write || takes_away(&deed) && !delete {
-        return Err(format!("the warrant does not allow to {}", deed.words().replace('`', "")));
+        return Err(format!("the warrant does not allow its holder to {}", deed.words().replace('`', "")));
     }
     if !mandate.warrant.covers(path) && !mutant::is_on("warrant-of-any-path") {
         return Err("the warrant is for another path".to_owned());
@@ -92,28 +97,47 @@ pub fn check_deed(mandate: &Mandate, deed: Deed, path: &[u8]) -> Result<(), Stri
 }
 
 pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    seconds(SystemTime::now())
 }
 
-/// The warrants that their issuers took back: a file each, `warrants/ISSUER.ID` below the state directory.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The warrants that their issuers took back: a file each, `warrants/ISSUER.ID` below the state directory, which holds the
+/// account that it is counted in.
 pub struct TakenBack {
     directory: PathBuf,
+    /// How many there are, by accounts; nothing as long as nobody took any back.
+    counts: Mutex<Option<HashMap<String, usize>>>,
 }
 
 impl TakenBack {
     pub fn new(state_dir: &Path) -> TakenBack {
-        TakenBack { directory: state_dir.join("warrants") }
+        TakenBack { directory: state_dir.join("warrants"), counts: Mutex::default() }
     }
 
     /// Remembers it for as long as any warrant may hold.
-    pub fn add(&self, issuer: Pin, id: [u8; 16]) -> error::Result<()> {
+    pub fn add(&self, account: &str, issuer: Pin, id: [u8; 16]) -> error::Result<()> {
         crate::trust::make_private_directory(&self.directory)?;
-        self.sweep()?;
-        let path = self.path(issuer, id);
-        match private_file::write(&path, b"", Existing::Keep) {
-            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(Error::of_file("write", &path, e)),
-            _ => Ok(()),
+        let mut counted = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = match counted.take() {
+            Some(counts) if has_room(&counts, account) => counts,
+            // They are read again when the endpoint starts, and when what has expired may make room.
+            _ => self.sweep()?,
+        };
+        if !has_room(&counts, account) {
+            let text = "as many warrants of this ticket are revoked as the endpoint remembers: have the ticket revoked";
+            return Err(Error::new(model::Exit::Temporary, text));
         }
+        let path = self.path(issuer, id);
+        match private_file::write(&path, account.as_bytes(), Existing::Keep) {
+            Ok(()) => *counts.entry(account.to_owned()).or_default() += 1,
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Error::of_file("write", &path, e)),
+        }
+        *counted = Some(counts);
+        Ok(())
     }
 
     pub fn check(&self, mandate: &Mandate) -> Result<(), Refusal> {
@@ -128,22 +152,29 @@ impl TakenBack {
         self.directory.join(format!("{issuer}.{}", data_encoding::HEXLOWER.encode(&id)))
     }
 
-    /// Forgets what has expired anyway.
-    fn sweep(&self) -> error::Result<()> {
+    /// Forgets what has expired anyway, and counts the rest.
+    fn sweep(&self) -> error::Result<HashMap<String, usize>> {
         let failed = |e| Error::of_file("list", &self.directory, e);
         let lifetime = Duration::from_secs(LIFETIME_SECONDS_MAX + 2 * CLOCK_SECONDS);
-        let mut count = 0;
+        let mut counts = HashMap::new();
         for entry in std::fs::read_dir(&self.directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
-            count += 1;
             if age.is_some_and(|age| age > lifetime) && std::fs::remove_file(entry.path()).is_ok() {
-                count -= 1;
+                continue;
             }
+            let account =
+                private_file::read(&entry.path(), ACCOUNT_BYTES_MAX, false).ok().flatten().unwrap_or_default();
+            *counts.entry(String::from_utf8_lossy(&account).into_owned()).or_default() += 1;
         }
-        let text = "as many warrants are revoked as the endpoint remembers";
-        if count < REVOKED_MAX { Ok(()) } else { Err(Error::new(model::Exit::Temporary, text)) }
+        Ok(counts)
     }
+}
+
+fn has_room(counts: &HashMap<String, usize>, account: &str) -> bool {
+    let of_account = counts.get(account).copied().unwrap_or(0);
+    let is_fair = of_account < REVOKED_OF_ACCOUNT_MAX || mutant::is_on("revoke-without-shares");
+    is_fair && counts.values().sum::<usize>() < REVOKED_MAX
 }
 
 #[cfg(test)]
@@ -214,7 +245,7 @@ mod tests {
         let now = now();
         assert!(check(now, now + 60).is_ok() && check(now + CLOCK_SECONDS / 2, now + 400).is_ok());
         assert!(check(now - 60, now).unwrap_err().text.contains("expired at"));
-        assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("holds from"));
+        assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("is valid from"));
         assert!(check(now, now + LIFETIME_SECONDS_MAX + CLOCK_SECONDS + 60).unwrap_err().text.contains("7 days"));
         assert!(check(0, u64::MAX).unwrap_err().text.contains("7 days"));
     }
@@ -244,11 +275,30 @@ mod tests {
         let mandate = Mandate { warrant: scene.warrant(), issuer: scene.client.pin() };
         book.check(&mandate).unwrap();
         // Somebody else's id is somebody else's warrant.
-        book.add(Pin([9; 32]), mandate.warrant.id).unwrap();
+        book.add("a", Pin([9; 32]), mandate.warrant.id).unwrap();
         book.check(&mandate).unwrap();
-        book.add(mandate.issuer, mandate.warrant.id).unwrap();
-        book.add(mandate.issuer, mandate.warrant.id).unwrap();
+        book.add("a", mandate.issuer, mandate.warrant.id).unwrap();
+        book.add("a", mandate.issuer, mandate.warrant.id).unwrap();
         assert_eq!(TakenBack::new(dir.path()).check(&mandate).unwrap_err().text, REVOKED);
         assert_ne!(&[0; 8], MAGIC);
+    }
+
+    #[test]
+    fn one_account_leaves_room_for_what_others_take_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = TakenBack::new(dir.path());
+        book.add("greedy", Pin([1; 32]), [0; 16]).unwrap();
+        book.counts.lock().unwrap().as_mut().unwrap().insert("greedy".into(), REVOKED_OF_ACCOUNT_MAX);
+        // Counted anew, there is room.
+        book.add("greedy", Pin([1; 32]), [1; 16]).unwrap();
+        assert_eq!(book.counts.lock().unwrap().as_ref().unwrap()["greedy"], 2);
+        for n in 2..REVOKED_OF_ACCOUNT_MAX as u16 {
+            let [low, high] = n.to_le_bytes();
+            std::fs::write(book.path(Pin([1; 32]), [low, high, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]), "greedy")
+                .unwrap();
+        }
+        let book = TakenBack::new(dir.path());
+        assert!(book.add("greedy", Pin([2; 32]), [9; 16]).unwrap_err().message.contains("of this ticket"));
+        book.add("modest", Pin([3; 32]), [9; 16]).unwrap();
     }
 }

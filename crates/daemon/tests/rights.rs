@@ -6,7 +6,9 @@ use daemon::rights::Deed;
 use daemon::{ConnectOptions, EndpointBook, Issue, ServeOptions, Served, Ticket, connect, enrol};
 use model::files::{ALL_LEVELS, Doomed, Question, SumAlgorithm};
 use model::options::{Compare, Deletion};
-use model::{DigestAlgorithm, Fidelity, JobId, TransferOptions};
+use model::order::{self, Role};
+use model::warrant::{Signed, Verbs};
+use model::{DigestAlgorithm, Fidelity, JobId, Location, Pin, TransferOptions, TransferSpec, Warrant};
 use mover::session::{AskError, Client, PullSpec, PushSpec};
 use mover::{Ending, Progress, Report};
 use net::Identity;
@@ -16,10 +18,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
 use store::posix::PosixSource;
 use store::synthetic::NullSink;
 use tempfile::TempDir;
-use wire::{CloseCode, Refusal};
+use wire::message::Order;
+use wire::{CloseCode, Message, Refusal};
 
 struct Place {
     dir: TempDir,
@@ -33,6 +37,7 @@ struct Holder {
     may_read: bool,
     may_write: bool,
     is_limited: bool,
+    identity: Identity,
     client: Client,
 }
 
@@ -77,7 +82,7 @@ impl Place {
         let book = EndpointBook::new(home.join("endpoints"));
         let endpoint = enrol(&ticket, "lab", &identity, &book, Replace::SameIdentity).unwrap().endpoint;
         let client = connect(&endpoint, &identity, &ConnectOptions::default()).unwrap();
-        Holder { name, may_read, may_write, is_limited: scope.is_some(), client }
+        Holder { name, may_read, may_write, is_limited: scope.is_some(), identity, client }
     }
 
     fn job(&self) -> JobId {
@@ -98,11 +103,6 @@ impl Place {
     fn attempt(&self, client: &Client, deed: Deed, at: &str) -> Result<(), Refusal> {
         let below = |name: &str| format!("{at}/{name}").into_bytes();
         let sent = |to: &str, options| ended(&self.push(client, self.job(), "mine/", to, options));
-        let with = |change: &dyn Fn(&mut TransferOptions)| {
-            let mut options = TransferOptions::default();
-            change(&mut options);
-            sent(at, options)
-        };
         let pulled = |path: Vec<u8>| {
             let options = TransferOptions::default();
             let spec = PullSpec { id: self.job(), paths: vec![path], options, rename_to: None, is_sequential: false };
@@ -122,30 +122,89 @@ impl Place {
             Deed::Sum => asked(Question::Usage { paths: vec![at.into()], levels: 1 }),
             Deed::Send => sent(at, TransferOptions::default()),
             Deed::Forget => sent("null:", TransferOptions::default()),
-            Deed::KeepAttributes => with(&|o| o.fidelity = Fidelity { mode: true, ..Fidelity::default() }),
-            Deed::DryRun => with(&|o| o.is_dry_run = true),
-            Deed::TellChanges => with(&|o| o.tells_changes = true),
-            Deed::Delete => with(&|o| o.deletion = Some(Deletion { is_at_root: true, removals_max: None })),
-            Deed::Backup => with(&|o| o.backup = Some(b"old".to_vec())),
-            Deed::CompareExists => with(&|o| o.compare = Compare::Exists),
-            Deed::CompareSize => with(&|o| o.compare = Compare::Size),
-            Deed::CompareChecksum => with(&|o| o.compare = Compare::Checksum),
-            Deed::KeepNewer => with(&|o| o.keeps_newer = true),
-            Deed::OnlyExisting => with(&|o| o.only_existing = true),
-            Deed::NoClobber => with(&|o| o.no_clobber = true),
-            Deed::Delta => with(&|o| {
-                o.is_delta = true;
-                o.digest = DigestAlgorithm::Blake3;
-            }),
-            Deed::HardLinks => with(&|o| o.fidelity = Fidelity { hard_links: true, ..Fidelity::default() }),
-            Deed::Show => with(&|o| o.view = Some(Arc::default())),
             Deed::MakeDirectory => asked(Question::Make { paths: vec![below("made")], with_parents: false }),
             Deed::Remove => {
                 let objects = vec![Doomed { path: below("report"), version: None }];
                 asked(Question::Remove { objects, is_recursive: false, may_be_directory: false })
             }
             Deed::Rename => asked(Question::Rename { from: below("report"), to: below("other"), may_replace: false }),
+            of_options => sent(at, options_of(of_options)),
         }
+    }
+
+    /// The same, as a job that is handed in: this endpoint sends from `at` or fetches into it.
+    fn hand_in(&self, holder: &Holder, deed: Deed, at: &str) -> Result<(), Refusal> {
+        let (job, peer) = (self.job(), Pin([3; 32]));
+        let location = |name: &str, path: String| Location::Named { name: name.into(), path: path.into() };
+        let role = if deed == Deed::Fetch { Role::Sends } else { Role::Fetches };
+        let (own, other) = (location("lab", format!("{at}/report")), location("other", "x".into()));
+        let spec = match role {
+            Role::Sends => TransferSpec::new(vec![own], other),
+            Role::Fetches => {
+                TransferSpec { options: options_of(deed), ..TransferSpec::new(vec![other], location("lab", at.into())) }
+            }
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let warrant = Warrant {
+            holder: self.served.pin(),
+            audience: peer,
+            job,
+            verbs: Verbs { read: true, write: true, delete: true },
+            not_before: now,
+            expires: now + 600,
+            id: job.0,
+            paths: vec![b"x".to_vec()],
+        };
+        let signature = holder.identity.sign(&warrant.signed_bytes());
+        let issuer = holder.identity.spki().try_into().unwrap();
+        let order = |number| {
+            Message::from(Order {
+                number,
+                job_id: job.0.to_vec(),
+                role: role as u32,
+                peer_pin: peer.0.to_vec(),
+                peer_name: "other".into(),
+                addresses: vec![b"127.0.0.1:1".to_vec()],
+                warrant: Signed { warrant, issuer, signature }.encode(),
+                transfer: serde_json::to_string(&spec).unwrap(),
+                kind: order::Kind::Copy as u32,
+                own_name: "lab".into(),
+            })
+        };
+        match holder.client.request(order, &|| false) {
+            Ok(_) => Ok(()),
+            Err(AskError::Refused(refusal)) => Err(refusal),
+            Err(e) => panic!("{deed:?} {at}: {e}"),
+        }
+    }
+}
+
+/// Those that come to sending with a deed.
+fn options_of(deed: Deed) -> TransferOptions {
+    let with = |change: &dyn Fn(&mut TransferOptions)| {
+        let mut options = TransferOptions::default();
+        change(&mut options);
+        options
+    };
+    match deed {
+        Deed::KeepAttributes => with(&|o| o.fidelity = Fidelity { mode: true, ..Fidelity::default() }),
+        Deed::DryRun => with(&|o| o.is_dry_run = true),
+        Deed::TellChanges => with(&|o| o.tells_changes = true),
+        Deed::Delete => with(&|o| o.deletion = Some(Deletion { is_at_root: true, removals_max: None })),
+        Deed::Backup => with(&|o| o.backup = Some(b"old".to_vec())),
+        Deed::CompareExists => with(&|o| o.compare = Compare::Exists),
+        Deed::CompareSize => with(&|o| o.compare = Compare::Size),
+        Deed::CompareChecksum => with(&|o| o.compare = Compare::Checksum),
+        Deed::KeepNewer => with(&|o| o.keeps_newer = true),
+        Deed::OnlyExisting => with(&|o| o.only_existing = true),
+        Deed::NoClobber => with(&|o| o.no_clobber = true),
+        Deed::Delta => with(&|o| {
+            o.is_delta = true;
+            o.digest = DigestAlgorithm::Blake3;
+        }),
+        Deed::HardLinks => with(&|o| o.fidelity = Fidelity { hard_links: true, ..Fidelity::default() }),
+        Deed::Show => with(&|o| o.view = Some(Arc::default())),
+        _ => TransferOptions::default(),
     }
 }
 
@@ -228,6 +287,50 @@ fn every_cell_of_the_matrix_holds_at_a_real_endpoint() {
     }
     println!("{cells} cells, {refusals} refused");
     assert_eq!(cells, 2 * 6 * 2 * Deed::ALL.len());
+}
+
+/// In somebody's name nothing is done that this somebody may not: the job is refused when it is handed in.
+#[test]
+fn every_cell_holds_for_jobs_that_are_handed_in() {
+    let place = Place::new(false);
+    let holders = [
+        place.holder("unlimited", (true, true), None),
+        place.holder("reader", (true, false), None),
+        place.holder("writer", (false, true), None),
+        place.holder("limited", (true, true), Some("in")),
+        place.holder("limited-writer", (false, true), Some("in")),
+    ];
+    let of_jobs = |deed: &Deed| {
+        let has_option = options_of(*deed) != TransferOptions::default();
+        // A view is for who follows: a job that is handed in has none.
+        has_option && *deed != Deed::Show || matches!(deed, Deed::Fetch | Deed::Send)
+    };
+    let mut cells = 0;
+    for holder in &holders {
+        for deed in Deed::ALL.into_iter().filter(of_jobs) {
+            for above in ["in", "out"] {
+                let at = format!("{above}/{}", holder.name);
+                place.write(&format!("root/{at}/report"), "others'");
+                let needs = deed.needs();
+                // These need whoever asks.
+                let is_told = matches!(deed, Deed::DryRun | Deed::TellChanges);
+                let is_allowed = (holder.may_read || !needs.read)
+                    && (holder.may_write || !needs.write)
+                    && (above == "in" || !holder.is_limited);
+                if is_told && is_allowed {
+                    continue;
+                }
+                let found = place.hand_in(holder, deed, &at);
+                let cell = format!("{deed:?} by {} in {at}: {found:?}", holder.name);
+                cells += 1;
+                match found {
+                    Ok(()) => assert!(is_allowed, "{cell}"),
+                    Err(refusal) => assert!(!is_allowed && refusal.code == CloseCode::Forbidden, "{cell}"),
+                }
+            }
+        }
+    }
+    assert!(cells > 120, "{cells}");
 }
 
 #[test]

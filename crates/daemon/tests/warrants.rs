@@ -3,6 +3,7 @@
 use daemon::endpoints::Replace;
 use daemon::{ConnectOptions, Endpoint, EndpointBook, Issue, ServeOptions, Served, Ticket, connect, enrol};
 use model::files::Question;
+use model::order::{Kind, Role, Steer};
 use model::warrant::{Signed, Verbs};
 use model::{JobId, Pin, TransferOptions, Warrant};
 use mover::session::{AskError, Client, PushSpec};
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::posix::PosixSource;
 use tempfile::TempDir;
 use transfer::Reach;
-use wire::message::{OrderAsk, Revoke};
-use wire::{CloseCode, Refusal};
+use wire::message::{Order, OrderAsk, OrderSteer, Revoke};
+use wire::{CloseCode, Message, Refusal};
 
 const JOB: JobId = JobId([5; 16]);
 const BOTH: Verbs = Verbs { read: true, write: true, delete: false };
@@ -161,7 +162,7 @@ fn nobody_gets_in_by_a_warrant_that_is_not_theirs_or_does_not_hold() {
         (&place.holder, by_stranger, "not enrolled here"),
         (&place.holder, with(&|w| w.audience = Pin([1; 32])), "for another endpoint"),
         (&place.holder, with(&|w| w.expires = now() - 1), "expired at"),
-        (&place.holder, with(&|w| w.not_before = now() + 4000), "holds from"),
+        (&place.holder, with(&|w| w.not_before = now() + 4000), "is valid from"),
         (&place.holder, with(&|w| w.expires = now() + 30 * 86_400), "7 days"),
         (&place.holder, good[..good.len() - 1].to_vec(), "damaged"),
     ] {
@@ -194,6 +195,53 @@ fn a_warrant_is_worth_what_its_issuer_may_at_that_moment() {
     let client = place.reach(&place.holder, credential);
     let refusal = refused(place.push(&client, JOB, b"in/new", TransferOptions::default()));
     assert!(refusal.text.contains("may only read"), "{refusal}");
+}
+
+/// An endpoint works for many. Whoever got hold of another client's warrant for it does not get it to use that one.
+#[test]
+fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
+    let place = Place::new();
+    let thief = Identity::generate().unwrap();
+    Place::enrol(&place.dir, &place.served.ticket(), &thief);
+    let other = Pin([3; 32]);
+    let of_victim = place.signed(Warrant { holder: place.served.pin(), audience: other, ..place.warrant() });
+    let order = |number, warrant: &[u8]| {
+        Message::from(Order {
+            number,
+            job_id: JOB.0.to_vec(),
+            role: Role::Sends as u32,
+            peer_pin: other.0.to_vec(),
+            peer_name: "other".into(),
+            addresses: vec![b"127.0.0.1:1".to_vec()],
+            warrant: warrant.to_vec(),
+            transfer: r#"{"version":1,"sources":["lab:in"],"destination":"other:in"}"#.into(),
+            kind: Kind::Copy as u32,
+            own_name: "lab".into(),
+        })
+    };
+    let ask = |identity: &Identity, make: &dyn Fn(u32) -> Message| {
+        let client = place.reach(identity, Vec::new());
+        client.welcome().unwrap();
+        match client.request(make, &|| false) {
+            Ok(_) => Ok(()),
+            Err(AskError::Refused(refusal)) => Err(refusal),
+            Err(e) => panic!("{e}"),
+        }
+    };
+    let refusal = ask(&thief, &|number| order(number, &of_victim)).unwrap_err();
+    assert_eq!((refusal.code, refusal.text.contains("another client")), (CloseCode::Authentication, true), "{refusal}");
+    // Nor afterwards, for a job that it handed in with a warrant of its own.
+    let own = {
+        let warrant = Warrant { holder: place.served.pin(), audience: other, ..place.warrant() };
+        let signature = thief.sign(&warrant.signed_bytes());
+        Signed { warrant, issuer: thief.spki().try_into().unwrap(), signature }.encode()
+    };
+    ask(&thief, &|number| order(number, &own)).unwrap();
+    let steer = |number| {
+        OrderSteer { number, job_id: JOB.0.to_vec(), steer: Steer::Resume as u32, warrant: of_victim.clone() }.into()
+    };
+    assert!(ask(&thief, &steer).unwrap_err().text.contains("another client"));
+    ask(&place.client, &|number| order(number, &of_victim)).unwrap();
 }
 
 #[test]

@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
-const DEPTH_MAX: usize = 256;
+pub const DEPTH_MAX: usize = 256;
+/// Names of directories that are within each other.
+pub const NAMES_MAX: usize = 2_000_000;
 
 /// What the user named.
 pub enum Base {
@@ -48,6 +50,8 @@ struct Scan<'a> {
     emit: &'a mut dyn FnMut(Found) -> bool,
     id: u64,
     number: u64,
+    /// Names of the directories that the scan is in.
+    held: usize,
     is_over: bool,
 }
 
@@ -92,6 +96,10 @@ impl Scan<'_> {
                 let why = "directories are nested more than 256 deep";
                 Err(store::Error::of_kind(FailureKind::Other, "list", b"", why))
             }
+            Ok(listed) if self.held + listed.len() > NAMES_MAX => {
+                let why = "directories within each other have more than 2,000,000 names";
+                Err(store::Error::of_kind(FailureKind::Other, "list", b"", why))
+            }
             listed => listed.map_err(|failure| failure.on("list", b"")),
         };
         let listed = match listed {
@@ -99,17 +107,19 @@ impl Scan<'_> {
             Err(error) => return self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error),
         };
         let key = self.enter(directory.clone());
+        self.held += listed.len();
         for (name, stat) in &listed {
             if let Ok(name) = Name::new(name) {
                 self.object(name, stat, id, (key, &directory), depth);
             }
         }
+        self.held -= listed.len();
     }
 }
 
 impl Source for DavSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, id: 0, number: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, id: 0, number: 0, held: 0, is_over: false };
         for base in &self.bases {
             match base {
                 Base::Contents(path) => {

@@ -3,6 +3,7 @@
 //! Invariants: a condition and what it guards are one step; a fault that was ordered is counted when it happens. Signatures are
 //! checked by code of its own.
 
+pub mod dav;
 pub mod http;
 
 use aws_lc_rs::{digest, hmac};
@@ -77,6 +78,8 @@ pub struct State {
     pub page_max: usize,
     /// A page comes again and again.
     pub repeats_pages: bool,
+    /// Nothing stands on a page, and another one follows.
+    pub has_empty_pages: bool,
     /// Changes what is said of the parts of an upload.
     pub parts_told: Option<fn(String) -> String>,
     /// Of parts, as far as they were taken.
@@ -408,6 +411,11 @@ impl State {
     fn list(&self, asked: &Asked) -> Said {
         let get = |name: &str| asked.query(name).unwrap_or_default();
         let (prefix, delimiter, after) = (get("prefix"), get("delimiter"), get("continuation-token"));
+        if self.has_empty_pages {
+            let next = after.parse().unwrap_or(0) + 1;
+            let xml = format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{next}</NextContinuationToken>");
+            return Said::new(200, format!("<ListBucketResult>{xml}</ListBucketResult>").as_bytes());
+        }
         let max = get("max-keys").parse().unwrap_or(1000).min(self.page_max);
         let mut items: Vec<(String, Option<&Object>)> = Vec::new();
         for (key, object) in self.objects.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix)) {

@@ -113,7 +113,7 @@ fn scan(lie: Lie) -> (Vec<String>, Vec<String>, Option<String>) {
             Found::Object(object) => found.push(object.entry.name.to_string()),
             Found::Failed(failure) => failures.push(format!("{:?} {}", failure.kind, failure.message)),
         }
-        found.len() < 100
+        found.len() < 1000
     });
     (found, failures, result.err().map(|e| e.to_string()))
 }
@@ -133,6 +133,22 @@ fn names_that_climb_or_stand_twice_are_told_and_never_taken() {
     assert_eq!((found, error), (vec!["good".to_owned()], None));
     assert_eq!(failures.len(), 6, "{failures:?}");
     assert!(failures.iter().all(|failure| failure.starts_with("NameRefused")), "{failures:?}");
+}
+
+/// Names that are passed over, and directories that lie in each other, without an end.
+#[test]
+fn a_server_that_goes_on_for_ever_is_not_listened_to_for_ever() {
+    let (found, _, error) =
+        scan(|kind, number, _| (kind == READDIR).then(|| names(number, &[&b"."[..]; 10_000], 0o040_755, 0)));
+    assert!(found.is_empty() && error.as_ref().is_some_and(|e| e.contains("2,000,000 names")), "{error:?}");
+    let nested: Lie = |kind, number, order| match kind {
+        READDIR if order % 3 == 0 => Some(names(number, &[b"in"], 0o040_755, 0)),
+        READDIR => Some(status(number, 1)),
+        _ => None,
+    };
+    let (found, failures, error) = scan(nested);
+    assert_eq!((found.len(), error), (256, None));
+    assert!(failures.len() == 1 && failures[0].contains("more than 256 deep"), "{failures:?}");
 }
 
 #[test]

@@ -1,20 +1,14 @@
-//! Events: each change of a job, with a number, for whoever follows; those of before are read from the database.
-//!
-//! Invariant: a subscriber sees every event behind the number it named, once, in order; or hears that it missed some.
+//! Events: each change of a job, with a number; the newest are kept in memory for those who follow.
 
-use crate::Result;
-use crate::reader::Reader;
 use model::{JobId, Timestamp};
 use queue::Job;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Events that are kept in memory for those who follow.
 const RING_MAX: usize = 4096;
-/// Events read from the database in one go.
-const REPLAY_MAX: usize = 500;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -45,6 +39,15 @@ pub fn rfc3339(unix_ms: i64) -> String {
 pub struct Missed {
     /// The newest there is.
     pub last: i64,
+}
+
+/// What the ring has behind an event.
+pub enum Found {
+    Events(Vec<Arc<Event>>),
+    Nothing,
+    /// Some are only in the database.
+    Older,
+    Closed,
 }
 
 #[derive(Default)]
@@ -89,66 +92,21 @@ impl Ring {
         self.lock().last
     }
 
+    /// The events behind one, waiting for such for so long.
+    pub fn after(&self, after: i64, wait: Duration) -> Found {
+        let state = self.lock();
+        let has_none = |state: &mut RingState| state.last <= after && !state.is_closed;
+        let state = self.filled.wait_timeout_while(state, wait, has_none).unwrap_or_else(PoisonError::into_inner).0;
+        if state.last <= after {
+            return if state.is_closed { Found::Closed } else { Found::Nothing };
+        }
+        match state.events.front().is_some_and(|first| first.id <= after + 1) {
+            true => Found::Events(state.events.iter().filter(|event| event.id > after).cloned().collect()),
+            false => Found::Older,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, RingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Somebody who follows the events of an owner, or of all.
-pub struct Subscription {
-    ring: Arc<Ring>,
-    reader: Arc<Reader>,
-    owner: Option<String>,
-    after: i64,
-}
-
-impl Subscription {
-    pub(crate) fn new(ring: Arc<Ring>, reader: Arc<Reader>, owner: Option<String>, after: i64) -> Subscription {
-        Subscription { ring, reader, owner, after }
-    }
-
-    /// The next events, waiting for one for so long. Empty when none came; nothing when the hub ends.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Vec<Arc<Event>>>> {
-        let until = Instant::now() + wait;
-        let mut state = self.ring.lock();
-        loop {
-            if state.last > self.after {
-                let is_in_ring = state.events.front().is_some_and(|first| first.id <= self.after + 1);
-                if !is_in_ring {
-                    drop(state);
-                    return self.replay().map(Some);
-                }
-                let found: Vec<_> = state.events.iter().filter(|event| event.id > self.after).cloned().collect();
-                self.after = state.last;
-                drop(state);
-                let own: Vec<_> = found.into_iter().filter(|event| self.is_for(event)).collect();
-                if !own.is_empty() {
-                    return Ok(Some(own));
-                }
-                state = self.ring.lock();
-                continue;
-            }
-            if state.is_closed {
-                return Ok(None);
-            }
-            let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
-                return Ok(Some(Vec::new()));
-            };
-            state = self.ring.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn replay(&mut self) -> Result<Vec<Arc<Event>>> {
-        let found = self.reader.events(self.after, REPLAY_MAX)?;
-        match found.last() {
-            Some(last) => self.after = last.id,
-            // All that there was is older than what is kept.
-            None => self.after = self.ring.last(),
-        }
-        Ok(found.into_iter().filter(|event| self.is_for(event)).map(Arc::new).collect())
-    }
-
-    fn is_for(&self, event: &Event) -> bool {
-        self.owner.as_ref().is_none_or(|owner| *owner == event.owner)
     }
 }

@@ -5,11 +5,12 @@
 //! Not here: how those who ask are known (`api`).
 
 use crate::courier::Word;
-use crate::events::{Missed, Ring, Subscription};
+use crate::events::{Missed, Ring};
 use crate::job_file::{BODY_BYTES_MAX, JobFile};
-use crate::owner::{After, Command, LiveJobs, Owner, Submission};
-use crate::reader::{EndpointView, FailureView, Filter, JobView, Page, Reader};
+use crate::owner::{After, Command, Owner, Submission};
+use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
 use crate::store::Store;
+use crate::subscription::Subscription;
 use crate::{Error, Result};
 use daemon::endpoints::Replace;
 use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};

@@ -2,7 +2,7 @@
 //!
 //! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, `owner` is the
 //! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
-//! questions without holding anybody up, `events` tells of changes, `windows` knows time zones.
+//! questions without holding anybody up, `events` and `subscription` tell of changes, `windows` knows time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -15,20 +15,22 @@
 
 mod job_file;
 mod windows;
+mod events;
 mod store;
 mod reader;
-mod events;
+mod subscription;
 mod order;
 mod courier;
 mod owner;
 mod hub;
 
 pub use daemon::Error;
-pub use events::{Event, Missed, Subscription};
+pub use events::{Event, Missed};
 pub use hub::{Hub, Options, Principal, Submitted, Taken};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+pub use subscription::Subscription;
 
 pub type Result<T> = std::result::Result<T, Error>;
 

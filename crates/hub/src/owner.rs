@@ -9,6 +9,7 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
+use crate::reader::{Live, LiveJobs};
 use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
@@ -17,11 +18,11 @@ use daemon::hand_in::Told;
 use model::order::{Kind, Role};
 use model::{Exit, JobId};
 use net::Identity;
-use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb, Work};
+use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
@@ -73,18 +74,6 @@ pub enum After {
     Here(usize),
 }
 
-/// What changes too often to be written down.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Live {
-    pub work: Work,
-    pub bytes_per_second: u64,
-    pub files_failed: u64,
-    pub files_skipped: u64,
-}
-
-/// Shared with those who look on; held to copy a few numbers.
-pub type LiveJobs = Arc<Mutex<HashMap<JobId, Live>>>;
-
 pub struct Owner {
     pub store: Store,
     pub queue: Queue,
@@ -99,11 +88,13 @@ pub struct Owner {
     couriers: HashMap<String, Arc<Courier>>,
     /// The orders that endpoints have, or may have.
     orders: HashMap<JobId, Order>,
-    /// What a job copies, for the next time that it is given to somebody.
     group: Group,
-    replies: Vec<Box<dyn FnOnce(Option<&Error>) + Send>>,
+    replies: Vec<Reply>,
     next_seq: u64,
 }
+
+/// Told when the group is durable, or why it is not.
+type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
 struct Order {
     job: JobId,

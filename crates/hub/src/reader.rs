@@ -2,21 +2,33 @@
 
 use crate::Result;
 use crate::events::{Event, rfc3339};
-use crate::owner::Live;
 use crate::store::{of_sqlite, path};
 use model::JobId;
-use queue::{Reason, Status};
+use queue::{Reason, Status, Work};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Connections that are kept.
 const KEPT_MAX: usize = 8;
 const BUSY_MAX: Duration = Duration::from_secs(2);
 pub const PAGE_MAX: usize = 1000;
+
+/// What changes too often to be written down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Live {
+    pub work: Work,
+    pub bytes_per_second: u64,
+    pub files_failed: u64,
+    pub files_skipped: u64,
+}
+
+/// Shared with those who look on; held to copy a few numbers.
+pub type LiveJobs = Arc<Mutex<HashMap<JobId, Live>>>;
 
 /// Which jobs a list holds; what is not said is not looked at.
 #[derive(Clone, Default, Debug)]

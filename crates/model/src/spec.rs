@@ -12,6 +12,7 @@ mod form;
 
 use crate::location::Location;
 use crate::options::TransferOptions;
+use crate::paths::PathWish;
 use crate::selection::Choice;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct TransferSpec {
     pub options: TransferOptions,
     /// Data streams, or lanes within one host; chosen where it is not said.
     pub streams: Option<u32>,
+    /// Network paths to the other host.
+    pub paths: PathWish,
     /// Congestion control, by the kernel's name, of the side that sends.
     pub congestion: Option<String>,
     /// For the blocks of all lanes of this side; nothing is the default.
@@ -58,6 +61,7 @@ impl TransferSpec {
             choice: Choice::default(),
             options: TransferOptions::default(),
             streams: None,
+            paths: PathWish::default(),
             congestion: None,
             memory_bytes: None,
             retries: RETRIES_DEFAULT,
@@ -147,6 +151,7 @@ mod tests {
                 wait: Wait::Delivered,
             },
             streams: Some(4),
+            paths: "10.0.0.1=10.0.0.2".parse().unwrap(),
             congestion: Some("bbr".into()),
             memory_bytes: Some(1 << 20),
             retries: 0,
@@ -184,7 +189,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 37, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 38, "{written}");
     }
 
     #[test]

@@ -35,5 +35,5 @@ pub mod report;
 pub use job::{Delivered, Ending, Followed, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
-pub use report::{Removal, Report};
+pub use report::{PathReport, Removal, Report};
 pub use wire::{CloseCode, Refusal};

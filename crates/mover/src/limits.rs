@@ -87,6 +87,16 @@ pub const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
 /// A data stream on which nothing more is taken, while others of its job went on for this long, ends like a silent one: what
 /// holds it up is not the disk that all of them write to.
 pub const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A path on which something is sent and nothing is acknowledged for this long, while another path of the job goes on, is given up
+/// for the time being: its streams end and the others carry what was under way. A receiver, which cannot tell an idle path from a
+/// dead one, waits for the second time. Three retransmissions of a path of 200 ms fit into the first.
+pub const WAY_SILENCE: Duration = Duration::from_secs(4);
+pub const WAY_SILENCE_RECEIVING: Duration = Duration::from_secs(10);
+/// A path that moved something this recently goes on.
+pub const WAY_ALIVE: Duration = Duration::from_secs(2);
+/// A control stream on which nothing was heard for this long, while data moves on another path, has lost its path: each side tells
+/// its times every second.
+pub const CONTROL_SILENCE: Duration = Duration::from_secs(8);
 /// Probes of a closed window that may stay without an answer: they come ever more rarely, so that time alone says nothing.
 pub const STREAM_PROBES_MAX: u8 = 4;
 /// A job in which nothing moved and nothing was settled for this long, although one side owes the other something and the
@@ -117,6 +127,8 @@ const _: () = assert!(GRANT_STEP >= BATCH_ENTRIES as u64);
 // An extended attribute counts at least its name, of five bytes and more, and what its holder needs.
 const _: () = assert!((BATCH_BYTES + XATTRS_BYTES_MAX as usize) / (5 + 16) < XATTRS_TOLD_MAX);
 const _: () = assert!(PING_INTERVAL.as_secs() * 3 < CONTROL_TIMEOUT.as_secs());
+const _: () = assert!(WAY_ALIVE.as_secs() < WAY_SILENCE.as_secs() && WAY_SILENCE.as_secs() < STREAM_TIMEOUT.as_secs());
+const _: () = assert!(TIMES_INTERVAL.as_secs() * 4 < CONTROL_SILENCE.as_secs());
 const _: () = assert!(STREAM_TIMEOUT.as_secs() < CONTROL_TIMEOUT.as_secs());
 const _: () = assert!(NO_PROGRESS_TIMEOUT.as_secs() > 600);
 const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);

@@ -23,6 +23,8 @@ pub struct Report {
     pub congestion: String,
     /// Streams that carried the job at most.
     pub streams: u32,
+    /// Network paths, that of the control stream first.
+    pub paths: Vec<PathReport>,
     pub notes: Vec<String>,
     /// What could not be kept of objects that arrived all the same.
     pub warnings: Vec<Warning>,
@@ -55,6 +57,7 @@ impl Report {
             engine,
             congestion: progress.congestion.lock().unwrap().clone(),
             streams: 0,
+            paths: Vec::new(),
             notes: progress.notes(),
             warnings: progress.warnings(),
             removal: Removal::from_number(removal),
@@ -64,6 +67,21 @@ impl Report {
             failures: Vec::new(),
         }
     }
+}
+
+/// What became of one network path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PathReport {
+    pub name: String,
+    /// Nothing where no stream was opened on it.
+    pub local: Option<String>,
+    pub remote: String,
+    /// On data streams: content, what stands around it, and encryption.
+    pub bytes: u64,
+    /// At most.
+    pub streams: u32,
+    /// Why it was given up, or what failed on it last.
+    pub failure: Option<String>,
 }
 
 /// How a removal ended; the numbers are part of the protocol.
@@ -94,6 +112,8 @@ pub struct Unread {
     /// Files whose blocks are those of their source.
     pub shared_files: u64,
     pub shared_bytes: u64,
+    /// Copied by the stores themselves, which compared it.
+    pub store_bytes: u64,
     /// Copied by the kernel.
     pub kernel_bytes: u64,
     /// Holes, which are holes again. They do count in a digest.

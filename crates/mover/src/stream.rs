@@ -9,6 +9,17 @@ use std::sync::Arc;
 /// Breaks a stream off from another thread: whoever waits in it comes back with an error.
 pub type Breaker = Arc<dyn Fn() + Send + Sync>;
 
+/// Tells from another thread, or between two calls, how a stream stands; nothing when it is gone.
+pub type Gauge = Arc<dyn Fn() -> Option<Pulse> + Send + Sync>;
+
+/// What the kernel knows of a stream that sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pulse {
+    pub acknowledged_bytes: u64,
+    /// Handed to the kernel and not acknowledged.
+    pub backlog_bytes: u64,
+}
+
 pub trait Stream: Send {
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
 
@@ -30,6 +41,11 @@ pub trait Stream: Send {
     fn is_broken(&self) -> bool;
 
     fn breaker(&self) -> Breaker;
+
+    /// Reads what the kernel knows of the stream, where there is one.
+    fn gauge(&self) -> Option<Gauge> {
+        None
+    }
 
     /// Time spent waiting in `send` since the stream was made.
     fn send_blocked_ns(&self) -> u64;
@@ -116,12 +132,69 @@ impl Stream for net::DataStream {
         Arc::new(move || aborter.abort())
     }
 
+    fn gauge(&self) -> Option<Gauge> {
+        let aborter = self.aborter();
+        Some(Arc::new(move || {
+            let info = aborter.tcp_info()?;
+            let under_way = u64::from(info.unacked_segments) * u64::from(info.mss_bytes);
+            let backlog_bytes = u64::from(info.not_sent_bytes) + under_way;
+            Some(Pulse { acknowledged_bytes: info.bytes_acked, backlog_bytes })
+        }))
+    }
+
     fn send_blocked_ns(&self) -> u64 {
         self.counters().send_blocked_ns
     }
 
     fn recv_blocked_ns(&self) -> u64 {
         self.counters().recv_blocked_ns
+    }
+}
+
+/// A lane may have a stream for its time only: whoever lent it reads the counters afterwards.
+impl<S: Stream> Stream for &mut S {
+    fn widen(&mut self) {
+        (**self).widen();
+    }
+
+    fn wait_for_data(&mut self) -> io::Result<()> {
+        (**self).wait_for_data()
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        (**self).send(parts)
+    }
+
+    fn recv_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).recv_exact(buffer)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        (**self).close()
+    }
+
+    fn is_broken(&self) -> bool {
+        (**self).is_broken()
+    }
+
+    fn breaker(&self) -> Breaker {
+        (**self).breaker()
+    }
+
+    fn gauge(&self) -> Option<Gauge> {
+        (**self).gauge()
+    }
+
+    fn send_blocked_ns(&self) -> u64 {
+        (**self).send_blocked_ns()
+    }
+
+    fn recv_blocked_ns(&self) -> u64 {
+        (**self).recv_blocked_ns()
+    }
+
+    fn paced_ns(&self) -> u64 {
+        (**self).paced_ns()
     }
 }
 

@@ -5,7 +5,7 @@
 //! the code under test, which may be wrong about them.
 //! Not here: anything that a test does once it may run. Nothing but tests depends on this.
 
-use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use landlock::{AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -44,6 +44,14 @@ pub fn network_namespaces() -> bool {
 pub fn landlock() -> bool {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
     met(rules.and_then(Ruleset::create).is_ok(), "the kernel has no Landlock, or none before Linux 5.19")
+}
+
+/// Landlock with rules for connections and signals (Linux 6.12), in the same way.
+#[track_caller]
+pub fn landlock_outside() -> bool {
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let rules = rules.handle_access(AccessNet::ConnectTcp).and_then(|rules| rules.scope(Scope::Signal));
+    met(rules.and_then(Ruleset::create).is_ok(), "the kernel has no Landlock for connections and signals (Linux 6.12)")
 }
 
 /// A program of other people.

@@ -37,6 +37,8 @@ pub struct DialOptions {
     pub handshake_timeout: Duration,
     /// Local address to dial from; addresses of the other family are then left out.
     pub bind: Option<IpAddr>,
+    /// Interface to dial by, whatever the routes say.
+    pub device: Option<String>,
 }
 
 impl DialOptions {
@@ -48,6 +50,7 @@ impl DialOptions {
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             bind: None,
+            device: None,
         })
     }
 }
@@ -221,6 +224,10 @@ fn open_socket(addr: SocketAddr, options: &DialOptions) -> Result<Socket, Error>
     set_common_options(&socket).map_err(failed)?;
     if let Some(name) = &options.congestion {
         set_congestion(&socket, name)?;
+    }
+    if let Some(device) = &options.device {
+        let bound = socket.bind_device(Some(device.as_bytes()));
+        bound.map_err(|e| Error::from_io("bind to", device, e))?;
     }
     if let Some(ip) = options.bind {
         let bound = socket.bind(&SockAddr::from(SocketAddr::new(ip, 0)));

@@ -49,6 +49,13 @@ const FLAG_RECEIVE_MERGING_HARDWARE: u32 = 1 << 15;
 
 const RINGS_WORDS: usize = 9;
 
+/// Whether this network namespace has an interface of that name.
+pub fn exists(interface: &str) -> bool {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
+    socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(socket, interface).is_ok())
+}
+
 /// The rings of an interface, where its driver has any to tell of.
 pub fn rings(interface: &str) -> Option<Rings> {
     let mut words = [0u32; RINGS_WORDS];

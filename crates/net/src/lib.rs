@@ -10,7 +10,8 @@
 //! - Before authentication a peer costs bounded bytes and bounded time.
 //! - Moving a block through an established stream allocates nothing.
 //!
-//! `interface`, `route`, `path_mtu` and `clock` only ask the kernel, for the audit of a host and for timetables.
+//! `interface`, `route`, `path_mtu` and `clock` only ask the kernel, for the audit of a host, for paths and for timetables; `numa`
+//! keeps a thread near its card.
 //! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;
@@ -30,6 +31,7 @@ pub mod socket;
 mod netlink;
 pub mod interface;
 pub mod route;
+pub mod numa;
 pub mod path_mtu;
 pub mod clock;
 pub mod error;

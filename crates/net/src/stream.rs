@@ -50,6 +50,7 @@ pub struct DataStream {
     exporter: Exporter,
     peer_pin: Pin,
     peer_addr: SocketAddr,
+    local_addr: SocketAddr,
     pub(crate) outgoing: Box<[u8]>,
     io_timeout: Option<Duration>,
     deadline: Option<Instant>,
@@ -73,7 +74,7 @@ pub struct StreamCounters {
 
 impl DataStream {
     pub(crate) fn new(connection: Connection) -> Self {
-        let Connection { tcp, established, peer_pin, peer_addr, .. } = connection;
+        let Connection { tcp, established, peer_pin, peer_addr, local_addr } = connection;
         Self {
             socket: Arc::new(Socket { tcp, is_aborted: AtomicBool::new(false) }),
             records: established.records,
@@ -81,6 +82,7 @@ impl DataStream {
             exporter: established.exporter,
             peer_pin,
             peer_addr,
+            local_addr,
             outgoing: vec![0; NARROW_OUTGOING_BYTES].into(),
             io_timeout: None,
             deadline: None,
@@ -210,6 +212,10 @@ impl DataStream {
 
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer_addr
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
     }
 
     /// Goes on as a control stream, with whatever has been received but not been taken yet.

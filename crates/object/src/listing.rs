@@ -10,6 +10,12 @@ use std::collections::BTreeMap;
 
 /// Names of one directory that are held at once.
 pub const NAMES_MAX: usize = 2_000_000;
+/// Pages in a row on which nothing stands.
+const EMPTY_MAX: usize = 1000;
+/// A page counts as so many names at least.
+const PAGE_WEIGHT_MIN: usize = 20;
+/// Parts of keys that are no names, of one directory.
+const ODD_MAX: usize = 1000;
 
 /// What stands at a name of a directory: an object, keys below it, or both.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -32,8 +38,13 @@ impl Bucket {
     /// Every object below a prefix, a page at a time; `each` returns false to stop.
     pub fn each_page(&self, prefix: &str, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
         let (mut next, mut last): (Option<String>, Option<String>) = (None, None);
+        let mut empty = 0;
         loop {
             let page = self.page(prefix, true, next.as_deref(), PAGE_MAX)?;
+            empty = if page.objects.is_empty() { empty + 1 } else { 0 };
+            if empty > EMPTY_MAX {
+                return Err(Failure::new(Why::Unknown, "the store's listing does not go on"));
+            }
             for listed in &page.objects {
                 if !listed.key.starts_with(prefix) || last.as_ref().is_some_and(|last| *last >= listed.key) {
                     return Err(Failure::new(Why::Unknown, "the store's listing is out of order"));
@@ -56,12 +67,14 @@ impl Bucket {
     /// The names directly below a prefix, which is empty or ends in a slash; `None` where there are more than `pages_max` pages.
     pub fn children(&self, prefix: &str, pages_max: usize) -> Result<Option<Children>> {
         let mut found = Children::default();
-        let mut next: Option<String> = None;
+        let (mut next, mut seen): (Option<String>, usize) = (None, 0);
         for number in 0.. {
             if number == pages_max {
                 return Ok(None);
             }
             let page = self.page(prefix, false, next.as_deref(), PAGE_MAX)?;
+            // Also of what is not kept, and of pages on which nothing stands: a store that goes on for ever is not followed for ever.
+            seen += (page.objects.len() + page.prefixes.len()).max(PAGE_WEIGHT_MIN);
             for listed in page.objects {
                 let Some(part) = listed.key.strip_prefix(prefix) else { return Err(astray()) };
                 match crate::key::to_name(part) {
@@ -77,7 +90,8 @@ impl Bucket {
                     Err(why) => found.odd.push((below, why)),
                 }
             }
-            if found.names.len() > NAMES_MAX {
+            found.odd.truncate(ODD_MAX);
+            if seen > NAMES_MAX {
                 return Err(Failure::new(Why::Other, format!("more than {NAMES_MAX} names stand in one directory")));
             }
             match page.next {

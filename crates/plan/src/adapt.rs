@@ -22,19 +22,19 @@ use model::quantity::Rate;
 
 /// A stream needs about ten round trips to fill its window: three for its handshakes, and seven doublings of ten
 /// segments are 10 MB at a segment of 9000 bytes.
-const SETTLE_US_MIN: u64 = 400_000;
-const SETTLE_ROUND_TRIPS: u64 = 8;
+pub(crate) const SETTLE_US_MIN: u64 = 400_000;
+pub(crate) const SETTLE_ROUND_TRIPS: u64 = 8;
 
 /// Shorter measurements are at the mercy of single losses.
-const MEASURE_US_MIN: u64 = 500_000;
-const MEASURE_ROUND_TRIPS: u64 = 8;
+pub(crate) const MEASURE_US_MIN: u64 = 500_000;
+pub(crate) const MEASURE_ROUND_TRIPS: u64 = 8;
 
 /// Below this round trip a window is regained before it matters: the table's number stays.
 const RTT_US_MIN: u64 = 1_000;
 
 /// What must be left, in time at the measured rate: as long as it takes to settle and be of use.
-const LEFT_US_MIN: u64 = 1_500_000;
-const LEFT_ROUND_TRIPS: u64 = 20;
+pub(crate) const LEFT_US_MIN: u64 = 1_500_000;
+pub(crate) const LEFT_ROUND_TRIPS: u64 = 20;
 
 /// A loss is remembered for this long: CUBIC needs seconds to regain a large window, and a stream of 150 Mbit/s with
 /// one loss in 10,000 segments of 9000 bytes has one in five seconds.
@@ -56,11 +56,11 @@ const WINDOW_SHARE: f64 = 0.5;
 const GAIN_SHARE: f64 = 0.15;
 
 /// Measurements in which a trial may show its gain: a stream that left slow start early needs several.
-const TRIAL_MEASUREMENTS: u32 = 3;
+pub(crate) const TRIAL_MEASUREMENTS: u32 = 3;
 
 /// Trials without a gain after which the number stays for good. The second is only made when the rate has fallen to
 /// `RETRY_SHARE` of what it was: then the link is not full any more.
-const FAILED_TRIALS_MAX: u32 = 2;
+pub(crate) const FAILED_TRIALS_MAX: u32 = 2;
 const RETRY_SHARE: f64 = 0.8;
 
 /// Lanes' times are compared over at least this; the other side tells its own every second.
@@ -141,7 +141,7 @@ struct Losses {
 
 /// Share of one side's time that its lanes waited for their sockets.
 #[derive(Debug)]
-struct WaitingShare {
+pub(crate) struct WaitingShare {
     stage: Stage,
     from_us: u64,
     from: LaneTimes,
@@ -197,6 +197,11 @@ impl Adaptation {
                 self.measured(&measurement, sample)
             }
         }
+    }
+
+    /// A larger number is being tried.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// What was done and why, when anything was.
@@ -315,11 +320,11 @@ impl Losses {
 }
 
 impl WaitingShare {
-    fn new(stage: Stage) -> WaitingShare {
+    pub(crate) fn new(stage: Stage) -> WaitingShare {
         WaitingShare { stage, from_us: 0, from: LaneTimes::default(), share: None }
     }
 
-    fn step(&mut self, at_us: u64, times: &LaneTimes) {
+    pub(crate) fn step(&mut self, at_us: u64, times: &LaneTimes) {
         let total_ns = times.total_ns().saturating_sub(self.from.total_ns());
         if total_ns == 0 || at_us.saturating_sub(self.from_us) < SHARE_US_MIN {
             return;
@@ -331,12 +336,12 @@ impl WaitingShare {
     }
 
     /// False as long as it is not known: nothing is added on suspicion.
-    fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.share.is_some_and(|share| share >= WAITING_SHARE)
     }
 }
 
-fn round_trips(sample: &StreamSample, count: u64, us_min: u64) -> u64 {
+pub(crate) fn round_trips(sample: &StreamSample, count: u64, us_min: u64) -> u64 {
     sample.rtt_us_min.saturating_mul(count).max(us_min)
 }
 
@@ -346,7 +351,7 @@ fn queue_us(sample: &StreamSample) -> u64 {
     sample.rtt_us.saturating_sub(by_itself)
 }
 
-fn shown(bytes_per_second: f64) -> String {
+pub(crate) fn shown(bytes_per_second: f64) -> String {
     Rate { bytes_per_second }.to_string()
 }
 

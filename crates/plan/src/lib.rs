@@ -13,6 +13,8 @@
 
 mod streams;
 mod adapt;
+mod path_trial;
+pub mod paths;
 mod side;
 mod bottleneck;
 mod verdict;
@@ -25,6 +27,7 @@ pub mod calibration;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
+pub use path_trial::{PathStep, PathTrials};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;
 pub use verdict::{Amounts, VERDICTS};

@@ -10,6 +10,8 @@
 //! 5. Never more than the other side takes, nor than `STREAMS_CHOSEN_MAX`.
 //! 6. One, where the data has one order.
 //!
+//! Where a job uses several network paths, the cores, a number that was asked for and `STREAMS_CHOSEN_MAX` are shared among them.
+//!
 //! The path's capacity and its loss are not known before the first byte and are no input: on a path thinner than the
 //! cores the streams beyond what it needs lie idle in their sockets, which costs memory and no rate. Not here: changing
 //! the number while a transfer runs (`adapt`).
@@ -75,6 +77,9 @@ pub struct StreamInputs {
     pub is_sequential: bool,
     /// Name of the congestion control, empty when it is not known.
     pub congestion: String,
+    /// Network paths of the job, and which of them this is.
+    pub paths: u32,
+    pub path: u32,
 }
 
 /// A number of streams and why.
@@ -94,12 +99,14 @@ pub fn streams(inputs: &StreamInputs) -> StreamChoice {
     let window_bytes = window_bytes(inputs);
     let rate = rate_bits_per_second(window_bytes, inputs.rtt_us);
     let (wanted, why) = wanted(inputs, window_bytes, rate);
-    let cap = inputs.streams_max.clamp(1, STREAMS_CHOSEN_MAX);
+    let paths = inputs.paths.max(1);
+    let cap = inputs.streams_max.clamp(1, (STREAMS_CHOSEN_MAX / paths).max(1));
     let (streams, reason) = if inputs.is_sequential {
-        (1, "1 stream, because this data has one order".to_owned())
+        (u32::from(inputs.path == 0), "1 stream, because this data has one order".to_owned())
     } else if let Some(asked) = inputs.asked {
-        let streams = asked.clamp(1, inputs.streams_max.max(1));
-        let capped = if asked > streams { format!(" (the most allowed here, of {asked})") } else { String::new() };
+        let streams = share(asked.clamp(1, inputs.streams_max.max(1)), paths, inputs.path);
+        let capped =
+            if paths == 1 && asked > streams { format!(" (the most allowed here, of {asked})") } else { String::new() };
         (streams, format!("{} asked for{capped}; the automatic choice would be {}", counted(streams), wanted.min(cap)))
     } else if wanted > cap {
         (cap, format!("{}, the most allowed here ({wanted} wanted): {why}", counted(cap)))
@@ -152,9 +159,15 @@ fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) 
     (cores, format!("one for each core of {smaller}{reach}"))
 }
 
+/// What one of several paths gets of a number that was asked for: all together get no more.
+fn share(asked: u32, paths: u32, path: u32) -> u32 {
+    asked / paths + u32::from(path < asked % paths)
+}
+
 fn cores(inputs: &StreamInputs) -> u32 {
     let here = inputs.processors_here.max(1);
-    if inputs.processors_there == 0 { here } else { here.min(inputs.processors_there) }
+    let cores = if inputs.processors_there == 0 { here } else { here.min(inputs.processors_there) };
+    (cores / inputs.paths.max(1)).max(1)
 }
 
 fn window_bytes(inputs: &StreamInputs) -> u64 {
@@ -216,6 +229,8 @@ mod tests {
             streams_max: 64,
             is_sequential: false,
             congestion: "cubic".to_owned(),
+            paths: 1,
+            path: 0,
         }
     }
 
@@ -287,6 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn paths_share_cores_and_what_was_asked_for() {
+        let of_four = |path, asked| {
+            chosen(|i| (i.paths, i.path, i.asked, i.processors_here, i.processors_there) = (4, path, asked, 8, 8))
+        };
+        assert_eq!(of_four(0, None).streams, 2);
+        assert_eq!([0, 1, 2, 3].map(|path| of_four(path, Some(6)).streams), [2, 2, 1, 1]);
+        assert_eq!(of_four(3, Some(2)).streams, 0);
+        let far = chosen(|i| (i.paths, i.rtt_us) = (4, 100_000));
+        assert_eq!(far.streams, STREAMS_CHOSEN_MAX / 4);
+    }
+
+    #[test]
     fn ordered_data_gets_one_stream_whatever_was_asked() {
         let choice = chosen(|i| (i.rtt_us, i.asked, i.is_sequential) = (100_000, Some(8), true));
         assert_eq!(choice.streams, 1);
@@ -321,7 +348,7 @@ mod tests {
         ) {
             let inputs = StreamInputs {
                 rtt_us, send_buffer_bytes_max: send, receive_buffer_bytes_max: receive, processors_here: here,
-                processors_there: there, asked, streams_max: max, is_sequential, congestion,
+                processors_there: there, asked, streams_max: max, is_sequential, congestion, paths: 1, path: 0,
             };
             let choice = streams(&inputs);
             prop_assert!(choice.streams >= 1 && choice.streams <= max.max(1));

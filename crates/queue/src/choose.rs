@@ -3,12 +3,17 @@
 //! Classes are served 16 to 4 to 1, owners and projects alike; what somebody leaves unused, others get. A lane is skipped while
 //! its endpoints or its pair have no slot, so that no job that cannot run holds up one that can.
 
+use crate::calendar::Now;
 use crate::job::Job;
-use crate::queue::{Action, Lane, Limits, Now, Queue};
+use crate::queue::{Action, Lane, Limits, Queue};
 use crate::slots::{Health, PARKED_MAX};
 use crate::status::{Class, Reason, Status};
 use model::JobId;
 use model::order::Role;
+use std::cmp::Reverse;
+
+/// What the class and the share had, priority, age: the least is next.
+type Rank = (f64, f64, Reverse<i8>, u64);
 
 const WHOLE: u32 = 8;
 const SMALL: u32 = 1;
@@ -53,12 +58,15 @@ impl Queue {
 
     fn choose(&self, now: Now) -> Option<(Lane, JobId)> {
         let charge = |class: Class| self.classes.get(&class).map_or(0.0, |sum| sum.at(now.ms)) / class.weight();
-        let mut best: Option<((f64, f64, std::cmp::Reverse<i8>, u64), Lane, JobId)> = None;
+        let mut best: Option<(Rank, Lane, JobId)> = None;
         for (lane, places) in &self.lanes {
             let (class, share, pair) = *lane;
             let Some((priority, seq, id)) = places.first().copied() else { continue };
             let Some(entry) = self.jobs.get(&id) else { continue };
             let slots = self.slots_of(share, pair, &entry.job);
+            if model::mutant::is_on("queue-head-of-line") && !self.is_oldest(seq) {
+                continue;
+            }
             let is_blocked = self.pairs[pair].parked >= PARKED_MAX || self.role_of(pair, &entry.job).is_none();
             if is_blocked || !self.has_room(pair, class, slots) {
                 continue;
@@ -69,6 +77,10 @@ impl Queue {
             }
         }
         best.map(|(_, lane, id)| (lane, id))
+    }
+
+    fn is_oldest(&self, seq: u64) -> bool {
+        self.lanes.values().flatten().all(|place| place.1 >= seq)
     }
 
     /// queued -> running

@@ -34,6 +34,7 @@ pub const PROBE_MAX_MS: u64 = 30_000;
 impl Fault {
     pub fn of(code: i32) -> Fault {
         match Exit::from_number(code) {
+            Exit::Usage if model::mutant::is_on("queue-retries-a-missing-path") => Fault::Transient,
             Exit::Temporary => Fault::Transient,
             Exit::Unreachable => Fault::Endpoint,
             Exit::NoSpace => Fault::Space,

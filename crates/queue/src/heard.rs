@@ -1,8 +1,9 @@
 //! What executors say of the orders they were given, and what follows.
 
+use crate::calendar::Now;
 use crate::fault::{FAILURES_MAX, Fault, PASS_MS, PASSES_MAX, PROBE_MAX_MS, SPACE_MAX, SPACE_MS, pause_ms};
 use crate::job::Work;
-use crate::queue::{Action, Now, Queue};
+use crate::queue::{Action, Queue};
 use crate::slots::{Health, PARKED_MAX};
 use crate::status::{Goal, Reason, Status};
 use model::order::{self, Role};
@@ -110,6 +111,10 @@ impl Queue {
         self.charge(now, id);
         self.note_size(id);
         if status == Status::Stopping {
+            // The word to stop may have overtaken the order, or been lost.
+            if news.status != Status::Stopping {
+                self.say_stop(id);
+            }
             return;
         }
         match news.status {
@@ -277,6 +282,7 @@ impl Queue {
 
     /// any open state -> an end
     pub(crate) fn end(&mut self, now: Now, id: JobId, status: Status, code: i32, text: &str, hint: &str) {
+        debug_assert!(self.get(id).is_none_or(|job| job.role.is_none()), "an executor still has it");
         if let Some(entry) = self.jobs.get_mut(&id) {
             entry.job.goal = None;
             entry.job.code = Some(code);
@@ -288,13 +294,18 @@ impl Queue {
 
     /// Those that come after a job go on, or fail with it.
     pub fn after_ended(&mut self, now: Now, id: JobId, has_succeeded: bool) {
-        for other in self.dependents.remove(&id).unwrap_or_default() {
+        let followers = self.dependents.remove(&id).unwrap_or_default();
+        if model::mutant::is_on("queue-forgets-followers") {
+            return;
+        }
+        for other in followers {
             let Some(entry) = self.jobs.get_mut(&other) else { continue };
-            entry.job.after.retain(|one| *one != id);
             let (status, reason) = (entry.job.status, entry.job.reason);
-            if status.is_end() {
+            // One that was begun anew after its end waits for nobody any more.
+            if status.is_end() || !entry.job.after.contains(&id) {
                 continue;
             }
+            entry.job.after.retain(|one| *one != id);
             if !has_succeeded {
                 let text = format!("job {id}, which it comes after, did not succeed");
                 self.end(now, other, Status::Failed, Exit::Failed as i32, &text, "retry that job, then this one");

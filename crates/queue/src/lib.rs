@@ -3,7 +3,7 @@
 //! A `Queue` is told of jobs, of what people want of them and of what executors say. It answers with changes, which its owner
 //! writes down, and with actions, which its owner carries out once they are written down. `status` says what may follow what,
 //! `job` what is known of one, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
-//! carries, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
+//! carries, `calendar` when jobs may run, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
 //!
 //! Invariants:
 //! - A job has at most one executor: another gets it only after the first said that it stopped, or that it does not know it.
@@ -19,6 +19,7 @@ mod job;
 mod fault;
 mod share;
 mod slots;
+mod calendar;
 mod queue;
 mod choose;
 mod submit;
@@ -28,11 +29,11 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+pub use calendar::{Always, Calendar, Now, Opening};
 pub use fault::{Fault, pause_ms};
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};
-pub use queue::{Action, Limits, Now, Queue};
+pub use queue::{Action, Limits, Queue};
 pub use slots::Health;
 pub use status::{Class, Goal, Reason, Status, Verb, may_follow};
 pub use submit::{Refused, Taken};
-pub use timers::{Always, Calendar, Opening};

@@ -2,25 +2,16 @@
 //!
 //! Invariant: a job is in a lane exactly while it is queued, and holds slots exactly while an executor may be at work on it.
 
+use crate::calendar::{self, Calendar, Now};
 use crate::job::Job;
 use crate::share::Decayed;
 use crate::slots::{Endpoint, Health, Pair};
 use crate::status::{Class, Reason, Status, may_follow};
-use crate::timers::{self, Calendar};
 use model::JobId;
 use model::order::Role;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// A moment: for waiting, and on the calendar. The calendar may jump.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Now {
-    /// Monotonic; from any start.
-    pub ms: u64,
-    /// Since 1970.
-    pub unix_ms: i64,
-}
 
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -225,7 +216,7 @@ impl Queue {
             entry.job.hint.clear();
         }
         let (old_timer, old_date) = (entry.timer.take(), entry.date.take());
-        let date = timers::date_of(&entry.job, &*self.calendar, now);
+        let date = calendar::date_of(&entry.job, &*self.calendar, now);
         entry.date = date;
         self.changes.push(entry.job.clone());
         old_timer.map(|at| self.timers.remove(&(at, id)));
@@ -262,7 +253,7 @@ impl Queue {
     /// Looks anew at when the calendar concerns a job.
     pub(crate) fn set_date(&mut self, now: Now, id: JobId) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let date = timers::date_of(&entry.job, &*self.calendar, now);
+        let date = calendar::date_of(&entry.job, &*self.calendar, now);
         let old = std::mem::replace(&mut entry.date, date);
         old.map(|at| self.dates.remove(&(at, id)));
         date.map(|at| self.dates.insert((at, id)));

@@ -1,7 +1,8 @@
 //! What people do with jobs: pause, resume, cancel, retry and forget them.
 
+use crate::calendar::Now;
 use crate::job::{Job, Work};
-use crate::queue::{Action, Now, Queue};
+use crate::queue::{Action, Queue};
 use crate::status::{Goal, Reason, Status, Verb};
 use crate::submit::Refused;
 use model::{Exit, JobId};
@@ -86,9 +87,14 @@ impl Queue {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let slots = entry.slots;
         entry.job.goal = Some(goal);
-        let (attempt, endpoint) = (entry.job.attempt, entry.job.executor().cloned());
         self.set(now, id, Status::Stopping, Reason::None, goal.word());
         self.hold(id, slots);
+        self.say_stop(id);
+    }
+
+    pub(crate) fn say_stop(&mut self, id: JobId) {
+        let Some(job) = self.get(id) else { return };
+        let (attempt, endpoint) = (job.attempt, job.executor().cloned());
         if let Some(endpoint) = endpoint {
             self.actions.push(Action::Stop { id, attempt, endpoint });
         }

@@ -1,7 +1,8 @@
 //! Jobs that come in: new ones, those that are there already, and those that were there before a restart.
 
+use crate::calendar::Now;
 use crate::job::Job;
-use crate::queue::{Now, Queue};
+use crate::queue::Queue;
 use crate::status::{Reason, Status};
 use model::JobId;
 

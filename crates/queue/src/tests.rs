@@ -210,6 +210,19 @@ fn one_job_of_one_user_does_not_wait_for_a_thousand_of_another() {
 }
 
 #[test]
+fn who_has_moved_much_is_charged_for_what_it_moves() {
+    let mut scene = Scene::new();
+    let big = scene.submit(|_| {});
+    scene.step();
+    let work = Work { files_listed: 1, is_listed: true, files_done: 1, bytes_done: 1 << 40, bytes_listed: 1 << 40 };
+    scene.hear(big, Answer::Ended(Ended { code: 0, text: String::new(), hint: String::new(), work }));
+    // Who has moved least is next, whatever the priority among one's own.
+    let small: Vec<_> = (0..4).map(|_| scene.submit(|facts| facts.owner = "bert".into())).collect();
+    scene.submit(|facts| facts.priority = 100);
+    assert_eq!(given(&scene.step()), [(small[0], Role::Sends), (small[1], Role::Sends)]);
+}
+
+#[test]
 fn a_head_that_cannot_run_holds_up_nobody() {
     let mut scene = Scene::new();
     scene.queue.unreached(scene.now, "c", "off");

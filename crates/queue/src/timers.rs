@@ -1,48 +1,15 @@
 //! What time does: waits end, windows open and close, deadlines pass, absent endpoints are looked at.
 
+use crate::calendar::Now;
 use crate::fault::CREDENTIALS_MS;
 use crate::job::Job;
-use crate::queue::{Action, Now, Queue};
+use crate::queue::{Action, Queue};
 use crate::slots::Health;
 use crate::status::{Goal, Reason, Status};
 use model::{Exit, JobId};
 
-/// When jobs may run that have windows.
-pub trait Calendar {
-    fn opening(&self, windows: &str, unix_ms: i64) -> Opening;
-}
-
-/// Whether a window is open, and when that changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Opening {
-    pub is_open: bool,
-    pub until: i64,
-}
-
-/// A calendar without windows.
-pub struct Always;
-
-impl Calendar for Always {
-    fn opening(&self, _windows: &str, _unix_ms: i64) -> Opening {
-        Opening { is_open: true, until: i64::MAX }
-    }
-}
-
 /// A retry that its pair has no budget for is looked at again after this.
 const BUDGET_MS: u64 = 60_000;
-
-/// The next moment at which the calendar says something about a job.
-pub(crate) fn date_of(job: &Job, calendar: &dyn Calendar, now: Now) -> Option<i64> {
-    if job.status.is_end() {
-        return None;
-    }
-    let start = job.facts.start_by.filter(|_| !job.has_begun);
-    let follows_windows = matches!(job.status, Status::Queued | Status::Running)
-        || job.status == Status::Waiting && matches!(job.reason, Reason::Window);
-    let windows = job.facts.windows.as_ref().filter(|_| follows_windows);
-    let change = windows.map(|windows| calendar.opening(windows, now.unix_ms).until);
-    [start, job.facts.finish_by, change].into_iter().flatten().min()
-}
 
 impl Queue {
     /// Lets time pass, and begins what may begin.

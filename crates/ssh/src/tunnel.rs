@@ -17,7 +17,7 @@ pub struct Tunnel {
 impl Tunnel {
     /// `host` is the remote side's name.
     pub fn new(link: Link, host: &str, dial: DialOptions) -> Tunnel {
-        Tunnel { link, paths: [Path { name: "ssh".to_owned(), local: None, remote: host.to_owned() }], dial }
+        Tunnel { link, paths: [Path { name: "ssh".to_owned(), remote: host.to_owned(), ..Path::default() }], dial }
     }
 }
 

@@ -14,7 +14,7 @@ use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
 use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, copy};
-use mover::session::{Client, PullSpec, PushSpec, Tuning};
+use mover::session::{Client, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct Attempt<'a> {
     pub witness: &'a Arc<Witness>,
     pub control: &'a Control,
     pub started: Instant,
+    /// Where a session begins after one of several paths was lost.
+    pub standby: &'a Arc<Standby>,
 }
 
 impl Attempt<'_> {
@@ -145,7 +147,11 @@ impl Attempt<'_> {
                 (true, Way::Pull) => None,
                 _ => self.spec.congestion.clone(),
             },
-            tuning: Tuning { streams: self.spec.streams },
+            tuning: Tuning {
+                streams: self.spec.streams,
+                paths: self.spec.paths.clone(),
+                standby: self.standby.clone(),
+            },
             memory: Memory::new(self.memory_bytes()),
         };
         let connected = peer.connect(&Use {

@@ -1,6 +1,7 @@
 //! Reaching an endpoint: its addresses one after the other, its identity checked, every failure explained.
 
 use crate::error::{Error, Kind, Result};
+use crate::paths::beginnings;
 use model::Pin;
 use mover::Memory;
 use mover::session::{Client, ClientOptions, ConnectError, Connector, Direct, Tuning};
@@ -57,11 +58,13 @@ impl Reach<'_> {
         let mut dial = DialOptions::new(self.identity, self.pin).map_err(|e| Error::from_net(self.name, &e))?;
         dial.congestion = self.options.congestion.clone();
         let mut failure: Option<(u8, Error)> = None;
-        for address in addresses {
-            let direct = Arc::new(Direct::new(address, dial.clone()));
+        let beginnings = beginnings(&self.options.tuning, addresses).map_err(|e| Error::request(e.text, e.advice))?;
+        for paths in beginnings {
+            let address = paths[0].remote.clone();
+            let direct = Arc::new(Direct::over(paths, dial.clone()));
             let client = Client::connect(self.options.over(direct, self.credential.clone()));
             let error = match client.and_then(&mut check) {
-                Ok(found) => return Ok((found, address.clone())),
+                Ok(found) => return Ok((found, address)),
                 Err(error) => error,
             };
             let rank = rank(&error);

@@ -5,7 +5,7 @@ use crate::route::Direction;
 use model::progress::Bottleneck;
 use model::quantity::Rate;
 use model::{Failure, Location, TransferOptions, TransferSpec};
-use mover::Report;
+use mover::{PathReport, Report};
 
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -32,6 +32,8 @@ pub struct Ended {
     pub wire_bytes: Option<u64>,
     pub seconds: f64,
     pub first_byte_seconds: Option<f64>,
+    /// Network paths of all attempts together.
+    pub paths: Vec<PathReport>,
     pub bottleneck: Bottleneck,
     pub attempts: u32,
     /// What failed, as far as it is kept.
@@ -64,6 +66,7 @@ impl Ended {
             wire_bytes: None,
             seconds: 0.0,
             first_byte_seconds: None,
+            paths: Vec::new(),
             bottleneck: nothing_moved(),
             attempts: 0,
             failures: Vec::new(),

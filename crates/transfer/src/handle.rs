@@ -49,6 +49,7 @@ impl Transfer {
             witness: Arc::new(witness),
             control: control.clone(),
             sums: Sums::default(),
+            standby: Arc::default(),
         };
         let ending = Ending(control.clone());
         let run = move || {

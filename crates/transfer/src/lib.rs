@@ -16,6 +16,7 @@
 mod error;
 mod route;
 mod peer;
+mod paths;
 mod connect;
 mod job_id;
 mod means;

@@ -43,7 +43,7 @@ impl Route {
         let pipes = sources.iter().filter(|source| **source == Location::Pipe).count();
         if pipes > 0 && sources.len() > 1 {
             return Err(Error::request(
-                "standard input can only be the one source",
+                "standard input must be the only source",
                 "copy the others with a separate command",
             ));
         }
@@ -74,11 +74,13 @@ impl Route {
                     return Err(Error::no_name());
                 }
                 let peer = peers.find(destination)?;
+                check_paths(spec, &*peer)?;
                 let path = peer.path(&path);
                 Ok(Route::Push { peer, path })
             }
             (n, false) if n == sources.len() && n > 0 => {
                 let peer = peers.find(&sources[0])?;
+                check_paths(spec, &*peer)?;
                 for source in &sources[1..] {
                     if !peers.is_at(source, &*peer)? {
                         return Err(Error::request(
@@ -159,6 +161,15 @@ fn absolute(location: &Location) -> Vec<u8> {
     bytes
 }
 
+/// A session over ssh has the one connection that ssh made, or that of an endpoint which nobody configured.
+fn check_paths(spec: &TransferSpec, peer: &dyn Peer) -> Result<()> {
+    if !spec.paths.is_explicit() || peer.is_endpoint() {
+        return Ok(());
+    }
+    let text = format!("--paths {} needs an endpoint, and {} is reached over ssh", spec.paths, peer.name());
+    Err(Error::request(text, "omit --paths, or run `thalweg serve` there and add it with its ticket"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +186,7 @@ mod tests {
     #[test]
     fn mixtures_that_cannot_be_carried_out_are_refused_with_a_way_out() {
         for (locations, text) in [
-            (&["-", "a", "b"][..], "standard input can only be the one source"),
+            (&["-", "a", "b"][..], "standard input must be the only source"),
             (&["a", "b", "-"], "standard output takes one file"),
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
             (&["x:a", "y:b"], "a transfer within one process has one end on this host"),

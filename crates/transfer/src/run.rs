@@ -14,9 +14,9 @@ use crate::witness::Witness;
 use model::progress::Counts;
 use model::quantity::counted;
 use model::{FailureKind, JobId, Location, TransferOptions, TransferSpec};
-use mover::Removal;
 use mover::receiver::BUFFERED;
-use mover::{CloseCode, Ending, Progress, Report};
+use mover::session::Standby;
+use mover::{CloseCode, Ending, PathReport, Progress, Removal, Report};
 use net::Identity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ pub struct Run {
     pub witness: Arc<Witness>,
     pub control: Arc<Control>,
     pub sums: Sums,
+    pub standby: Arc<Standby>,
     pub started: Instant,
 }
 
@@ -53,6 +54,7 @@ pub struct Sums {
     /// Of the attempt before.
     resumed_bytes_last: Option<u64>,
     first_byte_seconds: Option<f64>,
+    paths: Vec<PathReport>,
 }
 
 /// What is to be done after an attempt.
@@ -128,6 +130,7 @@ impl Run {
             witness: &self.witness,
             control: &self.control,
             started: self.started,
+            standby: &self.standby,
         };
         let attempted = attempt.run(&progress, self.sums.sent_bytes);
         self.means.watcher.attempt_ended();
@@ -172,7 +175,10 @@ impl Run {
         })
     }
 
-    fn conclude(self, report: Option<Report>, failed: Option<Error>) -> Ended {
+    fn conclude(mut self, report: Option<Report>, failed: Option<Error>) -> Ended {
+        if let Some(report) = &report {
+            self.sums.add_paths(&report.paths);
+        }
         let witnessed = self.witness.finish();
         let direction = self.route.direction();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
@@ -204,6 +210,7 @@ impl Run {
             bottleneck: report
                 .as_ref()
                 .map_or_else(nothing_moved, |report| bottleneck(None, &report.snapshot, direction)),
+            paths: self.sums.paths,
             attempts: self.sums.attempts,
             failures: witnessed.failures,
             failures_not_kept: witnessed.not_kept,
@@ -222,6 +229,21 @@ impl Sums {
         self.files += counts.files_done;
         self.bytes += counts.bytes_done;
         self.resumed_bytes.get_or_insert(counts.bytes_resumed);
+        self.add_paths(&report.paths);
+    }
+
+    /// A path of several attempts is one.
+    fn add_paths(&mut self, paths: &[PathReport]) {
+        for path in paths {
+            let is_same = |known: &&mut PathReport| (&known.local, &known.remote) == (&path.local, &path.remote);
+            match self.paths.iter_mut().find(is_same) {
+                Some(known) => {
+                    let bytes = known.bytes + path.bytes;
+                    *known = PathReport { bytes, streams: known.streams.max(path.streams), ..path.clone() };
+                }
+                None => self.paths.push(path.clone()),
+            }
+        }
     }
 }
 

@@ -37,6 +37,7 @@ mod memory;
 mod outside;
 mod network;
 mod rivals;
+mod queue;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -93,6 +94,8 @@ enum Command {
     Network(network::Args),
     /// The same outside faults on rsync, globus-url-copy, xrdcp, cp and thalweg: what each one leaves behind
     Rivals(rivals::Args),
+    /// The hub's queue among simulated executors, by seed
+    Queue(queue::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => ("fuzz", fuzz::run(arguments)),
         Command::Network(arguments) => ("network", network::run(arguments, out)),
         Command::Rivals(arguments) => ("rivals", rivals::run(arguments, out)),
+        Command::Queue(arguments) => ("queue", queue::run(arguments)),
     };
     finish(name, ran, out)
 }

@@ -23,6 +23,8 @@ use Layer::{Simulation, Test, Trial};
 
 /// Flips of bits, enough to meet every stage.
 const FLIPS: Layer = Trial(&["flips", "--flips", "300"]);
+/// Seeds enough for an answer about an earlier attempt that comes late.
+const QUEUE: Layer = Trial(&["queue", "--seeds", "300"]);
 /// Two rounds of the kind that is raced most easily.
 const ENROLMENTS: Layer = Trial(&["enrolments", "--rounds", "2", "--only", "the ticket without limits is revoked"]);
 /// Of what noticed a mutant, as it is recorded.
@@ -197,7 +199,46 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("daemon", "nobody_gets_in_by_a_warrant"),
     ),
     ("warrant-of-any-path", "a warrant opens every path at its audience", Test("daemon", "a_warrant_allows_its_job")),
+    (
+        "hand-in-any-warrant",
+        "an endpoint uses a warrant for whoever hands it in",
+        Test("daemon", "for_nobody_but_its_issuer"),
+    ),
+    (
+        "sign-what-is-told",
+        "a client signs a warrant for what an endpoint says that its job is",
+        Test("daemon", "an_endpoint_that_lies"),
+    ),
+    (
+        "orders-without-shares",
+        "jobs of one ticket keep those of others from beginning",
+        Test("daemon", "orders::tests"),
+    ),
+    ("orders-fail-open", "a job goes on for ever while rights cannot be looked up", Test("daemon", "orders::run")),
+    ("failures-of-any-length", "the end of a job is too long to be read again", Test("daemon", "orders::run")),
+    ("revoke-without-shares", "one ticket takes back so many warrants that others cannot", Test("daemon", "warrant::")),
+    ("overlook-a-removed-log", "a log that was removed is written on", Test("daemon", "transfer_log::")),
     ("flush-the-log", "each refused change has a line in the log", Test("daemon", "refused_changes")),
+    ("queue-dispatches-again-on-silence", "a job is given to somebody else when its executor is silent", QUEUE),
+    ("queue-any-attempt", "what is said of an earlier attempt counts for the present one", QUEUE),
+    ("queue-overlapping-destinations", "two jobs write to one place at once", QUEUE),
+    ("queue-forgets-followers", "jobs that come after one are not told of its end", QUEUE),
+    (
+        "queue-charges-jobs",
+        "a share is charged for jobs, whatever they moved",
+        Test("queue", "charged_for_what_it_moves"),
+    ),
+    ("queue-head-of-line", "only the oldest job of all may begin", Test("queue", "a_head_that_cannot_run")),
+    (
+        "queue-retries-a-missing-path",
+        "a job that can never succeed is tried again",
+        Test("queue", "each_class_of_refusal"),
+    ),
+    (
+        "hub-answers-before-it-is-durable",
+        "what could not be written down is answered as if it had been",
+        Test("hub", "a_full_disk_refuses_a_group_whole"),
+    ),
 ];
 
 #[derive(Args)]

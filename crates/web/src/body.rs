@@ -1,6 +1,6 @@
 //! The body of an answer: how its end is known, and what is left of it.
 
-use crate::connection::{Connection, Head};
+use crate::connection::{Connection, HEADERS_MAX, Head};
 use crate::error::Result;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +88,12 @@ fn next_chunk(connection: &mut Connection, is_first: bool) -> Result<Body> {
     match length {
         None => Err(connection.malformed("the length of a chunk of its answer is no number")),
         Some(0) => {
-            while !connection.line()?.is_empty() {}
-            Ok(Body::Ended)
+            for _ in 0..HEADERS_MAX {
+                if connection.line()?.is_empty() {
+                    return Ok(Body::Ended);
+                }
+            }
+            Err(connection.malformed("its answer ends in more headers than any does"))
         }
         Some(left) => Ok(Body::Chunked { left, is_first: false }),
     }

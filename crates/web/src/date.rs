@@ -12,13 +12,14 @@ pub fn moment(text: &str) -> Option<i64> {
 pub fn header_moment(text: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut words = text.split_once(", ")?.1.split(' ');
-    let day = words.next()?.parse().ok()?;
+    let number = |text: &str, max: i64| text.parse().ok().filter(|number| (0..=max).contains(number));
+    let day = number(words.next()?, 31)?;
     let month = words.next()?;
     let month = MONTHS.iter().position(|known| *known == month)? as i64 + 1;
-    let year = words.next()?.parse().ok()?;
-    let mut clock = words.next()?.split(':').map(|part| part.parse::<i64>().ok());
-    let mut part = || clock.next().flatten();
-    Some(days(year, month, day) * 86_400 + part()? * 3600 + part()? * 60 + part()?)
+    let year = number(words.next()?, 9999)?;
+    let mut clock = words.next()?.split(':');
+    let mut part = |max| number(clock.next()?, max);
+    Some(days(year, month, day) * 86_400 + part(23)? * 3600 + part(59)? * 60 + part(60)?)
 }
 
 /// Days from 1970-01-01 to a Gregorian date; years are counted from March.
@@ -39,5 +40,20 @@ mod tests {
         assert_eq!(header_moment("Sun, 09 Sep 2001 01:46:40 GMT"), Some(1_000_000_000));
         assert_eq!(header_moment("Thu, 29 Feb 2024 00:00:00 GMT"), Some(1_709_164_800));
         assert_eq!((moment("yesterday"), header_moment("now")), (None, None));
+    }
+
+    #[test]
+    fn what_is_no_moment_is_none_however_large_its_numbers_are() {
+        for text in [
+            "Sun, 09 Sep 9223372036854775807 01:46:40 GMT",
+            "Sun, 09 Sep -9223372036854775808 01:46:40 GMT",
+            "Sun, 9223372036854775807 Sep 2001 01:46:40 GMT",
+            "Sun, 09 Sep 2001 9223372036854775807:46:40 GMT",
+            "Sun, 09 Sep 2001 01:-9223372036854775808:40 GMT",
+            "Sun, 32 Sep 2001 01:46:40 GMT",
+            "Sun, 09 Sep 2001 24:46:40 GMT",
+        ] {
+            assert_eq!(header_moment(text), None, "{text}");
+        }
     }
 }

@@ -189,6 +189,18 @@ const SHAPES: &[Shape] = &[
         fields: &[one(15, ORDER)],
     },
     plain(97),
+    Shape {
+        number: 100,
+        body_bytes_max: PLAIN_BODY_BYTES_MAX,
+        lists: &[("addresses", ADDRESSES_MAX)],
+        fields: &[many(1, 0)],
+    },
+    Shape {
+        number: 101,
+        body_bytes_max: PLAIN_BODY_BYTES_MAX,
+        lists: &[("addresses", ADDRESSES_MAX), ("cards", ADDRESSES_MAX * ADDRESSES_MAX)],
+        fields: &[Field { tag: 1, is: Is::Many(0, &[Field { tag: 3, is: Is::Numbers(1) }]) }],
+    },
 ];
 
 /// A list that a message may have.

@@ -36,6 +36,8 @@ pub mod feature {
     pub const BUFFERED: u64 = 1 << 14;
     /// Jobs that the server carries out in a client's name, and warrants as credentials; messages 90 to 97.
     pub const ORDERS: u64 = 1 << 15;
+    /// Several network paths in one session; messages 100 and 101.
+    pub const PATHS: u64 = 1 << 16;
     /// Files that are sent while they are written: kind 10, frame 6, message 80.
     pub const GROWTH: u64 = 1 << 19;
 
@@ -58,6 +60,7 @@ pub mod feature {
         | CONGESTION
         | BUFFERED
         | ORDERS
+        | PATHS
         | GROWTH
         | VIEW;
     /// Without these two peers have nothing in common.

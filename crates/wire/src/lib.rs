@@ -17,6 +17,7 @@ mod pace;
 pub mod close;
 mod growth;
 mod orders;
+mod addresses;
 pub mod handshake;
 pub mod listing;
 pub mod files;

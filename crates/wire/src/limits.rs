@@ -103,9 +103,15 @@ pub const ORDER_FAILURES_MAX: usize = 100;
 /// Jobs that an answer tells of, at most.
 pub const ORDERS_TOLD_MAX: usize = 1024;
 
+/// Addresses that a client or a server tells of itself, and questions for them in one session.
+pub const ADDRESSES_MAX: usize = 16;
+pub const ADDRESS_ASKS_MAX: u32 = 64;
+
 /// Questions open in one session.
 pub const ASKS_MAX: usize = 4;
 
+// Each with its bytes and a card for each address of the client.
+const _: () = assert!(ADDRESSES_MAX * (ADDRESSES_MAX * 5 + 32) < PLAIN_BODY_BYTES_MAX);
 const _: () = assert!(PACKED_FILE_BYTES_MAX as usize * 2 <= PACK_BYTES_MAX);
 const _: () = assert!(HELLO_BODY_BYTES_MAX <= CONTROL_BODY_BYTES_MAX);
 const _: () = assert!(ENTRIES_MAX as u64 * 16 <= ENTRIES_OPEN_MAX);

@@ -3,6 +3,7 @@
 //! Unknown fields are ignored and absent ones read as zero or empty, so that later versions can add. A message of an
 //! unknown kind reads as an `Envelope` without a message and is skipped.
 
+pub use crate::addresses::{AddressRecord, Addresses, AskAddresses};
 use crate::bounds;
 use crate::close::{CloseCode, Refusal};
 pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
@@ -116,13 +117,17 @@ messages! {
     OrderEnded = "96",
     /// Client: a warrant of its own does not hold any more.
     Revoke = "97",
+    /// Client: asks for the server's addresses.
+    AskAddresses = "100",
+    /// Server: those addresses.
+    Addresses = "101",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97, 100, 101"
     )]
     message: Option<Message>,
 }

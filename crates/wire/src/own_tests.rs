@@ -157,6 +157,14 @@ fn of_orders() -> Vec<Message> {
     ]
 }
 
+fn of_paths() -> Vec<Message> {
+    let record = AddressRecord { ip: vec![7; 16], card: JOB, answers_by: vec![JOB; ADDRESSES_MAX] };
+    vec![
+        AskAddresses { from: vec![vec![7; 16]; ADDRESSES_MAX] }.into(),
+        Addresses { addresses: vec![record; ADDRESSES_MAX] }.into(),
+    ]
+}
+
 fn longest() -> Vec<Message> {
     let names = vec![NameRecord { id: JOB, name: vec![b'n'; OWNER_NAME_BYTES_MAX] }; OWNERS_TOLD_MAX];
     let warning = Warning { text: text(), count: FAR, path: vec![b'p'; 100_000] };
@@ -218,7 +226,7 @@ fn longest() -> Vec<Message> {
 
 #[test]
 fn the_longest_message_of_each_kind_is_one_that_a_peer_takes() {
-    let longest = [longest(), of_orders()].concat();
+    let longest = [longest(), of_orders(), of_paths()].concat();
     for (message, (number, _)) in longest.iter().zip(bounds::kinds()) {
         let frame = encode(message.clone());
         let key =

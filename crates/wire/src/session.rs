@@ -137,7 +137,7 @@ pub struct Options {
     /// Whether content may wait in the receiver's buffer: 0 auto, 1 always, 2 never.
     #[prost(uint32, tag = "24")]
     pub buffer: u32,
-    /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
+    /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
 }

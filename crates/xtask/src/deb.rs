@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
 
+/// Of each user who wants one: `systemctl --user enable --now thalweg-hub`.
+const HUB_SERVICE: &str = "usr/lib/systemd/user/thalweg-hub.service";
 const SERVICE: &str = "usr/lib/systemd/system/thalweg.service";
 const SYSUSERS: &str = "usr/lib/sysusers.d/thalweg.conf";
 const SETTINGS: &str = "etc/thalweg/endpoint.toml";
@@ -90,6 +92,7 @@ impl Package {
         self.copy(&self.product, "usr/bin/thalweg", 0o755)?;
         run(Command::new("strip").arg("--strip-unneeded").arg(self.tree.join("usr/bin/thalweg")))?;
         self.copy(&packaging.join("thalweg.service"), SERVICE, 0o644)?;
+        self.copy(&packaging.join("thalweg-hub.service"), HUB_SERVICE, 0o644)?;
         self.copy(&packaging.join("thalweg.sysusers"), SYSUSERS, 0o644)?;
         self.copy(&packaging.join("endpoint.toml"), SETTINGS, 0o644)?;
         self.copy(&packaging.join("debian/copyright"), &format!("{DOCUMENTS}/copyright"), 0o644)?;

@@ -1,5 +1,6 @@
 //! Each network interface that is up: rate, packet size, rings, offloads, queue discipline, and what it lost.
 
+use super::routing::{self, Astray};
 use crate::finding::{Area, Finding, Level};
 use crate::host::Host;
 use crate::path::{Path, rate};
@@ -54,11 +55,35 @@ pub fn findings(host: &Host, path: &Path) -> Vec<Finding> {
         findings.extend(discipline(host, &interface));
         findings.extend(losses(host, &interface));
     }
+    findings.extend(paths(host));
     if findings.is_empty() && host.exists("sys/class/net") {
         let found = "none is up in this network namespace";
         findings.push(Finding::new(Area::Network, Level::Note, "interfaces", found));
     }
     findings
+}
+
+/// Whether further cards can be used beside the first.
+fn paths(host: &Host) -> Vec<Finding> {
+    let Some(calls) = host.calls() else { return Vec::new() };
+    let Some(found) = routing::astray(&calls.addresses(), &|from, to| calls.leaves_by(from, to)) else {
+        return Vec::new();
+    };
+    if found.is_empty() {
+        return vec![Finding::new(Area::Network, Level::Good, "paths", "packets from each card's address leave by it")];
+    }
+    let finding = |astray: Astray| {
+        let Astray { name, ip, by, is_net_shared, commands } = astray;
+        let (level, whither) = match is_net_shared {
+            true => (Level::Optional, "to its own net"),
+            // Where the card's net has no router there is nothing to be mended.
+            false => (Level::Note, "to hosts behind a router"),
+        };
+        let found = format!("packets from {ip} {whither} leave by {by}");
+        let cost = format!("transfers over several paths cannot use {name} for hosts there (docs/paths.md)");
+        Finding::new(Area::Network, level, format!("{name} paths"), found).costs(cost).by_hand(commands)
+    };
+    found.into_iter().map(finding).collect()
 }
 
 fn is_fast(interface: &Interface) -> bool {

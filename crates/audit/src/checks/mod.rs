@@ -3,6 +3,7 @@
 pub mod sockets;
 pub mod congestion;
 pub mod interfaces;
+pub mod routing;
 pub mod peer;
 pub mod machine;
 pub mod storage;

@@ -17,6 +17,8 @@ fn documents() -> Vec<(String, String)> {
     let mut files = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     files.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
     files.retain(|file| file.extension().is_some_and(|kind| kind == "md"));
+    // Its commands are those of packages.
+    files.retain(|file| cfg!(feature = "hub") || !file.ends_with("hub.md"));
     files.sort();
     let read =
         |file: &PathBuf| (file.file_name().unwrap().to_string_lossy().into_owned(), fs::read_to_string(file).unwrap());

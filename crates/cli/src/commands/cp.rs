@@ -20,7 +20,7 @@ use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
 use model::follow::{Follow, View};
 use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify, Wait};
-use model::{DigestAlgorithm, Exit, Fidelity, Location, TransferOptions, TransferSpec};
+use model::{DigestAlgorithm, Exit, Fidelity, Location, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -66,6 +66,10 @@ pub struct Args {
     /// Data streams [default: chosen from cores, buffers and distance; see --explain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), env = "THALWEG_STREAMS")]
     streams: Option<u32>,
+    /// Network paths to use: all there are, a number of them, or pairs of addresses such as 10.1.0.1=10.1.0.2,10.2.0.1=10.2.0.2;
+    /// with auto a second one is tried while the transfer runs and kept if it carries more
+    #[arg(long, value_name = "auto|all|N|LOCAL=REMOTE", default_value = "auto", env = "THALWEG_PATHS")]
+    paths: PathWish,
     /// Take the streams of a plan: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
     /// destination's calibration
     #[arg(long, value_name = "FILE|auto", conflicts_with = "streams", env = "THALWEG_PLAN")]
@@ -381,6 +385,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             choice,
             options,
             streams: args.streams,
+            paths: args.paths.clone(),
             congestion: args.cc.clone(),
             memory_bytes: Some(args.memory),
             // An instrument goes on, whatever the network does meanwhile.

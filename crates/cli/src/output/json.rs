@@ -14,6 +14,7 @@ use model::options::Verify;
 use model::progress::Bottleneck;
 use model::{Change, Exit, Failure, FailureKind, JobId};
 use mover::Followed;
+use mover::PathReport;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use transfer::{Direction, Ended, Sample};
@@ -248,9 +249,11 @@ struct Done {
     durable: Option<String>,
     verify: String,
     cloned_bytes: u64,
+    store_copied_bytes: u64,
     kernel_copied_bytes: u64,
     tls: bool,
     streams: u32,
+    paths: Vec<DonePath>,
     engine: Option<String>,
     cc: Option<String>,
     rtt_us: Option<u64>,
@@ -260,6 +263,30 @@ struct Done {
     notes: Vec<String>,
     warnings: Vec<Warned>,
     code: i32,
+}
+
+/// A network path.
+#[derive(Serialize)]
+struct DonePath {
+    name: String,
+    local: Option<String>,
+    remote: String,
+    bytes: u64,
+    streams: u32,
+    failure: Option<String>,
+}
+
+impl DonePath {
+    fn of(path: &PathReport) -> DonePath {
+        DonePath {
+            name: path.name.clone(),
+            local: path.local.clone(),
+            remote: path.remote.clone(),
+            bytes: path.bytes,
+            streams: path.streams,
+            failure: path.failure.as_ref().map(|why| Escaped(why.as_bytes()).to_string()),
+        }
+    }
 }
 
 /// Something that could not be kept of objects that arrived.
@@ -339,9 +366,11 @@ impl Done {
                 Verify::None => Verify::None.name().to_owned(),
             },
             cloned_bytes: unread.shared_bytes,
+            store_copied_bytes: unread.store_bytes,
             kernel_copied_bytes: unread.kernel_bytes,
             tls: ended.direction != Direction::Local,
             streams: report.map_or(0, |report| report.streams),
+            paths: ended.paths.iter().map(DonePath::of).collect(),
             engine: report.and_then(|report| said(&report.engine)),
             cc: report.and_then(|report| said(&report.congestion)),
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),

@@ -208,7 +208,10 @@ fn a_killed_hub_goes_on_with_every_job_and_repeats_none() {
     until("all to have ended", || house.all().iter().all(|job| job["code"].is_i64()));
     let all = house.all();
     assert!(all.len() == jobs as usize && all.iter().all(|job| job["status"] == "succeeded"), "{all:?}");
-    assert_eq!(contents(&house.bed.path("root-sitea")), contents(&house.bed.path("root-siteb/out")));
+    for job in 0..jobs {
+        let (from, to) = (format!("root-sitea/d{job}"), format!("root-siteb/out/d{job}"));
+        assert_eq!(contents(&house.bed.path(from)), contents(&house.bed.path(to)), "{job}");
+    }
     let begun = house.begun();
     assert!(begun.len() == jobs as usize && begun.iter().all(|count| *count == 1), "{begun:?}");
     // Another one with the same state, or at the same place, is refused.

@@ -17,6 +17,7 @@ mod faults;
 mod events;
 mod laboratories;
 mod streams;
+mod paths;
 mod loads;
 mod endpoints;
 mod ssh;
@@ -44,6 +45,7 @@ mod follows;
 mod object_stores;
 mod orders;
 mod buffers;
+mod dav_servers;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

@@ -1,6 +1,6 @@
 //! File systems that are mounted below the root of an endpoint, each test in a mount namespace of its own.
 
-use crate::bed::{Bed, Server, behind, is_root};
+use crate::bed::{Bed, Server, behind};
 use std::fs;
 
 /// A root with `t/plain/f`, another file system at `t/other`, and a directory from outside the root bound at `t/bound`.
@@ -21,7 +21,7 @@ fn serve(bed: &Bed, more: &[&str]) -> Server {
 
 #[test]
 fn mounts_below_a_root_are_skipped_with_a_word_and_not_reached() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();
@@ -61,7 +61,7 @@ fn mounts_below_a_root_are_skipped_with_a_word_and_not_reached() {
 
 #[test]
 fn mounts_are_crossed_where_the_endpoint_says_so() {
-    if !is_root() {
+    if !needs::root() {
         return;
     }
     let bed = Bed::new();

@@ -79,7 +79,7 @@ impl EndpointHost {
     fn revoke(&self, grant: &Grant, revoke: &Revoke) -> Result<(), Refusal> {
         let id = revoke.warrant_id[..].try_into();
         let id = id.map_err(|_| Refusal::new(CloseCode::Malformed, "a warrant's id that is not 16 bytes long"))?;
-        self.taken_back.add(grant.pin, id).map_err(|e| Refusal::new(CloseCode::Internal, &e.message))
+        self.taken_back.add(&grant.account, grant.pin, id).map_err(|e| Refusal::new(CloseCode::Internal, &e.message))
     }
 }
 
@@ -110,6 +110,9 @@ impl Ground for EndpointHost {
         if paths.iter().any(|path| is_synthetic(path)) {
             return Ok(OpenSource { source: Arc::new(generated(&open)?), is_single: false });
         }
+        if !self.stored.is_empty() {
+            return self.stored_source(&rights, &open, options);
+        }
         let mut source = self.open_sources(&rights, &open)?;
         source.select(options.selection_at_source());
         source.keep(options.fidelity);
@@ -130,6 +133,9 @@ impl Ground for EndpointHost {
             return Ok(OpenSink::new(Arc::new(NullSink), None));
         }
         let open = Open { paths: vec![path.to_vec()], is_single, ..Open::default() };
+        if !self.stored.is_empty() {
+            return self.open_stored(&rights, job, &open, options);
+        }
         let destination = self.open_destination(&rights, job, &open)?;
         let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
         let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_mounts(self.mounts), options));
@@ -140,8 +146,16 @@ impl Ground for EndpointHost {
         Ok(OpenSink::new(sink, destination.rename_to))
     }
 
-    fn log(&self, fields: &Map<String, Value>) {
+    fn knows(&self, owner: Pin) -> bool {
+        self.clients.rights(owner).err().is_none_or(|refusal| refusal.code != CloseCode::Authentication)
+    }
+
+    fn log(&self, owner: Pin, client: &str, has_delivered: bool, fields: &Map<String, Value>) -> bool {
+        if !has_delivered {
+            return self.log.write_fruitless(owner, client, "order", fields);
+        }
         self.log.write("order", fields);
+        true
     }
 }
 

@@ -5,9 +5,10 @@
 use super::record::{Ended, Failed, Peer, Record};
 use super::{Ground, Job, Key, Orders, Refused, no_such_job, reach};
 use crate::ticket::is_address;
-use crate::warrant::{self, now};
+use crate::warrant::now;
 use model::name::{Escaped, unescape};
 use model::order::{Kind, Reason, Role, Status, Steer};
+use model::progress::Counts;
 use model::{JobId, Pin, TransferSpec};
 use mover::session::Grant;
 use std::net::SocketAddr;
@@ -41,10 +42,7 @@ impl Orders {
             return self.steer(key, steer, None);
         }
         let peer = self.lock().jobs.get(&key).and_then(|job| Pin::from_hex(&job.record.peer.pin));
-        let mandate = warrant::check(&asked.warrant, host.pin(), peer.ok_or_else(no_such_job)?)?;
-        if mandate.warrant.job != key.1 {
-            return Err(Refusal::new(CloseCode::Authentication, "the warrant is for another job"));
-        }
+        reach::check_warrant(&asked.warrant, grant.pin, host.pin(), peer.ok_or_else(no_such_job)?, key.1)?;
         self.steer(key, steer, Some(data_encoding::HEXLOWER.encode(&asked.warrant)))
     }
 
@@ -72,7 +70,7 @@ fn job_of(bytes: &[u8]) -> Refused<JobId> {
 /// Checks an order, and all that it asks of this endpoint.
 fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> {
     if grant.warrant.is_some() {
-        return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow to hand in jobs"));
+        return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow handing in jobs"));
     }
     let job = job_of(&order.job_id)?;
     let peer = Pin::from_slice(&order.peer_pin).ok_or_else(|| malformed("a pin that is not 32 bytes long"))?;
@@ -92,7 +90,8 @@ fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> 
     }
     let spec: TransferSpec = serde_json::from_str(&order.transfer)
         .map_err(|e| Refusal::new(CloseCode::Forbidden, &format!("the transfer cannot be read: {e}")))?;
-    reach::check(&spec, &order.warrant, host.pin(), peer, job)?;
+    reach::check(&spec)?;
+    reach::check_warrant(&order.warrant, grant.pin, host.pin(), peer, job)?;
     host.may_order(grant.pin, role, &spec)?;
     let peer = Peer { name: order.peer_name, pin: peer.to_string(), addresses };
     Ok(Record {
@@ -133,8 +132,16 @@ fn told((_, id): Key, job: &Job, ask: &OrderAsk) -> Vec<Message> {
 
 fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
     let record = &job.record;
-    let (source, destination) = ends(&record.transfer);
-    let counts = job.live.sample.as_ref().map(|sample| sample.counts).unwrap_or_default();
+    let (source, destination) = job.ends.clone();
+    // Of an end that was read from its file there is no sample.
+    let of_end = record.ended.as_ref().filter(|_| record.status().is_end()).map(|ended| Counts {
+        files_done: ended.files_done,
+        files_skipped: ended.files_skipped,
+        files_failed: ended.files_failed,
+        bytes_done: ended.bytes,
+        ..Counts::default()
+    });
+    let counts = job.live.sample.as_ref().map(|sample| sample.counts).or(of_end).unwrap_or_default();
     let rate = job.live.sample.as_ref().filter(|_| job.live.is_running).map(|sample| sample.rate_now);
     OrderNews {
         number,
@@ -158,22 +165,6 @@ fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
         until: job.live.until,
         role: record.role() as u32,
     }
-}
-
-/// Source and destination for people.
-fn ends(transfer: &str) -> (String, String) {
-    let Ok(spec) = serde_json::from_str::<TransferSpec>(transfer) else { return Default::default() };
-    let more = if spec.sources.len() > 1 { format!(" and {} more", spec.sources.len() - 1) } else { String::new() };
-    let shown = |location: &model::Location| {
-        let mut text = location.to_string();
-        let mut end = text.len().min(PATH_BYTES_MAX - 64);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text
-    };
-    (shown(&spec.sources[0]) + &more, shown(&spec.destination))
 }
 
 fn events(number: u32, id: JobId, ended: &Ended) -> OrderEvents {

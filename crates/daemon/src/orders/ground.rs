@@ -28,6 +28,9 @@ pub trait Ground: Send + Sync {
         options: &TransferOptions,
     ) -> Result<OpenSink, Refusal>;
 
-    /// Writes a line of the transfer log.
-    fn log(&self, fields: &Map<String, Value>);
+    /// Whether somebody has any rights here. True where that cannot be told at this moment.
+    fn knows(&self, owner: Pin) -> bool;
+
+    /// Writes a line of the transfer log; of what delivered nothing, only the first few of a minute. True when it has a line.
+    fn log(&self, owner: Pin, client: &str, has_delivered: bool, fields: &Map<String, Value>) -> bool;
 }

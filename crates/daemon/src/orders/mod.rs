@@ -29,13 +29,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tracing::{error, info};
+use tracing::{debug, error};
 use transfer::Sample;
 use wire::{CloseCode, Refusal};
 
-/// Jobs of one account that are kept, and the bytes of their transfers.
+/// Jobs of one account that are kept, and the bytes of them.
 const OF_ACCOUNT_MAX: usize = 1000;
 const BYTES_OF_ACCOUNT_MAX: usize = 16 << 20;
+/// The bytes of all that are kept.
+const BYTES_MAX: usize = 128 << 20;
 
 type Key = (Pin, JobId);
 type Refused<T> = std::result::Result<T, Refusal>;
@@ -58,6 +60,8 @@ struct State {
 
 struct Job {
     record: Record,
+    /// Source and destination for people, read once.
+    ends: (String, String),
     live: Live,
 }
 
@@ -92,7 +96,7 @@ impl Orders {
                 Status::Stopping => record.set(Status::Paused, Reason::None, ""),
                 _ => {}
             }
-            state.jobs.insert(key, Job { record, live: Live::default() });
+            state.jobs.insert(key, Job::new(record));
         }
         Ok(Arc::new(Orders { store, host, identity, memory, state: Mutex::new(state), changed: Condvar::new() }))
     }
@@ -112,7 +116,7 @@ impl Orders {
     /// Writes down where a job stands. What cannot be written is done again after a restart, which finds it done.
     fn keep(&self, record: &Record) {
         if let Err(e) = self.store.write(record) {
-            error!(job = record.job, error = %e, "where a job stands cannot be written down");
+            error!(job = record.job, error = %e, "the state of a job cannot be recorded");
         }
     }
 
@@ -141,13 +145,14 @@ impl Orders {
                 self.changed.notify_all();
                 return Ok(attempt);
             }
-            Some((_, attempt, _)) => record.attempt = attempt + 1,
-            None => self.check_room(&mut state, &record)?,
+            Some((_, attempt, _)) => record.attempt = attempt.saturating_add(1),
+            None => {}
         }
+        self.check_room(&mut state, key, &record)?;
         self.write(&record)?;
-        info!(job = record.job, client = record.owner_name, attempt = record.attempt, "job taken");
+        debug!(job = record.job, client = record.owner_name, attempt = record.attempt, "job taken");
         let attempt = record.attempt;
-        state.jobs.insert(key, Job { record, live: Live::default() });
+        state.jobs.insert(key, Job::new(record));
         self.changed.notify_all();
         Ok(attempt)
     }
@@ -155,42 +160,43 @@ impl Orders {
     fn write(&self, record: &Record) -> Refused<()> {
         self.store.write(record).map_err(|e| match e.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Refusal::new(CloseCode::NoSpace, "the endpoint has no space left to write the job down")
+                Refusal::new(CloseCode::NoSpace, "the endpoint has no space left to record the job")
             }
             _ => {
                 error!(job = record.job, error = %e, "a job cannot be written down");
-                Refusal::new(CloseCode::Internal, "the endpoint cannot write the job down; see its log")
+                Refusal::new(CloseCode::Internal, "the endpoint cannot record the job; see its log")
             }
         })
     }
 
-    fn check_room(&self, state: &mut State, record: &Record) -> Refused<()> {
-        let of_account = |job: &&Job| job.record.account == record.account;
-        let bytes =
-            |state: &State| state.jobs.values().filter(of_account).map(|job| job.record.transfer.len()).sum::<usize>();
-        let is_full = |state: &State| {
-            state.jobs.values().filter(of_account).count() >= OF_ACCOUNT_MAX
-                || bytes(state) + record.transfer.len() > BYTES_OF_ACCOUNT_MAX
-        };
-        while is_full(state) {
+    /// Makes room for a job, which may take the place of its own end.
+    fn check_room(&self, state: &mut State, key: Key, record: &Record) -> Refused<()> {
+        let account = |job: &Job| job.record.account == record.account;
+        loop {
+            let others = || state.jobs.iter().filter(|(other, _)| **other != key).map(|(_, job)| job);
+            let bytes = |jobs: &mut dyn Iterator<Item = &Job>| jobs.map(|job| job.record.weight()).sum::<usize>();
+            let of_account = || others().filter(|job| account(job));
+            let is_share_used = of_account().count() >= OF_ACCOUNT_MAX
+                || bytes(&mut of_account()) + record.weight() > BYTES_OF_ACCOUNT_MAX;
+            let is_full = others().count() >= ORDERS_MAX || bytes(&mut others()) + record.weight() > BYTES_MAX;
+            if !is_share_used && !is_full {
+                return Ok(());
+            }
             // Ends that nobody asked for in time make room; work that is open does not.
-            let ended = state.jobs.iter().filter(|(_, job)| of_account(job) && job.record.status().is_end());
+            let ended = state.jobs.iter().filter(|(other, job)| {
+                **other != key && job.record.status().is_end() && (account(job) || !is_share_used)
+            });
             let oldest = ended.min_by_key(|(_, job)| job.record.ended.as_ref().map_or(0, |ended| ended.at));
-            let Some(key) = oldest.map(|(key, _)| *key) else {
-                let text = format!(
-                    "the clients of ticket {} have as many jobs open here as they are allowed; try again later",
-                    record.account
-                );
-                return Err(Refusal::new(CloseCode::Busy, &text));
+            let Some(oldest) = oldest.map(|(key, _)| *key) else {
+                let whose = format!("the clients of ticket {} have as many jobs open here as they", record.account);
+                let whose =
+                    if is_share_used { &whose[..] } else { "all clients together have as many jobs open here as they" };
+                return Err(Refusal::new(CloseCode::Busy, &format!("{whose} are allowed; try again later")));
             };
-            if let Some(job) = state.jobs.remove(&key) {
+            if let Some(job) = state.jobs.remove(&oldest) {
                 let _ = self.store.remove(&job.record);
             }
         }
-        if state.jobs.len() >= ORDERS_MAX {
-            return Err(Refusal::new(CloseCode::Busy, "the endpoint has as many jobs as it keeps; try again later"));
-        }
-        Ok(())
     }
 
     fn steer(&self, key: Key, steer: Steer, warrant: Option<String>) -> Refused<()> {
@@ -220,7 +226,7 @@ impl Orders {
             Steer::Retry if is_running => return refused("it runs"),
             Steer::Retry => {
                 if status.is_end() {
-                    job.record.attempt += 1;
+                    job.record.attempt = job.record.attempt.saturating_add(1);
                     job.record.ended = None;
                 }
                 job.queue();
@@ -245,6 +251,10 @@ impl Orders {
 }
 
 impl Job {
+    fn new(record: Record) -> Job {
+        Job { ends: record.ends(), record, live: Live::default() }
+    }
+
     fn queue(&mut self) {
         self.record.set(Status::Queued, Reason::None, "");
         self.live = Live::default();
@@ -271,7 +281,7 @@ impl Job {
 
 fn cancelled(record: &mut Record) {
     let text = "cancelled; what was verified is kept".to_owned();
-    let hint = "`thalweg job retry` goes on with it".to_owned();
+    let hint = "`thalweg job retry` continues it".to_owned();
     let code = model::Exit::Cancelled as i32;
     record.ended = Some(Ended { at: now(), code, text, hint, ..record.ended.take().unwrap_or_default() });
     record.set(Status::Cancelled, Reason::None, "");

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::warrant;
 use model::order::Role;
 use model::synthetic::{self, Generated};
-use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec};
+use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
 use mover::Memory;
 use mover::session::Client;
 use mover::shares::Holder;
@@ -166,8 +166,22 @@ fn as_io(refusal: &Refusal) -> io::Error {
     io::Error::new(kind, refusal.text.clone())
 }
 
+/// A warrant that a client hands in: its own, for this endpoint to use at the other one, for this job. That of somebody else,
+/// whom this endpoint may work for as well, would lend that one's rights to whoever got hold of it.
+pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+    let refused = |text| Err(Refusal::new(CloseCode::Authentication, text));
+    let mandate = warrant::check(credential, own, peer)?;
+    if mandate.issuer != owner && !mutant::is_on("hand-in-any-warrant") {
+        return refused("the warrant was signed by another client");
+    }
+    if mandate.warrant.job != job {
+        return refused("the warrant is for another job");
+    }
+    Ok(())
+}
+
 /// What the job may be at all, before it is taken.
-pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+pub fn check(spec: &TransferSpec) -> Result<(), Refusal> {
     let malformed = |text: &str| Refusal::new(CloseCode::Malformed, text);
     let are_remote = spec.sources.iter().chain([&spec.destination]).all(Location::is_remote);
     if !are_remote {
@@ -176,12 +190,8 @@ pub fn check(spec: &TransferSpec, credential: &[u8], own: Pin, peer: Pin, job: J
     if spec.options.is_dry_run || spec.options.tells_changes || spec.options.follow.is_some() {
         return Err(Refusal::new(
             CloseCode::Forbidden,
-            "dry runs, lists of changes and following need the client's presence",
+            "dry runs, lists of changes and following need a client that stays connected",
         ));
-    }
-    let mandate = warrant::check(credential, own, peer)?;
-    if mandate.warrant.job != job {
-        return Err(Refusal::new(CloseCode::Authentication, "the warrant is for another job"));
     }
     Ok(())
 }

@@ -8,14 +8,17 @@ use crate::error::{Error, Result, shown};
 use crate::private_file::{self, Existing};
 use crate::trust;
 use model::order::{Kind, Reason, Role, Status};
-use model::{Exit, JobId, Pin};
+use model::{Exit, JobId, Location, Pin, TransferSpec};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 pub const ORDERS_MAX: usize = 16_384;
+/// Of a source or a destination that is told.
+const END_BYTES_MAX: usize = 256;
 
 /// A job, in whose name, and where it stands.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -119,12 +122,36 @@ impl Record {
         self.text = text.to_owned();
     }
 
+    /// Source and destination for people. A list of jobs holds a thousand of them.
+    pub fn ends(&self) -> (String, String) {
+        let Ok(spec) = serde_json::from_str::<TransferSpec>(&self.transfer) else { return Default::default() };
+        let more = if spec.sources.len() > 1 { format!(" and {} more", spec.sources.len() - 1) } else { String::new() };
+        let shown = |location: &Location| {
+            let text = location.to_string();
+            let end = (0..=END_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            if end < text.len() { format!("{}...", &text[..end]) } else { text }
+        };
+        (shown(&spec.sources[0]) + &more, shown(&spec.destination))
+    }
+
+    /// What it takes of memory and storage, as far as its client decides that.
+    pub fn weight(&self) -> usize {
+        let failures = self.ended.iter().flat_map(|ended| &ended.failures).map(Failed::weight).sum::<usize>();
+        self.transfer.len() + self.warrant.len() + failures
+    }
+
     fn is_sound(&self) -> bool {
         let words = Status::from_word(&self.status).is_some()
             && Role::from_word(&self.role).is_some()
             && Reason::from_word(&self.reason).is_some()
             && Kind::from_word(&self.kind).is_some();
         words && self.v == VERSION && self.key().is_some() && Pin::from_hex(&self.peer.pin).is_some()
+    }
+}
+
+impl Failed {
+    pub fn weight(&self) -> usize {
+        self.path.len() + self.text.len()
     }
 }
 
@@ -166,13 +193,18 @@ impl Store {
         let wrong = |why: String| Error::new(Exit::Failed, format!("{}: {why}", shown(path)));
         let record: Record = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
         let is_its_own = record.is_sound() && self.path(&record) == *path;
-        if is_its_own { Ok(Some(record)) } else { Err(wrong("no job of this version of the program".to_owned())) }
+        if is_its_own { Ok(Some(record)) } else { Err(wrong("a job of another version of the program".to_owned())) }
     }
 
     /// Durable when this returns.
     pub fn write(&self, record: &Record) -> io::Result<()> {
         let text = serde_json::to_vec(record).expect("texts and numbers have a JSON form");
         private_file::write(&self.path(record), &text, Existing::Replace)
+    }
+
+    /// How long ago it was written.
+    pub fn age(&self, record: &Record) -> Option<Duration> {
+        std::fs::metadata(self.path(record)).ok()?.modified().ok()?.elapsed().ok()
     }
 
     pub fn remove(&self, record: &Record) -> io::Result<()> {
@@ -238,6 +270,31 @@ pub mod tests {
         assert!(!dir.path().join("orders/.half").exists());
         store.remove(&later).unwrap();
         assert_eq!(loaded(&store), (vec![record()], 0));
+    }
+
+    /// The longest of everything that a client can bring about.
+    #[test]
+    fn what_can_be_written_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let failed = Failed { path: "\\".repeat(16 << 10), kind: 1, text: "\"".repeat(16 << 10) };
+        let text = "\\".repeat(4096);
+        let ended = Ended {
+            text: text.clone(),
+            hint: text.clone(),
+            bottleneck: text.clone(),
+            failures: vec![failed],
+            ..Ended::default()
+        };
+        let long = Record {
+            transfer: "\"".repeat(wire::limits::ORDER_TRANSFER_BYTES_MAX),
+            warrant: "0".repeat(2 * model::warrant::WARRANT_BYTES_MAX),
+            text,
+            ended: Some(ended),
+            ..record()
+        };
+        store.write(&long).unwrap();
+        assert_eq!(loaded(&store), (vec![long], 0));
     }
 
     #[test]

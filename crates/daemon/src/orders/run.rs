@@ -9,14 +9,15 @@ use crate::transfer_log::plain_text;
 use crate::warrant::now;
 use model::name::Escaped;
 use model::order::{Reason, Status, Steer};
-use model::{Exit, TransferSpec};
+use model::{Exit, Pin, TransferSpec, mutant};
+use mover::limits::DOUBTS_MAX;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
 use transfer::{Means, Transfer};
-use wire::CloseCode;
 use wire::limits::ORDER_FAILURES_MAX;
+use wire::{CloseCode, Refusal, bounded};
 
 /// How often a job that runs is looked at, and its owner's rights.
 const LOOK: Duration = Duration::from_millis(200);
@@ -30,6 +31,8 @@ const SPACE_EVERY: Duration = Duration::from_secs(60);
 const FAILURES_MAX: u32 = 12;
 const DAMAGED_MAX: u32 = 2;
 const SPACE_PATIENCE: Duration = Duration::from_secs(86_400);
+/// Of the paths and texts of failures that are kept with a job.
+const FAILURE_BYTES_MAX: usize = 32 << 10;
 
 /// What an attempt came to.
 enum Outcome {
@@ -56,12 +59,11 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
     let plan = reach::plan((orders.identity.clone(), &orders.memory), host, record, &spec)?;
     let means = Means { stores: plan.stores, ..Means::new(plan.peers) };
     let transfer = Transfer::start(plan.spec, means)?;
-    let (mut looked, mut lost_rights) = (Instant::now(), None);
+    let (mut looked, mut lost_rights, mut doubts) = (Instant::now(), None, Doubts(0));
     while !transfer.wait_timeout(LOOK) {
         if looked.elapsed() >= RIGHTS_EVERY {
             looked = Instant::now();
-            // What cannot be told at this moment is believed; opening the source anew asks again.
-            lost_rights = rights().err().filter(|refusal| refusal.code != CloseCode::Internal).or(lost_rights);
+            lost_rights = doubts.note(rights()).or(lost_rights);
         }
         let sample = transfer.observe().sample;
         let mut state = orders.lock();
@@ -85,6 +87,19 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
         Some(refusal) => Err(Error::from_refusal(&record.own_name, &refusal)),
         None if ended.error.as_ref().is_some_and(|e| e.kind == transfer::Kind::Stopped) => Ok(Outcome::Stopped),
         None => Ok(Outcome::Ended(Box::new(ended))),
+    }
+}
+
+/// How often in a row nobody could tell whether a client still has its rights.
+struct Doubts(u32);
+
+impl Doubts {
+    /// Why the job has to stop. What cannot be told at this moment is believed for a while.
+    fn note(&mut self, told: Result<(), Refusal>) -> Option<Refusal> {
+        let is_told = told.as_ref().err().is_none_or(|refusal| refusal.code != CloseCode::Internal);
+        self.0 = if is_told { 0 } else { self.0 + 1 };
+        let is_believed = !is_told && (self.0 < DOUBTS_MAX || mutant::is_on("orders-fail-open"));
+        told.err().filter(|_| !is_believed)
     }
 }
 
@@ -115,6 +130,8 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
     if wanted == Some(Steer::Cancel) && !job.record.status().is_end() {
         job.cancelled();
     }
+    // Whoever steers it next finds it where it stands now.
+    job.live.is_running = false;
     orders.keep(&job.record);
     tell(host, &job.record, job.record.status().word(), job.record.ended.as_ref());
 }
@@ -122,7 +139,7 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
 /// An end, or a wait for what would let the job go on.
 fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_moved: bool) {
     let exit = error.as_ref().map_or(Exit::Done, |error| error.exit);
-    let text = error.as_ref().map_or(String::new(), |error| error.message.clone());
+    let text = error.as_ref().map_or(String::new(), |error| bounded(&error.message).to_owned());
     let live: &mut Live = &mut job.live;
     live.failures = if has_moved { 1 } else { live.failures + 1 };
     let failures = live.failures;
@@ -142,7 +159,7 @@ fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_mo
     ended.at = now();
     ended.code = exit as i32;
     ended.text = text;
-    ended.hint = error.and_then(|error| error.hint).unwrap_or_default();
+    ended.hint = error.and_then(|error| error.hint).map_or(String::new(), |hint| bounded(&hint).to_owned());
     job.record.ended = Some(ended);
     let status = match exit {
         Exit::Done => Status::Succeeded,
@@ -166,7 +183,12 @@ fn of_transfer(ended: &transfer::Ended) -> Ended {
         kind: failure.kind as u32,
         text: plain_text(&failure.message),
     };
-    let told: Vec<_> = failures.map(failed).collect();
+    let mut bytes = 0;
+    let fits = |failed: &Failed| {
+        bytes += failed.weight();
+        bytes <= FAILURE_BYTES_MAX || mutant::is_on("failures-of-any-length")
+    };
+    let told: Vec<_> = failures.map(failed).take_while(fits).collect();
     let failures_untold = ended.failures_not_kept + (ended.failures.len() - told.len()) as u64;
     Ended {
         files_done: ended.files_ok,
@@ -185,17 +207,18 @@ fn of_transfer(ended: &transfer::Ended) -> Ended {
     }
 }
 
-/// For the transfer log.
+/// For the transfer log. What delivers nothing costs its client nothing: it must not push out what others did.
 fn tell(host: &dyn Ground, record: &Record, what: &str, ended: Option<&Ended>) {
     let (client, job) = (plain_text(&record.owner_name), &record.job);
+    let has_delivered = ended.is_some_and(|ended| ended.files_done + ended.bytes > 0);
     let line = json!({"client": client, "pin": record.owner, "job": job, "attempt": record.attempt, "state": what,
         "role": record.role, "peer": plain_text(&record.peer.name), "peer_pin": record.peer.pin,
         "reason": record.reason, "files": ended.map_or(0, |ended| ended.files_done),
         "bytes": ended.map_or(0, |ended| ended.bytes), "code": ended.map(|ended| ended.code)});
-    if let serde_json::Value::Object(fields) = line {
-        host.log(&fields);
+    let (Some(fields), Some(owner)) = (line.as_object(), Pin::from_hex(&record.owner)) else { return };
+    if host.log(owner, &client, has_delivered, fields) {
+        info!(client, job, state = what, reason = record.reason, "job handed in");
     }
-    info!(client, job, state = what, reason = record.reason, "job handed in");
 }
 
 #[cfg(test)]
@@ -205,7 +228,7 @@ mod tests {
     use crate::orders::record::tests::record;
 
     fn after(exits: &[Exit]) -> Job {
-        let mut job = Job { record: record(), live: Live::default() };
+        let mut job = Job::new(record());
         for exit in exits {
             conclude(&mut job, Ended::default(), (*exit != Exit::Done).then(|| Error::new(*exit, "why")), false);
         }
@@ -242,6 +265,40 @@ mod tests {
         assert_eq!(times(Exit::Temporary, FAILURES_MAX), Status::Failed);
         assert_eq!(times(Exit::Integrity, DAMAGED_MAX + 1), Status::Failed);
         assert_eq!(times(Exit::Unreachable, 1000), Status::Waiting);
+    }
+
+    #[test]
+    fn rights_that_cannot_be_looked_up_are_believed_for_a_while_and_not_for_ever() {
+        let mut doubts = Doubts(0);
+        let (cannot_tell, ended) =
+            (Refusal::new(CloseCode::Internal, "?"), Refusal::new(CloseCode::Authentication, "no"));
+        assert_eq!(doubts.note(Err(ended.clone())), Some(ended));
+        for _ in 0..3 {
+            assert_eq!(doubts.note(Ok(())), None);
+            assert!((1..DOUBTS_MAX).all(|_| doubts.note(Err(cannot_tell.clone())).is_none()));
+        }
+        assert_eq!(doubts.note(Err(cannot_tell.clone())), Some(cannot_tell));
+    }
+
+    #[test]
+    fn failures_take_no_more_than_their_room_and_the_rest_is_counted() {
+        let failure = |length| model::Failure {
+            path: vec![0xff; length],
+            kind: model::FailureKind::Permission,
+            message: "m".repeat(length),
+        };
+        let spec: TransferSpec = serde_json::from_str(&record().transfer).unwrap();
+        let told = |count, length| {
+            let ended = transfer::Ended {
+                failures: vec![failure(length); count],
+                ..transfer::Ended::before_the_start(&spec, transfer::Direction::Push)
+            };
+            of_transfer(&ended)
+        };
+        let long = told(ORDER_FAILURES_MAX, 4096);
+        assert!(long.failures.iter().map(Failed::weight).sum::<usize>() <= FAILURE_BYTES_MAX);
+        assert_eq!(long.failures.len() as u64 + long.failures_untold, ORDER_FAILURES_MAX as u64);
+        assert_eq!(told(ORDER_FAILURES_MAX, 60).failures_untold, 0);
     }
 
     #[test]

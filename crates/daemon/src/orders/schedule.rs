@@ -1,20 +1,30 @@
 //! Which job is next, and the threads that carry jobs out.
 //!
-//! Invariant: at most `RUNNING_MAX` run at once, and the account with fewest of them is next.
+//! Invariants:
+//! - At most `RUNNING_MAX` run at once, and the account with fewest of them is next.
+//! - An account may have one more run while it has fewer than are left free: however long its jobs take, those of others begin.
+//! - A job that only its client could let go on ends when that client has had no rights for `KEPT_SECONDS`.
 
+use super::record::Ended;
 use super::{Job, Key, Live, Orders, State, run};
 use crate::warrant::now;
 use model::order::{Reason, Status};
+use model::{Exit, mutant};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Jobs that run at once.
-const RUNNING_MAX: usize = 4;
+/// Jobs that run at once: of one account, and in all.
+const RUNNING_OF_ACCOUNT_MAX: usize = 4;
+const RUNNING_MAX: usize = 16;
 /// How long an end is kept for whoever asks.
 const KEPT_SECONDS: u64 = 30 * 86_400;
+const GONE: &str = "its client has had no rights at this endpoint for 30 days; what was verified is kept";
 /// How often the scheduler looks at its clock.
 const TICK: Duration = Duration::from_millis(500);
+/// How often it looks for jobs that nobody can let go on.
+const SWEEP: Duration = Duration::from_secs(3600);
 
 impl Orders {
     /// Begins what is queued, from here on.
@@ -25,8 +35,13 @@ impl Orders {
 
     fn schedule(self: Arc<Orders>) {
         let mut state = self.lock();
+        let mut swept = None::<Instant>;
         while !state.is_stopping {
             self.forget_old(&mut state);
+            if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+                swept = Some(Instant::now());
+                self.end_abandoned(&mut state, Duration::from_secs(KEPT_SECONDS));
+            }
             while let Some(key) = state.next() {
                 self.begin(&mut state, key);
             }
@@ -63,33 +78,60 @@ impl Orders {
         }
     }
 
-    fn forget_old(&self, state: &mut State) {
+    pub(super) fn forget_old(&self, state: &mut State) {
         let now = now();
-        let is_old = |job: &Job| job.record.ended.as_ref().is_some_and(|ended| ended.at + KEPT_SECONDS < now);
+        let is_old =
+            |job: &Job| job.record.ended.as_ref().is_some_and(|ended| now.saturating_sub(ended.at) > KEPT_SECONDS);
         state.jobs.retain(|_, job| {
             let is_over = job.record.status().is_end() && is_old(job);
             !(is_over && self.store.remove(&job.record).is_ok())
         });
     }
+
+    /// Ends what waits for a client that does not come back: it was struck off, or its ticket is gone. Otherwise such jobs would
+    /// hold their places for ever.
+    pub(super) fn end_abandoned(&self, state: &mut State, patience: Duration) {
+        let Some(host) = self.host.upgrade() else { return };
+        for ((owner, _), job) in &mut state.jobs {
+            let waits = match job.record.status() {
+                Status::Paused => true,
+                Status::Waiting => job.record.reason() == Reason::Credentials,
+                _ => false,
+            };
+            let is_left =
+                waits && !job.live.is_running && self.store.age(&job.record).is_some_and(|age| age >= patience);
+            if is_left && !host.knows(*owner) {
+                job.record.ended =
+                    Some(Ended { at: now(), code: Exit::Authentication as i32, text: GONE.into(), ..Ended::default() });
+                job.record.set(Status::Failed, Reason::None, "");
+                self.keep(&job.record);
+            }
+        }
+    }
 }
 
 impl State {
     /// The next job to run: of the account with fewest that run, the oldest.
-    fn next(&self) -> Option<Key> {
-        let running = |account: &str| {
-            self.jobs.values().filter(|job| job.live.is_running && job.record.account == account).count()
-        };
-        if self.is_stopping || self.threads >= RUNNING_MAX {
+    pub(super) fn next(&self) -> Option<Key> {
+        let free = RUNNING_MAX.saturating_sub(self.threads);
+        if self.is_stopping || free == 0 {
             return None;
         }
+        let mut running: HashMap<&str, usize> = HashMap::new();
+        for job in self.jobs.values().filter(|job| job.live.is_running) {
+            *running.entry(&job.record.account).or_default() += 1;
+        }
+        let running = |job: &Job| running.get(job.record.account.as_str()).copied().unwrap_or(0);
+        let share = if mutant::is_on("orders-without-shares") { RUNNING_MAX } else { RUNNING_OF_ACCOUNT_MAX.min(free) };
         let now = Instant::now();
         let is_due = |job: &Job| match job.record.status() {
             Status::Queued => true,
             Status::Waiting => job.live.not_before.is_some_and(|at| at <= now),
             _ => false,
         };
-        let due = self.jobs.iter().filter(|(_, job)| !job.live.is_running && is_due(job));
-        due.min_by_key(|(_, job)| (running(&job.record.account), job.record.created)).map(|(key, _)| *key)
+        let may_run = |job: &Job| !job.live.is_running && is_due(job) && running(job) < share;
+        let due = self.jobs.iter().filter(|(_, job)| may_run(job));
+        due.min_by_key(|(_, job)| (running(job), job.record.created)).map(|(key, _)| *key)
     }
 }
 
@@ -103,11 +145,12 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = self.orders.lock();
         state.threads -= 1;
-        if let Some(job) = state.jobs.get_mut(&self.key) {
+        // Otherwise it was settled, and may already run again.
+        if std::thread::panicking()
+            && let Some(job) = state.jobs.get_mut(&self.key)
+        {
             job.live.is_running = false;
-            if std::thread::panicking() {
-                job.wait(Reason::Retry, "a thread of the endpoint failed; this is a bug", Duration::from_secs(600));
-            }
+            job.wait(Reason::Retry, "a thread of the endpoint failed; this is a bug", Duration::from_secs(600));
         }
         self.orders.changed.notify_all();
     }

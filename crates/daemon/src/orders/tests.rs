@@ -8,6 +8,9 @@ use store::open::{OpenSink, OpenSource};
 use wire::Message;
 use wire::message::OrderAsk;
 
+/// Of a client that was struck off.
+const GONE: Pin = Pin([77; 32]);
+
 /// Allows everything, and has nothing.
 struct Anything;
 
@@ -32,7 +35,13 @@ impl Ground for Anything {
         Err(no_such_job())
     }
 
-    fn log(&self, _: &serde_json::Map<String, serde_json::Value>) {}
+    fn knows(&self, owner: Pin) -> bool {
+        owner != GONE
+    }
+
+    fn log(&self, _: Pin, _: &str, _: bool, _: &serde_json::Map<String, serde_json::Value>) -> bool {
+        false
+    }
 }
 
 fn book(dir: &tempfile::TempDir) -> Arc<Orders> {
@@ -85,7 +94,7 @@ fn one_account_cannot_fill_the_book_and_what_ended_makes_room() {
     let orders = book(&dir);
     for job in 0..OF_ACCOUNT_MAX as u16 {
         let record = of(1, job, "greedy");
-        orders.lock().jobs.insert(record.key().unwrap(), Job { record, live: Live::default() });
+        orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
     }
     let next = of(4, 5000, "greedy");
     let refusal = orders.take(next.clone()).unwrap_err();
@@ -99,6 +108,100 @@ fn one_account_cannot_fill_the_book_and_what_ended_makes_room() {
     let transfer = "x".repeat(BYTES_OF_ACCOUNT_MAX / 2 + 1);
     orders.take(Record { transfer: transfer.clone(), ..of(3, 1, "long") }).unwrap();
     assert_eq!(orders.take(Record { transfer, ..of(3, 2, "long") }).unwrap_err().code, CloseCode::Busy);
+}
+
+/// The end of a short job is no way around the account.
+#[test]
+fn a_longer_job_in_the_place_of_an_ended_one_needs_room_as_any() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let long = "x".repeat(BYTES_OF_ACCOUNT_MAX / 2 - 1000);
+    for job in 1..=3 {
+        orders.take(of(1, job, "a")).unwrap();
+        orders.steer(of(1, job, "a").key().unwrap(), Steer::Cancel, None).unwrap();
+    }
+    for job in 1..=2 {
+        assert_eq!(orders.take(Record { transfer: long.clone(), ..of(1, job, "a") }), Ok(2));
+    }
+    let refusal = orders.take(Record { transfer: long.clone(), ..of(1, 3, "a") }).unwrap_err();
+    assert_eq!(refusal.code, CloseCode::Busy);
+}
+
+/// Nor are many tickets, and what ended at any of them makes room for others.
+#[test]
+fn all_accounts_together_have_a_bound_and_only_open_jobs_hold_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let long = || "x".repeat(BYTES_OF_ACCOUNT_MAX - 10_000);
+    let tickets = (BYTES_MAX / BYTES_OF_ACCOUNT_MAX) as u16;
+    for job in 0..tickets {
+        orders.take(Record { transfer: long(), ..of(1, job, &format!("t{job}")) }).unwrap();
+    }
+    let next = Record { transfer: long(), ..of(2, 1, "next") };
+    let refusal = orders.take(next.clone()).unwrap_err();
+    assert!(refusal.code == CloseCode::Busy && refusal.text.contains("all clients together"), "{refusal}");
+    orders.steer(of(1, 0, "t0").key().unwrap(), Steer::Cancel, None).unwrap();
+    orders.take(next).unwrap();
+    assert_eq!(orders.lock().jobs.len(), usize::from(tickets));
+}
+
+/// Jobs that never end, of whoever came first, do not keep those of others from beginning.
+#[test]
+fn one_account_leaves_places_for_the_jobs_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let mut state = orders.lock();
+    for (account, jobs) in [("a", 30), ("b", 30), ("c", 30), ("d", 30), ("e", 1)] {
+        for job in 0..jobs {
+            let record = Record { created: 7, ..of(account.as_bytes()[0], job, account) };
+            state.jobs.insert(record.key().unwrap(), Job::new(record));
+        }
+    }
+    let mut begun: Vec<String> = Vec::new();
+    while let Some(key) = state.next() {
+        state.threads += 1;
+        let job = state.jobs.get_mut(&key).unwrap();
+        job.live.is_running = true;
+        begun.push(job.record.account.clone());
+    }
+    let begun_of = |account: &str| begun.iter().filter(|of| *of == account).count();
+    assert_eq!((begun_of("e"), ["a", "b", "c", "d"].map(begun_of).into_iter().max()), (1, Some(3)), "{begun:?}");
+    let late = of(b'z', 1, "late");
+    state.jobs.insert(late.key().unwrap(), Job::new(late));
+    assert!(state.next().is_some(), "a ticket that came later waits for others: {begun:?}");
+}
+
+#[test]
+fn a_job_of_a_client_that_is_gone_does_not_wait_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let host: Arc<dyn Ground> = Arc::new(Anything);
+    let identity = Identity::generate().unwrap();
+    let orders = Orders::open(dir.path(), Arc::downgrade(&host), identity, Memory::new(1 << 20)).unwrap();
+    let (gone, there) = (of(77, 1, "a"), of(1, 1, "a"));
+    for record in [&gone, &there] {
+        orders.take(record.clone()).unwrap();
+        orders.steer(record.key().unwrap(), Steer::Pause, None).unwrap();
+    }
+    orders.end_abandoned(&mut orders.lock(), Duration::from_secs(60));
+    assert_eq!(state(&orders, &gone), Status::Paused);
+    orders.end_abandoned(&mut orders.lock(), Duration::ZERO);
+    assert_eq!((state(&orders, &gone), state(&orders, &there)), (Status::Failed, Status::Paused));
+}
+
+/// As a file may say it that somebody wrote.
+#[test]
+fn no_number_of_a_file_stops_the_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let ended = Ended { at: u64::MAX, ..Ended::default() };
+    let mut record = Record { ended: Some(ended), attempt: u32::MAX, created: u64::MAX, ..of(1, 1, "a") };
+    record.set(Status::Failed, Reason::None, "");
+    orders.write(&record).unwrap();
+    let orders = book(&dir);
+    orders.forget_old(&mut orders.lock());
+    told(&orders, 1, Some(&record)).unwrap();
+    orders.steer(record.key().unwrap(), Steer::Retry, None).unwrap();
+    assert_eq!(orders.take(of(1, 1, "a")), Ok(u32::MAX));
 }
 
 #[test]

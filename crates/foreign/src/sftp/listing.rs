@@ -10,7 +10,11 @@ use model::Name;
 use std::collections::VecDeque;
 
 /// Names of one directory.
-const NAMES_MAX: usize = 2_000_000;
+pub const NAMES_MAX: usize = 2_000_000;
+/// Names that are none are told of, the first of them.
+const ODD_MAX: usize = 100;
+/// A server could go on for ever.
+const DEPTH_MAX: usize = 256;
 /// Requests of one kind that are under way at once.
 pub const WIDTH: usize = 64;
 
@@ -36,6 +40,9 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 impl Session {
     pub fn children(&self, path: &[u8], with_targets: bool) -> Result<Children> {
+        if path.iter().filter(|byte| **byte == b'/').count() > DEPTH_MAX {
+            return Err(Fault::Malformed("its directories are nested more than 256 deep"));
+        }
         let handle = self.opendir(path).handle()?;
         let read = self.read_names(&handle);
         let _ = self.close(&handle);
@@ -54,7 +61,7 @@ impl Session {
     }
 
     fn read_names(&self, handle: &[u8]) -> Result<Children> {
-        let mut children = Children::default();
+        let (mut children, mut count) = (Children::default(), 0);
         let mut waiting = VecDeque::from([self.readdir(handle), self.readdir(handle)]);
         while let Some(ticket) = waiting.pop_front() {
             let names = match ticket.names() {
@@ -62,18 +69,20 @@ impl Session {
                 names => names?,
             };
             waiting.push_back(self.readdir(handle));
+            // Also of what is not kept: a server that lists `.` for ever is not listened to for ever.
+            count += names.len();
             for (bytes, attributes) in names {
                 match Name::new(&bytes) {
                     _ if matches!(&bytes[..], b"." | b"..") || bytes.starts_with(store::STAGING_PREFIX) => {}
                     Ok(name) => children.found.push(Child { name, attributes, target: Vec::new() }),
-                    Err(why) if children.odd.len() < 100 => {
+                    Err(why) if children.odd.len() < ODD_MAX => {
                         let shown = shown(&bytes[..bytes.len().min(100)]);
                         children.odd.push(format!("the server lists {shown:?}, which is no file name: {why}"));
                     }
                     Err(_) => {}
                 }
             }
-            if children.found.len() > NAMES_MAX {
+            if count > NAMES_MAX {
                 return Err(Fault::Malformed("it lists more than 2,000,000 names in one directory"));
             }
         }
@@ -101,6 +110,7 @@ impl Session {
                 match target_of(ticket) {
                     Ok(target) => child.target = target,
                     Err(Fault::Lost(why)) => return Err(Fault::Lost(why)),
+                    Err(_) if children.odd.len() >= ODD_MAX => {}
                     Err(_) => children.odd.push(format!("the target of the link {} cannot be read", child.name)),
                 }
             }

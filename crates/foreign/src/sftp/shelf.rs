@@ -2,7 +2,7 @@
 //!
 //! The protocol tells neither inodes nor links: a path's number stands for the first, and a version is its size and its time.
 
-use super::listing::{Child, WIDTH, join};
+use super::listing::{Child, NAMES_MAX, WIDTH, join};
 use super::packet::Attributes;
 use super::reading::{SftpFile, modified, number_of};
 use super::server::Server;
@@ -218,6 +218,11 @@ impl Shelf for SftpShelf {
                         steps.push(Step::Left(below.clone()));
                         if depth < u64::from(levels) {
                             steps.extend(self.steps(&session, &below, &path));
+                            if steps.len() > NAMES_MAX {
+                                let why = "the server lists more than 2,000,000 names in directories within each other";
+                                visit(Visit::Failed { path: &below, error: failed(FailureKind::Other, "list", why) });
+                                return;
+                            }
                         }
                     }
                     goes_on
@@ -268,7 +273,7 @@ impl Shelf for SftpShelf {
         self.changeable()?;
         let (found, session) = self.find()?;
         if version.is_some_and(|version| *version != found.version()) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
         let removed = |fault: Fault| fault.on("remove", b"");
         match (found.is_directory(), may_be_directory) {

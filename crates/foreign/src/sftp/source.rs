@@ -3,7 +3,7 @@
 //! Invariants: objects come in the order of their names, a directory before what is in it; no link is followed below what the user
 //! named. With rules, a directory is told of when something in it is taken, or itself.
 
-use super::listing::{WIDTH, join};
+use super::listing::{NAMES_MAX, WIDTH, join};
 use super::packet::Attributes;
 use super::reading::{Handle, SftpFile, generation};
 use super::server::Server;
@@ -57,6 +57,8 @@ struct Scan<'a> {
     emit: &'a mut dyn FnMut(Found) -> bool,
     id: u64,
     number: u64,
+    /// Names of the directories that the scan is in.
+    held: usize,
     is_over: bool,
 }
 
@@ -160,6 +162,12 @@ impl Scan<'_> {
                 return Ok(());
             }
         };
+        let count = children.found.len();
+        self.held += count;
+        if self.held > NAMES_MAX {
+            let fault = Fault::Malformed("it lists more than 2,000,000 names in directories within each other");
+            return Err(fault.on("list", &path));
+        }
         for why in children.odd {
             self.failed(&shown, FailureKind::NameRefused, format!("list: {why}"));
         }
@@ -169,6 +177,7 @@ impl Scan<'_> {
             }
             self.child(levels, child.name, child.attributes, child.target)?;
         }
+        self.held -= count;
         Ok(())
     }
 
@@ -221,7 +230,7 @@ impl Scan<'_> {
 
 impl Source for SftpSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, id: 0, number: 1, is_over: false };
+        let mut scan = Scan { source: self, emit, id: 0, number: 1, held: 0, is_over: false };
         for base in &self.bases {
             scan.base(base)?;
             if scan.is_over {

@@ -193,6 +193,24 @@ rate = "2.5Gbit"
 queue = "1bdp"
 "#,
     },
+    Preset {
+        name: "uneven",
+        sentence: "Two network cards at each end, one of 100 and one of 25 Mbit/s, 20 ms round trip: what is shared out evenly \
+                   waits for the slower one.",
+        text: r#"[site.a]
+[site.b]
+[link.fast]
+between = ["a", "b"]
+rtt = "20ms"
+rate = "100Mbit"
+queue = "1bdp"
+[link.slow]
+between = ["a", "b"]
+rtt = "20ms"
+rate = "25Mbit"
+queue = "1bdp"
+"#,
+    },
 ];
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::location::Location;
 use crate::name::{Escaped, unescape};
 use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, TransferOptions};
 use crate::pace::Timetable;
+use crate::paths::PathWish;
 use crate::selection::{Choice, Listed};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -66,6 +67,7 @@ form! {
     max_transfer: u64,
     buffer: String,
     streams: u32,
+    paths: String,
     cc: String,
     memory: usize,
     retries: u32,
@@ -76,8 +78,18 @@ form! {
 
 impl From<TransferSpec> for Form {
     fn from(spec: TransferSpec) -> Form {
-        let TransferSpec { sources, destination, choice, options, streams, congestion, memory_bytes, retries, bounds } =
-            spec;
+        let TransferSpec {
+            sources,
+            destination,
+            choice,
+            options,
+            streams,
+            paths,
+            congestion,
+            memory_bytes,
+            retries,
+            bounds,
+        } = spec;
         let Choice { filter, size_bytes_min, size_bytes_max, newer_than, older_than, listed } = choice;
         let Bounds { duration_max, no_progress, is_fail_fast } = bounds;
         let rules: Vec<_> = filter.rules().iter().map(Rule::to_string).collect();
@@ -92,6 +104,7 @@ impl From<TransferSpec> for Form {
             newer_than: newer_than.map(|span| span.as_secs_f64()),
             older_than: older_than.map(|span| span.as_secs_f64()),
             streams,
+            paths: unless(paths, PathWish::default()),
             cc: congestion,
             memory: memory_bytes,
             retries: (retries != RETRIES_DEFAULT).then_some(retries),
@@ -217,6 +230,7 @@ impl TryFrom<Form> for TransferSpec {
             },
             options,
             streams: form.streams,
+            paths: word(form.paths, PathWish::default())?,
             congestion: form.cc,
             memory_bytes: form.memory,
             retries: form.retries.unwrap_or(RETRIES_DEFAULT),

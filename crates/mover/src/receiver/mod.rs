@@ -22,6 +22,8 @@ mod policy;
 mod events;
 mod answer;
 mod decide;
+mod intake;
+mod deciding;
 mod delta;
 mod compare;
 mod census;
@@ -171,6 +173,7 @@ impl ReceiveJob {
         needs::check(&spec.options, &facts)?;
         let durability = match spec.options.fsync {
             _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
+            _ if facts.confirms => Durability::Group,
             Fsync::Never => Durability::None,
             Fsync::File => Durability::File,
             Fsync::Batch => Durability::Group,
@@ -248,6 +251,7 @@ impl ReceiveJob {
         match (self.durability, self.options.fsync) {
             (Durability::None, Fsync::Never) => "never",
             (Durability::None, _) => "memory",
+            _ if self.facts.confirms => "store",
             (Durability::File, _) => "file",
             (Durability::Group, _) => "batch",
         }

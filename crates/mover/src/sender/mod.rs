@@ -7,6 +7,9 @@
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
 mod allowance;
+mod guard;
+mod guarded;
+mod lanes;
 mod scan;
 mod follow;
 mod lag;
@@ -72,6 +75,7 @@ pub struct SendJob {
     replacing: Mutex<()>,
     work: Condvar,
     asked: questions::Asked,
+    lanes: lanes::Lanes,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -95,6 +99,7 @@ struct Book {
     /// Objects that grew and were sealed, as they are now.
     sealed: HashMap<u64, Entry>,
     lags: lag::Lags,
+    guard: guard::Guard,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
@@ -120,6 +125,7 @@ impl SendJob {
             final_bytes: HashMap::new(),
             sealed: HashMap::new(),
             lags: lag::Lags::default(),
+            guard: guard::Guard::default(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -139,6 +145,7 @@ impl SendJob {
             replacing: Mutex::new(()),
             work: Condvar::new(),
             asked: Default::default(),
+            lanes: Default::default(),
             end: End::default(),
         })
     }
@@ -315,7 +322,7 @@ impl SendJob {
         }
     }
 
-    /// Notes what could not be read beside content, and tells the receiver.
+    /// Notes what could not be read besides content, and tells the receiver.
     fn warn(&self, warnings: Vec<Warning>) {
         if !warnings.is_empty() {
             self.port.send(Message::Warnings(warnings_to_wire(self.number, &warnings)));
@@ -455,7 +462,7 @@ impl SendJob {
             if self.end.is_set() {
                 return None;
             }
-            let is_fit = match book.split.claim(lane) {
+            let is_fit = match self.claim_guarded(&mut book, lane) {
                 Claim::Work(work) => return Some(work),
                 Claim::Complete => return None,
                 Claim::NoWork => on_wait(book.split.is_all_sent()),
@@ -526,7 +533,10 @@ impl SendJob {
 
     /// A lane ended without everything it sent being settled: the others send that again.
     pub fn lane_died(&self, lane: u32) {
-        self.book.lock().unwrap().split.lane_died(lane);
+        let mut book = self.book.lock().unwrap();
+        book.split.lane_died(lane);
+        book.guard.forget(lane);
+        drop(book);
         self.work.notify_all();
     }
 

@@ -30,6 +30,7 @@ use wire::limits::{PACK_BODY_BYTES_MAX, PACK_BYTES_MAX, PACK_FILES_MAX};
 /// Runs one lane on the calling thread until the job is over or the stream fails.
 pub fn run_lane(job: &Arc<SendJob>, lane: u32, mut stream: impl Stream, memory: &Memory) -> LaneEnd {
     let mut clock = job.progress.lane(Stage::Memory);
+    let _known = job.know_lane(lane, stream.gauge(), stream.breaker());
     // It has claimed nothing yet: while it waits, the lanes that have memory do the work.
     let waiting = job.progress.lanes.enter_waiting();
     let bytes = sender_lane_bytes(job.options.compression);

@@ -126,6 +126,16 @@ impl Split {
         self.is_listing_complete && self.open == 0
     }
 
+    /// Part of an object that travels in chunks is not claimed.
+    pub fn has_chunks(&self) -> bool {
+        !self.claimable.is_empty()
+    }
+
+    /// Nothing that is wanted is left to claim.
+    pub fn is_all_claimed(&self) -> bool {
+        self.open > 0 && self.runs.is_empty() && self.claimable.is_empty()
+    }
+
     /// Everything described was answered and no more may be described: whoever has no work now waits for the receiver to
     /// settle what it was sent.
     pub fn is_all_sent(&self) -> bool {
@@ -145,8 +155,7 @@ impl Split {
 
     /// It is for the receiver to get on: with an answer, with what was sent, or because nothing is left to claim.
     pub fn is_receiver_next(&self) -> bool {
-        let is_all_claimed = self.open > 0 && self.runs.is_empty() && self.claimable.is_empty();
-        self.is_answer_owed() || self.bytes.in_flight() > 0 || is_all_claimed
+        self.is_answer_owed() || self.bytes.in_flight() > 0 || self.is_all_claimed()
     }
 
     /// Enters a batch that was described to the receiver. Directories and other names of files are settled by being

@@ -4,6 +4,7 @@
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
 use super::Session;
+use super::asking::{Asker, Tuning};
 use super::connector::Connector;
 use super::control::{ControlOutcome, ControlPort, control_options, run_control};
 use super::error::ConnectError;
@@ -12,9 +13,10 @@ use super::pacing::Pacing;
 use super::question::Answers;
 use super::replies::Replies;
 use super::running::{Job, NO_BUFFER, Running};
+use super::ways;
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::job_options;
-use crate::limits::ANSWER_TIMEOUT;
+use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
@@ -22,15 +24,11 @@ use crate::report::Report;
 use crate::sender::SendJob;
 use model::options::Wait;
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
-use net::Connection;
-use plan::{Adaptation, StreamChoice, StreamInputs};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::{Order, Sink, Source};
 use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
-use wire::limits::STREAMS_MAX;
 use wire::message::{self, Hello, Open, Welcome};
 use wire::{CloseCode, FrameReader, Message, Refusal};
 
@@ -38,12 +36,6 @@ use wire::{CloseCode, FrameReader, Message, Refusal};
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.
 const SUPERVISION_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What the user may set by hand; everything else is chosen.
-#[derive(Clone, Debug, Default)]
-pub struct Tuning {
-    pub streams: Option<u32>,
-}
 
 pub struct ClientOptions {
     pub connector: Arc<dyn Connector>,
@@ -84,21 +76,18 @@ pub struct Client {
 }
 
 pub(super) struct Shared {
-    pub(super) options: ClientOptions,
+    pub(super) asker: Arc<Asker>,
     pub(super) session: Arc<Session>,
     /// What the control stream's records are sealed with; the lanes' handshakes have the same choice.
     cipher: String,
     pub(super) answers: Answers,
     pub(super) replies: Replies,
-    /// Connections dialled early, not yet joined.
-    pub(super) early: Mutex<VecDeque<Connection>>,
     pub(super) state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) welcome: Option<Welcome>,
     /// The session is over, and why.
     pub(super) ended: Option<Ending>,
     pub(super) refused: Option<Refusal>,
@@ -110,13 +99,15 @@ impl Client {
         let early: Vec<_> = (0..options.tuning.streams.unwrap_or(EARLY_STREAMS).min(EARLY_STREAMS))
             .map(|stream| {
                 let connector = options.connector.clone();
-                let dial = move || connect(&*connector, stream).ok();
+                let place = stream as usize % connector.paths().len();
+                let dial = move || Some((place, connector.connect(&connector.paths()[place]).ok()?));
                 std::thread::Builder::new().name("dial".into()).spawn(dial)
             })
             // Without threads there are no early connections; the lanes dial then.
             .filter_map(Result::ok)
             .collect();
-        let connection = connect(&*options.connector, 0).map_err(ConnectError::Net)?;
+        let connection = options.connector.connect(&options.connector.paths()[0]).map_err(ConnectError::Net)?;
+        let ends = (connection.local_addr(), connection.peer_addr());
         let id = SessionId(net::random_bytes());
         let (peer, cipher) = (connection.peer_pin(), connection.cipher_note());
         let exporter = connection.export(EXPORTER_LABEL, &id.0);
@@ -134,13 +125,17 @@ impl Client {
         let _ = control.send(message::encode(hello));
         let aborter = stream.aborter();
         let session = Session::new(id, peer, control, exporter);
+        let ClientOptions { connector, tuning, memory, .. } = options;
+        let asker = Asker::new(connector, tuning, memory, session.clone(), ends);
+        if asker.takes_more_paths() && asker.tuning.paths.is_explicit() {
+            ways::ask(&asker);
+        }
         let shared = Arc::new(Shared {
-            options,
+            asker: Arc::new(asker),
             session,
             cipher,
             answers: Answers::default(),
             replies: Replies::default(),
-            early: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -148,7 +143,7 @@ impl Client {
         let for_thread = shared.clone();
         let run = move || for_thread.run(stream);
         let control = std::thread::Builder::new().name("control".into()).spawn(run).map_err(lost)?;
-        let mut held = shared.early.lock().unwrap();
+        let mut held = shared.asker.early.lock().unwrap();
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
         let sender = shared.session.peer;
@@ -175,7 +170,7 @@ impl Client {
             if let Some(refusal) = &state.refused {
                 return Err(ConnectError::Refused(refusal.clone()));
             }
-            if let Some(welcome) = &state.welcome {
+            if let Some(welcome) = self.shared.asker.welcome.get() {
                 return Ok(welcome.clone());
             }
             if let Some(ending) = &state.ended {
@@ -256,7 +251,7 @@ impl Client {
         let is_sequential = source.facts().order != Order::Any;
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
-        job.charge_to(self.shared.options.memory.clone());
+        job.charge_to(self.shared.asker.memory.clone());
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         Pacing::new(&spec.options).update(&self.shared.session, number, &running);
         let open = Open {
@@ -297,7 +292,7 @@ impl Client {
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
-        job.charge_to(self.shared.options.memory.clone());
+        job.charge_to(self.shared.asker.memory.clone());
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         let open = Open {
             job: number,
@@ -338,7 +333,7 @@ impl Client {
         progress: &Arc<Progress>,
         interrupt: Interrupt<'_>,
     ) -> Report {
-        let mut lanes = Lanes::new(self.shared.clone(), running.clone(), number, is_sequential);
+        let mut lanes = Lanes::new(self.shared.asker.clone(), running.clone(), number, is_sequential);
         let mut pacing = Pacing::new(options);
         let ending = loop {
             if let Some(ending) = lanes.ending(SUPERVISION_INTERVAL) {
@@ -355,7 +350,17 @@ impl Client {
             if let Some(ending) = &self.shared.state.lock().unwrap().ended {
                 running.job.stop(ending.clone());
             }
+            if lanes.is_control_silent() {
+                let seconds = CONTROL_SILENCE.as_secs();
+                let why = format!(
+                    "nothing was heard on the control stream's path for {seconds} s while another carried data"
+                );
+                running.job.stop(Ending::Lost(why));
+            }
         };
+        if matches!(ending, Ending::Lost(_)) {
+            lanes.note_standby();
+        }
         if matches!(ending, Ending::Finished(_)) {
             lanes.wait(Duration::from_secs(2));
         }
@@ -368,12 +373,12 @@ impl Client {
         let is_sender = matches!(running.job, Job::Send(_));
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
-        let adapted = lanes.adaptation.as_ref().and_then(Adaptation::note);
+        report.paths = lanes.reports();
         let computed = [
             format!("cipher: {}", self.shared.cipher),
             format!("digest: {} by {}", options.digest, options.digest.implementation()),
         ];
-        report.notes.splice(..0, std::iter::once(lanes.choice.reason).chain(adapted).chain(computed));
+        report.notes.splice(..0, lanes.notes().into_iter().chain(computed));
         report
     }
 
@@ -390,12 +395,6 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.shared.session.control.abort();
     }
-}
-
-/// A connection for the stream of this number: streams are dealt out to the paths in turn.
-pub(super) fn connect(connector: &dyn Connector, stream: u32) -> Result<Connection, net::Error> {
-    let paths = connector.paths();
-    connector.connect(&paths[stream as usize % paths.len()])
 }
 
 impl Shared {
@@ -430,21 +429,21 @@ impl Shared {
             }
             message => message,
         };
-        let mut state = self.state.lock().unwrap();
         match message {
             Message::Welcome(welcome) => {
                 check_welcome(&welcome)?;
-                if state.welcome.is_some() {
+                let features = welcome.features;
+                // Under the lock, so that whoever waits for it does not miss it.
+                let held = self.state.lock().unwrap();
+                if self.asker.welcome.set(welcome).is_err() {
                     return Err(Refusal::new(CloseCode::WrongState, "a second welcome"));
                 }
-                let features = welcome.features;
-                state.welcome = Some(welcome);
-                drop(state);
+                drop(held);
                 self.session.agree_on(features);
             }
+            Message::Addresses(addresses) => self.asker.take_addresses(addresses)?,
             // Nothing waits for the rest of it: what an accepted job brings tells the same.
             Message::Accept(accept) => {
-                drop(state);
                 let running = self.session.jobs.lock().unwrap().get(&accept.job).cloned();
                 if let Some(Job::Send(job)) = running.map(|running| running.job.clone())
                     && job.options.wait == Wait::Buffered
@@ -454,7 +453,6 @@ impl Shared {
                 }
             }
             Message::Reject(reject) => {
-                drop(state);
                 let running = self.session.jobs.lock().unwrap().get(&reject.job).cloned();
                 if let Some(running) = running {
                     let refusal = Refusal::new(CloseCode::from_number(reject.code), &reject.text);
@@ -465,25 +463,5 @@ impl Shared {
         }
         self.changed.notify_all();
         Ok(())
-    }
-
-    /// `congestion` is what a sender elsewhere was asked for.
-    pub(super) fn choose(&self, is_sender: bool, is_sequential: bool, congestion: Option<String>) -> StreamChoice {
-        let state = self.state.lock().unwrap();
-        let welcome = state.welcome.as_ref();
-        let own_congestion = || self.options.connector.congestion().map(str::to_owned);
-        let here = net::socket::granted_send_buffer_bytes_max().unwrap_or(4 << 20);
-        let there = welcome.map_or(here, |w| w.send_buffer_bytes_max);
-        plan::streams(&StreamInputs {
-            rtt_us: self.session.rtt_us(),
-            send_buffer_bytes_max: if is_sender { here } else { there },
-            receive_buffer_bytes_max: None,
-            processors_here: processors(),
-            processors_there: welcome.map_or(0, |w| w.processors),
-            asked: self.options.tuning.streams,
-            streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
-            is_sequential,
-            congestion: congestion.or_else(own_congestion).unwrap_or_default(),
-        })
     }
 }

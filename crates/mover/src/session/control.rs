@@ -146,6 +146,7 @@ fn dispatch(
         Message::Accept(_) | Message::Reject(_) => return other(message),
         Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
         Message::Proceed(_) | Message::Stop(_) => return other(message),
+        Message::AskAddresses(_) | Message::Addresses(_) => return other(message),
         Message::Order(_) | Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) => {
             return other(message);
         }

@@ -8,6 +8,7 @@ use crate::progress::Progress;
 use crate::receiver::Asked;
 use model::files::{Question, Tally};
 use model::{JobId, Name, Pin, TransferOptions, Warrant};
+use net::route::LocalAddress;
 use std::sync::Arc;
 use store::spool::Spool;
 use store::{Shelf, Sink, Source};
@@ -62,6 +63,11 @@ pub enum Opened {
 /// Whoever serves: knows its clients and its root.
 pub trait Host: Send + Sync {
     fn facts(&self) -> HostFacts;
+
+    /// Where it can be reached on the port that its clients use: told to those who ask.
+    fn addresses(&self) -> Vec<LocalAddress> {
+        Vec::new()
+    }
 
     /// Who the peer is; a credential enrols its key.
     fn authorise(&self, peer: Pin, credential: &[u8]) -> Result<Grant, Refusal>;

@@ -1,7 +1,7 @@
 //! A session: one control stream, the jobs it speaks of, and the data streams joined to it (docs/protocol.md 5, 6).
 //!
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
-//! runs jobs over its `lanes`; `server` answers them through a `host` that says what may be read and written, and has jobs
+//! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what may be read and written, and has jobs
 //! opened (`opening`); what waits in its buffer is brought to its place without its sender (`draining`).
 //! `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are handed in. `room` says who gets a place at an endpoint.
 //!
@@ -15,8 +15,13 @@ mod error;
 mod connector;
 mod running;
 mod control;
+mod addresses;
+mod asking;
 mod client;
 mod lanes;
+mod path_lanes;
+mod path_supervision;
+mod ways;
 mod pacing;
 mod host;
 mod drains;
@@ -34,7 +39,8 @@ mod replies;
 mod requests;
 mod room;
 
-pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec, Tuning};
+pub use asking::{Standby, Tuning};
+pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec};
 pub use connector::{Connector, Direct, Path};
 pub use draining::{DRAIN, DROP, Waiting, waiting};
 pub use error::ConnectError;
@@ -86,6 +92,8 @@ pub(crate) struct Session {
     asks: Asks,
     /// Requests about jobs that are being answered.
     requests: AtomicUsize,
+    /// Questions for addresses so far, at an endpoint.
+    address_asks: AtomicU32,
     openings: Openings,
     /// Its place and its account, at an endpoint.
     guest: OnceLock<Guest>,
@@ -111,6 +119,7 @@ impl Session {
             doubts: AtomicU32::new(0),
             asks: Asks::default(),
             requests: AtomicUsize::new(0),
+            address_asks: AtomicU32::new(0),
             openings: Openings::default(),
             guest: OnceLock::new(),
             rested: Mutex::new(Instant::now()),
@@ -135,6 +144,11 @@ impl Session {
     fn heard_ms(&self) -> u32 {
         let info = self.connection.get().and_then(Aborter::tcp_info);
         info.map_or(0, |info| info.last_data_received_ms)
+    }
+
+    /// For how long nothing came on the control stream.
+    fn silent_for(&self) -> Duration {
+        Duration::from_millis(self.heard_ms().into())
     }
 
     pub fn watch_control(&self, aborter: Aborter) {

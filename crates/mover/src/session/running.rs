@@ -158,7 +158,7 @@ impl Running {
     }
 }
 
-/// Lets a job's lane be broken off and its kernel counters be read.
-pub(crate) fn watch_stream(running: &Running, aborter: Aborter) {
-    running.watch.add(aborter);
+/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) {
+    running.watch.add(aborter, way);
 }

@@ -6,10 +6,10 @@ use super::Session;
 use super::running::{Job, Running};
 use plan::StreamSample;
 
-/// What is known of a job's streams at this moment. A receiver knows the sender's kernel counters from what it tells
+/// What is known of a job's streams on one path, or on all, at this moment. A receiver knows the sender's kernel counters from what it tells
 /// every second; rate and round trip are those of its own sockets.
-pub fn sample(session: &Session, running: &Running, at_us: u64) -> StreamSample {
-    let (facts_here, flow) = running.watch.sample();
+pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u64) -> StreamSample {
+    let (facts_here, flow) = running.watch.sample(way);
     let is_sender = matches!(running.job, Job::Send(_));
     let progress = running.job.progress();
     let snapshot = progress.snapshot();

@@ -8,7 +8,7 @@ use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};
 use super::running::{Job, Running, watch_stream};
-use super::{Session, congestion, join_proof};
+use super::{Session, addresses, congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::{JOIN_TIMEOUT, NO_PROGRESS_TIMEOUT};
 use crate::memory::Memory;
@@ -19,12 +19,13 @@ use model::{Pin, SessionId};
 use net::{Connection, DataStream};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use wire::frame::{FrameHeader, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, negotiate};
-use wire::limits::{HELLO_BODY_BYTES_MAX, STREAMS_MAX};
-use wire::message::{self, Hello, Welcome};
+use wire::limits::{ADDRESS_ASKS_MAX, HELLO_BODY_BYTES_MAX, STREAMS_MAX};
+use wire::message::{self, AskAddresses, Hello, Welcome};
 use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 
 /// From accept to the end of the first frame.
@@ -186,11 +187,21 @@ impl Server {
             Message::Ask(ask) => self.ask(session, grant, ask),
             Message::Proceed(proceed) => session.asks.proceed(proceed),
             Message::Stop(stop) => session.asks.stop(stop.number),
+            Message::AskAddresses(asked) => self.tell_addresses(session, &asked)?,
             Message::Order(_) | Message::OrderSteer(_) | Message::OrderAsk(_) | Message::Revoke(_) => {
                 self.request(session, grant, message);
             }
             _ => return Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),
         }
+        Ok(())
+    }
+
+    /// Where this endpoint can be reached, for a client that looks for more paths.
+    fn tell_addresses(&self, session: &Session, asked: &AskAddresses) -> Result<(), Refusal> {
+        if session.address_asks.fetch_add(1, Relaxed) >= ADDRESS_ASKS_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "addresses are asked for again and again"));
+        }
+        let _ = session.control.send(message::encode(addresses::told(self.host.addresses(), asked)));
         Ok(())
     }
 
@@ -229,13 +240,20 @@ impl Server {
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
-        watch_stream(&running, stream.aborter());
+        let way = running.watch.way_between(stream.local_addr().ip(), stream.peer_addr().ip());
+        watch_stream(&running, stream.aborter(), way);
+        if running.watch.has_several_ways() {
+            net::numa::stay_near(stream.local_addr().ip());
+        }
         // If the job ends from here on, this stream is found and stopped; if it ended before, the stream is refused here.
         if running.job.is_ended() {
             return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
+                if way > 0 {
+                    job.use_several_paths();
+                }
                 congestion::use_asked(job, &running, &stream);
                 sender::run_lane(job, running.next_lane(), stream, memory);
             }

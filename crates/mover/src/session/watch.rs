@@ -3,9 +3,14 @@
 //! A silent stream is told from a stalled one by who answers: behind a full receive window there is a kernel that
 //! acknowledges probes, however long its program waits for a disk; behind a blocked path there is nobody.
 
-use crate::limits::{STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT};
+use crate::limits::{
+    STRAGGLER_TIMEOUT, STREAM_PROBES_MAX, STREAM_TIMEOUT, WAY_ALIVE, WAY_SILENCE, WAY_SILENCE_RECEIVING,
+};
+use model::paths::PATHS_MAX;
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,24 +26,63 @@ pub struct StreamWatch {
 #[derive(Default)]
 struct Streams {
     open: Vec<Watched>,
-    ended: StreamFacts,
-    ended_moved_bytes: u64,
-    ended_progressed_at: Option<Instant>,
+    /// By the place of their path.
+    ended: BTreeMap<usize, Ended>,
+    /// Addresses between which streams came, at an endpoint; the place of a pair is its path's.
+    ways: Vec<(IpAddr, IpAddr)>,
+}
+
+#[derive(Default)]
+struct Ended {
+    facts: StreamFacts,
+    moved_bytes: u64,
+    progressed_at: Option<Instant>,
 }
 
 impl Streams {
     /// Forgets streams that have ended, but for their sums.
     fn prune(&mut self) {
-        let Streams { open, ended, ended_moved_bytes, ended_progressed_at } = self;
+        let Streams { open, ended, .. } = self;
         open.retain(|stream| {
             let is_alive = stream.aborter.is_alive();
             if !is_alive {
-                add_facts(ended, &stream.facts);
-                *ended_moved_bytes += stream.moved_bytes;
-                *ended_progressed_at = (*ended_progressed_at).max(Some(stream.progressed_at));
+                let ended = ended.entry(stream.way).or_default();
+                add_facts(&mut ended.facts, &stream.facts);
+                ended.moved_bytes += stream.moved_bytes;
+                ended.progressed_at = ended.progressed_at.max(Some(stream.progressed_at));
             }
             is_alive
         });
+    }
+
+    /// When something moved last, on each path on which there is or was a stream.
+    fn progress(&self) -> BTreeMap<usize, Instant> {
+        let ended = self.ended.iter().filter_map(|(way, ended)| Some((*way, ended.progressed_at?)));
+        let mut last: BTreeMap<usize, Instant> = ended.collect();
+        for stream in &self.open {
+            last.entry(stream.way)
+                .and_modify(|at| *at = (*at).max(stream.progressed_at))
+                .or_insert(stream.progressed_at);
+        }
+        last
+    }
+
+    /// Paths on which nobody answers while another one goes on. `is_waiting` tells of each open stream whether something that was
+    /// sent on it is not acknowledged.
+    fn silent_ways(&self, now: Instant, is_waiting: &[bool]) -> Vec<usize> {
+        let last = self.progress();
+        let idle = |at: &Instant| now.saturating_duration_since(*at);
+        let is_silent = |(way, at): (&usize, &Instant)| {
+            let others_go_on = last.iter().any(|(other, at)| other != way && idle(at) < WAY_ALIVE);
+            let of_way = || self.open.iter().zip(is_waiting).filter(|(stream, _)| stream.way == *way);
+            let patience = match of_way().any(|(_, is_waiting)| *is_waiting) {
+                true => WAY_SILENCE,
+                false if of_way().any(|(stream, _)| stream.is_receiving) => WAY_SILENCE_RECEIVING,
+                false => return None,
+            };
+            (others_go_on && idle(at) >= patience).then_some(*way)
+        };
+        if last.len() < 2 { Vec::new() } else { last.iter().filter_map(is_silent).collect() }
     }
 }
 
@@ -55,6 +99,10 @@ fn add_facts(sum: &mut StreamFacts, facts: &StreamFacts) {
 
 struct Watched {
     aborter: Aborter,
+    /// Place of its path among those of the job.
+    way: usize,
+    /// More has come than went.
+    is_receiving: bool,
     /// The last sample; it stays when the stream is gone.
     facts: StreamFacts,
     moved_bytes: u64,
@@ -90,6 +138,7 @@ impl Watched {
     fn note_progress(&mut self, now: Instant) -> Option<TcpInfo> {
         let info = self.aborter.tcp_info()?;
         let progressed_bytes = info.bytes_acked + info.bytes_received;
+        self.is_receiving = info.bytes_received > info.bytes_acked;
         if progressed_bytes != self.progressed_bytes {
             (self.progressed_bytes, self.progressed_at) = (progressed_bytes, now);
             self.stands_since = now;
@@ -146,13 +195,13 @@ impl StreamWatch {
     /// Breaks off the streams on which nobody answers, and those that are stuck while others go on; returns how many.
     pub fn end_stuck(&self, heard_ms: u32, now: Instant) -> usize {
         let mut streams = self.streams.lock().unwrap();
-        let ended_at = streams.ended_progressed_at;
-        let open = &mut streams.open;
-        let infos: Vec<_> = open.iter_mut().map(|stream| stream.note_progress(now)).collect();
-        let last = open.iter().map(|stream| stream.progressed_at).chain(ended_at).max().unwrap_or(now);
-        let stuck = open.iter().zip(infos).filter(|(stream, info)| {
+        let infos: Vec<_> = streams.open.iter_mut().map(|stream| stream.note_progress(now)).collect();
+        let waiting: Vec<_> = infos.iter().map(|info| info.as_ref().is_some_and(is_waiting)).collect();
+        let silent = streams.silent_ways(now, &waiting);
+        let last = streams.progress().into_values().max().unwrap_or(now);
+        let stuck = streams.open.iter().zip(infos).filter(|(stream, info)| {
             let is_stuck = |info: &TcpInfo| is_waiting(info) && is_straggler(stream.stands_since, last);
-            info.is_some_and(|info| is_silent(&info, heard_ms) || is_stuck(&info))
+            silent.contains(&stream.way) || info.is_some_and(|info| is_silent(&info, heard_ms) || is_stuck(&info))
         });
         stuck.inspect(|(stream, _)| stream.aborter.abort()).count()
     }
@@ -169,12 +218,49 @@ impl StreamWatch {
         }
     }
 
-    pub fn add(&self, aborter: Aborter) {
+    /// The place of the path that leads from one address to another.
+    pub fn way_between(&self, local: IpAddr, remote: IpAddr) -> usize {
+        let mut streams = self.streams.lock().unwrap();
+        let found = streams.ways.iter().position(|way| *way == (local, remote));
+        // A client with more addresses than that has the rest of its streams taken for one path.
+        found.unwrap_or_else(|| {
+            if streams.ways.len() < PATHS_MAX {
+                streams.ways.push((local, remote));
+            }
+            streams.ways.len() - 1
+        })
+    }
+
+    /// Its streams are or were on more than one path.
+    pub fn has_several_ways(&self) -> bool {
+        let streams = self.streams.lock().unwrap();
+        streams.open.iter().map(|stream| stream.way).chain(streams.ended.keys().copied()).any(|way| way > 0)
+    }
+
+    /// Breaks off the streams of one path.
+    pub fn abort_on(&self, way: usize) {
+        let streams = self.streams.lock().unwrap();
+        streams.open.iter().filter(|stream| stream.way == way).for_each(|stream| stream.aborter.abort());
+    }
+
+    /// When anything moved last, as far as was looked.
+    pub fn last_progress(&self) -> Option<Instant> {
+        self.streams.lock().unwrap().progress().into_values().max()
+    }
+
+    /// The path on which something moved last.
+    pub fn latest_way(&self) -> Option<usize> {
+        self.streams.lock().unwrap().progress().into_iter().max_by_key(|(_, at)| *at).map(|(way, _)| way)
+    }
+
+    pub fn add(&self, aborter: Aborter, way: usize) {
         let now = Instant::now();
         let mut streams = self.streams.lock().unwrap();
         streams.prune();
         streams.open.push(Watched {
             aborter,
+            way,
+            is_receiving: false,
             facts: StreamFacts::default(),
             moved_bytes: 0,
             samples: 0,
@@ -206,15 +292,19 @@ impl StreamWatch {
 
     /// Sums over all streams, those that are gone by their last sample.
     pub fn facts(&self) -> StreamFacts {
-        self.sample().0
+        self.sample(None).0
     }
 
-    /// The same, and what it amounts to at this moment.
-    pub fn sample(&self) -> (StreamFacts, Flow) {
+    /// The same of one path or of all, and what it amounts to at this moment.
+    pub fn sample(&self, of: Option<usize>) -> (StreamFacts, Flow) {
         let mut streams = self.streams.lock().unwrap();
-        let mut sum = streams.ended;
-        let mut flow = Flow { moved_bytes: streams.ended_moved_bytes, ..Flow::default() };
-        for stream in &mut streams.open {
+        let is_of = |way: usize| of.is_none_or(|of| of == way);
+        let (mut sum, mut flow) = (StreamFacts::default(), Flow::default());
+        for (_, ended) in streams.ended.iter().filter(|(way, _)| is_of(**way)) {
+            add_facts(&mut sum, &ended.facts);
+            flow.moved_bytes += ended.moved_bytes;
+        }
+        for stream in streams.open.iter_mut().filter(|stream| is_of(stream.way)) {
             if let Some(info) = stream.aborter.tcp_info() {
                 flow.streams_open += 1;
                 // A receiver sends nothing whose round trip tells of the queue; what arrives echoes its time stamps.
@@ -246,13 +336,13 @@ mod tests {
     fn streams_that_have_ended_are_kept_as_one_sum() {
         let watch = StreamWatch::default();
         for _ in 0..1000 {
-            watch.add(Aborter::default());
+            watch.add(Aborter::default(), 0);
             let mut streams = watch.streams.lock().unwrap();
             assert_eq!(streams.open.len(), 1);
             streams.open[0].moved_bytes = 7;
             streams.open[0].facts = StreamFacts { streams: 1, retransmits: 2, rtt_us_min: 5, ..StreamFacts::default() };
         }
-        let (facts, flow) = watch.sample();
+        let (facts, flow) = watch.sample(None);
         assert_eq!((facts.streams, facts.retransmits, facts.rtt_us_min, flow.moved_bytes), (1000, 2000, 5, 7000));
     }
 

@@ -147,14 +147,14 @@ impl Scene {
 
     /// Pushes the tree over paths with these ends; returns the names of those that were used.
     fn push(&self, ends: Vec<End>, streams: u32) -> (Report, Vec<String>) {
-        let path = |number| Path { name: format!("pipe {number}"), local: None, remote: "here".into() };
+        let path = |number| Path { name: format!("pipe {number}"), remote: "here".into(), ..Path::default() };
         let paths = (0..ends.len()).map(path).collect();
         let identity = Identity::generate().unwrap();
         let pipes = Arc::new(Pipes { identity, paths, ends, used: self.used.clone() });
         let client = Client::connect(ClientOptions {
             connector: pipes.clone(),
             credential: Vec::new(),
-            tuning: Tuning { streams: Some(streams) },
+            tuning: Tuning { streams: Some(streams), ..Tuning::default() },
             memory: Memory::default(),
         });
         let client = client.unwrap();

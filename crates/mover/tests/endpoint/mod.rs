@@ -92,7 +92,7 @@ pub fn client(endpoint: &Endpoint, streams: Option<u32>) -> Client {
     let options = ClientOptions {
         connector: Arc::new(Direct::new(&endpoint.address, DialOptions::new(identity, endpoint.pin).unwrap())),
         credential: Vec::new(),
-        tuning: Tuning { streams },
+        tuning: Tuning { streams, ..Tuning::default() },
         memory: Memory::default(),
     };
     Client::connect(options).map_err(|e| format!("{e:?}")).unwrap()

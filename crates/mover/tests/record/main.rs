@@ -147,7 +147,7 @@ impl Scene {
                 DialOptions::new(&self.client_identity, relay.pin).unwrap(),
             )),
             credential: CREDENTIAL.to_vec(),
-            tuning: Tuning { streams: Some(streams) },
+            tuning: Tuning { streams: Some(streams), ..Tuning::default() },
             memory: Memory::default(),
         };
         Client::connect(options).unwrap()

@@ -81,7 +81,7 @@ fn scripted(answers: &[Says]) -> (tempfile::TempDir, Arc<Server>, Client, Client
             DialOptions::new(&Identity::generate().unwrap(), place.pin).unwrap(),
         )),
         credential: Vec::new(),
-        tuning: Tuning { streams: Some(0) },
+        tuning: Tuning { streams: Some(0), ..Tuning::default() },
         memory: Memory::default(),
     };
     let other = Client::connect(options).map_err(|e| format!("{e:?}")).unwrap();

@@ -1,7 +1,7 @@
 //! Time that passes only when every thread of the world waits. Outside a world it is the real one.
 
 use super::scheduler;
-use std::ops::{Add, Sub};
+use std::ops::{Add, AddAssign, Sub};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -38,6 +38,12 @@ impl Add<Duration> for Instant {
 
     fn add(self, duration: Duration) -> Instant {
         Instant { ns: self.ns.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64) }
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
     }
 }
 

@@ -1,0 +1,76 @@
+//! Claims of lanes on several paths: each tells how it stands before, and one that holds up the end is broken off.
+//!
+//! Not here: the judgement (`guard`), and the lanes' handles (`lanes`).
+
+use super::work::{Claim, Work};
+use super::{Book, SendJob};
+use crate::limits::CLAIM_BYTES;
+use crate::stream::{Breaker, Gauge};
+use os::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Forgets a lane when it ends, however it does.
+pub struct Known<'a> {
+    job: &'a SendJob,
+    lane: u32,
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.job.lanes.leave(self.lane);
+        if self.job.lanes.are_on_paths() {
+            self.job.book.lock().unwrap().guard.forget(self.lane);
+        }
+    }
+}
+
+impl SendJob {
+    /// From here on its lanes are told apart by what they carry.
+    pub fn use_several_paths(&self) {
+        self.lanes.use_several_paths();
+    }
+
+    pub(super) fn know_lane(&self, lane: u32, gauge: Option<Gauge>, breaker: Breaker) -> Known<'_> {
+        self.lanes.enter(lane, gauge, breaker);
+        Known { job: self, lane }
+    }
+
+    /// The next unit of work, unless another lane would be done with it sooner.
+    pub(super) fn claim_guarded(&self, book: &mut Book, lane: u32) -> Claim {
+        let pulse = || self.lanes.pulse(lane).filter(|_| !book.split.is_complete());
+        let Some(pulse) = self.lanes.are_on_paths().then(pulse).flatten() else { return book.split.claim(lane) };
+        let now = Instant::now();
+        book.guard.hear(lane, pulse, now);
+        let unit_bytes = if book.split.has_chunks() { self.options.chunk_bytes } else { CLAIM_BYTES };
+        if !book.guard.may_take(lane, unit_bytes, self.left_bytes(), now) {
+            return Claim::NoWork;
+        }
+        let claim = book.split.claim(lane);
+        match &claim {
+            Claim::Work(work) => book.guard.took(lane, bytes_of(work)),
+            Claim::NoWork if book.split.is_all_claimed() => {
+                if let Some(slow) = book.guard.straggler(lane, now) {
+                    book.guard.forget(slow);
+                    self.lanes.break_off(slow);
+                }
+            }
+            _ => {}
+        }
+        claim
+    }
+
+    /// Content that no lane has sent; nothing as long as the listing goes on.
+    fn left_bytes(&self) -> Option<u64> {
+        let counters = &self.progress.counters;
+        let gone = [&counters.bytes_sent, &counters.bytes_resumed, &counters.bytes_skipped];
+        let gone: u64 = gone.into_iter().map(|counter| counter.load(Relaxed)).sum();
+        self.is_listing_complete().then(|| counters.bytes_listed.load(Relaxed).saturating_sub(gone))
+    }
+}
+
+fn bytes_of(work: &Work) -> u64 {
+    match work {
+        Work::Files { batch, range } => batch.objects[range.clone()].iter().map(|o| o.entry.size_bytes()).sum(),
+        Work::Chunk { extent, .. } => extent.length(),
+    }
+}

@@ -1,0 +1,47 @@
+//! Moments, windows, and when the calendar next has a word about a job.
+
+use crate::job::Job;
+use crate::status::{Reason, Status};
+
+/// A moment: for waiting, and on the calendar. The calendar may jump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// Monotonic; from any start.
+    pub ms: u64,
+    /// Since 1970.
+    pub unix_ms: i64,
+}
+
+/// When jobs may run that have windows.
+pub trait Calendar {
+    fn opening(&self, windows: &str, unix_ms: i64) -> Opening;
+}
+
+/// Whether a window is open, and when that changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    pub is_open: bool,
+    pub until: i64,
+}
+
+/// A calendar without windows.
+pub struct Always;
+
+impl Calendar for Always {
+    fn opening(&self, _windows: &str, _unix_ms: i64) -> Opening {
+        Opening { is_open: true, until: i64::MAX }
+    }
+}
+
+/// The next moment at which the calendar says something about a job.
+pub(crate) fn date_of(job: &Job, calendar: &dyn Calendar, now: Now) -> Option<i64> {
+    if job.status.is_end() {
+        return None;
+    }
+    let start = job.facts.start_by.filter(|_| !job.has_begun);
+    let follows_windows = matches!(job.status, Status::Queued | Status::Running)
+        || job.status == Status::Waiting && matches!(job.reason, Reason::Window);
+    let windows = job.facts.windows.as_ref().filter(|_| follows_windows);
+    let change = windows.map(|windows| calendar.opening(windows, now.unix_ms).until);
+    [start, job.facts.finish_by, change].into_iter().flatten().min()
+}
