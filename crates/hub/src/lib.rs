@@ -20,6 +20,7 @@ mod store;
 mod reader;
 mod subscription;
 mod order;
+mod refusal;
 mod courier;
 mod owner;
 mod hub;

@@ -10,6 +10,7 @@ use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
 use crate::reader::{Live, LiveJobs};
+use crate::refusal::refused;
 use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
@@ -580,23 +581,5 @@ impl Owner {
             self.group.removed.push(id);
         }
         steered.map_err(|e| refused(&e))
-    }
-}
-
-fn refused(refused: &queue::Refused) -> Error {
-    match refused {
-        queue::Refused::Full { is_owner: true } => {
-            Error::new(Exit::Temporary, "as many of this user's jobs are open as one user may have")
-                .hint("try again when some have ended")
-        }
-        queue::Refused::Full { is_owner: false } => {
-            Error::new(Exit::Temporary, "the queue holds as many open jobs as it keeps")
-                .hint("try again when some have ended")
-        }
-        queue::Refused::NoSuchJob => {
-            Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("`thalweg job ls` lists them")
-        }
-        queue::Refused::WrongState { status, help } => Error::new(Exit::Failed, format!("the job is {status}: {help}"))
-            .hint("`thalweg job show` says how it stands"),
     }
 }
