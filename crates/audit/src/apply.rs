@@ -3,7 +3,8 @@
 //! Invariants: only changes that a finding holds and that can be made here; one setting is written once, and a profile's
 //! value wins over a computed one; what was read before the write is returned, whatever comes of it.
 
-use crate::finding::{Area, Change, Finding, Here, Level};
+use crate::finding::{Area, Change, Finding, Level};
+use crate::here::Here;
 use crate::host::Host;
 use std::io;
 

@@ -1,6 +1,7 @@
 //! What the audit says of one thing.
 
-use std::fmt;
+use crate::here::Here;
+use crate::host::Host;
 
 /// What a finding is about, in the order they are shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,21 +24,6 @@ pub enum Level {
     /// Worth knowing; there is nothing to do, or nothing that can be done from here.
     Note,
     Good,
-}
-
-/// Whether a change can be made from where the audit runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Here {
-    Yes,
-    NeedsRoot,
-    /// The kernel's settings are mounted read only, as in most containers.
-    ReadOnly,
-    /// It does not show in this network namespace: it belongs to the host.
-    HostOnly,
-    /// It could be set, and would change the whole host of the container that this runs in.
-    WholeHost,
-    /// It is nothing that this program changes.
-    ByHand,
 }
 
 /// A finding: what was found, what it costs, and how to mend it.
@@ -89,13 +75,13 @@ impl Finding {
     }
 
     /// A sysctl that should have another value.
-    pub fn sysctl(mut self, host: &crate::Host, name: &str, value: impl Into<String>) -> Finding {
+    pub fn sysctl(mut self, host: &Host, name: &str, value: impl Into<String>) -> Finding {
         let value = value.into();
         let quoted = if value.contains(' ') { format!("'{value}'") } else { value.clone() };
         // Buffers and congestion control belong to a network namespace, the rest to the machine.
         let is_shared = !name.starts_with("net.ipv4.");
         let here = match host.may_set(name) {
-            Here::Yes if is_shared && crate::checks::machine::container(host).is_some() => Here::WholeHost,
+            Here::Yes if is_shared && host.container().is_some() => Here::WholeHost,
             here => here,
         };
         self.mend = Some(Mend {
@@ -129,31 +115,5 @@ impl Level {
             Level::Note => "note",
             Level::Good => "good",
         }
-    }
-}
-
-impl Here {
-    pub fn word(self) -> &'static str {
-        match self {
-            Here::Yes => "yes",
-            Here::NeedsRoot => "needs-root",
-            Here::ReadOnly => "read-only",
-            Here::HostOnly => "host-only",
-            Here::WholeHost => "whole-host",
-            Here::ByHand => "by-hand",
-        }
-    }
-}
-
-impl fmt::Display for Here {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Here::Yes => "can be done here",
-            Here::NeedsRoot => "needs root",
-            Here::ReadOnly => "not from here: settings are read-only in this container; set it on the host",
-            Here::HostOnly => "not from here: it is not visible in this network namespace; set it on the host",
-            Here::WholeHost => "not from here: it would change the container's whole host; set it there",
-            Here::ByHand => "by hand",
-        })
     }
 }

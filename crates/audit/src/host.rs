@@ -14,7 +14,7 @@ use net::route::{LocalAddress, Route};
 use rustix::fs::Access;
 use rustix::process::Resource;
 
-use crate::finding::Here;
+use crate::here::Here;
 
 /// No file of the kernel's that is read here is longer.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -175,6 +175,22 @@ impl<'a> Host<'a> {
     /// One of the numbers of a setting.
     pub fn sysctl_number(&self, name: &str, index: usize) -> Option<u64> {
         self.sysctl(name)?.split(' ').nth(index)?.parse().ok()
+    }
+
+    /// The container this runs in, by the marks that container programs leave.
+    pub fn container(&self) -> Option<String> {
+        if self.exists(".dockerenv") {
+            return Some("docker".into());
+        }
+        if self.exists("run/.containerenv") {
+            return Some("podman".into());
+        }
+        if let Some(kind) = self.read("run/systemd/container").filter(|kind| !kind.is_empty()) {
+            return Some(kind);
+        }
+        let groups = self.read("proc/1/cgroup")?;
+        let kinds = ["kubepods", "docker", "lxc", "libpod"];
+        kinds.iter().find(|kind| groups.contains(**kind)).map(|kind| (*kind).to_owned())
     }
 
     /// Whether a setting can be changed from here. Only asks.

@@ -8,6 +8,7 @@
 //! change is a value written to a sysctl, which holds until the next start and can be put back by writing the old one.
 //! Not here: printing, the connection to an endpoint (the program's).
 
+mod here;
 pub mod host;
 pub mod path;
 pub mod finding;
@@ -15,7 +16,8 @@ pub mod checks;
 pub mod profile;
 pub mod apply;
 
-pub use finding::{Area, Change, Finding, Here, Level, Mend};
+pub use finding::{Area, Change, Finding, Level, Mend};
+pub use here::Here;
 pub use host::{Calls, Host, Kernel};
 pub use path::Path;
 

@@ -48,22 +48,9 @@ pub fn bulk_production_tls() -> [Series; 3] {
     by_control("zx, production, TLS", &BULK_PRODUCTION_TLS)
 }
 
-pub fn bulk_production_kernel_tls() -> [Series; 3] {
-    by_control("zx, production, kernel TLS", &BULK_PRODUCTION_KERNEL_TLS)
-}
-
 /// Rate over file size at 10, 50 and 100 ms as the raw data say; error bars are one standard deviation.
 pub fn streaming_lab() -> [Series; 3] {
     lab("zx, streaming", streaming_sets(), &STREAMING_LAB)
-}
-
-/// Rate over file size under BBR and CUBIC at 74 ms.
-pub fn streaming_production() -> [Series; 2] {
-    ["BBR", "CUBIC"].map(|name| {
-        let column = usize::from(name == "CUBIC");
-        let rates = STREAMING_PRODUCTION.iter().map(|row| row[column]);
-        series(format!("zx, streaming, production, {name}"), streaming_sets().zip(rates))
-    })
 }
 
 /// The storage of the laboratory's appliance alone, over file size.
@@ -99,12 +86,6 @@ pub const STUDY: [Study; 3] = [
     study("medium (8 MB-1 GB)", [76.90, 90.94, 81.79, 28.49]),
     study("small (8 KB-4 MB)", [2.99, 2.57, 2.11, 2.30]),
 ];
-
-/// Files per second of the small set of the same study, computed from volume and time, in the order of its columns.
-pub const STUDY_SMALL_FILES_PER_SECOND: [f64; 4] = [457.0, 393.0, 322.0, 359.0];
-
-/// Memory to memory in the same study: one interface of 10, one host of 40, three hosts of 100.
-pub const STUDY_NUTTCP: [f64; 3] = [9.89, 39.0, 99.0];
 
 const fn study(set: &'static str, rates: [f64; 4]) -> Study {
     let [local_client, local_third_party, remote_third_party, hosted_service] = rates;
@@ -204,41 +185,6 @@ pub const BULK_PRODUCTION_TLS: [[f64; 3]; 31] = [
     [84.50, 84.38, 61.88],
 ];
 
-/// The same with TLS in the kernel, one day earlier, figure 4.
-pub const BULK_PRODUCTION_KERNEL_TLS: [[f64; 3]; 31] = [
-    [0.30, 0.29, 0.29],
-    [0.62, 0.57, 0.57],
-    [1.32, 1.19, 1.19],
-    [2.65, 2.32, 2.35],
-    [5.22, 4.61, 4.62],
-    [10.52, 8.55, 9.44],
-    [20.62, 16.51, 17.30],
-    [21.89, 24.09, 26.74],
-    [46.50, 48.18, 40.08],
-    [71.88, 66.00, 71.99],
-    [84.50, 85.44, 82.00],
-    [77.56, 81.86, 80.49],
-    [84.04, 77.09, 84.33],
-    [72.15, 88.36, 78.26],
-    [79.67, 69.42, 80.44],
-    [77.87, 74.59, 79.45],
-    [74.95, 78.72, 75.94],
-    [79.40, 78.15, 76.87],
-    [80.69, 71.67, 77.76],
-    [81.41, 72.02, 79.62],
-    [86.01, 70.23, 81.63],
-    [72.71, 77.28, 72.64],
-    [75.40, 75.80, 69.30],
-    [73.71, 72.28, 72.85],
-    [74.10, 73.88, 69.63],
-    [77.17, 74.53, 77.72],
-    [72.01, 75.46, 78.68],
-    [72.87, 73.54, 71.02],
-    [73.68, 74.53, 77.31],
-    [80.21, 76.00, 68.35],
-    [70.02, 77.79, 75.13],
-];
-
 /// The same sets written by a storage benchmark alone: the appliance of the laboratory (read off a plot, within 1), and a
 /// node of an earlier evaluation.
 pub const STORAGE: [[f64; 2]; 31] = [
@@ -321,29 +267,6 @@ pub const STREAMING_LAB_AS_PRINTED: [[f64; 2]; 19] = [
     [89.22, 89.32],
 ];
 
-/// Append streaming over the production path of 74 ms, figure 6: means under BBR and CUBIC.
-pub const STREAMING_PRODUCTION: [[f64; 2]; 19] = [
-    [74.38, 77.29],
-    [79.82, 81.13],
-    [80.64, 82.62],
-    [80.61, 82.63],
-    [81.89, 82.70],
-    [81.90, 82.73],
-    [81.92, 82.66],
-    [82.04, 82.63],
-    [81.89, 82.70],
-    [81.02, 82.54],
-    [81.89, 82.51],
-    [81.88, 82.69],
-    [82.30, 82.71],
-    [82.90, 81.64],
-    [83.00, 82.75],
-    [83.10, 82.75],
-    [83.08, 82.68],
-    [82.97, 82.64],
-    [82.99, 82.70],
-];
-
 /// One-way latency in milliseconds; iperf3 with the settings of a fresh host, and tuned in two runs, figure 2 (read off
 /// the plot, within 0.1).
 pub const IPERF3: [[f64; 4]; 18] = [
@@ -398,8 +321,6 @@ mod tests {
     fn the_tables_have_the_averages_that_are_derived_from_them() {
         assert_means(bulk_lab().each_ref().map(plateau), [96.68, 87.48, 86.93]);
         assert_means(bulk_production_tls().each_ref().map(plateau), [84.42, 84.23, 63.08]);
-        assert_means(bulk_production_kernel_tls().each_ref().map(plateau), [76.74, 75.34, 76.15]);
-        assert_means(streaming_production().each_ref().map(plateau), [81.59, 82.25]);
         let products = IPERF3.map(|[latency_ms, fresh, ..]| latency_ms * fresh / 8.0);
         assert!(products.iter().all(|megabytes| (81.0..86.0).contains(megabytes)), "{products:?}");
     }

@@ -1,6 +1,6 @@
 //! How the program ends: an exit code for scripts, and for a person two lines that say what failed and what to do.
 //!
-//! The codes are `model::Exit` (docs/json.md lists them). Clap answers a wrong command line by itself, with code 2.
+//! The codes are `model::Exit` (docs/json.md lists them). Clap answers a wrong command line itself, with code 2.
 
 use model::Exit;
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use model::Fidelity;
 
-// What is kept beside content.
+// What is kept besides content.
 #[derive(clap::Args, Debug, Default, Clone)]
 #[command(next_help_heading = "Metadata")]
 pub struct FidelityArgs {

@@ -39,6 +39,7 @@ impl Interrupt {
     pub fn watch() -> Result<Interrupt> {
         let failed = |e| exit::error(Exit::Failed, format!("watch for signals: {}", exit::plain(&e)), "try again");
         let is_set = Arc::new(AtomicBool::new(false));
+        crate::stores::stop_by(&is_set);
         let last = Arc::new(AtomicUsize::new(0));
         let watched = watched();
         for signal in watched.iter().copied() {

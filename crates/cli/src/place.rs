@@ -173,12 +173,11 @@ impl Side {
         interrupt: &Interrupt,
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Answer> {
-        let stopped = || error(interrupt.exit(), "stopped", "what was done so far stays done");
+        let stopped = || error(interrupt.exit(), "stopped", "what was done so far is kept");
         let is_interrupted = || interrupt.is_set();
         match self {
             Side::Here | Side::Store(_) => {
-                let reach: &dyn Reach = if let Side::Store(store) = self { &**store } else { &Here };
-                let answered = answer(question, reach, &is_interrupted, each);
+                let answered = answer(question, self.reach(), &is_interrupted, each);
                 let tally = answered.map_err(|refusal| Error::from_refusal("this host", &refusal))?;
                 Ok(Answer { tally, stopped: interrupt.is_set().then(stopped) })
             }
@@ -191,6 +190,11 @@ impl Side {
                 }
             }
         }
+    }
+
+    /// How this process reaches what is not behind an endpoint.
+    pub fn reach(&self) -> &dyn Reach {
+        if let Side::Store(store) = self { &**store } else { &Here }
     }
 
     pub fn is(&self, other: &Side) -> bool {

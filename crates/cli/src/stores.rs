@@ -2,18 +2,35 @@
 //!
 //! Invariant: a process has one set of them, so that a bucket is looked at once however often a command names it.
 
-use crate::settings::stores::StoreTable;
+use crate::settings::stores::{StoreKind, StoreTable};
+#[cfg(feature = "dav")]
+use dav::Stop;
 use model::{Location, Name};
+#[cfg(all(feature = "object", not(feature = "dav")))]
+use object::Stop;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use store::Stores;
 
 static TABLES: OnceLock<BTreeMap<String, StoreTable>> = OnceLock::new();
+/// Set once the user wants the command to stop.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static ROOTS: OnceLock<BTreeMap<Name, Location>> = OnceLock::new();
 
 /// Keeps what the configuration says of stores, before any is opened.
 pub fn configure(tables: BTreeMap<String, StoreTable>, roots: BTreeMap<Name, Location>) {
     let _ = (TABLES.set(tables), ROOTS.set(roots));
+}
+
+/// Waiting for a server ends with this flag, for stores that are opened from here on.
+pub fn stop_by(flag: &Arc<AtomicBool>) {
+    let _ = STOP.set(flag.clone());
+}
+
+#[cfg(any(feature = "object", feature = "dav"))]
+fn stop() -> Stop {
+    STOP.get().cloned().map_or_else(Stop::default, Stop::by)
 }
 
 /// What an endpoint is to serve from stores.
@@ -59,9 +76,10 @@ pub fn buckets() -> Arc<object::Buckets> {
         aws_profile: table.aws_profile.clone(),
         anonymous: table.is_anonymous,
     };
-    let tables = || TABLES.get().into_iter().flatten().map(|(name, table)| (name.clone(), config(table))).collect();
+    let known = || TABLES.get().into_iter().flatten().filter(|(_, table)| table.kind == StoreKind::S3);
+    let tables = || known().map(|(name, table)| (name.clone(), config(table))).collect();
     let open = || {
-        let buckets = object::Buckets::new(tables());
+        let buckets = object::Buckets::new(tables()).stopped_by(stop());
         // Without a directory of one's own nothing is gone on with.
         match daemon::Paths::from_env() {
             Ok(paths) => buckets.keep_uploads_in(paths.state.join("uploads")),
@@ -79,7 +97,15 @@ fn object_opener() -> Arc<dyn store::open::Opener> {
 #[cfg(feature = "dav")]
 fn site_opener() -> Arc<dyn store::open::Opener> {
     static SITES: OnceLock<Arc<dav::Sites>> = OnceLock::new();
-    SITES.get_or_init(Arc::default).clone()
+    let of_site = |(_, table): (&String, &StoreTable)| dav::SiteConfig {
+        endpoint: table.endpoint.clone().unwrap_or_default(),
+        ca_file: table.ca_file.clone().map(Into::into),
+        token_file: table.token_file.clone().map(Into::into),
+        allow_clear: table.allow_clear,
+        redirect_hosts: table.redirect_hosts.clone(),
+    };
+    let tables = || TABLES.get().into_iter().flatten().filter(|(_, table)| table.kind == StoreKind::Dav);
+    SITES.get_or_init(|| Arc::new(dav::Sites::new(tables().map(of_site).collect(), stop()))).clone()
 }
 
 #[cfg(not(feature = "dav"))]

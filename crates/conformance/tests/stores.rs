@@ -18,7 +18,7 @@ use store::posix::{PosixSink, PosixSource, beneath};
 use store::synthetic::{GeneratedSource, NullSink};
 use store::{Error, Found, How, Shelf, Sink, Source};
 
-/// What both ends of a POSIX file system keep beside content, so that every check applies.
+/// What both ends of a POSIX file system keep besides content, so that every check applies.
 const FIDELITY: Fidelity = Fidelity {
     owner: false,
     group: false,

@@ -238,7 +238,7 @@ impl ClientBook {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.find(pin)?.ok_or_else(unreadable),
             Err(e) => {
                 error!(%pin, error = %e, "a client cannot be enrolled");
-                Err(Refusal::new(CloseCode::Internal, "the endpoint cannot write this client down; see its log"))
+                Err(Refusal::new(CloseCode::Internal, "the endpoint cannot record this client; see its log"))
             }
         }
     }
@@ -279,7 +279,7 @@ impl ClientBook {
     fn remove(&self, pin: Pin) {
         match std::fs::remove_file(self.path(pin)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                error!(%pin, error = %e, "a client that was shut out cannot be removed; it has no rights all the same");
+                error!(%pin, error = %e, "a revoked client cannot be removed; it has no rights all the same");
             }
             _ => {}
         }
@@ -307,11 +307,12 @@ impl ClientBook {
         census.check(&ticket, of_ticket_max, Instant::now(), see_all).map_err(|crowded| match crowded {
             Crowded::Endpoint => {
                 error!(clients = CLIENTS_MAX, "no more clients can be enrolled");
-                Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it takes")
+                Refusal::new(CloseCode::Busy, "the endpoint has as many clients as it allows")
             }
             Crowded::Ticket => {
                 let ticket = ticket.as_deref().unwrap_or(SERVE_TICKET);
-                let text = format!("{CLIENTS_OF_TICKET_MAX} clients live by ticket {ticket}, as many as may");
+                let text =
+                    format!("{CLIENTS_OF_TICKET_MAX} clients are enrolled with ticket {ticket}, as many as it allows");
                 Refusal::new(CloseCode::Authentication, &text)
             }
         })
@@ -368,7 +369,7 @@ fn not_enrolled() -> Refusal {
 }
 
 fn unusable(e: &Error) -> Refusal {
-    error!(error = %e, "what is known of tickets cannot be used");
+    error!(error = %e, "the records of tickets cannot be used");
     Refusal::new(CloseCode::Internal, "the endpoint cannot read its tickets; see its log")
 }
 
@@ -502,7 +503,7 @@ mod tests {
         living(&format!("ticket = \"{}\"\n", ticket.id));
         let refused = book.authorise(Pin([1; 32]), &credential, || "n".into()).unwrap_err();
         assert_eq!(refused.code, CloseCode::Authentication);
-        assert!(refused.text.contains("1024 clients live by ticket"), "{refused}");
+        assert!(refused.text.contains("1024 clients are enrolled with ticket"), "{refused}");
         book.authorise(Pin([1; 32]), &book.credential()[..], || "n".into()).unwrap();
         // The ticket of the endpoint itself is bounded too.
         living("");

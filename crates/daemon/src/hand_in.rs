@@ -66,7 +66,7 @@ impl Desk {
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let transfer = serde_json::to_string(job.spec)
-            .map_err(|e| Error::new(Exit::Fatal, format!("the transfer has no written form: {e}")))?;
+            .map_err(|e| Error::new(Exit::Fatal, format!("the transfer cannot be encoded: {e}")))?;
         if transfer.len() > ORDER_TRANSFER_BYTES_MAX {
             return Err(Error::new(Exit::Usage, "the job does not fit into one message")
                 .hint("use fewer sources, filter rules or listed paths in one command"));
@@ -151,9 +151,7 @@ impl Desk {
     fn refused(&self, refusal: &Refusal) -> Error {
         let error = Error::from_refusal(&self.name, refusal);
         match refusal.code {
-            CloseCode::WrongState => {
-                Error { exit: Exit::Failed, ..error }.hint("`thalweg job show` says how it stands")
-            }
+            CloseCode::WrongState => Error { exit: Exit::Failed, ..error }.hint("`thalweg job show` shows its state"),
             CloseCode::NotFound if refusal.text.contains("has no job") => {
                 Error { exit: Exit::Failed, ..error }.hint("`thalweg job ls` lists the jobs there")
             }
@@ -200,8 +198,9 @@ fn warrant(job: &HandIn<'_>) -> Result<Warrant> {
         Role::Fetches => job.spec.sources.iter().map(|source| source.path().to_vec()).collect(),
     };
     if paths.len() > PATHS_MAX || paths.iter().map(Vec::len).sum::<usize>() > 1500 {
-        return Err(Error::new(Exit::Usage, "the paths do not fit into one warrant")
-            .hint("a job between two endpoints has up to 16 sources, of 1,500 bytes in all: give several commands"));
+        return Err(Error::new(Exit::Usage, "the paths do not fit into one warrant").hint(
+            "use several commands: a job between two endpoints takes at most 16 sources, of 1,500 bytes in all",
+        ));
     }
     let leaves = |path: &&Vec<u8>| !is_synthetic(path) && relative_path(path).is_err();
     if let Some(path) = paths.iter().find(leaves) {

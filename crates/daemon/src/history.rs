@@ -225,7 +225,7 @@ impl Book {
         }
         match claim(&self.path, self.identity) {
             Ok(ledger) => {
-                warn!("the ledger goes on in the file that is there now");
+                warn!("the ledger continues in the file that is there now");
                 for (spec, attempt) in self.attempts.values_mut() {
                     match begin(&ledger, spec) {
                         Ok(again) => *attempt = again,
@@ -237,7 +237,7 @@ impl Book {
             }
             // Said once for each file.
             Err(e) if file != self.files[0] => {
-                error!(error = %e, "no history is recorded until the ledger is put right or removed");
+                error!(error = %e, "no history is recorded until the ledger is repaired or removed");
                 self.files[0] = file;
             }
             Err(_) => {}

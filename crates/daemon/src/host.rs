@@ -331,7 +331,7 @@ fn check_mandate(grant: &Grant, deed: Deed, path: &[u8]) -> Result<(), Refusal> 
     }
 }
 
-/// A sink with what a client asks of it beside content. What clients describe is never this host's own.
+/// A sink with what a client asks of it besides content. What clients describe is never this host's own.
 pub fn equipped(sink: PosixSink, options: &TransferOptions) -> PosixSink {
     sink.with_backup(options.backup.as_deref()).with_fidelity(options.fidelity, false)
 }

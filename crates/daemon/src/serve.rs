@@ -321,7 +321,7 @@ fn warn_of_clock(log: &Path) {
     if behind > CLOCK_TOLERANCE {
         warn!(
             seconds = behind.as_secs(),
-            "the clock is behind the last line of the transfer log: until it is right, tickets that expired may hold again"
+            "the clock is behind the last line of the transfer log: until it is corrected, expired tickets may be valid again"
         );
     }
 }

@@ -58,7 +58,7 @@ pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusa
         return Err(refused("the warrant is for another endpoint"));
     }
     if warrant.expires.saturating_sub(warrant.not_before) > LIFETIME_SECONDS_MAX + CLOCK_SECONDS {
-        return Err(refused("the warrant would hold for more than 7 days"));
+        return Err(refused("the warrant would be valid for more than 7 days"));
     }
     let mandate = Mandate { warrant, issuer };
     check_time(&mandate)?;
@@ -78,7 +78,7 @@ pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
         )));
     }
     if now + CLOCK_SECONDS < warrant.not_before {
-        return Err(refused(format!("the warrant holds from {} on, {clock}", shown(warrant.not_before))));
+        return Err(refused(format!("the warrant is valid from {} on, {clock}", shown(warrant.not_before))));
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ pub fn check_deed(mandate: &Mandate, deed: Deed, path: &[u8]) -> Result<(), Stri
     let Verbs { read, write, delete } = mandate.warrant.verbs;
     let needs = deed.needs();
     if needs.read && !read || needs.write && !write || takes_away(&deed) && !delete {
-        return Err(format!("the warrant does not allow to {}", deed.words().replace('`', "")));
+        return Err(format!("the warrant does not allow its holder to {}", deed.words().replace('`', "")));
     }
     if !mandate.warrant.covers(path) && !mutant::is_on("warrant-of-any-path") {
         return Err("the warrant is for another path".to_owned());
@@ -245,7 +245,7 @@ mod tests {
         let now = now();
         assert!(check(now, now + 60).is_ok() && check(now + CLOCK_SECONDS / 2, now + 400).is_ok());
         assert!(check(now - 60, now).unwrap_err().text.contains("expired at"));
-        assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("holds from"));
+        assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("is valid from"));
         assert!(check(now, now + LIFETIME_SECONDS_MAX + CLOCK_SECONDS + 60).unwrap_err().text.contains("7 days"));
         assert!(check(0, u64::MAX).unwrap_err().text.contains("7 days"));
     }

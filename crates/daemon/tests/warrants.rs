@@ -162,7 +162,7 @@ fn nobody_gets_in_by_a_warrant_that_is_not_theirs_or_does_not_hold() {
         (&place.holder, by_stranger, "not enrolled here"),
         (&place.holder, with(&|w| w.audience = Pin([1; 32])), "for another endpoint"),
         (&place.holder, with(&|w| w.expires = now() - 1), "expired at"),
-        (&place.holder, with(&|w| w.not_before = now() + 4000), "holds from"),
+        (&place.holder, with(&|w| w.not_before = now() + 4000), "is valid from"),
         (&place.holder, with(&|w| w.expires = now() + 30 * 86_400), "7 days"),
         (&place.holder, good[..good.len() - 1].to_vec(), "damaged"),
     ] {

@@ -19,6 +19,11 @@ pub enum Why {
     /// Another version stands there.
     Changed,
     Settings,
+    NoRoom,
+    /// Something else has that name, or is in it.
+    InTheWay,
+    /// What lies at the server is not what was sent.
+    Damaged,
     Other,
 }
 
@@ -27,13 +32,17 @@ pub enum Why {
 pub struct Failure {
     pub why: Why,
     pub text: String,
+    /// The request was made before, and may have been carried out then.
+    pub is_repeated: bool,
+    /// The server does not do that to what has this name.
+    pub is_method: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
-        Failure { why, text: text.into() }
+        Failure { why, text: text.into(), is_repeated: false, is_method: false }
     }
 
     /// Of an answer that is no success.
@@ -44,13 +53,15 @@ impl Failure {
             403 => (Why::Forbidden, "the server forbids it".to_owned()),
             404 | 410 => (Why::Missing, "no such file".to_owned()),
             412 => (Why::Changed, "it changed meanwhile".to_owned()),
+            409 => (Why::Missing, "the directory above it is not there".to_owned()),
+            507 => (Why::NoRoom, "there is no room left on the server".to_owned()),
             405 | 501 => {
                 (Why::Other, format!("the server knows no such request (status {status}): it is no WebDAV server"))
             }
             408 | 429 | 500 | 502..=504 => (Why::Busy, format!("the server answered with status {status}")),
             _ => (Why::Other, format!("the server answered with status {status}")),
         };
-        Failure::new(why, text)
+        Failure { is_method: status == 405, ..Failure::new(why, text) }
     }
 
     pub fn of_web(error: &web::Error) -> Failure {
@@ -58,7 +69,7 @@ impl Failure {
             ErrorKind::Settings => Why::Settings,
             ErrorKind::Unreachable => Why::Unreachable,
             ErrorKind::Untrusted => Why::Untrusted,
-            ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Malformed => Why::Unknown,
+            ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Malformed | ErrorKind::Stopped => Why::Unknown,
         };
         Failure::new(why, error.text.chars().filter(|c| !c.is_control()).take(300).collect::<String>())
     }
@@ -68,12 +79,20 @@ impl Failure {
         matches!(self.why, Why::Busy | Why::Unknown)
     }
 
+    /// The request may have been carried out all the same.
+    pub fn may_be_done(&self) -> bool {
+        self.may_pass() || (self.is_repeated && self.why == Why::Missing)
+    }
+
     /// The same as an error of storage.
     pub fn on(&self, operation: &'static str, subject: &[u8]) -> store::Error {
         let kind = match self.why {
             Why::Missing => FailureKind::NotFound,
             Why::Credentials | Why::Forbidden => FailureKind::Permission,
             Why::Changed => FailureKind::Changed,
+            Why::NoRoom => FailureKind::NoSpace,
+            Why::InTheWay => FailureKind::InTheWay,
+            Why::Damaged => FailureKind::WriteError,
             _ if operation.starts_with("read") => FailureKind::ReadError,
             _ => FailureKind::Other,
         };

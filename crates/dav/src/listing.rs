@@ -49,9 +49,23 @@ impl Site {
         Ok(Stat { is_directory: false, size_bytes, modified, etag })
     }
 
-    /// What is at a path, and in it, by name.
+    /// What is in a directory, by name, without what is on its way there.
     pub fn list(&self, path: &[u8]) -> Result<BTreeMap<Vec<u8>, Stat>> {
+        let mut below = self.list_all(path)?;
+        below.retain(|name, _| !name.starts_with(store::STAGING_PREFIX));
+        Ok(below)
+    }
+
+    pub fn list_all(&self, path: &[u8]) -> Result<BTreeMap<Vec<u8>, Stat>> {
         self.propfind(path, "1").map(|(_, below)| below)
+    }
+
+    /// What is at a path, if something is.
+    pub fn find(&self, path: &[u8]) -> Result<Option<Stat>> {
+        match self.stat(path) {
+            Err(failure) if failure.why == Why::Missing => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     fn propfind(&self, path: &[u8], depth: &str) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
@@ -72,11 +86,11 @@ fn read(body: &[u8], path: &[u8]) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
     })?;
     let asked = path::names(path).map_err(|e| astray(&e))?;
     let (mut this, mut below) = (None, BTreeMap::new());
+    let is_literal = root.all("response").any(|response| is_no_url(href(response), path));
     for response in root.all("response") {
-        let href = response.get("href").unwrap_or_default().trim();
-        let after = href.split_once("://").filter(|_| !href.starts_with('/'));
-        let href = after.map_or(href, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
-        let names = path::names(&path::decoded(href)).map_err(|e| astray(&e))?;
+        let href = href(response);
+        let at = if is_literal { href.as_bytes().to_vec() } else { path::decoded(href) };
+        let names = path::names(&at).map_err(|e| astray(&e))?;
         let Some(stat) = stat(response)? else { continue };
         match names.strip_prefix(&asked[..]) {
             Some([]) => this = Some(stat),
@@ -90,6 +104,19 @@ fn read(body: &[u8], path: &[u8]) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
     }
     let this = this.ok_or_else(|| astray("it does not name that"))?;
     Ok((this, below))
+}
+
+fn href(response: &Element) -> &str {
+    let href = response.get("href").unwrap_or_default().trim();
+    let after = href.split_once("://").filter(|_| !href.starts_with('/'));
+    after.map_or(href, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]))
+}
+
+/// Whether a server that writes this leaves out the escapes of URLs, as XRootD 5 does: it is none, or is the path that was asked for as
+/// it stands.
+fn is_no_url(href: &str, path: &[u8]) -> bool {
+    let is_path = path.contains(&b'%') && href.trim_end_matches('/').as_bytes() == path;
+    is_path || href.bytes().any(|byte| !byte.is_ascii_graphic() || b"\"<>\\^`{|}".contains(&byte))
 }
 
 /// The properties that the server has; `None` where it has none of them.
@@ -128,13 +155,31 @@ mod tests {
     #[test]
     fn a_listing_has_names_sizes_and_times() {
         let file = one(
-            "https://h:1/a b/x%2Fy".replace("%2F", "%25").as_str(),
+            "https://h:1/a%20b/x%25y",
             "<D:getcontentlength>7</D:getcontentlength><D:getlastmodified>Sun, 09 Sep 2001 01:46:40 GMT</D:getlastmodified>",
         );
         let (this, below) = read(listing(&file).as_bytes(), b"/a b").unwrap();
         assert!(this.is_directory);
         let stat = Stat { size_bytes: 7, modified: 1_000_000_000, ..Stat::default() };
         assert_eq!(below, BTreeMap::from([(b"x%y".to_vec(), stat)]));
+    }
+
+    #[test]
+    fn a_server_that_leaves_out_escapes_is_told_by_what_it_writes() {
+        let length = "<D:getcontentlength>7</D:getcontentlength>";
+        let collection = "<D:resourcetype><D:collection/></D:resourcetype>";
+        let body = |hrefs: [&str; 2]| {
+            let listed = [one(hrefs[0], collection), one(hrefs[1], length)].concat();
+            format!("<D:multistatus xmlns:D=\"DAV:\">{listed}</D:multistatus>")
+        };
+        for (path, hrefs, name) in [
+            (&b"/a b"[..], ["/a b", "/a b/x%20y"], "x%20y"),
+            (b"/a", ["/a/", "/a/x%20y"], "x y"),
+            (b"/a%20b", ["/a%20b/", "/a%20b/x%20y"], "x%20y"),
+        ] {
+            let (_, below) = read(body(hrefs).as_bytes(), path).unwrap();
+            assert_eq!(below.into_keys().collect::<Vec<_>>(), [name.as_bytes()], "{hrefs:?}");
+        }
     }
 
     #[test]

@@ -6,20 +6,23 @@
 use crate::failure::{Failure, Why};
 use crate::path;
 use crate::shelf::DavShelf;
-use crate::site::Site;
+use crate::sink::DavSink;
+use crate::site::{Site, SiteConfig};
 use crate::source::{Base, DavSource};
 use crate::token;
 use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use store::open::{OpenSink, OpenSource, Refused, SinkRequest};
+use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
-use web::Origin;
+use web::{Origin, Stop};
 
 /// Servers that were asked, by their addresses.
 #[derive(Default)]
 pub struct Sites {
     open: Mutex<HashMap<String, Arc<Site>>>,
+    tables: Vec<SiteConfig>,
+    stop: Stop,
 }
 
 struct Place {
@@ -53,13 +56,42 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
         Why::Untrusted if failure.text.starts_with("the server redirects") => {
             (Refused::Untrusted, "name the host that it redirects to, if you trust that one with what you send")
         }
-        Why::Untrusted => (Refused::Untrusted, "for a private certificate authority set SSL_CERT_FILE"),
+        Why::Untrusted => (
+            Refused::Untrusted,
+            "for a private certificate authority set SSL_CERT_FILE, or `ca_file` in the server's table",
+        ),
         _ => (Refused::Request, "check the URL: davs://HOST:PORT/PATH of a WebDAV server, or https:// of one file"),
     };
     refused(why, format!("{shown}: {failure}"), advice)
 }
 
+/// Where requests to `davs://HOST:PORT` and the like go.
+fn origin(scheme: &str, authority: &str) -> Result<Origin, Failure> {
+    let is_tls = matches!(scheme, "davs" | "https");
+    Origin::parse(&format!("{}://{authority}", if is_tls { "https" } else { "http" })).map_err(|e| Failure::of_web(&e))
+}
+
 impl Sites {
+    /// `tables` describe servers of which more has to be known than their addresses. Waiting ends when this process is to stop.
+    pub fn new(tables: Vec<SiteConfig>, stop: Stop) -> Sites {
+        Sites { open: Mutex::default(), tables, stop }
+    }
+
+    fn config(&self, origin: &Origin) -> Result<SiteConfig, OpenError> {
+        for table in &self.tables {
+            let endpoint = table.endpoint.split_once("://");
+            let meant = endpoint.and_then(|(scheme, authority)| self::origin(scheme, authority).ok());
+            let Some(meant) = meant else {
+                let text = format!("{:?} is no address of a WebDAV server", table.endpoint);
+                return Err(refused(Refused::Request, text, "write endpoint = \"davs://HOST:PORT\" in its table"));
+            };
+            if meant == *origin {
+                return Ok(table.clone());
+            }
+        }
+        Ok(SiteConfig::default())
+    }
+
     fn place(&self, location: &Location) -> Result<Place, OpenError> {
         let (scheme, rest) = (location.scheme(), location.path());
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
@@ -78,11 +110,10 @@ impl Sites {
                 "name the file without `?`, or write it as %3F if it is part of the name",
             ));
         }
-        let is_tls = matches!(scheme, "davs" | "https");
         let shown = format!("{scheme}://{authority}");
-        let origin = Origin::parse(&format!("{}://{authority}", if is_tls { "https" } else { "http" }));
-        let origin = origin.map_err(|e| of_failure(&shown, &Failure::of_web(&e)))?;
-        if !is_tls && !origin.is_loopback() {
+        let origin = origin(scheme, &authority).map_err(|failure| of_failure(&shown, &failure))?;
+        let config = self.config(&origin)?;
+        if !origin.is_tls && !origin.is_loopback() && !config.allow_clear {
             let text = format!("{shown}: the connection is not encrypted");
             return Err(refused(Refused::Request, text, "use davs:// or https://"));
         }
@@ -100,15 +131,21 @@ impl Sites {
             ));
         }
         let path = [b"/", &model::name::join(&names)[..]].concat();
-        Ok(Place { site: self.site(&shown, origin, is_plain)?, path, name: names.last().cloned(), is_directory })
+        Ok(Place {
+            site: self.site(&shown, origin, &config, is_plain)?,
+            path,
+            name: names.last().cloned(),
+            is_directory,
+        })
     }
 
-    fn site(&self, shown: &str, origin: Origin, is_plain: bool) -> Result<Arc<Site>, OpenError> {
+    fn site(&self, shown: &str, origin: Origin, config: &SiteConfig, is_plain: bool) -> Result<Arc<Site>, OpenError> {
         let mut open = self.open.lock().unwrap();
         if let Some(site) = open.get(shown) {
             return Ok(site.clone());
         }
-        let site = token::find().and_then(|token| Site::new(origin, token, is_plain));
+        let token = token::find(config.token_file.as_deref());
+        let site = token.and_then(|token| Site::new(origin, token, is_plain, config, self.stop.clone()));
         let site = Arc::new(site.map_err(|failure| of_failure(shown, &failure))?);
         open.insert(shown.to_owned(), site.clone());
         Ok(site)
@@ -142,13 +179,81 @@ impl store::open::Opener for Sites {
         Ok(OpenSource { source: Arc::new(source), is_single })
     }
 
-    fn sink(&self, location: &Location, _: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
-        let text = format!("{}:// is a source only: this build does not write to WebDAV servers", location.scheme());
-        Err(refused(Refused::Request, text, "copy to a directory, an endpoint or a bucket"))
+    fn sink(&self, location: &Location, wish: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
+        check_wish(wish)?;
+        let place = self.place(location)?;
+        let site = place.site.clone();
+        if site.is_plain {
+            let text = format!("{}:// is for reading single files", location.scheme());
+            return Err(refused(Refused::Unable, text, "write to a WebDAV server as davs://HOST:PORT/PATH"));
+        }
+        let shown = location.to_string();
+        let failed = |failure: Failure| of_failure(&shown, &failure);
+        let there = site.find(&place.path).map_err(failed)?;
+        let is_file = there.as_ref().is_some_and(|there| !there.is_directory);
+        let is_directory = place.is_directory || (there.is_some() && !is_file);
+        if wish.is_nameless && is_directory {
+            return Err(OpenError::Nameless);
+        }
+        let (root, rename_to) = match (wish.shape, place.name) {
+            (Shape::Single | Shape::SingleOrTree, Some(name)) if !is_directory => {
+                let above = place.path.len() - name.as_bytes().len();
+                (place.path[..above.max(2) - 1].to_vec(), Some(name))
+            }
+            _ if is_file => return Err(OpenError::NoDirectory(shown.into_bytes())),
+            _ => (place.path, None),
+        };
+        let is_rehearsal = wish.rights == Rights::Rehearse;
+        if !is_rehearsal {
+            site.make_directories(&root).map_err(failed)?;
+        }
+        Ok(OpenSink::new(Arc::new(DavSink::new(site, root, is_rehearsal)), rename_to))
     }
 
-    fn shelf(&self, location: &Location, _: How) -> Result<Box<dyn Shelf>, OpenError> {
+    fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
         let place = self.place(location)?;
-        Ok(Box::new(DavShelf::new(place.site, place.path)))
+        if place.site.is_plain && how != How::Look {
+            let text = format!("{}:// is for reading single files", location.scheme());
+            return Err(refused(Refused::Unable, text, "name a WebDAV server as davs://HOST:PORT/PATH"));
+        }
+        if let (How::Make { with_parents: true }, Some(name)) = (how, &place.name) {
+            let above = place.path.len() - name.as_bytes().len();
+            let made = place.site.make_directories(&place.path[..above.max(2) - 1]);
+            made.map_err(|failure| of_failure(&location.to_string(), &failure))?;
+        }
+        Ok(Box::new(DavShelf::new(place.site, place.path, false)))
+    }
+
+    fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> Result<Box<dyn Shelf>, OpenError> {
+        let place = self.place(base)?;
+        let failed = |error: Error| OpenError::Source { path: path.to_vec(), error };
+        let names = model::name::relative_path(path)
+            .map_err(|e| failed(Error::of_kind(FailureKind::NameRefused, "open", path, &e.to_string())))?;
+        let below = names.iter().fold(place.path, |above, name| path::below(&above, name.as_bytes()));
+        if let (How::Make { with_parents: true }, Some(name)) = (how, names.last()) {
+            let above = &below[..below.len() - name.as_bytes().len() - 1];
+            place.site.make_directories(above).map_err(|failure| failed(failure.on("make directory", path)))?;
+        }
+        Ok(Box::new(DavShelf::new(place.site, below, names.is_empty())))
+    }
+}
+
+/// What would otherwise be left undone without a word.
+fn check_wish(wish: &SinkRequest<'_>) -> Result<(), OpenError> {
+    let asked = [
+        (
+            wish.options.backup.is_some(),
+            "a WebDAV server cannot put aside what is replaced (--backup-dir)",
+            "leave the option out",
+        ),
+        (
+            wish.options.follow.is_some(),
+            "a file at a WebDAV server cannot grow",
+            "follow to a directory, and copy from there",
+        ),
+    ];
+    match asked.into_iter().find(|(is_asked, ..)| *is_asked) {
+        Some((_, text, advice)) => Err(refused(Refused::Unable, text, advice)),
+        None => Ok(()),
     }
 }

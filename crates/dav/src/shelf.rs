@@ -1,5 +1,8 @@
-//! Questions about what a server holds. Nothing is changed here.
+//! Questions about what a server holds, and names made, changed and taken away.
+//!
+//! Invariant: a directory is removed only after it was seen to be empty, because servers remove one with all that is in it.
 
+use crate::failure::{Failure, Why};
 use crate::listing::Stat;
 use crate::path;
 use crate::reading::DavFile;
@@ -7,12 +10,20 @@ use crate::site::Site;
 use crate::source::{DEPTH_MAX, NAMES_MAX};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
+use std::any::Any;
 use std::sync::Arc;
 use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+
+use web::in_parallel;
+
+/// Removals that are under way before one who stops is heard.
+const AT_ONCE: usize = 256;
 
 pub struct DavShelf {
     site: Arc<Site>,
     path: Vec<u8>,
+    /// The root of what may be reached: it stays.
+    is_root: bool,
 }
 
 struct Item {
@@ -30,8 +41,8 @@ enum Step {
 }
 
 impl DavShelf {
-    pub fn new(site: Arc<Site>, path: Vec<u8>) -> DavShelf {
-        DavShelf { site, path }
+    pub fn new(site: Arc<Site>, path: Vec<u8>, is_root: bool) -> DavShelf {
+        DavShelf { site, path, is_root }
     }
 
     /// Tells versions apart by the same numbers as a file that is open.
@@ -72,10 +83,66 @@ impl DavShelf {
         Ok(below.collect())
     }
 
-    fn unchanged<T>(&self, operation: &'static str) -> Result<T> {
-        let why = "this build only reads from WebDAV servers";
-        Err(Error::of_kind(FailureKind::ReadOnly, operation, b"", why))
+    fn changeable(&self) -> Result<()> {
+        match self.is_root || self.path.len() <= 1 {
+            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+            false => Ok(()),
+        }
     }
+
+    /// Removes what is in a directory, and then the directory. False when something of it stays.
+    fn empty(&self, at: &[u8], below: &[u8], is_stopped: Stopped<'_>, told: &mut Told<'_, '_>) -> bool {
+        let children = match self.site.list_all(at) {
+            Ok(children) => children,
+            Err(failure) => return told.failed(below, failure.on("list", b"")),
+        };
+        let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+        let place = |name: &[u8]| (path::below(at, name), [below, slash, name].concat());
+        let (directories, files): (Vec<_>, Vec<_>) = children.into_iter().partition(|(_, stat)| stat.is_directory);
+        let mut is_gone = true;
+        for some in files.chunks(AT_ONCE) {
+            if is_stopped() {
+                return false;
+            }
+            let removed = in_parallel(some, |(name, _)| self.site.delete(&place(name).0));
+            for ((name, stat), removed) in some.iter().zip(removed) {
+                match removed {
+                    Ok(_) => told.tally.count(&self.status(stat)),
+                    Err(failure) => is_gone = told.failed(&place(name).1, failure.on("remove", b"")),
+                }
+            }
+        }
+        for (name, _) in directories {
+            let (at, below) = place(&name);
+            is_gone &= !is_stopped() && self.empty(&at, &below, is_stopped, told);
+        }
+        if !is_gone || is_stopped() {
+            return false;
+        }
+        match self.site.remove_one(at, true) {
+            Ok(()) => told.tally.count(&self.status(&Stat { is_directory: true, ..Stat::default() })),
+            Err(failure) => return told.failed(below, failure.on("remove", b"")),
+        }
+        true
+    }
+}
+
+/// What a removal came to.
+struct Told<'a, 'b> {
+    tally: Tally,
+    each_failure: &'a mut (dyn FnMut(&[u8], Error) + 'b),
+}
+
+impl Told<'_, '_> {
+    fn failed(&mut self, path: &[u8], error: Error) -> bool {
+        (self.each_failure)(path, error);
+        self.tally.failed += 1;
+        false
+    }
+}
+
+fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
+    Error::of_kind(kind, operation, b"", why)
 }
 
 impl Shelf for DavShelf {
@@ -138,23 +205,81 @@ impl Shelf for DavShelf {
         }
     }
 
-    fn make(&self, _: bool) -> Result<bool> {
-        self.unchanged("make directory")
-    }
-
-    fn rename(&self, _: &dyn Shelf, _: bool) -> Result<()> {
-        self.unchanged("rename")
-    }
-
-    fn remove(&self, _: Option<&Version>, _: bool) -> Result<Tally> {
-        self.unchanged("remove")
-    }
-
-    fn remove_tree(&self, _: Stopped<'_>, each_failure: EachFailure<'_>) -> Tally {
-        let refused: Result<()> = self.unchanged("remove");
-        if let Err(error) = refused {
-            each_failure(b"", error);
+    fn make(&self, may_be_there: bool) -> Result<bool> {
+        let made = |failure: Failure| failure.on("make directory", b"");
+        match self.site.find(&self.path).map_err(made)? {
+            Some(there) if there.is_directory && may_be_there => return Ok(false),
+            Some(_) => return Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+            None => {}
         }
-        Tally { failed: 1, ..Tally::default() }
+        // Some servers make what is missing above it, which was not asked for.
+        let slash = self.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        if slash > 0 && self.site.find(&self.path[..slash]).map_err(made)?.is_none() {
+            return Err(failed(FailureKind::NotFound, "make directory", "the directory above it is not there"));
+        }
+        match self.site.make_directory(&self.path).map_err(made)? {
+            is_new if is_new || may_be_there => Ok(is_new),
+            _ => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+        }
+    }
+
+    fn rename(&self, to: &dyn Shelf, may_replace: bool) -> Result<()> {
+        let to = (to as &dyn Any).downcast_ref::<DavShelf>().filter(|to| Arc::ptr_eq(&to.site, &self.site));
+        let Some(to) = to else {
+            let source = std::io::Error::from(std::io::ErrorKind::CrossesDevices);
+            return Err(Error { kind: FailureKind::InTheWay, operation: "rename", subject: Vec::new(), source });
+        };
+        self.changeable()?;
+        to.changeable()?;
+        let renamed = |failure: Failure| failure.on("rename", b"");
+        self.site.stat(&self.path).map_err(renamed)?;
+        let in_the_way = |why| Err(failed(FailureKind::InTheWay, "rename", why));
+        match self.site.find(&to.path).map_err(renamed)? {
+            Some(there) if there.is_directory => return in_the_way("a directory has that name"),
+            Some(_) if !may_replace => return in_the_way("something has that name"),
+            _ => {}
+        }
+        let slash = to.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let habits = self.site.habits(&to.path[..slash.max(1)]).map_err(renamed)?;
+        match self.site.move_to(&self.path, &to.path, &habits, may_replace) {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.why == Why::Changed => in_the_way("something has that name"),
+            // It may have been done.
+            Err(failure) if failure.may_be_done() => {
+                let is_done = self.site.find(&self.path).map_err(renamed)?.is_none()
+                    && self.site.find(&to.path).map_err(renamed)?.is_some();
+                if is_done { Ok(()) } else { Err(renamed(failure)) }
+            }
+            Err(failure) => Err(renamed(failure)),
+        }
+    }
+
+    fn remove(&self, version: Option<&Version>, may_be_directory: bool) -> Result<Tally> {
+        self.changeable()?;
+        let found = self.look()?;
+        if version.is_some_and(|version| *version != found.version()) {
+            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+        }
+        if found.is_directory() && !may_be_directory {
+            return Err(failed(FailureKind::InTheWay, "remove", "it is a directory"));
+        }
+        self.site.remove_one(&self.path, found.is_directory()).map_err(|failure| failure.on("remove", b""))?;
+        let mut tally = Tally::default();
+        tally.count(&found);
+        Ok(tally)
+    }
+
+    fn remove_tree(&self, is_stopped: Stopped<'_>, each_failure: EachFailure<'_>) -> Tally {
+        let mut told = Told { tally: Tally::default(), each_failure };
+        match self.changeable().and_then(|()| self.look()) {
+            Err(error) => _ = told.failed(b"", error),
+            Ok(_) if is_stopped() => {}
+            Ok(found) if found.is_directory() => _ = self.empty(&self.path, b"", is_stopped, &mut told),
+            Ok(found) => match self.site.delete(&self.path) {
+                Ok(_) => told.tally.count(&found),
+                Err(failure) => _ = told.failed(b"", failure.on("remove", b"")),
+            },
+        }
+        told.tally
     }
 }

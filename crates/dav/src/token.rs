@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
-pub fn find() -> Result<Option<String>> {
+/// The token of a server that the user has a file for, or of the process.
+pub fn find(file: Option<&Path>) -> Result<Option<String>> {
+    if let Some(file) = file {
+        return read(file).map(Some);
+    }
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(token) = set("BEARER_TOKEN") {
         return checked(&token.to_string_lossy(), "BEARER_TOKEN").map(Some);

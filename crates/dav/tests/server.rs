@@ -1,15 +1,16 @@
 //! Reading over a server in this process that answers as it is told, and over a real XRootD server.
 
 use dav::Sites;
+use fakes::dav::Manners;
 use fakes::http::{Asked, Said, serve};
-use model::{Extent, FailureKind, Location, TransferOptions};
+use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use store::open::{Opener, Refused};
-use store::{End, Found, How, OpenError, Slots, Source, SourceObject, Visit};
+use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
+use store::{Decision, End, Found, How, OpenError, PublishRule, Sink, Slots, Source, SourceObject, Visit};
 
 const CONTENT: &[u8] = b"Wikipedia";
 /// The Adler-32 of that.
@@ -146,7 +147,6 @@ fn a_shelf_tells_the_same() {
         true
     });
     assert_eq!(told, [(String::new(), 0, 0), ("a b".into(), 9, 1_000_000_000), ("e".into(), 0, 0)]);
-    assert_eq!(shelf.make(true).unwrap_err().kind, FailureKind::ReadOnly);
 }
 
 #[test]
@@ -305,4 +305,251 @@ fn a_real_xrootd_is_listed_read_and_compared() {
     let mut part = [0; 1000];
     assert_eq!(file.read_at(1_234_567, &mut part).unwrap(), 1000);
     assert_eq!(part, content[1_234_567..1_235_567]);
+}
+
+fn put(sink: &dyn Sink, entry: &Entry, content: &[u8], rule: PublishRule) -> store::Result<()> {
+    let mut lane = sink.lane(false)?;
+    lane.create(entry, rule)?;
+    lane.write(content)?;
+    let staged = lane.seal(entry, false)?;
+    lane.publish(entry, staged)
+}
+
+fn entry(name: &str, size_bytes: usize) -> Entry {
+    let modified = Timestamp { seconds: 1_234_567_890, nanoseconds: 0 };
+    let generation = Generation { size_bytes: size_bytes as u64, modified, ..Generation::default() };
+    let (id, name) = (ObjectId(1), Name::new(name.as_bytes()).unwrap());
+    Entry { id, parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o644, generation, attributes: None }
+}
+
+fn sink_at(sites: &Sites, rest: &str) -> Arc<dyn Sink> {
+    let options = TransferOptions::default();
+    let (rights, shape) = (Rights::Write, Shape::Tree);
+    let wish = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+    sites.sink(&location("dav", rest), &wish).ok().unwrap().sink
+}
+
+#[test]
+fn a_real_xrootd_takes_files_compares_and_renames_them() {
+    let is_there = Command::new("xrootd").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !needs::met(is_there, "it takes xrootd and its libXrdHttp (xrootd-server)") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path().join("t");
+    std::fs::create_dir(&top).unwrap();
+    let all = Command::new("chmod").arg("-R").arg("a+rwX").arg(dir.path()).status().unwrap();
+    assert!(all.success());
+    let (_server, address) = xrootd(dir.path());
+    let sites = Sites::default();
+    let rest = format!("{address}{}/", top.display());
+    let sink = sink_at(&sites, &rest);
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    // What needs escapes is not called by them there.
+    for name in ["plain", "a b \u{e9}+", "100%41"] {
+        put(&*sink, &entry(name, 3), b"one", PublishRule::NoReplace).unwrap();
+        assert_eq!(std::fs::read(top.join(name)).unwrap(), b"one", "{name}");
+        let refused = put(&*sink, &entry(name, 3), b"two", PublishRule::NoReplace).unwrap_err();
+        assert_eq!((refused.kind, std::fs::read(top.join(name)).unwrap()), (FailureKind::InTheWay, b"one".to_vec()));
+        put(&*sink, &entry(name, 3), b"two", PublishRule::Replace).unwrap();
+        assert_eq!(std::fs::read(top.join(name)).unwrap(), b"two", "{name}");
+    }
+    let (staged, _) = sink.begin(&entry("large", content.len()), "stem").unwrap();
+    content.chunks(100_000).enumerate().for_each(|(at, part)| staged.write_at(at as u64 * 100_000, part).unwrap());
+    staged.publish(&entry("large", content.len()), PublishRule::NoReplace, false).unwrap();
+    assert_eq!(std::fs::read(top.join("large")).unwrap(), content);
+    // It keeps no times: what came after the source was changed is current, what is older is not.
+    assert!(matches!(sink_at(&sites, &rest).decide(&entry("plain", 3)).unwrap(), Decision::Same));
+    let mut newer = entry("plain", 3);
+    newer.generation.modified.seconds = 4_000_000_000;
+    assert!(matches!(sink_at(&sites, &rest).decide(&newer).unwrap(), Decision::Replace { .. }));
+    sink.close();
+    let mut left: Vec<_> = std::fs::read_dir(&top).unwrap().map(|one| one.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["100%41", "a b \u{e9}+", "large", "plain"]);
+}
+
+/// A server over a directory, with rules that come first, and a sink there.
+fn bed(
+    manners: Manners,
+    before: impl Fn(&Asked) -> Option<Said> + Send + Sync + 'static,
+) -> (tempfile::TempDir, Arc<dyn Sink>) {
+    let dir = tempfile::tempdir().unwrap();
+    let address = fakes::dav::start(dir.path(), manners, Arc::new(before));
+    let sink = sink_at(&Sites::default(), &format!("{address}/"));
+    (dir, sink)
+}
+
+fn names(dir: &tempfile::TempDir) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+const GOOD: Manners = Manners { decodes: true, keeps: true, takes_times: true, lies: false, ahead_seconds: 0 };
+
+#[test]
+fn what_the_server_digests_otherwise_gets_no_name() {
+    let (dir, sink) = bed(Manners { lies: true, ..GOOD }, |_| None);
+    let refused = put(&*sink, &entry("f", 3), b"one", PublishRule::NoReplace).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::WriteError);
+    let (staged, _) = sink.begin(&entry("g", 3), "stem").unwrap();
+    staged.write_at(0, b"one").unwrap();
+    assert_eq!(
+        staged.publish(&entry("g", 3), PublishRule::NoReplace, false).unwrap_err().kind,
+        FailureKind::WriteError
+    );
+    drop(staged);
+    assert!(names(&dir).is_empty(), "{:?}", names(&dir));
+}
+
+#[test]
+fn a_move_whose_answer_is_lost_was_done() {
+    let lost = Arc::new(Mutex::new(0));
+    let counted = lost.clone();
+    let root = Arc::new(Mutex::new(std::path::PathBuf::new()));
+    let of = root.clone();
+    let (dir, sink) = bed(GOOD, move |asked| {
+        let is_final = asked.method == "MOVE" && asked.header("destination").unwrap().ends_with("/f");
+        if !is_final || *counted.lock().unwrap() > 0 {
+            return None;
+        }
+        *counted.lock().unwrap() += 1;
+        let name = asked.target.rsplit('/').next().unwrap();
+        let root = of.lock().unwrap().clone();
+        std::fs::rename(root.join(name), root.join("f")).unwrap();
+        let mut said = Said::new(201, b"");
+        said.is_lost = true;
+        Some(said)
+    });
+    *root.lock().unwrap() = dir.path().to_owned();
+    put(&*sink, &entry("f", 3), b"one", PublishRule::NoReplace).unwrap();
+    assert_eq!((*lost.lock().unwrap(), names(&dir)), (1, vec!["f".to_owned()]));
+}
+
+#[test]
+fn a_full_server_and_one_that_refuses_half_way_leave_nothing() {
+    for (status, kind) in [(507, FailureKind::NoSpace), (403, FailureKind::Permission)] {
+        let (dir, sink) =
+            bed(GOOD, move |asked| (asked.method == "PUT" && asked.body.len() > 10).then(|| Said::new(status, b"")));
+        let content = vec![7; 300_000];
+        let refused = put(&*sink, &entry("f", content.len()), &content, PublishRule::NoReplace).unwrap_err();
+        assert_eq!(refused.kind, kind);
+        let (staged, _) = sink.begin(&entry("g", content.len()), "stem").unwrap();
+        let wrote = staged.write_at(0, &content);
+        let refused = wrote.and_then(|()| staged.publish(&entry("g", content.len()), PublishRule::NoReplace, false));
+        assert_eq!(refused.unwrap_err().kind, kind);
+        drop(staged);
+        assert!(names(&dir).is_empty(), "{:?}", names(&dir));
+    }
+}
+
+#[test]
+fn a_clock_that_is_ahead_hides_no_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let manners = Manners { takes_times: false, ahead_seconds: 3600, ..GOOD };
+    let address = fakes::dav::start(dir.path(), manners, Arc::new(|_| None));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let mut changed = entry("f", 3);
+    changed.generation.modified.seconds = now - 60;
+    put(&*sink_at(&Sites::default(), &format!("{address}/")), &changed, b"one", PublishRule::NoReplace).unwrap();
+    let decide = |entry: &Entry| sink_at(&Sites::default(), &format!("{address}/")).decide(entry).unwrap();
+    assert!(matches!(decide(&changed), Decision::Same));
+    changed.generation.modified.seconds = now + 600;
+    assert!(matches!(decide(&changed), Decision::Replace { .. }));
+}
+
+#[test]
+fn what_nobody_finished_in_a_week_is_swept() {
+    let dir = tempfile::tempdir().unwrap();
+    let staged = |seconds: u128| format!(".thalweg-staging-dav-{:x}-1-0", seconds * 1_000_000_000);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let (old, young) = (staged(u128::from(now) - 8 * 24 * 3600), staged(u128::from(now) - 3600));
+    for name in [&old, &young, ".thalweg-staging-dav-notours"] {
+        std::fs::write(dir.path().join(name), b"half").unwrap();
+    }
+    let address = fakes::dav::start(dir.path(), GOOD, Arc::new(|_| None));
+    sink_at(&Sites::default(), &format!("{address}/")).decide(&entry("f", 3)).unwrap();
+    assert_eq!(names(&dir), [young, ".thalweg-staging-dav-notours".to_owned()]);
+}
+
+/// Copies one large file from one server to another, as the engine would; what came of it, and the notes.
+fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8]) -> (bool, Vec<String>) {
+    let sites = Sites::default();
+    let source =
+        sites.source(&[location("dav", &format!("{from}/f"))], &TransferOptions::default()).ok().unwrap().source;
+    let (objects, _) = scan(&*source);
+    let file = source.lane().open(&objects[0]).unwrap();
+    let sink = sink_at(&sites, &format!("{to_address}/"));
+    let (staged, _) = sink.begin(&entry("f", content.len()), "stem").unwrap();
+    let is_shared = staged.share_from(&*file);
+    if !is_shared {
+        staged.write_at(0, content).unwrap();
+    }
+    staged.publish(&entry("f", content.len()), PublishRule::NoReplace, false).unwrap();
+    assert_eq!(std::fs::read(to.path().join("f")).unwrap(), content);
+    assert_eq!(names(to), ["f"]);
+    (is_shared, sink.notes())
+}
+
+#[test]
+fn a_copy_between_servers_counts_when_both_state_the_same() {
+    let content = vec![7; 300_000];
+    let from = tempfile::tempdir().unwrap();
+    std::fs::write(from.path().join("f"), &content).unwrap();
+    let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(|_| None));
+    let wrong = vec![8; 300_000];
+    // What the server has there when it says what; whether that counts, and what is told of it.
+    type Case = (&'static str, Option<Vec<u8>>, bool, &'static str);
+    let cases: [Case; 6] = [
+        ("success: Created\n", Some(content.clone()), true, "the destination fetched them"),
+        ("Perf Marker\nStripe Bytes Transferred: 9\nEnd\n", Some(content.clone()), true, "fetched"),
+        ("success: Created\n", Some(wrong), false, "what it copied is not what the source holds"),
+        ("success: Created\n", None, false, "no such file"),
+        ("failure: no route\n", Some(content[..9].to_vec()), false, "failure: no route"),
+        ("aborted: full\n", None, false, "aborted: full"),
+    ];
+    for (says, has, counts, told) in cases {
+        let to = tempfile::tempdir().unwrap();
+        let (root, source) = (to.path().to_owned(), format!("http://{from_address}/f"));
+        let address = fakes::dav::start(
+            to.path(),
+            GOOD,
+            Arc::new(move |asked: &Asked| {
+                (asked.method == "COPY").then(|| {
+                    assert_eq!(asked.header("source"), Some(&source[..]));
+                    assert_eq!(asked.header("credential"), Some("none"));
+                    if let Some(bytes) = &has {
+                        std::fs::write(root.join(asked.target.trim_start_matches('/')), bytes).unwrap();
+                    }
+                    Said::new(201, says.as_bytes())
+                })
+            }),
+        );
+        let (is_shared, notes) = between(&from_address, &to, &address, &content);
+        assert_eq!(is_shared, counts, "{says} {notes:?}");
+        assert!(notes.concat().contains(told), "{says} {notes:?}");
+    }
+}
+
+#[test]
+fn parts_of_a_file_are_compared_together_in_whatever_order_they_come() {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    for lies in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), &content).unwrap();
+        let address = fakes::dav::start(dir.path(), Manners { lies, ..GOOD }, Arc::new(|_| None));
+        let source = open("dav", &format!("{address}/f")).ok().unwrap();
+        let (objects, _) = scan(&*source);
+        let mut lane = source.lane();
+        let file = lane.open(&objects[0]).unwrap();
+        let parts = [(1_000_000, 2_000_000), (2_000_000, 3_000_000), (0, 1_000_000)];
+        let read: Vec<_> = parts
+            .into_iter()
+            .map(|(start, end)| lane.read_extent(&*file, Extent { start, end }, &mut [0; 70_000], &mut |_| true))
+            .collect();
+        assert!(read[..2].iter().all(|read| read.as_ref().is_ok_and(|read| *read == 1_000_000)));
+        assert_eq!(read[2].is_err(), lies, "{:?}", read[2]);
+    }
 }

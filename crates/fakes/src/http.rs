@@ -52,7 +52,7 @@ pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
-    while let Some(asked) = read(&mut reader) {
+    while let Some(asked) = read(&mut reader, &mut stream) {
         let said = answer(&asked);
         if said.is_lost {
             return;
@@ -72,7 +72,7 @@ pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
     }
 }
 
-fn read(reader: &mut impl BufRead) -> Option<Asked> {
+fn read(reader: &mut impl BufRead, stream: &mut TcpStream) -> Option<Asked> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
     let mut words = line.split(' ');
@@ -84,10 +84,24 @@ fn read(reader: &mut impl BufRead) -> Option<Asked> {
         let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         headers.push((name.to_ascii_lowercase(), value.to_owned()));
     }
-    let length =
-        headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, value)| value.parse().unwrap());
-    let mut body = vec![0; length];
+    let value = |name: &str| headers.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
+    if value("expect") == Some("100-continue") {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
+    }
+    let mut body = vec![0; value("content-length").map_or(0, |value| value.parse().unwrap())];
     reader.read_exact(&mut body).ok()?;
+    let mut is_more = value("transfer-encoding") == Some("chunked");
+    while is_more {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
+        let start = body.len();
+        // With the line end behind it.
+        body.resize(start + length + 2, 0);
+        reader.read_exact(&mut body[start..]).ok()?;
+        body.truncate(start + length);
+        is_more = length > 0;
+    }
     Some(Asked { method, target, headers, body })
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: a condition and what it guards are one step; a fault that was ordered is counted when it happens. Signatures are
 //! checked by code of its own.
 
+pub mod dav;
 pub mod http;
 
 use aws_lc_rs::{digest, hmac};

@@ -94,7 +94,7 @@ pub fn copy(
     let receiver = ReceiveJob::new(receive, sink.clone(), Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
     let port = Arc::new(ToReceiver(bridge.clone()));
     let sender = SendJob::new(0, options.clone(), source, port, progress.clone(), observer);
-    let ways = Arc::new(Ways::new(&options, sender.wants_delivered()));
+    let ways = Arc::new(Ways::new(&options, sender.wants_delivered(), receiver.facts.confirms));
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
     sender.charge_to(spec.memory.clone());
@@ -133,7 +133,7 @@ pub fn copy(
         let _ = thread.join();
     }
     progress.set_there(receiver.progress.here());
-    for note in receiver.progress.notes().into_iter().chain(ways.notes()) {
+    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(sink.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);

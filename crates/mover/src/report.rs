@@ -112,6 +112,8 @@ pub struct Unread {
     /// Files whose blocks are those of their source.
     pub shared_files: u64,
     pub shared_bytes: u64,
+    /// Copied by the stores themselves, which compared it.
+    pub store_bytes: u64,
     /// Copied by the kernel.
     pub kernel_bytes: u64,
     /// Holes, which are holes again. They do count in a digest.

@@ -38,6 +38,7 @@ impl Sink for Door {
             order: Order::Any,
             part_rule: None,
             shares_on: None,
+            confirms: false,
             can: Abilities::NONE,
         })
     }

@@ -10,10 +10,10 @@ use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
 use crate::width::Permits;
 use aws_lc_rs::rand;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
-use web::{Client, Request, Response, Trust};
+use web::{Client, Request, Response, Stop, Trust};
 
 const ATTEMPTS_MAX: u32 = 8;
 const WAIT_MIN: Duration = Duration::from_millis(100);
@@ -42,6 +42,8 @@ pub struct Bucket {
     pub permits: Permits,
     /// Known after the first object that is published on one.
     pub conditions: OnceLock<Conditions>,
+    /// The store refused to copy by itself.
+    pub copies_not: AtomicBool,
 }
 
 /// Which conditions a store keeps to.
@@ -61,6 +63,8 @@ pub struct Call<'a> {
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: &'a [u8],
+    /// How long the answer may take to begin; nothing for what is usual.
+    pub patience: Duration,
 }
 
 /// An answer that was read whole.
@@ -85,11 +89,11 @@ struct Cures {
 }
 
 impl Bucket {
-    pub fn new(name: &str, shown: String, config: &StoreConfig) -> Result<Bucket> {
+    pub fn new(name: &str, shown: String, config: &StoreConfig, stop: Stop) -> Result<Bucket> {
         let settings = |text: String| Failure::new(Why::Settings, text);
         let (origin, is_in_path) = config.origin(name).map_err(settings)?;
         let trust = config.ca_file.clone().map_or(Trust::Host, Trust::File);
-        let client = Client::new(origin, &trust).map_err(|e| Failure::of_web(&e))?;
+        let client = Client::stopped_by(origin, &trust, stop).map_err(|e| Failure::of_web(&e))?;
         Ok(Bucket {
             name: name.to_owned(),
             shown,
@@ -101,6 +105,7 @@ impl Bucket {
             budget: AtomicI64::new(BUDGET_MAX),
             permits: Permits::new(IN_FLIGHT_BYTES),
             conditions: OnceLock::new(),
+            copies_not: AtomicBool::new(false),
         })
     }
 
@@ -162,7 +167,9 @@ impl Bucket {
                 return Err(failure);
             }
             self.budget.fetch_sub(cost, Relaxed);
-            std::thread::sleep(failure.wait.unwrap_or_else(|| jitter(attempts)).min(WAIT_MAX));
+            if !self.client.stop().wait(failure.wait.unwrap_or_else(|| jitter(attempts)).min(WAIT_MAX)) {
+                return Err(failure);
+            }
         }
     }
 
@@ -202,7 +209,7 @@ impl Bucket {
         }
         let target = if query.is_empty() { path } else { format!("{path}?{query}") };
         let request = Request { method: call.method, target: &target, headers: &headers, body: call.body };
-        self.client.send(&request).map_err(|e| Failure::of_web(&e))
+        self.client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))
     }
 
     fn read(&self, response: Response, call: &Call<'_>, is_repeated: bool) -> Result<Answer> {

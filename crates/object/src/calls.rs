@@ -6,12 +6,15 @@ use crate::metadata::{self, MODE, MTIME};
 use data_encoding::BASE64;
 use model::{Digest, DigestAlgorithm, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 use web::Response;
 use web::xml::{Element, escape};
 
 pub const CRC: &str = "x-amz-checksum-crc64nvme";
 /// What the store takes of keys in one answer or question.
 pub const PAGE_MAX: usize = 1000;
+/// What a store may take to copy 5 GiB.
+const COPY_PATIENCE: Duration = Duration::from_secs(900);
 /// Of an object, in number.
 pub const PARTS_MAX: u32 = 10_000;
 
@@ -43,6 +46,15 @@ pub struct Page {
     pub objects: Vec<Listed>,
     pub prefixes: Vec<String>,
     pub next: Option<String>,
+}
+
+/// An object that the store has already.
+#[derive(Clone)]
+pub struct CopyOf {
+    pub bucket: String,
+    pub key: String,
+    pub etag: String,
+    pub crc: Option<u64>,
 }
 
 /// On what condition a key is written.
@@ -224,22 +236,22 @@ impl Bucket {
         Ok(keys.iter().map(told).collect())
     }
 
-    /// Copies an object of this bucket, which is still the version with this ETag. `meta` replaces its metadata.
+    /// Copies an object of a bucket of this store, which is still the version with this ETag. `meta` replaces its metadata.
     pub fn copy(
         &self,
-        from: (&str, &str),
+        from: (&str, &str, &str),
         to: &str,
         meta: Option<&[(String, String)]>,
         condition: &Condition,
     ) -> Result<()> {
-        let (key, etag) = from;
-        let source = format!("/{}/{}", self.name, crate::sign::encode(key.as_bytes(), true));
+        let (bucket, key, etag) = from;
+        let source = format!("/{bucket}/{}", crate::sign::encode(key.as_bytes(), true));
         let mut headers = meta.unwrap_or_default().to_vec();
         headers.push(header("x-amz-copy-source", source));
         headers.push(header("x-amz-copy-source-if-match", etag));
         headers.push(header("x-amz-metadata-directive", if meta.is_some() { "REPLACE" } else { "COPY" }));
         condition.put(&mut headers);
-        let call = Call { method: "PUT", key: Some(to), headers, ..Call::default() };
+        let call = Call { method: "PUT", key: Some(to), headers, patience: COPY_PATIENCE, ..Call::default() };
         self.call(&call, |answer| root(answer, "CopyObjectResult").is_some()).map(drop)
     }
 
@@ -263,7 +275,7 @@ impl Bucket {
         headers.push(header("x-amz-checksum-algorithm", "CRC64NVME"));
         headers.push(header("x-amz-checksum-type", "FULL_OBJECT"));
         let query = vec![("uploads", String::new())];
-        let call = Call { method: "POST", key: Some(key), query, headers, body: &[] };
+        let call = Call { method: "POST", key: Some(key), query, headers, ..Call::default() };
         let id = |answer: &Answer| {
             let root = root(answer, "InitiateMultipartUploadResult")?;
             root.get("UploadId").filter(|id| !id.is_empty()).map(str::to_owned)
@@ -276,7 +288,7 @@ impl Bucket {
         let crc = crc_of(body);
         let query = vec![("partNumber", number.to_string()), ("uploadId", id.to_owned())];
         let headers = vec![header(CRC, crc_text(crc))];
-        let call = Call { method: "PUT", key: Some(key), query, headers, body };
+        let call = Call { method: "PUT", key: Some(key), query, headers, body, ..Call::default() };
         let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
         let etag = answer.header("etag").unwrap_or_default().to_owned();
         Ok(Part { number, etag, size_bytes: body.len() as u64, crc: Some(crc) })
@@ -327,7 +339,7 @@ impl Bucket {
         ];
         condition.put(&mut headers);
         let query = vec![("uploadId", id.to_owned())];
-        let call = Call { method: "POST", key: Some(key), query, headers, body: body.as_bytes() };
+        let call = Call { method: "POST", key: Some(key), query, headers, body: body.as_bytes(), ..Call::default() };
         // A success may be said before the work is done: only the result itself counts.
         let is_result = |root: &Element| {
             let is_named =

@@ -124,7 +124,7 @@ impl Failure {
             ErrorKind::Settings => Why::Settings,
             ErrorKind::Unreachable => Why::Unreachable,
             ErrorKind::Untrusted => Why::Untrusted,
-            ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Malformed => Why::Unknown,
+            ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Malformed | ErrorKind::Stopped => Why::Unknown,
         };
         Failure::new(why, printable(&error.text))
     }

@@ -3,9 +3,8 @@
 //! Invariants: a key that the job wrote is not believed to be as it was listed; a rehearsal sends nothing but looks.
 
 use crate::bucket::Bucket;
-use crate::calls::{Condition, Object};
-use crate::failure::Failure;
-use crate::held::Held;
+use crate::calls::{Condition, CopyOf, Object};
+use crate::failure::{Failure, Why};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
@@ -14,7 +13,7 @@ use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::{Decision, Error, PublishRule, Result, There};
+use store::{Decision, Error, Held, PublishRule, Result, There};
 
 /// Pages of a directory's listing; in a larger one names are looked at one by one.
 const PAGES_MAX: usize = 16;
@@ -22,7 +21,7 @@ const PAGES_MAX: usize = 16;
 /// What the lanes and uploads of one sink have in common.
 pub struct Job {
     pub bucket: Arc<Bucket>,
-    pub held: Held,
+    pub held: Held<Vec<u8>>,
     pub is_rehearsal: bool,
     pub keeps: Fidelity,
     /// Of uploads that the next attempt goes on with.
@@ -106,7 +105,7 @@ impl Job {
         }
     }
 
-    /// The headers that keep what an entry says beside content.
+    /// The headers that keep what an entry says besides content.
     pub fn meta(&self, entry: &Entry) -> Vec<(String, String)> {
         let mut meta = vec![(metadata::MTIME.to_owned(), metadata::time_text(entry.generation.modified))];
         let mode = match entry.kind {
@@ -145,6 +144,22 @@ impl Job {
         let condition = self.condition(key, rule);
         let published = self.bucket.publish(key, bytes, &self.meta(entry), &condition);
         published.map_err(|failure| failure.on("publish", key))
+    }
+
+    /// Has the store copy an object. Where it does not, it is not asked again, and content comes through this host.
+    pub fn publish_copy(&self, entry: &Entry, key: &str, from: &CopyOf, rule: PublishRule) -> Result<()> {
+        self.is_free(entry, key)?;
+        let condition = self.condition(key, rule);
+        let published = self.bucket.publish_copy(key, from, entry.size_bytes(), &self.meta(entry), &condition);
+        published.map_err(|failure| {
+            if matches!(failure.why, Why::Condition | Why::Conflict) || failure.may_pass() {
+                return failure.on("publish", key);
+            }
+            self.bucket.copies_not.store(true, Relaxed);
+            // What was decided holds for the next attempt too.
+            self.decided.lock().unwrap().insert(key.to_owned(), condition);
+            Error::of_kind(FailureKind::Other, "publish", key.as_bytes(), &format!("copy within the store: {failure}"))
+        })
     }
 
     /// What a listing says of a name; nothing where it has to be asked.

@@ -1,6 +1,6 @@
 //! Small objects on their way: one under way in each lane, then held until they are published by one request each.
 //!
-//! Not here: how much is held at once (`held`).
+//! Not here: how much is held at once (`store::Held`).
 
 use crate::job::Job;
 use model::{Entry, FailureKind};
@@ -33,7 +33,8 @@ impl SinkLane for ObjectSinkLane {
 
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {
         let (bytes, rule) = self.open.take().expect("seal follows create");
-        Ok(Staged::new(0, self.job.held.put(bytes), rule))
+        let length = bytes.len();
+        Ok(Staged::new(0, self.job.held.put(bytes, length), rule))
     }
 
     fn abandon(&mut self) {

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
+use web::Stop;
 
 pub const SCHEME: &str = "s3";
 
@@ -26,6 +27,7 @@ pub struct Buckets {
     stores: BTreeMap<String, StoreConfig>,
     logs: Option<UploadLogs>,
     open: Mutex<HashMap<String, Arc<Bucket>>>,
+    stop: Stop,
 }
 
 /// A place in a bucket.
@@ -60,7 +62,12 @@ fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
 
 impl Buckets {
     pub fn new(stores: BTreeMap<String, StoreConfig>) -> Buckets {
-        Buckets { stores, logs: None, open: Mutex::default() }
+        Buckets { stores, logs: None, open: Mutex::default(), stop: Stop::default() }
+    }
+
+    /// Waiting for a store ends when this process is to stop.
+    pub fn stopped_by(self, stop: Stop) -> Buckets {
+        Buckets { stop, ..self }
     }
 
     /// Keeps in a directory what is known of uploads that are interrupted, so that the next attempt goes on with them.
@@ -132,7 +139,7 @@ impl Buckets {
                 ));
             }
         };
-        let bucket = Bucket::new(name, shown.clone(), &config);
+        let bucket = Bucket::new(name, shown.clone(), &config, self.stop.clone());
         let bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.check().map_err(|failure| of_failure(&shown, &failure))?;
         let bucket = Arc::new(bucket);

@@ -5,7 +5,7 @@
 //! out by looking: size and checksum decide.
 
 use crate::bucket::{Bucket, Conditions, random};
-use crate::calls::{Condition, Part, crc_of};
+use crate::calls::{Condition, CopyOf, Object, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
 use data_encoding::HEXLOWER;
 
@@ -88,6 +88,37 @@ impl Bucket {
             Ok(()) => Ok(()),
             Err(failure) => self.resolve(key, size, crc, failure),
         }
+    }
+
+    /// Has the store copy an object of its own, and compares what it then says of both.
+    pub fn publish_copy(
+        &self,
+        key: &str,
+        from: &CopyOf,
+        size_bytes: u64,
+        meta: Meta<'_>,
+        condition: &Condition,
+    ) -> Result<()> {
+        let condition = self.settled(key, condition)?;
+        let copied = self.copy((&from.bucket, &from.key, &from.etag), key, Some(meta), &condition);
+        if let Err(failure) = copied {
+            let Some(crc) = from.crc else { return Err(failure) };
+            return self.resolve(key, size_bytes, crc, failure);
+        }
+        let there = self.head(key)?;
+        let is_same = |there: &Object| {
+            there.size_bytes == size_bytes && (from.crc.is_none() || there.crc.is_none() || there.crc == from.crc)
+        };
+        match there.is_some_and(|there| is_same(&there)) {
+            true => Ok(()),
+            false => Err(Failure::new(Why::Damaged, "what the store copied is not what it had")),
+        }
+    }
+
+    /// Whether this bucket and another one belong to one store, which can copy between them.
+    pub fn is_store_of(&self, other: &Bucket) -> bool {
+        let scheme = |bucket: &Bucket| bucket.shown.split("://").next().unwrap_or_default().to_owned();
+        scheme(self) == scheme(other)
     }
 
     /// Whether a request that was not answered, or only the second time, was carried out.

@@ -10,10 +10,9 @@ use crate::key;
 use crate::listing::{Child, Children};
 use crate::metadata;
 use crate::reading::{ObjectFile, changed};
-use crate::width::in_parallel;
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
 
@@ -260,7 +259,7 @@ impl Shelf for ObjectShelf {
         self.changeable()?;
         let found = self.look()?;
         if version.is_some_and(|version| !is_version(&found, version)) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
         let removed = |failure: Failure| failure.on("remove", "");
         let mut tally = Tally::default();
@@ -305,7 +304,8 @@ impl Shelf for ObjectShelf {
         let prefix = self.prefix();
         let mut directories: HashSet<u64> = HashSet::from([self.bucket.number(&prefix, "")]);
         let listed = self.bucket.each_page(&prefix, &mut |page| {
-            let removed = self.bucket.remove_page(&page, is_stopped);
+            let keys: Vec<&str> = page.iter().map(|listed| &listed.key[..]).collect();
+            let removed = self.bucket.remove_keys(&keys, is_stopped);
             for (listed, removed) in page.iter().zip(removed) {
                 let rest = &listed.key[prefix.len()..];
                 match removed {
@@ -335,25 +335,5 @@ impl Shelf for ObjectShelf {
             tally.directories = directories.len() as u64;
         }
         tally
-    }
-}
-
-impl Bucket {
-    /// Removes what a page of a listing has, by one request where the store takes one; nothing of what was not asked for any more.
-    fn remove_page(&self, page: &[Listed], is_stopped: Stopped<'_>) -> Vec<Option<std::result::Result<(), Failure>>> {
-        // What XML cannot say goes by a request of its own, and so does what the store failed to remove for a while.
-        let is_plain = |key: &str| !key.chars().any(char::is_control);
-        let keys: Vec<&str> = page.iter().map(|listed| &listed.key[..]).filter(|key| is_plain(key)).collect();
-        let together = match keys.len() > 1 && !is_stopped() {
-            true => self.delete_many(&keys).unwrap_or_default(),
-            false => Vec::new(),
-        };
-        let told: HashMap<&str, std::result::Result<(), Failure>> = keys.into_iter().zip(together).collect();
-        in_parallel(page, |listed| match told.get(&listed.key[..]) {
-            Some(Ok(())) => Some(Ok(())),
-            Some(Err(failure)) if !failure.may_pass() => Some(Err(failure.clone())),
-            _ if is_stopped() => None,
-            _ => Some(self.delete(&listed.key)),
-        })
     }
 }

@@ -8,24 +8,24 @@
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
 use crate::failure::Failure;
-use crate::held::Held;
 use crate::job::{Directory, Job, fault};
 use crate::key::of_name;
 use crate::lane::ObjectSinkLane;
 use crate::listing::Child;
 use crate::metadata;
 use crate::reading::ObjectFile;
+use crate::removal::Pruning;
 use crate::upload::ObjectUpload;
 use crate::upload_log::UploadLogs;
-use crate::width::in_parallel;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use store::{
-    Abilities, Decision, Fate, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
+    Abilities, Decision, Fate, Held, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
     SourceFile, Staged, StagedFile, ToPublish,
 };
+use web::in_parallel;
 
 pub struct ObjectSink {
     job: Arc<Job>,
@@ -56,51 +56,42 @@ impl ObjectSink {
         ObjectSink { job: Arc::new(job) }
     }
 
-    /// Removes one name with all below it; false when something of it stays.
-    fn prune_one(&self, above: &str, name: &[u8], child: &Child, path: &[u8], prune: &mut Prune<'_>) -> bool {
-        let failed = |prune: &mut Prune<'_>, failure: &Failure| {
-            let error = failure.on("remove", "");
-            (prune.failed)(model::Failure { path: path.to_vec(), kind: error.kind, message: error.message() });
-            false
-        };
-        let key = format!("{above}{}", of_name(name));
+    /// Puts down one name with all below it to be removed; false when something of it stays.
+    fn prune_one(&self, key: String, child: &Child, path: &[u8], pruning: &mut Pruning, prune: &mut Prune<'_>) -> bool {
+        let bucket = &self.job.bucket;
         let mut is_gone = true;
         if child.is_directory {
             let fate = (prune.fate)(path, true);
             if fate == Fate::Spare {
+                pruning.keep(path);
                 return false;
             }
             let below = format!("{key}/");
-            let children = match self.job.bucket.children(&below, usize::MAX) {
+            let children = match bucket.children(&below, usize::MAX) {
                 Ok(children) => children.unwrap_or_default(),
-                Err(failure) => return failed(prune, &failure),
+                Err(failure) => {
+                    let error = failure.on("remove", "");
+                    (prune.failed)(model::Failure { path: path.to_vec(), kind: error.kind, message: error.message() });
+                    pruning.keep(path);
+                    return false;
+                }
             };
             is_gone &= children.odd.is_empty();
             for (name, child) in &children.names {
-                is_gone &= self.prune_one(&below, name, child, &[path, b"/", name].concat(), prune);
+                let key = format!("{below}{}", of_name(name));
+                is_gone &= self.prune_one(key, child, &[path, b"/", name].concat(), pruning, prune);
             }
             is_gone &= fate == Fate::Remove && (prune.goes_on)();
-            if is_gone
-                && children.marker.is_some()
-                && !prune.is_rehearsal
-                && let Err(failure) = self.job.bucket.delete(&below)
-            {
-                return failed(prune, &failure);
-            }
             if is_gone {
-                (prune.removed)(path, true);
+                pruning.directory(bucket, children.marker.map(|_| below), path.to_vec(), prune);
             }
         }
         if child.object.is_some() {
             if (prune.fate)(path, false) != Fate::Remove || !(prune.goes_on)() {
+                pruning.keep(path);
                 return false;
             }
-            if !prune.is_rehearsal
-                && let Err(failure) = self.job.bucket.delete(&key)
-            {
-                return failed(prune, &failure);
-            }
-            (prune.removed)(path, false);
+            pruning.object(bucket, key, path.to_vec(), prune);
         }
         is_gone
     }
@@ -116,6 +107,7 @@ impl Sink for ObjectSink {
             order: Order::Any,
             part_rule: None,
             shares_on: None,
+            confirms: true,
             can: Abilities { compare: true, prune: true, touch: true, ..Abilities::NONE },
         })
     }
@@ -157,11 +149,13 @@ impl Sink for ObjectSink {
         let there = self.job.bucket.head(&key).map_err(failed)?;
         let there = there.ok_or_else(|| fault(FailureKind::NotFound, "set time", entry, "no such object"))?;
         let meta = self.job.meta(entry);
-        self.job.bucket.copy((&key, &there.etag), &key, Some(&meta), &Condition::Any).map_err(failed)
+        let bucket = &self.job.bucket;
+        bucket.copy((&bucket.name, &key, &there.etag), &key, Some(&meta), &Condition::Any).map_err(failed)
     }
 
     fn prune(&self, prune: &mut Prune<'_>) {
         prune.is_rehearsal |= self.job.is_rehearsal;
+        let mut pruning = Pruning::default();
         for id in prune.directories {
             let Ok(directory) = self.job.directory(*id) else { continue };
             // As it is now: the job itself may have written to it since.
@@ -176,14 +170,17 @@ impl Sink for ObjectSink {
             };
             for (name, child) in &children.names {
                 if !(prune.goes_on)() {
-                    return;
+                    break;
                 }
                 let is_listed = Name::new(name).is_ok_and(|name| (prune.is_listed)(*id, &name));
                 if !is_listed {
-                    self.prune_one(&directory.prefix, name, child, &[&directory.path[..], name].concat(), prune);
+                    let key = format!("{}{}", directory.prefix, of_name(name));
+                    let path = [&directory.path[..], name].concat();
+                    self.prune_one(key, child, &path, &mut pruning, prune);
                 }
             }
         }
+        pruning.flush(&self.job.bucket, prune);
     }
 
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
@@ -296,7 +293,7 @@ impl Sink for ObjectSink {
     }
 
     fn close(&self) {
-        self.job.held.clear();
+        self.job.held.take_all();
     }
 
     fn path(&self, entry: &Entry) -> Vec<u8> {

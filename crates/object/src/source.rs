@@ -9,11 +9,11 @@ use crate::failure::Why;
 use crate::key;
 use crate::metadata;
 use crate::reading::ObjectFile;
-use crate::width::in_parallel;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use web::in_parallel;
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4096;

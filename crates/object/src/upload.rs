@@ -6,19 +6,23 @@
 //! Invariants: an upload is completed, aborted, or left with a log that the next attempt goes on from (`resume`); a part counts when
 //! the store confirmed it; bytes that come twice replace what they were.
 
-use crate::calls::{PARTS_MAX, Part};
+use crate::calls::{CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
 use crate::job::Job;
+use crate::reading::ObjectFile;
 use crate::upload_log::UploadLog;
 use crate::width::Permit;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use store::{PublishRule, StagedFile};
+use store::{PublishRule, SourceFile, StagedFile};
 
 pub const PART_BYTES: u64 = 8 << 20;
 /// Of an object whose end is not known.
 const OPEN_PART_BYTES: u64 = 64 << 20;
+/// What a store copies by one request.
+const COPY_BYTES_MAX: u64 = 5 << 30;
 
 pub struct ObjectUpload {
     pub job: Arc<Job>,
@@ -46,6 +50,8 @@ pub struct State {
     /// Parts that the store has, numbered from 0.
     pub sent: BTreeMap<u64, Part>,
     failed: Option<Failure>,
+    /// The store is to copy it from there.
+    copied: Option<CopyOf>,
     is_over: bool,
 }
 
@@ -279,6 +285,25 @@ impl StagedFile for ObjectUpload {
         Ok(())
     }
 
+    /// Nothing is done before the object is published: then the store copies it by one request.
+    fn share_from(&self, source: &dyn SourceFile) -> bool {
+        let source = source.native().and_then(|native| native.downcast_ref::<ObjectFile>());
+        let Some(source) = source.filter(|source| self.job.bucket.is_store_of(&source.bucket)) else { return false };
+        let mut state = self.shared.state.lock().unwrap();
+        let is_empty = state.id.is_none() && state.filling.is_empty() && !state.is_over;
+        let ObjectFile { bucket, key, object, .. } = source;
+        let may = is_empty
+            && !self.job.bucket.copies_not.load(Relaxed)
+            && object.size_bytes <= COPY_BYTES_MAX
+            && !object.etag.is_empty()
+            && (&bucket.name, key) != (&self.job.bucket.name, &self.key);
+        if may {
+            let (bucket, key, etag) = (bucket.name.clone(), key.clone(), object.etag.clone());
+            state.copied = Some(CopyOf { bucket, key, etag, crc: object.crc });
+        }
+        may
+    }
+
     fn read_at(&self, _: u64, _: &mut [u8]) -> store::Result<usize> {
         Err(store::Error::of_kind(
             FailureKind::ReadError,
@@ -316,6 +341,11 @@ impl StagedFile for ObjectUpload {
 
     fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> store::Result<()> {
         let size = entry.size_bytes();
+        let copied = self.shared.state.lock().unwrap().copied.take();
+        if let Some(from) = copied {
+            let published = self.job.publish_copy(entry, &self.key, &from, rule);
+            return published.inspect(|()| self.published());
+        }
         let published = match self.finish(size)? {
             Finished::Whole(bytes) => {
                 return self.job.publish(entry, &self.key, &bytes, rule).inspect(|()| self.published());

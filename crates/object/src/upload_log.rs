@@ -30,7 +30,7 @@ pub struct Subject {
     pub store: String,
     pub bucket: String,
     pub key: String,
-    /// Of the source's version, of what is kept beside content, and of the length of parts.
+    /// Of the source's version, of what is kept besides content, and of the length of parts.
     pub version: String,
 }
 

@@ -325,3 +325,82 @@ fn a_tree_is_removed_a_page_at_a_time_and_each_key_is_answered_for() {
     let tally = shelf.remove_tree(&|| false, &mut |_, _| {});
     assert_eq!((tally.files, bed.fake.state.lock().unwrap().objects.len()), (6, 0));
 }
+
+/// Removes all that stands at the top but what is called `kept`; what was told to be removed, and what failed.
+fn prune(sink: &dyn Sink) -> (Vec<String>, Vec<String>) {
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    sink.prune(&mut store::Prune {
+        directories: &[ObjectId::ROOT],
+        is_listed: &|_, name| name.as_bytes() == b"kept",
+        fate: &|_, _| store::Fate::Remove,
+        is_rehearsal: false,
+        removed: &mut |path, _| removed.push(String::from_utf8(path.to_vec()).unwrap()),
+        failed: &mut |failure| failed.push(String::from_utf8(failure.path).unwrap()),
+        goes_on: &|| true,
+    });
+    (removed, failed)
+}
+
+#[test]
+fn what_the_source_does_not_have_is_removed_by_the_thousand() {
+    let bed = bed();
+    for number in 0..2500 {
+        bed.fake.put(&format!("d{}/{number:04}", number % 3), b"x");
+    }
+    bed.fake.put("kept", b"x");
+    let (removed, failed) = prune(&*bed.sink());
+    assert_eq!((removed.len(), failed.len()), (2503, 0));
+    // A directory comes behind what is in it.
+    let place = |path: &str| removed.iter().position(|one| one == path).unwrap();
+    assert!(place("d0/2499") < place("d0") && place("d0") < place("d1/0001"));
+    assert_eq!((bed.fake.count("POST /bkt?delete"), bed.fake.count("DELETE ")), (3, 0));
+    assert!(bed.fake.content("kept").is_some() && bed.fake.content("d1/0001").is_none());
+}
+
+#[test]
+fn what_stays_against_all_wishes_keeps_its_directories() {
+    let bed = bed();
+    for key in ["d/", "d/a", "d/e/b", "f/c"] {
+        bed.fake.put(key, b"");
+    }
+    // Neither together nor by itself.
+    bed.fake.order("POST", "delete", 0, 9, Fault::Status(403));
+    bed.fake.order("DELETE", "d/e/b", 0, 9, Fault::Status(403));
+    let (mut removed, failed) = prune(&*bed.sink());
+    removed.sort();
+    assert_eq!((removed, failed), (vec!["d/a".into(), "f".into(), "f/c".into()], vec!["d/e/b".to_owned()]));
+    assert!(bed.fake.content("d/").is_some() && bed.fake.content("d/e/b").is_some());
+}
+
+#[test]
+fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum() {
+    let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    for refuses in [false, true] {
+        let bed = bed();
+        bed.put_large("from", &bytes).unwrap();
+        let source = bed.buckets.source(&[location(&format!("{BUCKET}/from"))], &TransferOptions::default());
+        let source = source.ok().unwrap().source;
+        let mut found = None;
+        source
+            .scan(&mut |one| {
+                found = if let Found::Object(object) = one { Some(object) } else { None };
+                true
+            })
+            .unwrap();
+        let opened = source.lane().open(&found.unwrap()).unwrap();
+        if refuses {
+            bed.fake.order("PUT", "/to", 0, 9, Fault::Status(403));
+        }
+        let (sink, entry) = (bed.sink(), file(1, "to", bytes.len() as u64));
+        let (upload, _) = sink.begin(&entry, "stem").unwrap();
+        assert!(upload.share_from(&*opened));
+        let published = upload.publish(&entry, PublishRule::NoReplace, true);
+        assert_eq!(published.is_err(), refuses, "{published:?}");
+        assert_eq!(bed.fake.content("to").is_some_and(|there| there == bytes), !refuses);
+        // It is not asked a second time.
+        drop(upload);
+        let (upload, _) = sink.begin(&entry, "stem").unwrap();
+        assert_eq!(upload.share_from(&*opened), !refuses);
+        assert_eq!(bed.fake.count("partNumber"), 2, "of what was put there first");
+    }
+}

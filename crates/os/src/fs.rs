@@ -13,4 +13,4 @@ pub use rustix::fs::{
 pub use rustix::io::{pread, pwrite, read, write};
 
 #[cfg(feature = "simulation")]
-pub use crate::simulation::disk::calls::*;
+pub use crate::simulation::calls::*;

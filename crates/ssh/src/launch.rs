@@ -396,7 +396,7 @@ fn other_machine(name: &str, theirs: &str, ours: &str) -> Error {
 }
 
 fn not_deployed(name: &str) -> Error {
-    Error::new(Exit::Unreachable, format!("thalweg could not be kept on {name}")).hint(
+    Error::new(Exit::Unreachable, format!("thalweg could not be stored on {name}")).hint(
         "the user's cache folder there ($XDG_CACHE_HOME or ~/.cache) must be writable and have room, thalweg's folder in it \
          must belong to the user, and the host needs sha256sum",
     )

@@ -219,7 +219,7 @@ fn listen(request: &ServeRequest) -> Result<Listener> {
     let failure = failure.expect("at least one port was tried");
     Err(Error::from_net("serve", &failure).hint(match request.ports {
         Some(_) => "all ports of that range are taken there: give a longer one, or omit --ports",
-        None => "the host gives no port to this user; --tunnel needs none that others can reach",
+        None => "that host lets this user open no port; --tunnel needs none that others can reach",
     }))
 }
 

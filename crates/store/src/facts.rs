@@ -44,6 +44,8 @@ pub struct SinkFacts {
     pub part_rule: Option<PartRule>,
     /// The device whose files may share their blocks with what is staged; asking for one of them tells for sure.
     pub shares_on: Option<u64>,
+    /// What the store confirms is as safe as it makes it: there is nothing to sync, and much may be under way at once.
+    pub confirms: bool,
     pub can: Abilities,
 }
 

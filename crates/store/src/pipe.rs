@@ -160,6 +160,7 @@ impl Sink for PipeSink {
             order: Order::All,
             part_rule: None,
             shares_on: None,
+            confirms: false,
             // Nothing stands there before, and the one object has no other name.
             can: Abilities { compare: true, amend: true, touch: true, hard_links: true, ..Abilities::NONE },
         })

@@ -40,6 +40,7 @@ impl Sink for Rehearsal {
                 order: Order::Any,
                 part_rule: None,
                 shares_on: None,
+                confirms: false,
                 can: Abilities::ALL,
             }),
         }

@@ -203,19 +203,24 @@ pub trait Sink: Send + Sync {
     /// Gives a file that stands at an entry's final name, with its content, what its source has beside that. Returns what
     /// changed, as bits of `model::change::cause`.
     fn amend(&self, entry: &Entry) -> Result<u32> {
-        let why = "this kind of destination changes nothing of what stands there";
+        let why = "this kind of destination cannot change what is already there";
         Err(Error::of_kind(FailureKind::Other, "set attributes", entry.name.as_bytes(), why))
     }
 
     /// What `amend` would change, and `finish_directory`.
     fn differences(&self, entry: &Entry) -> Result<u32> {
-        let why = "this kind of destination does not tell what differs beside content";
+        let why = "this kind of destination cannot tell what differs besides content";
         Err(Error::of_kind(FailureKind::Other, "look at", entry.name.as_bytes(), why))
     }
 
     /// Learns what a user or group of the source is called there.
     fn learn_owner(&self, is_group: bool, number: u32, name: &[u8]) {
         let _ = (is_group, number, name);
+    }
+
+    /// What the store did by itself, and why, for whoever reads the result.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// What could not be kept of objects since the last call.

@@ -210,6 +210,7 @@ impl Sink for NullSink {
             order: Order::Any,
             part_rule: None,
             shares_on: None,
+            confirms: false,
             can: Abilities { reread: false, holes: false, views: false, ..Abilities::ALL },
         })
     }

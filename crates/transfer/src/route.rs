@@ -43,7 +43,7 @@ impl Route {
         let pipes = sources.iter().filter(|source| **source == Location::Pipe).count();
         if pipes > 0 && sources.len() > 1 {
             return Err(Error::request(
-                "standard input can only be the one source",
+                "standard input must be the only source",
                 "copy the others with a separate command",
             ));
         }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn mixtures_that_cannot_be_carried_out_are_refused_with_a_way_out() {
         for (locations, text) in [
-            (&["-", "a", "b"][..], "standard input can only be the one source"),
+            (&["-", "a", "b"][..], "standard input must be the only source"),
             (&["a", "b", "-"], "standard output takes one file"),
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
             (&["x:a", "y:b"], "a transfer within one process has one end on this host"),

@@ -1,9 +1,10 @@
 //! Requests to one origin, over connections that are kept for the next one.
 
 use crate::body::Body;
-use crate::connection::{Connection, Head};
+use crate::connection::{Connection, Head, PROGRESS_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::origin::Origin;
+use crate::stop::Stop;
 use crate::trust::Trust;
 use rustls::ClientConfig;
 use std::fmt::Write;
@@ -34,6 +35,8 @@ pub struct Request<'a> {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// How long an answer may take to begin.
+    patience: Duration,
 }
 
 struct Shared {
@@ -41,6 +44,7 @@ struct Shared {
     tls: Option<Arc<ClientConfig>>,
     idle: Mutex<Vec<Connection>>,
     opened: AtomicUsize,
+    stop: Stop,
 }
 
 pub struct Response {
@@ -56,18 +60,34 @@ pub struct Response {
 
 impl Client {
     pub fn new(origin: Origin, trust: &Trust) -> Result<Client> {
+        Client::stopped_by(origin, trust, Stop::default())
+    }
+
+    /// One whose waiting ends when it is to stop.
+    pub fn stopped_by(origin: Origin, trust: &Trust, stop: Stop) -> Result<Client> {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
-        Ok(Client { shared: Arc::new(Shared { origin, tls, idle: Mutex::default(), opened: AtomicUsize::new(0) }) })
+        let (idle, opened) = (Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { origin, tls, idle, opened, stop });
+        Ok(Client { shared, patience: PROGRESS_MAX })
+    }
+
+    /// The same, for requests that take a server long before it answers.
+    pub fn patient(&self, patience: Duration) -> Client {
+        Client { patience: patience.max(PROGRESS_MAX), ..self.clone() }
     }
 
     pub fn origin(&self) -> &Origin {
         &self.shared.origin
     }
 
+    pub fn stop(&self) -> &Stop {
+        &self.shared.stop
+    }
+
     /// Sends a request and reads the head of its answer. A connection that was used before and ends before it answers says nothing
     /// of this request, which is sent again over a new one, unless it is a POST, which may do its work twice.
     pub fn send(&self, request: &Request<'_>) -> Result<Response> {
-        if let Some(connection) = self.shared.take() {
+        if let Some(connection) = self.take() {
             match self.exchange(connection, request) {
                 Err(e) if e.kind == ErrorKind::Lost && request.method != "POST" => {
                     return Ok(self.send_anew(request)?.resent());
@@ -79,26 +99,49 @@ impl Client {
     }
 
     fn send_anew(&self, request: &Request<'_>) -> Result<Response> {
-        let turn = self.shared.opened.fetch_add(1, Relaxed);
-        self.exchange(Connection::open(&self.shared.origin, self.shared.tls.as_ref(), turn)?, request)
+        self.exchange(self.open()?, request)
+    }
+
+    pub(crate) fn take(&self) -> Option<Connection> {
+        self.shared.take()
+    }
+
+    pub(crate) fn open(&self) -> Result<Connection> {
+        let Shared { origin, tls, opened, stop, .. } = &*self.shared;
+        Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop)
     }
 
     fn exchange(&self, mut connection: Connection, request: &Request<'_>) -> Result<Response> {
-        let head = self.head(request)?;
+        let framing = match !request.body.is_empty() || matches!(request.method, "PUT" | "POST") {
+            true => format!("Content-Length: {}\r\n", request.body.len()),
+            false => String::new(),
+        };
+        let head = self.head(request, &framing)?;
         let sent = match request.body.len() {
             // In one segment with its head, where it fits.
             0..=1024 => connection.write(&[head.as_bytes(), request.body].concat()),
             _ => connection.write(head.as_bytes()).and_then(|()| connection.write(request.body)),
         };
         // A server that refuses may answer and close before all was sent: what it said tells more than that.
-        let head = match (sent, connection.head()) {
+        let head = match (sent, connection.head(self.patience)) {
             (_, Ok(head)) => head,
             (Err(e), Err(_)) | (Ok(()), Err(e)) => return Err(e),
         };
+        self.answer(connection, request.method, head, true)
+    }
+
+    /// The answer whose head came on a connection, which may be used again only after a request that was sent whole.
+    pub(crate) fn answer(
+        &self,
+        mut connection: Connection,
+        method: &str,
+        head: Head,
+        is_whole: bool,
+    ) -> Result<Response> {
         connection.uses += 1;
         let is_closing = |(name, value): &(String, String)| name == "connection" && value.eq_ignore_ascii_case("close");
-        let is_kept = !head.is_http_1_0 && !head.headers.iter().any(is_closing);
-        let body = Body::of(request.method, &head, &connection)?;
+        let is_kept = is_whole && !head.is_http_1_0 && !head.headers.iter().any(is_closing);
+        let body = Body::of(method, &head, &connection)?;
         let Head { status, headers, .. } = head;
         let mut response = Response {
             status,
@@ -113,7 +156,7 @@ impl Client {
         Ok(response)
     }
 
-    fn head(&self, request: &Request<'_>) -> Result<String> {
+    pub(crate) fn head(&self, request: &Request<'_>, framing: &str) -> Result<String> {
         let is_plain = |text: &str| !text.chars().any(|c| c.is_control());
         let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.target);
         for (name, value) in request.headers {
@@ -123,11 +166,9 @@ impl Client {
             let _ = write!(head, "{name}: {value}\r\n");
         }
         if !request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            let _ = write!(head, "host: {}\r\n", self.shared.origin.authority());
+            let _ = write!(head, "Host: {}\r\n", self.shared.origin.authority());
         }
-        if !request.body.is_empty() || matches!(request.method, "PUT" | "POST") {
-            let _ = write!(head, "content-length: {}\r\n", request.body.len());
-        }
+        head.push_str(framing);
         head.push_str("\r\n");
         Ok(head)
     }

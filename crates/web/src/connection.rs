@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result, plain};
 use crate::origin::Origin;
+use crate::stop::{SLICE, Stop};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Without a byte in either direction.
 pub const PROGRESS_MAX: Duration = Duration::from_secs(30);
+/// The same once this process is to stop: a last request, which takes away what is half done, may still be answered.
+const GRACE: Duration = Duration::from_secs(2);
 /// Status line and headers.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(crate) const HEADERS_MAX: usize = 128;
@@ -38,6 +41,9 @@ pub(crate) struct Connection {
     pub opened: Instant,
     pub idle_since: Instant,
     pub uses: u64,
+    stop: Stop,
+    /// Without a byte, until an answer is given up.
+    patience: Duration,
 }
 
 /// A status line with its headers, the names in lower case.
@@ -49,9 +55,9 @@ pub(crate) struct Head {
 
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
-    pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize) -> Result<Connection> {
+    pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize, stop: &Stop) -> Result<Connection> {
         if let Some(socket) = &origin.socket {
-            return Connection::local(socket, &origin.host);
+            return Connection::local(socket, &origin.host, stop);
         }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
@@ -65,36 +71,39 @@ impl Connection {
         addresses.rotate_left(first);
         let mut failed = None;
         for address in addresses {
-            match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-                Ok(stream) => return Connection::over(stream, origin, tls),
+            let patience = if stop.is_set() { GRACE } else { CONNECT_MAX };
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => return Connection::over(stream, origin, tls, stop.clone()),
                 Err(e) => failed = Some(unreachable(format!("nobody answers at {address}: {}", plain(&e)))),
             }
         }
         Err(failed.expect("there was an address"))
     }
 
-    fn local(socket: &Path, host: &str) -> Result<Connection> {
+    fn local(socket: &Path, host: &str, stop: &Stop) -> Result<Connection> {
         let unreachable = |e: io::Error| {
             Error::new(ErrorKind::Unreachable, format!("nobody answers at {}: {}", socket.display(), plain(&e)))
         };
         let stream = UnixStream::connect(socket).map_err(unreachable)?;
         let failed = |e: io::Error| Error::from_io(host, &e);
-        stream.set_read_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
-        stream.set_write_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
-        Ok(Connection::new(Stream::Local(stream), host.to_owned()))
+        stream.set_read_timeout(Some(SLICE)).map_err(failed)?;
+        stream.set_write_timeout(Some(SLICE)).map_err(failed)?;
+        Ok(Connection::new(Stream::Local(stream), host.to_owned(), stop.clone()))
     }
 
-    fn new(stream: Stream, host: String) -> Connection {
+    fn new(stream: Stream, host: String, stop: Stop) -> Connection {
         let now = Instant::now();
-        Connection { stream, host, buffer: Vec::new(), taken: 0, opened: now, idle_since: now, uses: 0 }
+        let (buffer, patience) = (Vec::new(), PROGRESS_MAX);
+        Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience }
     }
 
-    fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>) -> Result<Connection> {
+    fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>, stop: Stop) -> Result<Connection> {
         let host = origin.host.clone();
         let failed = |e: io::Error| Error::from_io(&host, &e);
         stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
-        stream.set_write_timeout(Some(PROGRESS_MAX)).map_err(failed)?;
+        stream.set_read_timeout(Some(SLICE)).map_err(failed)?;
+        stream.set_write_timeout(Some(SLICE)).map_err(failed)?;
+        let began = Instant::now();
         let stream = match tls {
             None => Stream::Clear(stream),
             Some(config) => {
@@ -104,24 +113,40 @@ impl Connection {
                 let session = ClientConnection::new(config.clone(), name).map_err(|e| untrusted(e.to_string()))?;
                 let mut stream = StreamOwned::new(session, stream);
                 while stream.conn.is_handshaking() {
-                    stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
+                    match stream.conn.complete_io(&mut stream.sock) {
+                        Err(e) if waits(&e) => patient(&stop, began, PROGRESS_MAX, &host, &e)?,
+                        done => _ = done.map_err(failed)?,
+                    }
                 }
                 Stream::Tls(Box::new(stream))
             }
         };
-        Ok(Connection::new(stream, host))
+        Ok(Connection::new(stream, host, stop))
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = match &mut self.stream {
-            Stream::Clear(stream) => stream.write_all(bytes),
-            Stream::Local(stream) => stream.write_all(bytes),
-            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
-        };
-        written.map_err(|e| Error::from_io(&self.host, &e))
+        let (mut rest, mut since) = (bytes, Instant::now());
+        loop {
+            let step = match &mut self.stream {
+                Stream::Clear(_) | Stream::Local(_) if rest.is_empty() => return Ok(()),
+                Stream::Tls(stream) if rest.is_empty() => stream.flush().map(|()| 0),
+                Stream::Clear(stream) => stream.write(rest),
+                Stream::Local(stream) => stream.write(rest),
+                Stream::Tls(stream) => stream.write(rest),
+            };
+            match step {
+                Ok(0) if rest.is_empty() => return Ok(()),
+                Ok(0) => return Err(self.lost()),
+                Ok(written) => (rest, since) = (&rest[written..], Instant::now()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if waits(&e) => patient(&self.stop, since, PROGRESS_MAX, &self.host, &e)?,
+                Err(e) => return Err(Error::from_io(&self.host, &e)),
+            }
+        }
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let since = Instant::now();
         loop {
             let read = match &mut self.stream {
                 Stream::Clear(stream) => stream.read(buffer),
@@ -130,6 +155,7 @@ impl Connection {
             };
             match read {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if waits(&e) => patient(&self.stop, since, self.patience, &self.host, &e)?,
                 // A close without a word: whether it is early is for the caller to say.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read.map_err(|e| Error::from_io(&self.host, &e)),
@@ -180,7 +206,14 @@ impl Connection {
     }
 
     /// The head of the final answer; what is said before it is passed over.
-    pub fn head(&mut self) -> Result<Head> {
+    pub fn head(&mut self, patience: Duration) -> Result<Head> {
+        self.patience = patience;
+        let head = self.final_head();
+        self.patience = PROGRESS_MAX;
+        head
+    }
+
+    fn final_head(&mut self) -> Result<Head> {
         let mut interim = 0;
         loop {
             if let Some(head) = self.parse()? {
@@ -200,6 +233,29 @@ impl Connection {
                 return Err(self.lost());
             }
         }
+    }
+
+    /// Waits for leave to send a body: nothing where it came, or did not come for so long; the final answer where that came instead.
+    pub fn leave(&mut self, patience: Duration) -> Result<Option<Head>> {
+        self.patience = patience;
+        let answer = loop {
+            match self.parse() {
+                Ok(Some(head)) if head.status >= 200 => break Ok(Some(head)),
+                Ok(Some(head)) if head.status == 100 => break Ok(None),
+                Ok(Some(_)) => continue,
+                Err(e) => break Err(e),
+                Ok(None) => {}
+            }
+            match self.fill() {
+                Ok(0) => break Err(self.lost()),
+                Ok(_) if self.buffer.len() - self.taken <= HEAD_BYTES_MAX => {}
+                Ok(_) => break Err(self.malformed("its answer begins with more than 64 KiB of headers")),
+                Err(e) if e.kind == ErrorKind::TimedOut => break Ok(None),
+                Err(e) => break Err(e),
+            }
+        };
+        self.patience = PROGRESS_MAX;
+        answer
     }
 
     fn parse(&mut self) -> Result<Option<Head>> {
@@ -232,5 +288,19 @@ impl Connection {
 
     pub fn malformed(&self, why: &str) -> Error {
         Error::new(ErrorKind::Malformed, format!("{}: {why}", self.host))
+    }
+}
+
+/// A socket that had nothing to give, or no room, for a while.
+fn waits(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Goes on waiting, unless that has taken too long or is to stop.
+fn patient(stop: &Stop, since: Instant, patience: Duration, host: &str, error: &io::Error) -> Result<()> {
+    match stop.is_set() {
+        true if since.elapsed() >= GRACE => Err(Error::new(ErrorKind::Stopped, "interrupted")),
+        false if since.elapsed() >= patience => Err(Error::from_io(host, error)),
+        _ => Ok(()),
     }
 }

@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Lost,
     /// What came is not HTTP, or exceeds a bound.
     Malformed,
+    /// This process was told to stop.
+    Stopped,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]

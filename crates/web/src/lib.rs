@@ -1,7 +1,7 @@
 //! A blocking HTTP/1.1 client: connections that are kept, TLS by the host's roots, bounds on all that a server sends.
 //!
-//! A `Client` speaks to one origin. A request's body has a length that is known; a response's body is read by the caller, from
-//! the socket into the caller's memory.
+//! A `Client` speaks to one origin. A request's body is in memory, or sent by the caller piece by piece (`Upload`); a response's
+//! body is read by the caller, from the socket into the caller's memory. Whoever waits can be told to stop (`Stop`).
 //!
 //! Invariants: no time is set for a body, only for progress (`PROGRESS_MAX`); a head is at most `HEAD_BYTES_MAX` long; a certificate
 //! is always checked; no redirect is followed, so that nothing that proves who asks goes to another host.
@@ -12,12 +12,18 @@ pub mod xml;
 mod error;
 mod origin;
 mod trust;
+mod stop;
 mod connection;
 mod body;
 mod client;
+mod upload;
+mod width;
 
 pub use client::{Client, Request, Response};
 pub use connection::{CONNECT_MAX, HEAD_BYTES_MAX, PROGRESS_MAX};
 pub use error::{Error, ErrorKind, Result};
 pub use origin::Origin;
+pub use stop::Stop;
 pub use trust::Trust;
+pub use upload::{Begun, Upload};
+pub use width::{WIDTH, in_parallel};

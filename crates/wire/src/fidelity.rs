@@ -1,4 +1,4 @@
-//! What a job keeps beside content, as it travels, and the checks of it (docs/protocol.md section 14).
+//! What a job keeps besides content, as it travels, and the checks of it (docs/protocol.md section 14).
 //!
 //! Invariants:
 //! - A receiver takes nothing that its job did not ask for: no owner, attribute or special file comes unasked.

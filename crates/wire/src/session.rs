@@ -134,7 +134,7 @@ pub struct Options {
     pub shows_prefix: bool,
     #[prost(bytes = "vec", tag = "23")]
     pub unfinished: Vec<u8>,
-    /// Bits of `model::Fidelity`: what is kept beside content, time and permission bits less the umask.
+    /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
 }

@@ -36,22 +36,6 @@ fn meminfo(host: &Host, key: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The container this runs in, by the marks that container programs leave.
-pub fn container(host: &Host) -> Option<String> {
-    if host.exists(".dockerenv") {
-        return Some("docker".into());
-    }
-    if host.exists("run/.containerenv") {
-        return Some("podman".into());
-    }
-    if let Some(kind) = host.read("run/systemd/container").filter(|kind| !kind.is_empty()) {
-        return Some(kind);
-    }
-    let groups = host.read("proc/1/cgroup")?;
-    let kinds = ["kubepods", "docker", "lxc", "libpod"];
-    kinds.iter().find(|kind| groups.contains(**kind)).map(|kind| (*kind).to_owned())
-}
-
 /// Whether the processor says that a hypervisor runs it, and whose machine it seems to be.
 pub fn virtual_machine(host: &Host) -> Option<String> {
     let processors = host.read("proc/cpuinfo")?;
@@ -65,7 +49,7 @@ pub fn virtual_machine(host: &Host) -> Option<String> {
 
 fn surroundings(host: &Host) -> Finding {
     let machine = virtual_machine(host);
-    let (found, cost) = match (container(host), &machine) {
+    let (found, cost) = match (host.container(), &machine) {
         (Some(container), _) => (
             format!("a container ({container})"),
             "buffers and congestion control can be set for its own network, if it has one and its settings are writable; \
@@ -140,7 +124,7 @@ fn clock(host: &Host) -> Option<Finding> {
     let cost =
         "file times of different hosts do not compare, and tickets expire early or late; transfers are not affected";
     let finding = Finding::new(Area::Machine, Level::Optional, "clock", "not known to be synchronised").costs(cost);
-    Some(match container(host) {
+    Some(match host.container() {
         Some(_) => finding.by_hand("on the host: timedatectl set-ntp true"),
         None => finding.by_hand("timedatectl set-ntp true   (or start chronyd)"),
     })
@@ -225,9 +209,9 @@ mod tests {
             ("proc/1/cgroup", "0::/kubepods/besteffort", "kubepods"),
         ] {
             let dir = files(&[(mark, content)]);
-            assert_eq!(container(&Host::captured(dir.path(), &answers)).as_deref(), Some(kind));
+            assert_eq!(Host::captured(dir.path(), &answers).container().as_deref(), Some(kind));
         }
         let dir = files(&[("proc/1/cgroup", "0::/init.scope")]);
-        assert_eq!(container(&Host::captured(dir.path(), &answers)), None);
+        assert_eq!(Host::captured(dir.path(), &answers).container(), None);
     }
 }

@@ -135,7 +135,7 @@ fn backlog(host: &Host) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::Here;
+    use crate::here::Here;
     use crate::host::imitation::{Answers, files};
     use std::time::Duration;
 

@@ -257,7 +257,7 @@ fn show(args: &Args, question: &Question<'_>, profile: Option<&Profile>, finding
     ));
 }
 
-/// What was found, why it costs, how to mend it.
+/// What was found, why it costs, how to fix it.
 fn lines(finding: &Finding) -> Vec<String> {
     let mut lines = vec![format!("{:<9}{}: {}", finding.level.word(), finding.subject, finding.found)];
     if !finding.cost.is_empty() {
@@ -265,7 +265,7 @@ fn lines(finding: &Finding) -> Vec<String> {
     }
     if let Some(mend) = &finding.mend {
         let shared = if mend.is_shared { "; it affects the whole machine" } else { "" };
-        lines.push(format!("         mend: {}   [{}{shared}]", mend.command, mend.here));
+        lines.push(format!("         fix: {}   [{}{shared}]", mend.command, mend.here));
     }
     lines
 }

@@ -32,22 +32,22 @@ pub enum Action {
     /// List your jobs at one endpoint, or at all that you know
     #[command(after_help = "Example:\n\x20   thalweg job ls siteA")]
     Ls(List),
-    /// Show how a job stands, and what failed in it
+    /// Show the state of a job and what failed in it
     #[command(after_help = "Example:\n\x20   thalweg job show siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Show(One),
     /// Follow a job to its end, and end with its exit code; Ctrl-C ends only the following
     #[command(after_help = "Example:\n\x20   thalweg job watch siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Watch(One),
-    /// Stop a job in order until it is resumed
+    /// Pause a job cleanly until it is resumed
     #[command(after_help = "Example:\n\x20   thalweg job pause siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Pause(One),
-    /// Let a paused or waiting job go on
+    /// Resume a paused job, or one that waits
     #[command(after_help = "Example:\n\x20   thalweg job resume siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Resume(One),
     /// End a job; what was verified is kept
     #[command(after_help = "Example:\n\x20   thalweg job cancel siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Cancel(One),
-    /// Begin an ended job anew, or have a waiting one try at once
+    /// Start an ended job again, or make a waiting one try at once
     #[command(after_help = "Example:\n\x20   thalweg job retry siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Retry(One),
     /// Forget an ended job
@@ -209,7 +209,7 @@ impl Office {
             Follower::new(&endpoint, &self.identity, job, mode, None).follow(Some(first), &self.interrupt, false)?;
         let Some(told) = told else {
             let hint = format!("to come back to it: thalweg job watch {}", id_of(&endpoint.name, job));
-            return Err(error(self.interrupt.exit(), "not followed any more; the job goes on", hint));
+            return Err(error(self.interrupt.exit(), "no longer followed; the job goes on", hint));
         };
         if one.json {
             output::line(&line(&endpoint, &told, true));

@@ -16,7 +16,7 @@ use model::name::Escaped;
 use model::options::Fsync;
 use model::{Exit, FailureKind};
 use mover::Ending;
-use mover::files::{Here, How, NotReached, Reach};
+use mover::files::{How, NotReached};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -167,7 +167,7 @@ impl Moving<'_> {
     fn rename(&mut self, source: &Place, to: &Place) -> Result<bool> {
         let may_replace = !self.args.no_clobber;
         match (&source.side, &to.side) {
-            (Side::Here, Side::Here) => self.rename_here(source, to, may_replace),
+            (Side::Here, Side::Here) | (Side::Store(_), Side::Store(_)) => self.rename_here(source, to, may_replace),
             (one, two) if one.is(two) => {
                 let question = Question::Rename { from: source.path.clone(), to: to.path.clone(), may_replace };
                 let failures = &mut self.failures;
@@ -182,8 +182,9 @@ impl Moving<'_> {
         }
     }
 
+    /// The same for what this process reaches itself.
     fn rename_here(&mut self, source: &Place, to: &Place, may_replace: bool) -> Result<bool> {
-        let reach = |place: &Place| match Here.reach(&place.path, How::Take) {
+        let reach = |place: &Place| match place.side.reach().reach(&place.path, How::Take) {
             Ok(target) => Ok(target),
             Err(NotReached::Failed(e)) => Err(exit::of_store(&e, &place.shown(b""))),
             Err(NotReached::Refused(refusal)) => Err(exit::Error::from_refusal("this host", &refusal)),
@@ -236,7 +237,7 @@ impl Moving<'_> {
             transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
         human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
         let is_finished = ended.report.as_ref().is_none_or(|report| matches!(report.ending, Ending::Finished(_)));
-        let is_durable = is_finished && matches!(&durable[..], "batch" | "file" | "memory");
+        let is_durable = is_finished && matches!(&durable[..], "batch" | "file" | "memory" | "store");
         if !is_durable {
             let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(failed.unwrap_or_else(not_durable));

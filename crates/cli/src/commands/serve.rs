@@ -76,7 +76,7 @@ pub struct Args {
     /// Let clients into other file systems mounted below the root
     #[arg(long)]
     cross_mounts: bool,
-    /// Carry out no jobs between this endpoint and others in clients' names, and give up connecting to anything
+    /// Carry out no jobs between endpoints on behalf of clients, and give up the right to open connections
     #[arg(long, env = "THALWEG_NO_ORDERS")]
     no_orders: bool,
     /// Be the remote side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
@@ -94,8 +94,8 @@ pub fn run(args: Args) -> Result<Exit> {
     let stored = crate::stores::roots();
     if args.root.is_some() && !stored.is_empty() {
         return Err(usage(
-            "serve has a directory to serve and [roots] at stores",
-            "leave out --root, or run two endpoints, each with a --config and a --state-dir of its own",
+            "serve was given both a directory and [roots] at stores",
+            "omit --root, or run two endpoints, each with a --config and a --state-dir of its own",
         ));
     }
     if args.root.is_none() && stored.is_empty() {

@@ -143,6 +143,7 @@ fn pace(ended: &Ended) -> String {
         Some("file") => "; durable, file by file",
         Some("batch") => "; durable",
         _ if ended.synthetic.contains(&"destination") => "; not kept",
+        Some("store") => "; confirmed by the store",
         Some("memory") => "; in memory, not durable",
         Some("never") => "; durability not waited for",
         _ => "; not finished",
@@ -154,6 +155,12 @@ fn pace(ended: &Ended) -> String {
 fn verified(ended: &Ended) -> String {
     let unread = ended.report.as_ref().map(|report| report.unread).unwrap_or_default();
     let shared = match unread.shared_bytes {
+        0 if unread.store_bytes >= ended.bytes && unread.store_bytes > 0 => {
+            return "; copied by the stores themselves, compared by their checksums".to_owned();
+        }
+        0 if unread.store_bytes > 0 => {
+            format!(", {} of it copied and compared by the stores themselves", ByteCount(unread.store_bytes))
+        }
         0 => String::new(),
         bytes if bytes >= ended.bytes => return "; cloned: its blocks are shared with the source".to_owned(),
         bytes => format!(", {} of it cloned and not read", ByteCount(bytes)),
@@ -170,7 +177,7 @@ fn limit(ended: &Ended) -> String {
     Escaped(ended.bottleneck.sentence.as_bytes()).to_string()
 }
 
-/// What the program chose by itself, and why.
+/// What the program chose automatically, and why.
 pub fn notes(ended: &Ended) -> Vec<String> {
     let Some(report) = &ended.report else { return Vec::new() };
     let mut lines: Vec<_> = report.notes.iter().map(|note| format!("note: {}", Escaped(note.as_bytes()))).collect();

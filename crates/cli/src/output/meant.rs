@@ -29,8 +29,8 @@ fn doubled(sources: &[Location], destination: &Location) -> Option<String> {
     let destination = destination.trim_end_matches('/');
     let name = shown(OsStr::from_bytes(name));
     Some(format!(
-        "note: {source} without a slash means the directory itself, which goes to {destination}/{name}; {source}/ is what is in \
-         it, and would go to {destination}"
+        "note: {source} without a slash means the directory itself, which goes to {destination}/{name}; {source}/ means its \
+         contents, which would go to {destination}"
     ))
 }
 

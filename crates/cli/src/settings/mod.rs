@@ -2,7 +2,7 @@
 //!
 //! `file` reads one file, `known` is what may stand in it: the flags of the commands, read off the command line's own
 //! definition, so that a flag needs no second entry here. A setting becomes the flag's default before the command line is
-//! read; flag and variable win over it by themselves.
+//! read; flag and variable take precedence over it without further work.
 //! Invariants: a file that somebody else could have changed is not read (`daemon::trust`); a destructive flag is set in its
 //! command's own table or not at all (`args::destructive`); of two settings the one from the nearer place wins (profile, user's file, system's file), and at one place
 //! the one for the narrower command; a file with an unknown key or a wrong value changes nothing and ends the program.

@@ -1,7 +1,7 @@
-//! Tables `[stores.NAME]`: object stores by the names that `s3+NAME://` calls them.
+//! Tables `[stores.NAME]`: object stores by the names that `s3+NAME://` calls them, and WebDAV servers by their addresses.
 //!
 //! Invariant: every key is known and every value is of its kind, or the whole file is refused. No key holds a secret.
-//! Not here: what a store does with its table (`object`).
+//! Not here: what a store does with its table (`object`, `dav`).
 
 use toml::de::{DeTable, DeValue};
 
@@ -16,11 +16,21 @@ pub const KEYS: &[&str] = &[
     "credentials_file",
     "aws_profile",
     "anonymous",
+    "token_file",
+    "redirect_hosts",
 ];
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum StoreKind {
+    #[default]
+    S3,
+    Dav,
+}
 
 /// A table, as it stands in the file.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct StoreTable {
+    pub kind: StoreKind,
     pub endpoint: Option<String>,
     pub region: Option<String>,
     /// Buckets stand in the host's name, and not in the path.
@@ -30,7 +40,11 @@ pub struct StoreTable {
     pub credentials_file: Option<String>,
     pub aws_profile: Option<String>,
     pub is_anonymous: bool,
+    pub token_file: Option<String>,
+    pub redirect_hosts: Vec<String>,
 }
+
+const KINDS: &str = "write kind = \"s3\" or kind = \"dav\"";
 
 /// What is wrong with a table: where in the text, what, and what to do.
 pub struct Wrong {
@@ -60,8 +74,14 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             _ => Err(wrong(format!("{name}: neither true nor false"), "write true or false, without quotes")),
         };
         match &name[..] {
-            "kind" if text()? == "s3" => has_kind = true,
-            "kind" => return Err(wrong(format!("kind {:?} is not known", text()?), "write kind = \"s3\"")),
+            "kind" => {
+                has_kind = true;
+                read.kind = match &text()?[..] {
+                    "s3" => StoreKind::S3,
+                    "dav" => StoreKind::Dav,
+                    other => return Err(wrong(format!("kind {other:?} is not known"), KINDS)),
+                };
+            }
             "endpoint" => read.endpoint = Some(text()?),
             "region" => read.region = Some(text()?),
             "addressing" => {
@@ -79,6 +99,12 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             "credentials_file" => read.credentials_file = Some(text()?),
             "aws_profile" => read.aws_profile = Some(text()?),
             "anonymous" => read.is_anonymous = switch()?,
+            "token_file" => read.token_file = Some(text()?),
+            "redirect_hosts" => {
+                read.redirect_hosts = hosts(value.get_ref()).ok_or_else(|| {
+                    wrong(format!("{name}: not a list of texts"), "write redirect_hosts = [\"HOST\", ...]")
+                })?
+            }
             other if other.contains("key") || other.contains("secret") || other.contains("token") => {
                 let hint = "keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the AWS files";
                 return Err(wrong(format!("{other}: this file holds no keys"), hint));
@@ -89,11 +115,21 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             }
         }
     }
-    match has_kind {
-        true => Ok(read),
-        false => {
-            let (what, hint) = ("the store has no kind".to_owned(), "write kind = \"s3\"".to_owned());
-            Err(Wrong { at, what, hint })
+    let lacks = match (has_kind, &read) {
+        (false, _) => ("the store has no kind", KINDS),
+        (true, StoreTable { kind: StoreKind::Dav, endpoint: None, .. }) => {
+            ("a WebDAV server is known by its address", "write endpoint = \"davs://HOST:PORT\"")
         }
-    }
+        _ => return Ok(read),
+    };
+    Err(Wrong { at, what: lacks.0.to_owned(), hint: lacks.1.to_owned() })
+}
+
+fn hosts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    let DeValue::Array(items) = value else { return None };
+    let text = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        _ => None,
+    };
+    items.iter().map(text).collect()
 }

@@ -104,11 +104,9 @@ impl Ordered {
                 self.stop(executor, Steer::Cancel);
                 stopped(interrupt)
             }
-            exit => error(
-                exit,
-                "not followed any more; the job goes on",
-                format!("`thalweg job watch {id}` comes back to it"),
-            ),
+            exit => {
+                error(exit, "no longer followed; the job goes on", format!("`thalweg job watch {id}` comes back to it"))
+            }
         };
         Ok(Finished {
             ended: Ended::before_the_start(&request.spec, Direction::Push),
@@ -176,8 +174,7 @@ impl Ordered {
             }
         }
         let (from, to) = (&self.from.name, &self.to.name);
-        let text =
-            format!("neither of {from} and {to} can reach the other: {}", failures.join("; and the other way, "));
+        let text = format!("neither {from} nor {to} can reach the other: {}", failures.join("; and the other way, "));
         Err(error(Exit::Unreachable, text, "open a port of one of them to the other, or copy to this host first"))
     }
 
@@ -205,7 +202,7 @@ fn check(request: &Request) -> Result<()> {
     };
     Err(usage(
         format!(
-            "{refused} is not for copies between two endpoints: they run there, and nothing of them passes through here"
+            "{refused} is not for copies between two endpoints: they run there, and none of their data passes through this host"
         ),
         "omit it, or copy to this host first",
     ))
@@ -267,10 +264,7 @@ impl<'a> Follower<'a> {
                 Err(e) => {
                     self.desk = None;
                     let since = *away.get_or_insert_with(|| {
-                        output::note(&format!(
-                            "{}; the job goes on without this command, which tries again",
-                            e.message
-                        ));
+                        output::note(&format!("{}; the job goes on without this command, which reconnects", e.message));
                         Instant::now()
                     });
                     if since.elapsed() >= AWAY_MAX {
@@ -395,7 +389,7 @@ pub fn summary(ended: &OrderEnded, destination: &str) -> Vec<String> {
         }
     }
     let rate = Rate::over(ended.bytes_sent, seconds);
-    let mut lines = vec![first, format!("{} at {rate}, straight between the two endpoints", duration(seconds))];
+    let mut lines = vec![first, format!("{} at {rate}, directly between the two endpoints", duration(seconds))];
     if !ended.bottleneck.is_empty() {
         lines.push(Escaped(ended.bottleneck.as_bytes()).to_string());
     }

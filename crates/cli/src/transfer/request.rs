@@ -20,7 +20,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// With everything chosen by itself, and silent.
+    /// With everything chosen automatically, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         let spec = TransferSpec::new(sources, destination);
         Request { command: "cp", spec, manifest: None, progress: Mode::None, ssh: Ssh::default() }

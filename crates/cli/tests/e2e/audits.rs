@@ -47,7 +47,7 @@ fn a_captured_host_is_judged_for_the_path_that_is_asked_for() {
 }
 
 #[test]
-fn people_read_what_why_and_how_to_mend_it() {
+fn people_read_what_why_and_how_to_fix_it() {
     let bed = Bed::new();
     bed.write("host/proc/sys/net/ipv4/tcp_sack", b"0");
     let ran = bed.run(&["doctor", "--host-root", "host"]).succeeded();
@@ -55,7 +55,7 @@ fn people_read_what_why_and_how_to_mend_it() {
     let expected = "for 10.0 Gbit/s (assumed) over 100 ms (assumed): 119 MiB are under way when it is full (BDP = rate x RTT)\n\
         needed   net.ipv4.tcp_sack: 0\n\
         \x20        without it one lost segment makes TCP resend the rest of the window\n\
-        \x20        mend: sysctl -w net.ipv4.tcp_sack=1   [";
+        \x20        fix: sysctl -w net.ipv4.tcp_sack=1   [";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with(" good (--all lists them)\n"), "{text}");
 }

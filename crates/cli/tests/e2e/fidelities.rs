@@ -1,4 +1,4 @@
-//! What is kept beside content: a tree with everything that a file system can say of objects goes to an endpoint, back, over
+//! What is kept besides content: a tree with everything that a file system can say of objects goes to an endpoint, back, over
 //! ssh and within a host, and is compared by rsync where that is installed, and by this test's own looking always.
 //!
 //! What the file system below the temporary directory refuses (attributes, ACLs, devices) is left out, and said.

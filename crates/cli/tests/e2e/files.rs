@@ -103,7 +103,7 @@ fn directories_are_made_and_trees_removed_where_they_are() {
     for at in ["lab:", "root/"] {
         let (file, tree) = (format!("{at}t/a/x"), format!("{at}t"));
         for (from, to, why) in [
-            (&file, format!("{at}t/a/x"), "both names are of one file already"),
+            (&file, format!("{at}t/a/x"), "both names already belong to the same file"),
             (&tree, format!("{at}t/a/t"), "a directory cannot go into itself"),
         ] {
             let refused = bed.run(&["mv", from, &to]);

@@ -44,6 +44,7 @@ mod plans;
 mod follows;
 mod object_stores;
 mod orders;
+mod dav_servers;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

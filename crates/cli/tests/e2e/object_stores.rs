@@ -225,7 +225,7 @@ fn a_root_of_an_endpoint_is_a_bucket() {
     done(&["rm", "-r", "lab:archive/run42"]);
     assert!(store.fake.content("pre/fix/run42/large").is_none());
     for (args, code, said) in [
-        (&["cp", "lab:archive", "x"][..], 6, "put a slash behind a root"),
+        (&["cp", "lab:archive", "x"][..], 6, "put a slash after the name of a root"),
         (&["cp", "lab:", "x"], 6, "name one of the endpoint's roots"),
         (&["cp", "src/large", "lab:other/x"], 4, "no such root"),
         (&["cp", "lab:archive/none", "x"], 4, "no such file or directory"),

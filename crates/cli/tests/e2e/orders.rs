@@ -72,7 +72,7 @@ fn data_goes_straight_from_one_endpoint_to_the_other() {
     sites.tree();
     let ran = sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]).succeeded();
     assert!(sites.is_whole(), "{}", ran.stderr);
-    assert!(ran.stderr.contains("straight between the two endpoints"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("directly between the two endpoints"), "{}", ran.stderr);
     // Again: nothing is left to do.
     let done = sites.bed.run(&["cp", "--json", "sitea:x/", "siteb:y/"]).succeeded().done();
     assert_eq!((&done["files"]["skipped"], &done["code"]), (&3.into(), &0.into()), "{done}");
@@ -273,7 +273,7 @@ fn a_job_that_the_endpoint_has_no_space_to_write_down_is_refused_and_said() {
         codes.push((ran.code, ran.stderr));
     }
     let refused = codes.iter().find(|(code, _)| *code == Some(44)).unwrap_or_else(|| panic!("{codes:?}"));
-    assert!(refused.1.contains("no space left to write the job down"), "{}", refused.1);
+    assert!(refused.1.contains("no space left to record the job"), "{}", refused.1);
 }
 
 fn serve_other(bed: &Bed) -> Server {

@@ -40,7 +40,7 @@ fn a_goal_out_of_reach_ends_with_46_and_names_what_limits() {
     assert_eq!(within["knobs"], serde_json::json!({"n": 4, "nics": 1, "t": 3}));
     let ran = bed.run(&["plan", "--graph", &graph, "--goal", "2GB"]);
     assert_eq!(ran.code, Some(46));
-    assert!(ran.stderr.contains("cannot be had") && ran.stderr.contains("limited by disks"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot be reached") && ran.stderr.contains("limited by disks"), "{}", ran.stderr);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "staged-is-readable",
         says: "what was written of a large object can be read back at any offset before it is published",
-        takes: &[Sink, Keeps, ReadsStaged],
+        takes: &[Sink, Keeps, Journals, ReadsStaged],
         run: staged_is_readable,
     },
     Check {

@@ -471,7 +471,7 @@ fn modes(place: &dyn Place) -> Result<(), Fault> {
     Ok(())
 }
 
-/// As a job describes what it keeps beside content.
+/// As a job describes what it keeps besides content.
 pub fn with_attributes(entry: Entry) -> Entry {
     let attributes = model::Attributes::new(0, 0, 1, Vec::new());
     Entry { attributes: Some(std::sync::Arc::new(attributes)), ..entry }

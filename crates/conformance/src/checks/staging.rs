@@ -1,6 +1,6 @@
 //! What is staged stays out of sight, apart from other attempts, and goes when it is given up.
 
-use crate::Ability::{AnyOrder, Keeps, ReadsStaged, Sink, Skip, Stages};
+use crate::Ability::{AnyOrder, Journals, Keeps, ReadsStaged, Sink, Skip, Stages};
 use crate::check::{Check, Fault, ensure};
 use crate::job::{Attempt, content, name, stage};
 use crate::stand::Place;
@@ -53,7 +53,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "attempts-stay-apart",
         says: "two attempts at one large object at once never share staging: the second gets its own, and an empty journal",
-        takes: &[Sink, Keeps, Stages, ReadsStaged],
+        takes: &[Sink, Keeps, Stages, Journals, ReadsStaged],
         run: attempts_apart,
     },
     Check {

@@ -240,7 +240,7 @@ impl Shelf for MemoryShelf {
         };
         let found = self.look()?;
         if version.is_some_and(|version| *version != found.version()) && !self.has(Flaw::RemovesOtherVersions) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
         let mut state = self.shared.state();
         if found.is_directory() && !self.has(Flaw::RemovesDirectories) {

@@ -194,6 +194,7 @@ impl Sink for MemorySink {
             },
             part_rule: None,
             shares_on: None,
+            confirms: false,
             can: Abilities::ALL,
         })
     }

@@ -135,7 +135,7 @@ impl EndpointHost {
             let asked = self.stored(rights, path)?;
             if asked.is_whole && asked.below.is_empty() && !asked.is_contents {
                 // What it is called at the store is not the client's to know.
-                return Err(forbidden(path, "put a slash behind a root, for what is in it"));
+                return Err(forbidden(path, "put a slash after the name of a root to mean its contents"));
             }
             all.push(asked);
         }
@@ -203,7 +203,7 @@ fn refused(path: &[u8], error: &OpenError) -> Refusal {
         }
         OpenError::Refused { why: Refused::Missing, .. } => (CloseCode::Internal, "the endpoint's bucket is not there"),
         OpenError::Refused { why: Refused::Keys | Refused::Untrusted, .. } => {
-            (CloseCode::Internal, "the endpoint's store does not take its keys, or is not who it says")
+            (CloseCode::Internal, "the endpoint's store rejects its keys, or does not prove its identity")
         }
         OpenError::Refused { why: Refused::Unable, text, .. } => (CloseCode::Forbidden, &text[..]),
         _ => (CloseCode::Internal, "the endpoint cannot open this at its store"),

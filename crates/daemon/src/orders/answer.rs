@@ -70,7 +70,7 @@ fn job_of(bytes: &[u8]) -> Refused<JobId> {
 /// Checks an order, and all that it asks of this endpoint.
 fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> {
     if grant.warrant.is_some() {
-        return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow to hand in jobs"));
+        return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow handing in jobs"));
     }
     let job = job_of(&order.job_id)?;
     let peer = Pin::from_slice(&order.peer_pin).ok_or_else(|| malformed("a pin that is not 32 bytes long"))?;

@@ -116,7 +116,7 @@ impl Orders {
     /// Writes down where a job stands. What cannot be written is done again after a restart, which finds it done.
     fn keep(&self, record: &Record) {
         if let Err(e) = self.store.write(record) {
-            error!(job = record.job, error = %e, "where a job stands cannot be written down");
+            error!(job = record.job, error = %e, "the state of a job cannot be recorded");
         }
     }
 
@@ -160,11 +160,11 @@ impl Orders {
     fn write(&self, record: &Record) -> Refused<()> {
         self.store.write(record).map_err(|e| match e.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Refusal::new(CloseCode::NoSpace, "the endpoint has no space left to write the job down")
+                Refusal::new(CloseCode::NoSpace, "the endpoint has no space left to record the job")
             }
             _ => {
                 error!(job = record.job, error = %e, "a job cannot be written down");
-                Refusal::new(CloseCode::Internal, "the endpoint cannot write the job down; see its log")
+                Refusal::new(CloseCode::Internal, "the endpoint cannot record the job; see its log")
             }
         })
     }
@@ -281,7 +281,7 @@ impl Job {
 
 fn cancelled(record: &mut Record) {
     let text = "cancelled; what was verified is kept".to_owned();
-    let hint = "`thalweg job retry` goes on with it".to_owned();
+    let hint = "`thalweg job retry` continues it".to_owned();
     let code = model::Exit::Cancelled as i32;
     record.ended = Some(Ended { at: now(), code, text, hint, ..record.ended.take().unwrap_or_default() });
     record.set(Status::Cancelled, Reason::None, "");

@@ -190,7 +190,7 @@ pub fn check(spec: &TransferSpec) -> Result<(), Refusal> {
     if spec.options.is_dry_run || spec.options.tells_changes || spec.options.follow.is_some() {
         return Err(Refusal::new(
             CloseCode::Forbidden,
-            "dry runs, lists of changes and following need the client's presence",
+            "dry runs, lists of changes and following need a client that stays connected",
         ));
     }
     Ok(())

@@ -193,7 +193,7 @@ impl Store {
         let wrong = |why: String| Error::new(Exit::Failed, format!("{}: {why}", shown(path)));
         let record: Record = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
         let is_its_own = record.is_sound() && self.path(&record) == *path;
-        if is_its_own { Ok(Some(record)) } else { Err(wrong("no job of this version of the program".to_owned())) }
+        if is_its_own { Ok(Some(record)) } else { Err(wrong("a job of another version of the program".to_owned())) }
     }
 
     /// Durable when this returns.

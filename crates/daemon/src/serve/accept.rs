@@ -46,7 +46,7 @@ impl Acceptor {
                 Ok(Some((tcp, peer))) => self.welcome(tcp, peer),
                 Ok(None) => return Ok(()),
                 Err(e) => {
-                    error!(error = %e, "no connection can be accepted any more");
+                    error!(error = %e, "no more connections can be accepted");
                     return Err(Error::from_net("serve", &e));
                 }
             }

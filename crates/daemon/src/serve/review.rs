@@ -91,7 +91,7 @@ impl State {
                 Ok(0) => {}
                 Ok(sessions) => error!(sessions, "sessions could not be reviewed and were cut off; this is a bug"),
                 Err(_) => {
-                    error!("the review of rights failed, and is made again; this is a bug");
+                    error!("the review of rights failed and is repeated; this is a bug");
                     return false;
                 }
             }
@@ -132,14 +132,14 @@ impl Watch {
         self.stood = if rounds == self.rounds { self.stood + tick } else { Duration::ZERO };
         self.rounds = rounds;
         let failed = |what: &str| {
-            Err(Error::new(Exit::Fatal, format!("{what}, so nobody's rights end any more: the endpoint ends"))
+            Err(Error::new(Exit::Fatal, format!("{what}, so rights can no longer be withdrawn: the endpoint stops"))
                 .hint("start it again; its log says what went wrong"))
         };
         if self.state.is_given_up.load(Relaxed) {
             return failed("the review of rights failed three times in a row");
         }
         if self.stood >= STANDSTILL_MAX {
-            return failed("rights could not be looked at for 60 s");
+            return failed("rights could not be checked for 60 s");
         }
         Ok(())
     }

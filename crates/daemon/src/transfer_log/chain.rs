@@ -79,7 +79,7 @@ pub fn verify(path: &Path) -> Result<Chained> {
             let text = line.strip_suffix(b"\n").unwrap_or(&line);
             found.take(text).map_err(|why| {
                 Error::new(Exit::Failed, format!("{}:{at}: {why}", shown(&path)))
-                    .hint("this line, or one before it, was changed, taken out or put in; what comes before is as it was written")
+                    .hint("this line, or one before it, was changed, removed or inserted; everything before it is as it was written")
             })?;
             line.clear();
         }

@@ -1,18 +1,18 @@
-//! What the lanes and large files of one sink have in common: directories, what a file gets beside content, and its name.
+//! What the lanes and large files of one sink have in common: directories, what a file gets besides content, and its name.
 //!
 //! Invariants: a name appears by one rename; where the server cannot replace in one step, nothing is replaced.
 
-use super::held::Held;
 use super::listing::join;
 use super::packet::Attributes;
 use super::server::Server;
 use super::session::{Fault, Session};
+use super::held::Small;
 
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::{Error, PublishRule, Result};
+use store::{Error, Held, PublishRule, Result};
 
 /// What names of staged files begin with.
 pub const STAGED_PREFIX: &str = ".thalweg-staging-sftp-";
@@ -21,7 +21,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 
 pub struct Job {
     pub server: Arc<Server>,
-    pub held: Held,
+    pub held: Held<Small>,
     pub is_rehearsal: bool,
     pub keeps_mode: bool,
     /// Permission bits in place of the source's: of files, of directories.

@@ -273,7 +273,7 @@ impl Shelf for SftpShelf {
         self.changeable()?;
         let (found, session) = self.find()?;
         if version.is_some_and(|version| *version != found.version()) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
         let removed = |fault: Fault| fault.on("remove", b"");
         match (found.is_directory(), may_be_directory) {

@@ -4,7 +4,6 @@
 //! destination but one that stands where a directory is needed, which is refused.
 
 use super::calls::absent;
-use super::held::Held;
 use super::job::{Directory, Job, fault, seconds};
 use super::large::SftpLarge;
 use super::listing::{Child, WIDTH, join};
@@ -19,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use store::{
-    Abilities, Decision, Fate, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
+    Abilities, Decision, Fate, Held, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
     StagedFile, There, ToPublish,
 };
 
@@ -154,6 +153,7 @@ impl Sink for SftpSink {
             order: Order::Any,
             part_rule: None,
             shares_on: None,
+            confirms: false,
             can: Abilities { compare: true, prune: true, amend: true, touch: true, reread: true, ..Abilities::NONE },
         })
     }

@@ -28,7 +28,7 @@ impl Job {
                 some.iter().filter_map(|number| Some((*number, self.held.take(*number)?))).collect();
             let sent = self.send_group(session, &mut group, sync);
             for (number, small) in group {
-                self.held.put_back(number, small);
+                self.put_back(number, small);
             }
             sent?;
         }
@@ -130,8 +130,18 @@ impl Job {
     }
 
     pub fn discard_held(&self, number: u64) {
-        if let Some(small) = self.held.take(number)
-            && small.is_sent
+        if let Some(small) = self.held.take(number) {
+            self.discard_small(&small);
+        }
+    }
+
+    fn put_back(&self, number: u64, small: Small) {
+        let bytes = small.bytes.len();
+        self.held.put_back(number, small, bytes);
+    }
+
+    fn discard_small(&self, small: &Small) {
+        if small.is_sent
             && let Ok(session) = self.session("remove")
         {
             let _ = session.remove(&small.path).done();
@@ -139,7 +149,7 @@ impl Job {
     }
 
     pub fn discard_all(&self) {
-        self.held.numbers().into_iter().for_each(|number| self.discard_held(number));
+        self.held.take_all().into_iter().for_each(|small| self.discard_small(&small));
     }
 
     pub fn reread_held(&self, number: u64, check: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -160,7 +170,7 @@ impl Job {
                 read.map(drop).map_err(failed)
             }),
         };
-        self.held.put_back(number, small);
+        self.put_back(number, small);
         read
     }
 }
@@ -201,7 +211,8 @@ impl SinkLane for SftpSinkLane {
             is_synced: false,
             failure: None,
         };
-        Ok(Staged::new(0, self.job.held.put(small), rule))
+        let bytes = small.bytes.len();
+        Ok(Staged::new(0, self.job.held.put(small, bytes), rule))
     }
 
     fn abandon(&mut self) {

@@ -4,12 +4,10 @@
 //!
 //! Invariant: a header passes the same checks before it is written and after it was read.
 
-use super::record::Appender;
-use super::{Fields, Unusable, checksum};
+use super::form::{Fields, OBJECT_BYTES_MAX, Unusable, VERSION, checksum};
 use model::{DigestAlgorithm, Generation, JobId, Timestamp};
 
 pub(super) const MAGIC: [u8; 4] = *b"TWXL";
-pub(super) const VERSION: u16 = 2;
 const VERSION_1: u16 = 1;
 /// PATH_MAX: no longer path can be opened in one call.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -17,8 +15,6 @@ pub const STEM_BYTES_MAX: usize = 1024;
 /// A BLAKE3 subtree needs at least 1 KiB.
 const CHUNK_BYTES_MIN: u64 = 1 << 10;
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
-/// Largest file offset of the operating system; it also keeps start + chunk_bytes from overflowing.
-pub(super) const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
 const NANOSECONDS_MAX: u32 = 999_999_999;
 /// Size, two times, inode and device.
 const GENERATION_BYTES: usize = 48;
@@ -48,14 +44,6 @@ pub fn stem_of(generation: &Generation) -> Vec<u8> {
     stem.extend_from_slice(&generation.version.object().to_le_bytes());
     stem.extend_from_slice(&generation.version.storage().to_le_bytes());
     stem
-}
-
-/// Begins a log: the bytes of its header, and what encodes the records that follow.
-pub fn start(header: &Header) -> Result<(Vec<u8>, Appender), Unusable> {
-    let bytes = header.encode()?;
-    let (_, crc) = bytes.split_last_chunk::<8>().expect("a header ends in its checksum");
-    let appender = Appender::new(header, u64::from_le_bytes(*crc));
-    Ok((bytes, appender))
 }
 
 impl Header {

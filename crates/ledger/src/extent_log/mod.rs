@@ -11,105 +11,14 @@
 //!
 //! Not here: files, syncing, and the decision whether the source still is the generation in the header.
 
+mod form;
 mod header;
 mod record;
 mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, NAME_BYTES_MAX, STEM_BYTES_MAX, start, stem_of};
-pub use record::{Appender, Mark, RECORD_BYTES, records_max};
+pub use form::{Unusable, Violation};
+pub use header::{Header, NAME_BYTES_MAX, STEM_BYTES_MAX, stem_of};
+pub use record::{Appender, Mark, RECORD_BYTES, records_max, start};
 pub use replay::{Chunk, Continuation, Replayed, replay};
-
-use crc_fast::{CrcAlgorithm, Digest};
-use thiserror::Error;
-
-/// Why a log says nothing that may be relied on. The object is then received again from its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum Unusable {
-    #[error("the extent log ends inside its header")]
-    Truncated,
-    #[error("not an extent log")]
-    NotALog,
-    #[error("extent log of version {0}; this program reads versions 1 to {version}", version = header::VERSION)]
-    Version(u16),
-    #[error("the header's checksum does not match")]
-    Checksum,
-    #[error("unknown digest algorithm {0}")]
-    Algorithm(u8),
-    #[error("header field out of range: {0}")]
-    Field(&'static str),
-    #[error("record {index}: {violation}")]
-    Record { index: u32, violation: Violation },
-}
-
-/// A record that is intact and still cannot be right, or that may not be written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum Violation {
-    #[error("its sequence number is not the next one")]
-    Sequence,
-    #[error("unknown kind of record")]
-    Kind,
-    #[error("a checkpoint that carries an extent or vouches for records that do not precede it")]
-    Checkpoint,
-    #[error("the extent does not begin at a chunk boundary")]
-    Unaligned,
-    #[error("the extent is not a chunk of the object")]
-    NotAChunk,
-    #[error("a prefix that is empty, longer than a chunk or shorter than before")]
-    Prefix,
-    #[error("the digest is of another algorithm or not padded with zeros")]
-    Digest,
-    #[error("another digest was recorded for the same extent")]
-    Contradiction,
-    #[error("more records than a log may hold")]
-    TooMany,
-}
-
-/// CRC-64/NVME of the parts, one after the other.
-fn checksum(parts: &[&[u8]]) -> u64 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-    for part in parts {
-        digest.update(part);
-    }
-    digest.finalize()
-}
-
-/// Reads little-endian fields off the front of a slice; `None` when the slice is too short.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, tail) = self.0.split_first_chunk::<N>()?;
-        self.0 = tail;
-        Some(*head)
-    }
-
-    fn slice(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(length)?;
-        self.0 = tail;
-        Some(head)
-    }
-
-    /// A length in 16 bits, and so many bytes.
-    fn counted(&mut self) -> Option<&'a [u8]> {
-        let length = self.u16()?;
-        self.slice(usize::from(length))
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-}

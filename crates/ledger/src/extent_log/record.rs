@@ -2,8 +2,8 @@
 //!
 //! Invariant: what `Appender` encodes, `Record::decode` accepts under the same link, and under no other.
 
-use super::header::{Header, OBJECT_BYTES_MAX};
-use super::{Fields, Violation, checksum};
+use super::form::{Fields, OBJECT_BYTES_MAX, Unusable, Violation, checksum};
+use super::header::Header;
 use model::{Digest, DigestAlgorithm, Extent, mutant};
 
 /// Every record has this length.
@@ -34,6 +34,14 @@ pub struct Appender {
     link: u64,
     /// Where the last of the extents ends.
     reach: u64,
+}
+
+/// Begins a log: the bytes of its header, and what encodes the records that follow.
+pub fn start(header: &Header) -> Result<(Vec<u8>, Appender), Unusable> {
+    let bytes = header.encode()?;
+    let (_, crc) = bytes.split_last_chunk::<8>().expect("a header ends in its checksum");
+    let appender = Appender::new(header, u64::from_le_bytes(*crc));
+    Ok((bytes, appender))
 }
 
 impl Appender {

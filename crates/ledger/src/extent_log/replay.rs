@@ -3,9 +3,9 @@
 //! A record whose checksum fails ends the log (a torn tail: the ordinary trace of a crash). A record whose checksum holds
 //! and whose content cannot be right makes the whole log unusable: no crash writes that.
 
+use super::form::{Unusable, Violation};
 use super::header::Header;
 use super::record::{Appender, Body, RECORD_BYTES, Record, link_of};
-use super::{Unusable, Violation};
 use model::{Digest, Extent, mutant};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

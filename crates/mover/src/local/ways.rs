@@ -21,6 +21,8 @@ pub(super) struct Ways {
     pub shares: bool,
     /// The kernel may be asked to copy.
     pub hands_on: bool,
+    /// What the destination shares was copied by stores, and is no second name of one content.
+    is_by_stores: bool,
     shared_files: AtomicU64,
     shared_bytes: AtomicU64,
     kernel_bytes: AtomicU64,
@@ -28,12 +30,17 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub fn new(options: &TransferOptions, lists_digests: bool) -> Ways {
+    pub fn new(options: &TransferOptions, lists_digests: bool, is_by_stores: bool) -> Ways {
         let is_free = options.engine == Engine::Auto;
         let digests = options.verify != Verify::None || lists_digests;
         Ways {
             digests,
-            shares: is_free && options.verify != Verify::Reread && !lists_digests,
+            is_by_stores,
+            // A rate is held block by block, and so not between two stores.
+            shares: is_free
+                && options.verify != Verify::Reread
+                && !lists_digests
+                && !(is_by_stores && options.pace.is_some()),
             // What is to become a hole has to be looked at.
             hands_on: is_free && !digests && !options.fidelity.sparse,
             shared_files: AtomicU64::new(0),
@@ -71,9 +78,11 @@ impl Ways {
     }
 
     pub fn unread(&self) -> Unread {
+        let (files, bytes) = (self.shared_files.load(Relaxed), self.shared_bytes.load(Relaxed));
         Unread {
-            shared_files: self.shared_files.load(Relaxed),
-            shared_bytes: self.shared_bytes.load(Relaxed),
+            shared_files: if self.is_by_stores { 0 } else { files },
+            shared_bytes: if self.is_by_stores { 0 } else { bytes },
+            store_bytes: if self.is_by_stores { bytes } else { 0 },
             kernel_bytes: self.kernel_bytes.load(Relaxed),
             hole_bytes: self.hole_bytes.load(Relaxed),
         }
@@ -116,7 +125,8 @@ mod tests {
     #[test]
     fn what_is_to_be_verified_is_read_and_a_manifest_is_never_made_of_what_was_not() {
         let ways = |verify, engine, lists_digests| {
-            let ways = Ways::new(&TransferOptions { verify, engine, ..TransferOptions::default() }, lists_digests);
+            let ways =
+                Ways::new(&TransferOptions { verify, engine, ..TransferOptions::default() }, lists_digests, false);
             (ways.digests, ways.shares, ways.hands_on)
         };
         assert_eq!(ways(Verify::Stream, Engine::Auto, false), (true, true, false));

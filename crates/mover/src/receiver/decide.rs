@@ -1,35 +1,31 @@
-//! Answers the listing: makes directories and links, compares files, says what is wanted. One thread for each job, so
-//! that the control stream never waits for storage.
+//! Answers the listing batch by batch: takes in what is described (`intake`), decides what becomes of it (`deciding`), says what is
+//! wanted. One thread for each job, so that the control stream never waits for storage.
 //!
-//! Room at the destination is checked before anything is wanted, and again
-//! as the listing grows.
+//! Room at the destination is checked before anything is wanted, and again as the listing grows.
 
 use super::ReceiveJob;
 use super::answer::Answer;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::events::Event;
-use super::large::Large;
 use super::links::HardLinks;
 use super::listed::{Expected, Listed};
-use super::needs;
-use super::policy::{self, Step};
+use super::policy;
 use super::queue::Item;
 use super::settle::Outcome;
 use super::settling::Settling;
 use crate::limits::CHECKPOINT_INTERVAL;
 use crate::memory::Permit;
-use crate::progress::count;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::{Change, End, Entry, Failure, FailureKind, Kind, Name};
+use model::{End, Entry, FailureKind, Kind, Name};
 use os::time::Instant;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Decision, Durability, PublishRule};
-use wire::listing::{Described, REPLACEMENT_FIRST};
+use wire::listing::Described;
 use wire::message::{DigestRecord, Names, runs_of};
 use wire::{CloseCode, Message};
 
@@ -85,9 +81,9 @@ pub(super) struct Decide<'a> {
     /// Names at the top of the job: two sources may not become one object (F052).
     pub(super) top_names: HashSet<Name>,
     /// What the wanted objects take beyond what they replace.
-    wanted_bytes: u64,
-    wanted_files: u64,
-    is_probed: bool,
+    pub(super) wanted_bytes: u64,
+    pub(super) wanted_files: u64,
+    pub(super) is_probed: bool,
     comparisons: Comparisons,
     /// Described, and not looked at while too many files take chunks over. Empty without `--delta`.
     backlog: VecDeque<(Vec<Described>, Arc<Permit>)>,
@@ -99,7 +95,7 @@ pub(super) struct Decide<'a> {
 }
 
 /// What is decided of an object.
-enum Decided {
+pub(super) enum Decided {
     Settled,
     /// Its content, with the rule to publish by.
     Wanted(PublishRule),
@@ -246,241 +242,6 @@ impl Decide<'_> {
             Durability::None => answer.outcome.links.extend(answer.links),
         }
         job.settle(answer.outcome);
-    }
-
-    /// Counts what was described, names it, and makes what is a directory. Returns a file or link, whose fate what stands at
-    /// its name decides.
-    fn taken_in(&mut self, described: Described, answer: &mut Answer) -> Option<(Entry, End)> {
-        let counters = &self.job.progress.counters;
-        let (mut entry, end) = match described {
-            Described::Entry { entry, end } => (entry, end),
-            Described::BadName { id, parent, name, why } => {
-                let path = self.bad_path(parent, &name);
-                let failure = Failure { path, kind: FailureKind::NameRefused, message: why };
-                count(&counters.files_listed, 1);
-                answer.outcome.failed.push((id.0, failure));
-                return None;
-            }
-        };
-        match entry.kind {
-            Kind::Directory => count(&counters.directories, 1),
-            // Counted when they are made, in the end.
-            Kind::HardLink(_) => {}
-            _ => count(&counters.files_listed, 1),
-        }
-        count(&counters.bytes_listed, entry.size_bytes());
-        let told = |e: store::Error| (e.kind, e.message());
-        let named = self.named(&mut entry);
-        match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
-            Ok(true) => Some((entry, end)),
-            Ok(false) => None,
-            Err((kind, message)) => {
-                self.failed(&entry, kind, message, answer);
-                None
-            }
-        }
-    }
-
-    /// False for what needs no look at its name.
-    fn is_open(&mut self, entry: &Entry, answer: &mut Answer) -> store::Result<bool> {
-        let options = &self.job.options;
-        if entry.kind == Kind::Directory {
-            return self.directory(entry, answer).map(|()| false);
-        }
-        if let Kind::HardLink(first) = entry.kind {
-            self.links.add(first, entry);
-            return Ok(false);
-        }
-        self.links.note(entry);
-        // Where nothing is removed the sender has left out what is not within them, unless it changed since.
-        let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
-        if is_to_be_bound && !options.selection.bounds.admit(entry) {
-            answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
-        if kind == FailureKind::NoSpace {
-            return self.job.no_space(entry, &message);
-        }
-        let path = self.job.sink.path(entry);
-        let failure = Failure { path, kind, message };
-        if let Kind::Directory | Kind::HardLink(_) = entry.kind {
-            // The sender counts them as settled by being described: it hears of this at the end.
-            self.directory_failed(failure);
-        } else {
-            answer.outcome.failed.push((entry.id.0, failure));
-        }
-    }
-
-    pub(super) fn directory_failed(&self, failure: Failure) {
-        let failure = super::tell::at_destination(failure);
-        // Counted among the files, which failures are of.
-        count(&self.job.progress.counters.files_listed, 1);
-        self.job.count_failure(failure.kind);
-        if let Some(observer) = &self.job.observer {
-            observer.failed(&failure);
-        }
-        if self.job.charge_to_the_end(failure.path.len() + failure.message.len() + 64, "failures") {
-            self.job.decider.directory_failures.lock().unwrap().push(failure);
-        }
-    }
-
-    /// Decides about a file or link of which it is known what stands at its name.
-    fn decided(&mut self, entry: &Entry, end: End, found: Decision, answer: &mut Answer) -> store::Result<Decided> {
-        let options = &self.job.options;
-        let replaced_bytes = match &found {
-            Decision::Replace { size_bytes, .. } => *size_bytes,
-            Decision::Absent | Decision::Same => 0,
-        };
-        match policy::step(options, entry, end != End::Known, &found) {
-            Step::Skip => {
-                self.amend(entry, &found, answer);
-                answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
-            }
-            Step::Compare => return Ok(Decided::Asked(found)),
-            Step::Publish(rule) => {
-                let rule = self.rule_of(entry, rule);
-                let causes = policy::causes(entry, &found);
-                return self.publish(entry, end, (rule, replaced_bytes), causes, answer);
-            }
-        }
-        Ok(Decided::Settled)
-    }
-
-    /// What is followed may have been published by this job before, in a directory that it made and that is not looked at.
-    pub(super) fn rule_of(&self, entry: &Entry, rule: PublishRule) -> PublishRule {
-        let is_again = entry.id.0 >= REPLACEMENT_FIRST && self.job.has_growing.load(Relaxed);
-        if is_again { PublishRule::Replace } else { rule }
-    }
-
-    fn directory(&mut self, entry: &Entry, answer: &mut Answer) -> store::Result<()> {
-        let job = self.job;
-        let is_made = !job.options.only_existing && !job.options.is_dry_run;
-        if is_made {
-            job.sink.make_directory(entry)?
-        } else {
-            job.sink.look_directory(entry)?
-        }
-        let is_fresh = job.sink.is_fresh(entry.id);
-        if is_fresh && job.options.only_existing {
-            return Ok(());
-        }
-        let causes = match is_fresh {
-            true => cause::NEW,
-            // What cannot be looked at is told when it cannot be set.
-            false if job.options.tells_changes && job.facts.can.amend => job.sink.differences(entry).unwrap_or(0),
-            false => 0,
-        };
-        if causes != 0 {
-            self.change(entry, causes | if is_fresh { 0 } else { cause::KEPT }, answer);
-        }
-        self.directories.push(entry.clone());
-        Ok(())
-    }
-
-    /// Gives a file that has its content what else its source has. What cannot be done is no failure of the file.
-    fn amend(&mut self, entry: &Entry, found: &Decision, answer: &mut Answer) {
-        let job = self.job;
-        if !policy::is_amended(&job.options, entry, found) {
-            return;
-        }
-        match job.sink.amend(entry) {
-            Ok(0) => {}
-            Ok(causes) => self.change(entry, cause::KEPT | causes, answer),
-            Err(e) => self.warnings.note(&e.message(), &|| job.sink.path(entry)),
-        }
-    }
-
-    /// Notes a change for whoever asked to see it.
-    fn change(&self, entry: &Entry, causes: u32, answer: &mut Answer) {
-        if self.job.options.tells_changes {
-            let (path, subject) = (self.job.sink.path(entry), policy::subject(&entry.kind));
-            answer.changes.push(Change { path, subject, causes });
-        }
-    }
-
-    /// A file or link that is to be published; wants its content if it has any.
-    fn publish(
-        &mut self,
-        entry: &Entry,
-        end: End,
-        (rule, replaced_bytes): (PublishRule, u64),
-        causes: u32,
-        answer: &mut Answer,
-    ) -> store::Result<Decided> {
-        let job = self.job;
-        let (id, size) = (entry.id.0, entry.size_bytes());
-        let made = match entry.kind {
-            Kind::Symlink(_) => Some(job.sink.make_symlink(entry, rule)?),
-            Kind::Node(_) => Some(job.sink.make_node(entry, rule)?),
-            _ => None,
-        };
-        if let Some(is_made) = made {
-            match is_made {
-                true => {
-                    self.change(entry, causes, answer);
-                    answer.links.push(id);
-                }
-                false => answer.outcome.skipped.push((id, 0)),
-            }
-            return Ok(Decided::Settled);
-        }
-        self.change(entry, causes, answer);
-        // How much of a file is holes is not known before it is written.
-        if !job.options.fidelity.sparse {
-            self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
-        }
-        self.wanted_files += u64::from(rule == PublishRule::NoReplace);
-        if job.options.is_dry_run {
-            count(&job.progress.counters.bytes_done, size);
-            answer.links.push(id);
-            return Ok(Decided::Settled);
-        }
-        if end != End::Known || size > job.options.chunk_bytes {
-            needs::check_parts(&job.options, &job.facts, size)?;
-            let large = Large::new(job, entry, rule, end)?;
-            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
-            self.probe_if_large(size.saturating_sub(large.spared_bytes));
-            if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
-                return Ok(Decided::Differs(Box::new(delta)));
-            }
-            self.want_large(entry, large, answer);
-        } else {
-            self.probe_if_large(size);
-            answer.wanted.push(id);
-        }
-        Ok(Decided::Wanted(rule))
-    }
-
-    /// Wants what is missing of an object that travels in chunks.
-    fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
-        let id = entry.id.0;
-        if large.is_held_whole() {
-            self.resumed_whole(entry, &large);
-        }
-        match large.claim(u64::MAX) {
-            Some(extents) => answer.extents.extend(super::tell::wanted_extents(id, &extents)),
-            None => answer.wanted.push(id),
-        }
-        answer.large.push((id, large));
-    }
-
-    /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
-    /// can say that the source is still the one that was listed.
-    fn resumed_whole(&self, entry: &Entry, large: &Large) {
-        let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
-        large.forget(start);
-        self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
-    }
-
-    fn probe_if_large(&mut self, size: u64) {
-        if !self.is_probed && size >= super::large::PROBED_FILE_BYTES {
-            self.is_probed = true;
-            self.job.sink.probe(&self.job.engines(), self.job.durability != Durability::None);
-        }
     }
 
     /// Ends the job before it fills the destination.

@@ -21,6 +21,8 @@ mod policy;
 mod events;
 mod answer;
 mod decide;
+mod intake;
+mod deciding;
 mod delta;
 mod compare;
 mod census;
@@ -150,6 +152,7 @@ impl ReceiveJob {
         needs::check(&spec.options, &facts)?;
         let durability = match spec.options.fsync {
             _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
+            _ if facts.confirms => Durability::Group,
             Fsync::Never => Durability::None,
             Fsync::File => Durability::File,
             Fsync::Batch => Durability::Group,
@@ -223,6 +226,7 @@ impl ReceiveJob {
         match (self.durability, self.options.fsync) {
             (Durability::None, Fsync::Never) => "never",
             (Durability::None, _) => "memory",
+            _ if self.facts.confirms => "store",
             (Durability::File, _) => "file",
             (Durability::Group, _) => "batch",
         }

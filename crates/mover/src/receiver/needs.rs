@@ -65,6 +65,7 @@ mod tests {
         order: Order::Any,
         part_rule: None,
         shares_on: None,
+        confirms: false,
         can: Abilities::NONE,
     };
 

@@ -35,7 +35,7 @@ pub fn step(options: &TransferOptions, entry: &Entry, is_open_ended: bool, found
     }
 }
 
-/// Whether a file that is skipped gets what its source has beside content: it has the content.
+/// Whether a file that is skipped gets what its source has besides content: it has the content.
 pub fn is_amended(options: &TransferOptions, entry: &Entry, found: &Decision) -> bool {
     let is_asked = options.fidelity.has_attributes() && entry.kind == Kind::File;
     if !is_asked || options.no_clobber || options.compare == Compare::Exists {

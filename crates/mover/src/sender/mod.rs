@@ -315,7 +315,7 @@ impl SendJob {
         }
     }
 
-    /// Notes what could not be read beside content, and tells the receiver.
+    /// Notes what could not be read besides content, and tells the receiver.
     fn warn(&self, warnings: Vec<Warning>) {
         if !warnings.is_empty() {
             self.port.send(Message::Warnings(warnings_to_wire(self.number, &warnings)));

@@ -8,6 +8,7 @@
 //! Not here: networks and disks; those are given by whoever makes the world.
 
 pub mod disk;
+pub mod calls;
 pub mod lock;
 pub mod scheduler;
 pub mod time;

@@ -58,7 +58,7 @@ pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
         (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) && (old == new || is_linked)
     };
     if from.status().ok().zip(to.status().ok()).is_some_and(is_one) {
-        return refused("both names are of one file already");
+        return refused("both names already belong to the same file");
     }
     match renameat_with(&from.directory, old.as_c_str(), &to.directory, new.as_c_str(), flags) {
         Err(Errno::INVAL) => return refused("a directory cannot go into itself"),
@@ -81,7 +81,7 @@ pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: 
     let status = target.status().map_err(failed)?;
     let found = status_of(target.directory.as_fd(), target.name.as_ref(), &status)?;
     if version.is_some_and(|version| *version != found.version()) {
-        return Err(Error::of_kind(FailureKind::Changed, "remove", b"", "it changed meanwhile and stays"));
+        return Err(Error::of_kind(FailureKind::Changed, "remove", b"", "it was changed meanwhile and is kept"));
     }
     let flags = match found.is_directory() {
         true if !may_be_directory => {
@@ -510,7 +510,7 @@ mod tests {
         fs::hard_link(&b, &link).unwrap();
         for to in [&link, &b] {
             let refused = rename(&target(&b), &target(to), true).unwrap_err();
-            assert!(refused.message().ends_with("both names are of one file already"), "{refused}");
+            assert!(refused.message().ends_with("both names already belong to the same file"), "{refused}");
         }
         assert!(b.exists() && link.exists());
         assert!(make(&target(&b), true).is_err());

@@ -97,7 +97,7 @@ impl<'a> Chooser<'a> {
             Some(node) => {
                 let node = node.below.get(name)?;
                 if !node.is_whole && !is_directory {
-                    let why = "what is listed below it cannot be there: it is no directory";
+                    let why = "the list names paths below it, but it is not a directory";
                     self.fail(path, FailureKind::NotFound, why);
                     return None;
                 }

@@ -58,6 +58,7 @@ pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
         order: Order::Any,
         part_rule: None,
         shares_on: shares_on(directory),
+        confirms: false,
         can: Abilities::ALL,
     })
 }

@@ -1,4 +1,4 @@
-//! Gives objects of a destination what their sources have beside content: owner, mode, extended attributes, ACLs.
+//! Gives objects of a destination what their sources have besides content: owner, mode, extended attributes, ACLs.
 //!
 //! Invariants:
 //! - What a staged object gets it has before its final name: owner first, then extended attributes, mode, ACL, and times

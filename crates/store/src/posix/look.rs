@@ -83,7 +83,7 @@ impl PosixSink {
         Ok(changed)
     }
 
-    /// What differs of a file, or of a directory that is in the tree, beside content.
+    /// What differs of a file, or of a directory that is in the tree, besides content.
     pub(super) fn differences_at(&self, entry: &Entry) -> Result<u32> {
         if !self.shared.keeper.fidelity.has_attributes() {
             return Ok(0);

@@ -84,7 +84,7 @@ impl PosixSink {
         let (kind, number) = kind_of(node);
         mknodat(below, &name, kind, Mode::from_raw_mode(0o600), number).map_err(|e| match (node, e) {
             (Node::CharacterDevice(_) | Node::BlockDevice(_), Errno::PERM | Errno::ACCESS) => {
-                let why = "a device is not made: only root may, and an endpoint with --super";
+                let why = "a device was not created: only root, or an endpoint started with --super, may create one";
                 Error::of_kind(FailureKind::Special, "skip", crate::Sink::path(self, entry), why)
             }
             (_, e) => self.error("make special file", entry, e),

@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub chmod: Option<(u32, u32)>,
     /// Where what is replaced or removed goes.
     pub backup: Option<Backup>,
-    /// What objects get beside content.
+    /// What objects get besides content.
     pub keeper: Keeper,
     pub next_scratch: AtomicU64,
     pub spellings: Spellings,
@@ -136,7 +136,7 @@ impl Shared {
         self.chmod.map(|(files, directories)| if entry.kind == Kind::Directory { directories } else { files })
     }
 
-    /// Gives an object what its source has beside content. Returns what changed, as bits of `cause`.
+    /// Gives an object what its source has besides content. Returns what changed, as bits of `cause`.
     pub fn keep(&self, file: BorrowedFd<'_>, entry: &Entry, is_visible: bool) -> u32 {
         if !self.keeper.fidelity.has_attributes() {
             return 0;

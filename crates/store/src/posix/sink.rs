@@ -70,7 +70,7 @@ impl PosixSink {
         self
     }
 
-    /// Keeps this of objects beside content. `is_own` says that what is described is on this host and of its user's own
+    /// Keeps this of objects besides content. `is_own` says that what is described is on this host and of its user's own
     /// choice. Before anything is shared.
     pub fn with_fidelity(mut self, fidelity: Fidelity, is_own: bool) -> PosixSink {
         if !fidelity.is_none() {

@@ -65,7 +65,7 @@ impl PosixSource {
         self.selection = selection;
     }
 
-    /// What is read of each object beside content.
+    /// What is read of each object besides content.
     pub fn keep(&mut self, fidelity: Fidelity) {
         self.fidelity = fidelity;
     }

@@ -32,7 +32,7 @@ pub const NAMES_BYTES_MAX: usize = 48 << 20;
 /// A path below the one that was named: longer ones are reported, not entered.
 pub const PATH_BYTES_MAX: usize = 32 << 10;
 pub(super) const TOO_DEEP: &str = "it lies too deep";
-pub(super) const TOO_MANY_NAMES: &str = "it has more names than can be sorted at once here";
+pub(super) const TOO_MANY_NAMES: &str = "it has more names than can be sorted at once";
 /// Names looked at together, and how many of them are worth a thread's start.
 const LOOK_AT_ONCE: usize = 4096;
 const LOOK_SHARE_MIN: usize = 256;

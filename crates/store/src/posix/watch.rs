@@ -541,6 +541,6 @@ fn age_of(status: &Stat) -> Duration {
 
 /// What cannot be followed is told once, before anything is watched.
 pub fn refuse_selection() -> Error {
-    let why = "files cannot be chosen while they are followed";
+    let why = "files that are followed cannot be selected";
     Error::of_kind(FailureKind::Other, "follow", b"", why)
 }

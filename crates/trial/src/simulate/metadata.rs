@@ -1,4 +1,4 @@
-//! What a source has beside content, for the seeds whose job keeps it: modes, owners, extended attributes, several names of
+//! What a source has besides content, for the seeds whose job keeps it: modes, owners, extended attributes, several names of
 //! one file, special files.
 //!
 //! Owners and devices are drawn only where the trial runs as root, who may give them.

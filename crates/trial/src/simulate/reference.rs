@@ -32,7 +32,7 @@ pub enum Version {
     Directory,
 }
 
-/// What of a file is kept beside content and time.
+/// What of a file is kept besides content and time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
     pub mode: u32,
@@ -104,7 +104,7 @@ impl Reference {
         object.source.push(version);
     }
 
-    /// What of the newest version is kept beside content.
+    /// What of the newest version is kept besides content.
     pub fn source_keeps(&self, path: &[u8], beside: Kept) {
         let mut state = self.state.lock().unwrap();
         let newest = state.objects.get_mut(path).and_then(|object| object.source.last_mut());

@@ -143,7 +143,7 @@ fn out_of_reach(goal: f64, solution: &Solution) -> exit::Error {
     let first = names.first().copied().unwrap_or("EDGE");
     error(
         Exit::OutOfReach,
-        format!("the goal of {goal} cannot be had: the best is {best}, {limit}"),
+        format!("the goal of {goal} cannot be reached: the best is {best}, {limit}"),
         format!("`--what-if {first}=x2` says what more of it would bring"),
     )
 }

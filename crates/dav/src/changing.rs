@@ -1,0 +1,100 @@
+//! The requests that change what a server holds, each as one function.
+//!
+//! Invariant: what a MOVE came to that was not answered, or only the second time, is found out by looking.
+
+use crate::failure::{Failure, Result, Why};
+use crate::habits::Habits;
+use crate::path;
+use crate::reading::adler32;
+use crate::site::{Asked, Site};
+use std::time::Duration;
+use web::Response;
+
+const STORED: &[u16] = &[200, 201, 204];
+impl Site {
+    /// Puts a small file.
+    pub fn put(&self, path: &[u8], headers: &[(&str, String)], body: &[u8]) -> Result<()> {
+        let asked = Asked { method: "PUT", headers, body, wanted: STORED, patience: Duration::ZERO };
+        self.ask_for(&asked, path).map(drop)
+    }
+
+    /// Removes a file, or an empty directory. False where nothing was.
+    pub fn delete(&self, path: &[u8]) -> Result<bool> {
+        match self.ask("DELETE", path, &[], &[200, 202, 204]) {
+            Err(failure) if failure.why == Why::Missing => Ok(false),
+            asked => asked.map(|_| true),
+        }
+    }
+
+    /// Removes a file, or a directory that is seen to be empty: a server removes one with all that is in it.
+    pub fn remove_one(&self, path: &[u8], is_directory: bool) -> Result<()> {
+        if is_directory && !self.list_all(path)?.is_empty() {
+            let text = "the directory is not empty";
+            return Err(Failure::new(Why::InTheWay, text));
+        }
+        self.delete(path).map(drop)
+    }
+
+    /// Makes a directory below one that is there. False where something has that name.
+    pub fn make_directory(&self, path: &[u8]) -> Result<bool> {
+        match self.ask("MKCOL", path, &[], &[200, 201]) {
+            Err(failure) if failure.is_method => Ok(false),
+            asked => asked.map(|_| true),
+        }
+    }
+
+    /// Makes a directory and those above it that are missing. An error where a file is in the way.
+    pub fn make_directories(&self, path: &[u8]) -> Result<()> {
+        let mut missing = Vec::new();
+        let mut at = path;
+        while at.len() > 1 {
+            match self.find(at)? {
+                Some(there) if there.is_directory => break,
+                Some(_) => return Err(Failure::new(Why::InTheWay, "a file stands where a directory is needed")),
+                None => missing.push(at),
+            }
+            at = at.iter().rposition(|byte| *byte == b'/').map_or(b"/", |slash| &at[..slash.max(1)]);
+        }
+        missing.into_iter().rev().try_for_each(|path| self.make_directory(path).map(drop))
+    }
+
+    /// Gives an object another name. What has that name is replaced only if it `may` be; a directory must not have it.
+    pub fn move_to(&self, from: &[u8], to: &[u8], habits: &Habits, may_replace: bool) -> Result<()> {
+        let path = if habits.decodes { path::encoded(to) } else { literal(to)? };
+        let overwrite = if may_replace { "T" } else { "F" };
+        let headers = [("Destination", self.url(&path)), ("Overwrite", overwrite.to_owned())];
+        self.ask("MOVE", from, &headers, STORED).map(drop)
+    }
+
+    /// Asks for the length and the Adler-32 of a file.
+    pub fn digest_of(&self, path: &[u8], size_bytes: u64) -> Result<Response> {
+        self.ask_digest("HEAD", path, &[("Accept-Encoding", "identity".to_owned())], size_bytes)
+    }
+
+    /// An error where a file there has another length, or another Adler-32 by the server's word, if it gives one.
+    pub fn compare(&self, path: &[u8], size_bytes: u64, adler: u32) -> Result<()> {
+        let response = self.digest_of(path, size_bytes)?;
+        let length = match response.length() {
+            Some(length) => length,
+            None => self.stat(path)?.size_bytes,
+        };
+        let damaged = |text: String| Err(Failure::new(Why::Damaged, text));
+        if length != size_bytes {
+            return damaged(format!("{length} bytes of {size_bytes} lie at the server"));
+        }
+        match response.header("digest").and_then(adler32) {
+            Some(stated) if stated != adler => damaged(format!(
+                "by its Adler-32 ({stated:08x}) what lies at the server is not what was sent ({adler:08x})"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A path that a server takes as it is written.
+fn literal(path: &[u8]) -> Result<String> {
+    let text = std::str::from_utf8(path).ok();
+    let text = text.filter(|text| !text.contains(|c: char| c.is_control() || matches!(c, '?' | '#')));
+    let text = text.filter(|text| !text.ends_with(' '));
+    text.map(str::to_owned).ok_or_else(|| Failure::new(Why::Other, "this server cannot give a file such a name"))
+}

@@ -1,0 +1,213 @@
+//! What the lanes and large files of one sink have in common: directories, where files are staged, and how they get their names.
+//!
+//! Files are staged at the top of the destination.
+//!
+//! Invariants: a name appears by one MOVE of what lies complete at the server, and was compared there as far as the server can; no MOVE
+//! goes to the name of a directory, which would be removed with all in it.
+
+use crate::failure::{Failure, Why};
+use crate::habits::{Habits, STAGED_PREFIX, mark};
+use crate::listing::Stat;
+use crate::path;
+use crate::site::Site;
+use crate::held::Small;
+use crate::third_party::ThirdParty;
+use model::{Entry, FailureKind, ObjectId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Decision, Error, Held, PublishRule, Result, There};
+
+/// What nobody finished by then is nobody's.
+const STAGED_SECONDS_MAX: i64 = 7 * 24 * 3600;
+
+pub struct Job {
+    pub site: Arc<Site>,
+    pub held: Held<Small>,
+    pub is_rehearsal: bool,
+    pub third_party: ThirdParty,
+    pub directories: Mutex<HashMap<ObjectId, Arc<Directory>>>,
+}
+
+pub struct Directory {
+    pub path: Vec<u8>,
+    /// For reports: empty, or with a slash behind it.
+    pub shown: Vec<u8>,
+    pub is_fresh: bool,
+    /// What was there when it was first looked at, and what the job put there since.
+    children: Mutex<Option<BTreeMap<Vec<u8>, Stat>>>,
+}
+
+/// What is to get its name.
+pub struct Complete<'a> {
+    pub staged: &'a [u8],
+    pub entry: &'a Entry,
+    pub rule: PublishRule,
+    pub adler: u32,
+}
+
+impl Directory {
+    pub fn new(path: Vec<u8>, shown: Vec<u8>, is_fresh: bool) -> Arc<Directory> {
+        let children = Mutex::new(is_fresh.then(BTreeMap::new));
+        Arc::new(Directory { path, shown, is_fresh, children })
+    }
+}
+
+pub fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
+    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
+}
+
+impl Job {
+    pub fn directory(&self, id: ObjectId) -> Result<Arc<Directory>> {
+        let found = self.directories.lock().unwrap().get(&id).cloned();
+        found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+    }
+
+    pub fn path(&self, entry: &Entry) -> Result<Vec<u8>> {
+        if entry.name.as_bytes().starts_with(store::STAGING_PREFIX) {
+            let why = "names that begin so are kept for what is being copied";
+            return Err(fault(FailureKind::NameRefused, "name file", entry, why));
+        }
+        Ok(path::below(&self.directory(entry.parent)?.path, entry.name.as_bytes()))
+    }
+
+    pub fn may_write(&self) -> Result<()> {
+        match self.is_rehearsal {
+            true => Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")),
+            false => Ok(()),
+        }
+    }
+
+    /// A name that nothing has.
+    pub fn staged_path(&self) -> Result<Vec<u8>> {
+        let root = self.directory(ObjectId::ROOT)?;
+        Ok(path::below(&root.path, format!("{STAGED_PREFIX}{}", mark()).as_bytes()))
+    }
+
+    /// How the server takes requests. A rehearsal does not try: it expects the best.
+    pub fn habits(&self) -> Result<Habits> {
+        if self.is_rehearsal {
+            return Ok(Habits { decodes: true, ..Habits::default() });
+        }
+        let root = self.directory(ObjectId::ROOT)?;
+        self.site.habits(&root.path).map_err(|failure| failure.on("try the server", &root.path))
+    }
+
+    /// The headers by which a server that can gives a file its time.
+    pub fn time(&self, entry: &Entry) -> Result<Vec<(&'static str, String)>> {
+        let seconds = entry.generation.modified.seconds.max(0);
+        Ok(if self.habits()?.takes_times { vec![("X-OC-Mtime", seconds.to_string())] } else { Vec::new() })
+    }
+
+    /// Looks at what is in a directory, which is listed once.
+    pub fn in_directory<T>(
+        &self,
+        directory: &Directory,
+        look: impl FnOnce(&mut BTreeMap<Vec<u8>, Stat>) -> T,
+    ) -> Result<T> {
+        let mut children = directory.children.lock().unwrap();
+        if children.is_none() {
+            *children = Some(self.list(directory)?);
+        }
+        Ok(look(children.get_or_insert_default()))
+    }
+
+    fn list(&self, directory: &Directory) -> Result<BTreeMap<Vec<u8>, Stat>> {
+        let mut all = match self.site.list_all(&directory.path) {
+            Err(failure) if failure.why == Why::Missing => BTreeMap::new(),
+            listed => listed.map_err(|failure| failure.on("list", &directory.path))?,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        all.retain(|name, stat| {
+            let is_ours = name.starts_with(STAGED_PREFIX.as_bytes());
+            if is_ours && !self.is_rehearsal && !stat.is_directory && begun(name) < now - STAGED_SECONDS_MAX {
+                let _ = self.site.delete(&path::below(&directory.path, name));
+            }
+            !name.starts_with(store::STAGING_PREFIX)
+        });
+        Ok(all)
+    }
+
+    pub fn decide(&self, entry: &Entry) -> Result<Decision> {
+        let above = self.directory(entry.parent)?;
+        let there = self.in_directory(&above, |children| children.get(entry.name.as_bytes()).cloned())?;
+        let Some(there) = there else { return Ok(Decision::Absent) };
+        if there.is_directory {
+            let why = "a directory stands where a file is to be";
+            return Err(fault(FailureKind::InTheWay, "replace", entry, why));
+        }
+        if there.size_bytes == entry.size_bytes() && self.is_current(entry, &there)? {
+            return Ok(Decision::Same);
+        }
+        let (size_bytes, there) = (there.size_bytes, There { is_file: true, modified: there.time() });
+        Ok(Decision::Replace { size_bytes, there })
+    }
+
+    /// Whether a file of equal length has the time of an entry; at a server that keeps no times, whether it came there after the
+    /// source was changed last.
+    fn is_current(&self, entry: &Entry, there: &Stat) -> Result<bool> {
+        let changed = entry.generation.modified.seconds;
+        if there.modified == changed {
+            return Ok(true);
+        }
+        let habits = self.habits()?;
+        Ok(!habits.takes_times && there.modified > 0 && there.modified - habits.ahead_seconds > changed + 1)
+    }
+
+    pub fn publish(&self, complete: &Complete<'_>) -> Result<()> {
+        let Complete { staged, entry, rule, adler } = *complete;
+        let (to, habits, size) = (self.path(entry)?, self.habits()?, entry.size_bytes());
+        let failed = |failure: Failure| failure.on("publish", &to);
+        self.site.compare(staged, size, adler).map_err(failed)?;
+        // In a directory that this job made nobody else is expected; XRootD ends the connection with each look in vain.
+        let is_fresh = self.directory(entry.parent)?.is_fresh;
+        if rule == PublishRule::Replace || !(habits.keeps || is_fresh) {
+            match self.site.find(&to).map_err(failed)? {
+                Some(there) if there.is_directory => {
+                    let why = "a directory stands where a file is to be";
+                    return Err(fault(FailureKind::InTheWay, "publish", entry, why));
+                }
+                Some(_) if rule == PublishRule::NoReplace => return Err(in_the_way(entry)),
+                _ => {}
+            }
+        }
+        match self.site.move_to(staged, &to, &habits, rule == PublishRule::Replace) {
+            Ok(()) => {}
+            Err(failure) if failure.why == Why::Changed => return Err(in_the_way(entry)),
+            Err(failure) if failure.may_be_done() => {
+                let is_gone = self.site.find(staged).map_err(failed)?.is_none();
+                if !is_gone || self.site.compare(&to, size, adler).is_err() {
+                    return Err(failed(failure));
+                }
+            }
+            Err(failure) => return Err(failed(failure)),
+        }
+        // Where escapes are needed a server may have taken them for something else.
+        if path::encoded(&to).as_bytes() != to && self.site.find(&to).map_err(failed)?.is_none() {
+            let why = "the server gave it another name, of which it spoilt the special characters";
+            return Err(fault(FailureKind::NameRefused, "publish", entry, why));
+        }
+        let above = self.directory(entry.parent)?;
+        let stat = Stat { size_bytes: size, ..Stat::default() };
+        if let Some(children) = above.children.lock().unwrap().as_mut() {
+            children.insert(entry.name.as_bytes().to_vec(), stat);
+        }
+        Ok(())
+    }
+
+    /// Takes away what will not be published.
+    pub fn remove_staged(&self, staged: &[u8]) {
+        let _ = self.site.delete(staged);
+    }
+}
+
+/// When a staged file was begun, by its name: some servers give it the time of its source.
+fn begun(name: &[u8]) -> i64 {
+    let mark = name.strip_prefix(STAGED_PREFIX.as_bytes()).and_then(|mark| mark.split(|byte| *byte == b'-').next());
+    let nanoseconds = mark.and_then(|mark| u128::from_str_radix(std::str::from_utf8(mark).ok()?, 16).ok());
+    nanoseconds.map_or(i64::MAX, |nanoseconds| i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX))
+}
+
+fn in_the_way(entry: &Entry) -> Error {
+    fault(FailureKind::InTheWay, "publish", entry, "something appeared there meanwhile")
+}

@@ -1,0 +1,247 @@
+//! Copies between two servers without a way through this host (HTTP third-party copy of the WLCG): one is told to fetch from the
+//! other, or to send to it.
+//!
+//! Invariants: what a server says that it copied counts when both state the same Adler-32 of it and the same length; a token goes to
+//! another server only if the user gave both the same one, and otherwise as a macaroon for one path and one hour.
+
+use crate::failure::{Failure, Result, Why};
+use crate::path;
+use crate::reading::{DavFile, adler32};
+use crate::site::{Asked, Site};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use web::{Origin, Response};
+
+/// Without more bytes by the server's markers, which come every few seconds.
+const PROGRESS_MAX: Duration = Duration::from_secs(120);
+/// Of a marker.
+const LINE_BYTES_MAX: usize = 4 << 10;
+const MACAROON_BYTES_MAX: usize = 16 << 10;
+
+/// What came of copies between servers.
+#[derive(Default)]
+pub struct ThirdParty {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fetched: (u64, u64),
+    sent: (u64, u64),
+    /// Why it is not tried any more, and how often it failed.
+    refusals: Vec<String>,
+    is_over: bool,
+}
+
+/// Refusals of one job, after which it is not tried any more.
+const REFUSALS_MAX: usize = 4;
+
+impl ThirdParty {
+    fn may_try(&self) -> bool {
+        !self.state.lock().unwrap().is_over
+    }
+
+    fn done(&self, is_fetched: bool, bytes: u64) {
+        let mut state = self.state.lock().unwrap();
+        let (count, sum) = if is_fetched { &mut state.fetched } else { &mut state.sent };
+        (*count, *sum) = (*count + 1, *sum + bytes);
+    }
+
+    fn refused(&self, why: String, is_final: bool) {
+        let mut state = self.state.lock().unwrap();
+        state.refusals.push(why);
+        state.is_over |= is_final || state.refusals.len() >= REFUSALS_MAX;
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        let told = |(count, bytes): (u64, u64), how: &str| {
+            let bytes = model::quantity::ByteCount(bytes);
+            let files = if count == 1 { "file" } else { "files" };
+            (count > 0)
+                .then(|| format!("{count} {files}, {bytes}, went from server to server: {how} (third-party copy)"))
+        };
+        let fetched = told(state.fetched, "the destination fetched them");
+        let sent = told(state.sent, "the source sent them");
+        let refused = state.refusals.first().map(|why| format!("no third-party copy, but through this host: {why}"));
+        fetched.into_iter().chain(sent).chain(refused).collect()
+    }
+}
+
+/// The two ends of one copy.
+struct Ends<'a> {
+    source: &'a Site,
+    target: &'a Site,
+    from: &'a [u8],
+    to: &'a [u8],
+    size_bytes: u64,
+}
+
+impl ThirdParty {
+    /// Has two servers copy a file to where it is staged at the second; returns its Adler-32. Nothing where this host has to do it.
+    pub fn copy(&self, file: &DavFile, target: &Site, to: &[u8]) -> Option<u32> {
+        let source = file.site();
+        let is_secure = |origin: &Origin| origin.is_tls || origin.is_loopback();
+        if !self.may_try() || source.is_plain {
+            return None;
+        }
+        if !is_secure(source.origin()) || source.origin().is_tls != target.origin().is_tls {
+            self.refused("one of the two connections is not encrypted".to_owned(), true);
+            return None;
+        }
+        let ends = Ends { source, target, from: file.path(), to, size_bytes: file.size_bytes() };
+        let mut refusals = Vec::new();
+        for is_fetch in [true, false] {
+            let copied = if is_fetch { ends.fetch() } else { ends.send() };
+            match copied.and_then(|()| ends.judge()) {
+                Ok(adler) => {
+                    self.done(is_fetch, ends.size_bytes);
+                    return Some(adler);
+                }
+                Err(failure) => {
+                    let (who, does) = if is_fetch { (target.origin(), "fetch") } else { (source.origin(), "send") };
+                    refusals.push((format!("{} does not {does} it ({failure})", who.authority()), failure.why));
+                    let _ = target.delete(to);
+                }
+            }
+            if target.is_stopped() {
+                return None;
+            }
+        }
+        let is_final = refusals.iter().all(|(_, why)| matches!(why, Why::Other | Why::Forbidden | Why::Credentials));
+        let texts: Vec<_> = refusals.into_iter().map(|(text, _)| text).collect();
+        self.refused(texts.join("; "), is_final);
+        None
+    }
+}
+
+impl Ends<'_> {
+    fn fetch(&self) -> Result<()> {
+        let mut headers = vec![("Source", self.source.url(&path::encoded(self.from)))];
+        headers.extend(passes(self.source, self.target, self.from, "DOWNLOAD")?);
+        self.target.copy(self.to, headers)
+    }
+
+    fn send(&self) -> Result<()> {
+        let mut headers = vec![("Destination", self.target.url(&path::encoded(self.to)))];
+        headers.extend(passes(self.target, self.source, self.to, "UPLOAD,MANAGE")?);
+        self.source.copy(self.from, headers)
+    }
+
+    /// Both say that they have the same.
+    fn judge(&self) -> Result<u32> {
+        let (size, stated) = self.target.state(self.to, self.size_bytes)?;
+        let (_, there) = self.source.state(self.from, self.size_bytes)?;
+        match (stated, there) {
+            (Some(one), Some(two)) if one == two && size == self.size_bytes => Ok(one),
+            (Some(_), Some(_)) => Err(Failure::new(Why::Damaged, "what it copied is not what the source holds")),
+            _ => Err(Failure::new(Why::Other, "without an Adler-32 of both nobody could compare them")),
+        }
+    }
+}
+
+/// The header by which one server proves to another that it may.
+fn passes(of: &Site, to: &Site, path: &[u8], activity: &str) -> Result<Option<(&'static str, String)>> {
+    let pass = match of.token() {
+        None => return Ok(None),
+        Some(token) if to.token() == Some(token) => token.to_owned(),
+        Some(_) => of.macaroon(path, activity)?,
+    };
+    Ok(Some(("TransferHeaderAuthorization", format!("Bearer {pass}"))))
+}
+
+impl Site {
+    /// The length and the Adler-32 that a server states of a file.
+    fn state(&self, path: &[u8], size_bytes: u64) -> Result<(u64, Option<u32>)> {
+        let response = self.digest_of(path, size_bytes)?;
+        let size = response.length().ok_or_else(|| Failure::new(Why::Other, "it does not say how long the file is"))?;
+        Ok((size, response.header("digest").and_then(adler32)))
+    }
+
+    /// A pass for one path, which the server makes of the token.
+    fn macaroon(&self, path: &[u8], activity: &str) -> Result<String> {
+        let body = format!("{{\"caveats\": [\"activity:{activity}\"], \"validity\": \"PT60M\"}}");
+        let headers = [("Content-Type", "application/macaroon-request".to_owned())];
+        let asked = Asked {
+            method: "POST",
+            headers: &headers,
+            body: body.as_bytes(),
+            wanted: &[200],
+            patience: Duration::ZERO,
+        };
+        let answer = self.ask_for(&asked, path)?.into_bytes(MACAROON_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
+        let text = String::from_utf8_lossy(&answer);
+        let value = text.split_once("\"macaroon\"").and_then(|(_, rest)| rest.split('"').nth(1));
+        let is_pass = |value: &&str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+        let none = || Failure::new(Why::Other, "it makes no macaroon, and its token goes to no other server");
+        value.filter(is_pass).map(str::to_owned).ok_or_else(none)
+    }
+
+    /// Has the server copy, and hears its markers to their end.
+    fn copy(&self, path: &[u8], mut headers: Vec<(&str, String)>) -> Result<()> {
+        headers.push(("Credential", "none".to_owned()));
+        headers.push(("Overwrite", "T".to_owned()));
+        let wanted = &[200, 201, 202, 204];
+        let asked = Asked { method: "COPY", headers: &headers, body: b"", wanted, patience: PROGRESS_MAX };
+        let response = self.ask_once(&asked, path)?;
+        if response.status == 204 || response.length() == Some(0) {
+            return Ok(());
+        }
+        hear(response)
+    }
+}
+
+fn hear(mut response: Response) -> Result<()> {
+    let (mut line, mut block, mut last) = (Vec::new(), vec![0; 4 << 10], None);
+    let (mut seen, mut since) = (String::new(), Instant::now());
+    loop {
+        let read = response.read(&mut block).map_err(|e| Failure::of_web(&e))?;
+        for byte in &block[..read] {
+            match byte {
+                b'\n' => last = said(&std::mem::take(&mut line), &mut seen, &mut since).or(last),
+                _ if line.len() < LINE_BYTES_MAX => line.push(*byte),
+                _ => return Err(Failure::new(Why::Unknown, "its markers have no end")),
+            }
+        }
+        if read == 0 {
+            // Without a word on its end, whether it was done is seen by what lies there.
+            return said(&line, &mut seen, &mut since).or(last).unwrap_or(Ok(()));
+        }
+        if since.elapsed() > PROGRESS_MAX {
+            return Err(Failure::new(Why::Unknown, "it made no progress for two minutes"));
+        }
+    }
+}
+
+/// What a line of markers says of the end, if it does.
+fn said(line: &[u8], seen: &mut String, since: &mut Instant) -> Option<Result<()>> {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim();
+    let lower = line.to_ascii_lowercase();
+    if lower.starts_with("stripe bytes transferred") && line != seen {
+        (*seen, *since) = (line.to_owned(), Instant::now());
+    }
+    let is_failed = ["failure", "failed", "aborted"].into_iter().any(|word| lower.starts_with(word));
+    match is_failed {
+        true => {
+            let text: String = line.chars().filter(|c| !c.is_control()).take(200).collect();
+            Some(Err(Failure::new(Why::Other, text)))
+        }
+        false => lower.starts_with("success").then_some(Ok(())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_markers_is_told_by_its_own_line() {
+        let say = |line: &str| said(line.as_bytes(), &mut String::new(), &mut Instant::now());
+        assert!(matches!(say("success: Created\r"), Some(Ok(()))));
+        for line in ["failure: 404", "Failed to connect", "aborted: by a user"] {
+            assert!(matches!(say(line), Some(Err(_))), "{line}");
+        }
+        assert!(say("Perf Marker").is_none() && say("").is_none());
+    }
+}

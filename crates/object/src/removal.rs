@@ -1,0 +1,121 @@
+//! Removing many objects: up to 1,000 keys a request, each with an answer of its own.
+//!
+//! Invariant: only what the store names as removed counts, and a directory is told to be removed when all in it was.
+
+use crate::bucket::Bucket;
+use crate::calls::PAGE_MAX;
+use crate::failure::Failure;
+use std::collections::HashMap;
+use store::Prune;
+use web::in_parallel;
+
+/// What came of a key; nothing where it was not asked for any more.
+pub type Removed = Option<Result<(), Failure>>;
+
+impl Bucket {
+    /// Removes keys by one request where the store takes one, and tells of them in their order.
+    pub fn remove_keys(&self, keys: &[&str], is_stopped: &(dyn Fn() -> bool + Sync)) -> Vec<Removed> {
+        // What XML cannot say goes by a request of its own, and so does what the store failed to remove for a while.
+        let is_plain = |key: &&str| !key.chars().any(char::is_control);
+        let plain: Vec<&str> = keys.iter().copied().filter(is_plain).collect();
+        let together = match plain.len() > 1 && !is_stopped() {
+            true => self.delete_many(&plain).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let told: HashMap<&str, Result<(), Failure>> = plain.into_iter().zip(together).collect();
+        in_parallel(keys, |key| match told.get(key) {
+            Some(Ok(())) => Some(Ok(())),
+            Some(Err(failure)) if !failure.may_pass() => Some(Err(failure.clone())),
+            _ if is_stopped() => None,
+            _ => Some(self.delete(key)),
+        })
+    }
+}
+
+/// What is to be removed next, content before its directories.
+#[derive(Default)]
+pub struct Pruning {
+    next: Vec<Doomed>,
+    /// Paths of what stays against all wishes.
+    kept: Vec<Vec<u8>>,
+}
+
+struct Doomed {
+    path: Vec<u8>,
+    is_directory: bool,
+    /// None for a directory that has no marker.
+    key: Option<String>,
+}
+
+impl Pruning {
+    pub fn object(&mut self, bucket: &Bucket, key: String, path: Vec<u8>, prune: &mut Prune<'_>) {
+        self.push(bucket, Doomed { path, is_directory: false, key: Some(key) }, prune);
+    }
+
+    /// A directory, with the key of its marker, behind all that is in it.
+    pub fn directory(&mut self, bucket: &Bucket, marker: Option<String>, path: Vec<u8>, prune: &mut Prune<'_>) {
+        self.push(bucket, Doomed { path, is_directory: true, key: marker }, prune);
+    }
+
+    /// Something stays there, and so does every directory above it.
+    pub fn keep(&mut self, path: &[u8]) {
+        self.kept.push(path.to_vec());
+    }
+
+    fn push(&mut self, bucket: &Bucket, doomed: Doomed, prune: &mut Prune<'_>) {
+        self.next.push(doomed);
+        if self.next.len() >= PAGE_MAX {
+            self.flush(bucket, prune);
+        }
+    }
+
+    /// Removes what was put down, objects first, and tells of all of it in its order.
+    pub fn flush(&mut self, bucket: &Bucket, prune: &mut Prune<'_>) {
+        let next = std::mem::take(&mut self.next);
+        if !(prune.goes_on)() {
+            return;
+        }
+        let objects = self.remove(bucket, &next, false, prune);
+        let markers = self.remove(bucket, &next, true, prune);
+        for (at, doomed) in next.iter().enumerate() {
+            let failed = objects.get(&at).or_else(|| markers.get(&at));
+            match failed {
+                Some(failure) => {
+                    let error = failure.on("remove", "");
+                    let path = doomed.path.clone();
+                    (prune.failed)(model::Failure { path, kind: error.kind, message: error.message() });
+                }
+                None if doomed.is_directory && self.has_kept(&doomed.path) => {}
+                None => (prune.removed)(&doomed.path, doomed.is_directory),
+            }
+        }
+    }
+
+    /// Removes objects, or markers of directories of which nothing stays; returns what failed, by its place.
+    fn remove(
+        &mut self,
+        bucket: &Bucket,
+        next: &[Doomed],
+        is_directory: bool,
+        prune: &Prune<'_>,
+    ) -> HashMap<usize, Failure> {
+        let is_due =
+            |doomed: &Doomed| doomed.is_directory == is_directory && !(is_directory && self.has_kept(&doomed.path));
+        let due = next.iter().enumerate().filter(|(_, doomed)| is_due(doomed));
+        let due: Vec<_> = due.filter_map(|(at, doomed)| Some((at, doomed.key.as_deref()?))).collect();
+        if due.is_empty() || prune.is_rehearsal {
+            return HashMap::new();
+        }
+        let keys: Vec<&str> = due.iter().map(|(_, key)| *key).collect();
+        let removed = bucket.remove_keys(&keys, &|| false);
+        let failed = due.into_iter().zip(removed).filter_map(|((at, _), removed)| Some((at, removed?.err()?)));
+        let failed: HashMap<usize, Failure> = failed.collect();
+        self.kept.extend(failed.keys().map(|at| next[*at].path.clone()));
+        failed
+    }
+
+    fn has_kept(&self, directory: &[u8]) -> bool {
+        let below = [directory, b"/"].concat();
+        self.kept.iter().any(|path| path.starts_with(&below))
+    }
+}
