@@ -1,6 +1,6 @@
 //! The messages as `docs/protocol.proto` declares them: the only source of field numbers for this decoder.
 //!
-//! Reads the part of proto3 that the file uses: messages, one level of `oneof`, `repeated`, scalar types and line
+//! Reads the part of proto3 that the file uses: messages, one level of `oneof`, `repeated`, `optional`, scalar types and line
 //! comments. Anything else is an error, so that a new construct is not passed over.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,9 @@ fn read_fields(
             continue;
         }
         let is_repeated = word == "repeated";
-        let kind = if is_repeated { words.next().ok_or("a field has no type")? } else { word };
+        // Whether a field was said does not matter to who only reads sessions.
+        let has_label = is_repeated || word == "optional";
+        let kind = if has_label { words.next().ok_or("a field has no type")? } else { word };
         let name = words.next().ok_or("a field has no name")?;
         expect(words, "=")?;
         let number = words.next().ok_or("a field has no number")?;
