@@ -60,7 +60,9 @@ fn listen(socket: &Path) -> io::Result<UnixListener> {
     }
     match std::fs::symlink_metadata(socket) {
         Ok(there) if there.file_type().is_socket() => std::fs::remove_file(socket)?,
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what has that name is no socket, and stays")),
+        Ok(_) => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what has that name is no socket, and stays"));
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }

@@ -20,8 +20,8 @@ use crate::commands::{batch, hub, queue, submit};
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
 use crate::commands::{
-    calibrate, cat, check, completions, config, cp, doctor, du, endpoint, filter, follow, job, ls, man, mkdir, mv,
-    plan, rm, serve, stat, sum,
+    calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, filter, follow, job, ls, man,
+    mkdir, mv, plan, rm, serve, stat, sum,
 };
 use crate::exit::Result;
 use crate::output;
@@ -53,6 +53,7 @@ pub enum Command {
     Serve(serve::Args),
     Endpoint(endpoint::Args),
     Ticket(ticket::Args),
+    Contract(contract::Args),
     Cp(Box<cp::Args>),
     Job(job::Args),
     #[cfg(feature = "hub")]

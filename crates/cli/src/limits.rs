@@ -3,10 +3,10 @@
 //!
 //! Not here: stopping a run at such a limit (`transfer`).
 
-use model::TransferOptions;
 use model::options::Compression;
 use model::pace::Timetable;
 use model::spec::Bounds;
+use model::{Class, TransferOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ pub struct LimitArgs {
     /// as "08:00,512K 12:00,10M Sat-00:00,off" by this host's clock
     #[arg(long, value_name = "RATE|TIMETABLE", value_parser = Timetable::parse, env = "THALWEG_BWLIMIT")]
     bwlimit: Option<Timetable>,
+    /// How much this copy counts beside others at the same endpoint: high, normal or low [default: normal]
+    #[arg(long, value_name = "CLASS", env = "THALWEG_CLASS")]
+    class: Option<Class>,
     /// Stop cleanly before sending more than this much content (exit code 8); the same command resumes
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MAX_TRANSFER")]
     max_transfer: Option<u64>,
@@ -53,6 +56,7 @@ impl LimitArgs {
         options.compression = self.compress.unwrap_or_default();
         options.pace = self.bwlimit.clone().filter(|table| table.rate_min().is_some()).map(Arc::new);
         options.payload_bytes_max = self.max_transfer;
+        options.class = self.class;
     }
 
     pub fn bounds(&self) -> Bounds {
@@ -111,6 +115,13 @@ mod tests {
         let bounds = parse(&["--max-duration", "2h", "--timeout", "45"]).limits.bounds();
         assert_eq!(bounds.duration_max, Some(Duration::from_secs(7200)));
         assert_eq!(bounds.no_progress, Some(Duration::from_secs(45)));
+    }
+
+    #[test]
+    fn a_class_is_one_of_three_words() {
+        assert_eq!(options(&["--class", "low"]).class, Some(Class::Low));
+        assert_eq!(options(&[]).class, None);
+        assert!(Alone::try_parse_from(["x", "--class", "urgent"]).is_err());
     }
 
     #[test]

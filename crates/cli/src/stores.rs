@@ -2,7 +2,9 @@
 //!
 //! Invariant: a process has one set of them, so that a bucket is looked at once however often a command names it.
 
-use crate::settings::stores::{StoreKind, StoreTable};
+#[cfg(any(feature = "object", feature = "dav"))]
+use crate::settings::stores::StoreKind;
+use crate::settings::stores::StoreTable;
 #[cfg(feature = "dav")]
 use dav::Stop;
 use model::{Location, Name};

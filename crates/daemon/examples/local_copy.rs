@@ -8,7 +8,7 @@ use transfer::{Ended, Means, Steering, Transfer, TransferSpec};
 pub fn local_copy(written: &str, rate: &str) -> Result<Ended, Box<dyn Error>> {
     let spec: TransferSpec = serde_json::from_str(written)?;
     let transfer = Transfer::start(spec, Means::local())?;
-    transfer.steer(Steering::Pace(Some(Arc::new(Timetable::parse(rate)?))))?;
+    transfer.steer(Steering::Pace(Some(Arc::new(Timetable::parse(rate)?))));
     let ended = transfer.wait();
     ended.error.clone().map_or(Ok(ended), |error| Err(error.into()))
 }

@@ -24,7 +24,7 @@ use crate::private_file::{self, Existing};
 use crate::removed::RemovedClients;
 use crate::revoked::RevokedBook;
 use crate::{time, trust};
-use model::{Exit, Pin, mutant};
+use model::{Class, Exit, Pin, mutant};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -149,13 +149,18 @@ impl ClientBook {
                 return Err(Refusal::new(CloseCode::Authentication, REVOKED));
             }
             self.check_removed(pin, by.unwrap_or(&id_of_credential(&self.credential[..])))?;
-            return Ok(Rights { may_read: true, may_write: enrolment.may_write, scope: Vec::new() });
+            return Ok(Rights {
+                may_read: true,
+                may_write: enrolment.may_write,
+                scope: Vec::new(),
+                class_max: Class::High,
+            });
         };
         let ticket = self.ticket(id)?;
         self.check_removed(pin, id)?;
         let limits = ticket.limits;
         let may_write = limits.may_write && enrolment.may_write;
-        Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope })
+        Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope, class_max: limits.class_max })
     }
 
     /// A ticket that holds now.
@@ -418,10 +423,17 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
-    const ALL: Rights = Rights { may_read: true, may_write: true, scope: Vec::new() };
+    const ALL: Rights = Rights { may_read: true, may_write: true, scope: Vec::new(), class_max: Class::High };
 
     fn limits() -> Limits {
-        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+        Limits {
+            scope: Vec::new(),
+            may_read: true,
+            may_write: true,
+            expires: None,
+            uses_max: None,
+            class_max: model::Class::High,
+        }
     }
 
     fn book() -> (tempfile::TempDir, ClientBook) {
@@ -546,7 +558,7 @@ mod tests {
         let pin = Pin([1; 32]);
         let (enrolment, rights) = book.authorise(pin, &credential, || "n".into()).unwrap();
         assert_eq!(enrolment.ticket, Some(ticket.id.clone()));
-        let expected = Rights { may_read: false, may_write: true, scope };
+        let expected = Rights { may_read: false, may_write: true, scope, class_max: Class::High };
         assert_eq!((&rights, &book.rights(pin).unwrap()), (&expected, &expected));
         // The same client again is no further use; another client is.
         book.authorise(pin, &credential, || unreachable!()).unwrap();

@@ -108,6 +108,14 @@ impl Desk {
         self.steer_with(job, steer, Vec::new(), interrupt)
     }
 
+    /// Gives a job another rate, in the words of `--bwlimit`; nothing for no limit.
+    pub fn set_rate(&self, job: JobId, bwlimit: Option<&str>, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        let (steer, bwlimit) = (Steer::Rate as u32, bwlimit.unwrap_or_default().to_owned());
+        let order =
+            |number| OrderSteer { number, job_id: job.0.to_vec(), steer, bwlimit, ..OrderSteer::default() }.into();
+        self.request(order, interrupt).map(drop)
+    }
+
     /// Has a job go on, with a new warrant for the other endpoint, which the book knows.
     pub fn renew(&self, job: JobId, steer: Steer, book: &EndpointBook, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let ask = |number| OrderAsk { number, job_id: job.0.to_vec(), wants_events: false, wants_order: true }.into();
@@ -120,7 +128,9 @@ impl Desk {
     }
 
     fn steer_with(&self, job: JobId, steer: Steer, warrant: Vec<u8>, interrupt: &dyn Fn() -> bool) -> Result<()> {
-        let order = |number| OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant }.into();
+        let order = |number| {
+            OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant, ..OrderSteer::default() }.into()
+        };
         self.request(order, interrupt).map(drop)
     }
 

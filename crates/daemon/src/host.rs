@@ -19,6 +19,7 @@ mod stored;
 
 use crate::advertise::Listening;
 use crate::clients::ClientBook;
+use crate::events::EventLog;
 use crate::gate::Gate;
 use crate::history::History;
 use crate::limited::SERVE_TICKET;
@@ -32,9 +33,9 @@ use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
 use model::warrant::Signed;
-use model::{FailureKind, JobId, Pin, TransferOptions};
+use model::{Class, FailureKind, JobId, Pin, TransferOptions};
 use mover::files::{How, NotReached};
-use mover::session::{Grant, Host, HostFacts, Opened};
+use mover::session::{Grant, Host, HostFacts, Opened, Roster};
 use mover::{Ending, Observer, Progress};
 use net::route::LocalAddress;
 pub use ordered::deeds_of;
@@ -75,6 +76,7 @@ pub struct EndpointHost {
     pub clients: ClientBook,
     pub gate: Arc<Gate>,
     pub log: Arc<TransferLog>,
+    pub events: Arc<EventLog>,
     pub history: Arc<History>,
     pub jobs: Jobs,
     /// The key of this endpoint.
@@ -87,6 +89,8 @@ pub struct EndpointHost {
     pub buffer: Option<Arc<Spool>>,
     /// Jobs that it carries out in its clients' names, where it does.
     pub orders: OnceLock<Arc<Orders>>,
+    /// The jobs that run here, its clients' and its own.
+    pub roster: Arc<Roster>,
 }
 
 impl EndpointHost {
@@ -227,6 +231,16 @@ impl Host for EndpointHost {
         })
     }
 
+    fn roster(&self) -> Option<&Arc<Roster>> {
+        Some(&self.roster)
+    }
+
+    fn class(&self, grant: &Grant, options: &TransferOptions) -> Class {
+        options
+            .class
+            .unwrap_or_else(|| self.rights(grant).map_or(Class::Low, |rights| rights.class_max.min(Class::Normal)))
+    }
+
     fn may_go_on(&self, grant: &Grant, job: Option<(Direction, &[Vec<u8>])>) -> Result<(), Refusal> {
         let rights = self.rights(grant)?;
         let (direction, paths) = job.unwrap_or((Direction::ServerSends, &[]));
@@ -254,6 +268,7 @@ impl Host for EndpointHost {
             self.check(&rights, deed, &open.paths[0])?;
             open.paths.iter().try_for_each(|path| check_mandate(grant, deed, path))?;
         }
+        rights.check_class(options.class)?;
         match direction {
             Direction::ClientSends if open.paths.iter().any(|path| synthetic::is_null(path)) => {
                 let observer = Some(self.record(grant, job, direction, open, options));

@@ -204,7 +204,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     fn limits() -> Limits {
-        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+        Limits {
+            scope: Vec::new(),
+            may_read: true,
+            may_write: true,
+            expires: None,
+            uses_max: None,
+            class_max: model::Class::High,
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
 //! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `removed` and `revoked` who is kept out, and `issue` makes
-//! and revokes tickets; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
+//! and revokes tickets; `governor` shares rates out among jobs, `metrics` and `events` tell of them; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
 //! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
-//! reaches them, for transfers too, `enrol` redeems a ticket. Both: `paths`, `trust`, `ticket`.
+//! reaches them, for transfers too, `enrol` redeems a ticket, `reservation` asks a program of the site for a path. Both: `paths`, `trust`, `ticket`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -38,6 +38,10 @@ pub mod past;
 pub mod host;
 mod warrant;
 mod orders;
+pub mod governor;
+pub mod metrics;
+pub mod events;
+pub mod reservation;
 pub mod hand_in;
 mod privileges;
 mod dumps;

@@ -16,7 +16,7 @@ use crate::private_file::{self, Existing};
 use crate::{time, trust};
 use data_encoding::HEXLOWER;
 use model::name::{self, Name};
-use model::{Exit, Pin};
+use model::{Class, Exit, Pin};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -44,6 +44,8 @@ pub struct Limits {
     pub expires: Option<SystemTime>,
     /// Clients that it may enrol.
     pub uses_max: Option<u32>,
+    /// The highest class that jobs may have.
+    pub class_max: Class,
 }
 
 /// A ticket as it is kept: without its secret.
@@ -68,6 +70,8 @@ struct Record {
     expires_unix_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uses_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class_max: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -218,6 +222,7 @@ impl Limited {
             created: self.created.clone(),
             expires_unix_seconds: self.limits.expires.map(unix_seconds),
             uses_max: self.limits.uses_max,
+            class_max: (self.limits.class_max != Class::High).then(|| self.limits.class_max.name().to_owned()),
         };
         toml::to_string(&record).map_err(|e| Error::new(Exit::Fatal, format!("write down a ticket: {e}")))
     }
@@ -259,6 +264,7 @@ fn parse(path: &Path, id: &str, bytes: &[u8]) -> Result<Limited> {
         may_write: record.may_write,
         expires: expires.transpose()?,
         uses_max: record.uses_max,
+        class_max: record.class_max.map_or(Ok(Class::High), |class| class.parse()).map_err(|e: String| wrong(&e))?,
     };
     Ok(Limited { id: id.to_owned(), limits, created: record.created, credential_sha256 })
 }
@@ -285,7 +291,14 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+        Limits {
+            scope: Vec::new(),
+            may_read: true,
+            may_write: true,
+            expires: None,
+            uses_max: None,
+            class_max: Class::High,
+        }
     }
 
     fn book() -> (tempfile::TempDir, LimitedBook) {
@@ -299,8 +312,14 @@ mod tests {
         let (dir, book) = book();
         assert_eq!(book.list().unwrap(), []);
         let expires = Some(UNIX_EPOCH + Duration::from_secs(4_000_000_000));
-        let wanted =
-            Limits { scope: scope_of(b"a/b\xff").unwrap(), may_write: false, expires, uses_max: Some(2), ..limits() };
+        let wanted = Limits {
+            scope: scope_of(b"a/b\xff").unwrap(),
+            may_write: false,
+            expires,
+            uses_max: Some(2),
+            class_max: Class::Low,
+            ..limits()
+        };
         let (ticket, credential) = book.create(wanted.clone()).unwrap();
         assert_eq!(book.find_by_credential(&credential).unwrap(), Some(ticket.clone()));
         assert_eq!((book.list().unwrap(), ticket.limits.clone()), (vec![ticket.clone()], wanted));

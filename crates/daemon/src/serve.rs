@@ -16,7 +16,9 @@ mod review;
 use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
+use crate::events::EventLog;
 use crate::gate::Gate;
+use crate::governor::{Allotment, Governor, contracts};
 use crate::history::History;
 use crate::host::{EndpointHost, RunningJob, StoredRoots};
 use crate::issue::{Announcement, write_ticket};
@@ -26,7 +28,7 @@ use crate::sandbox::{self, Landlock, Left};
 use crate::ticket::Ticket;
 use crate::transfer_log::TransferLog;
 use crate::warrant::TakenBack;
-use crate::{advertise, paths, time, trust};
+use crate::{advertise, metrics, paths, time, trust};
 use accept::Acceptor;
 pub use lock::StateLock;
 use model::{Exit, Pin};
@@ -36,6 +38,7 @@ use net::{Listener, ServerTls, Stopper};
 pub use review::Pulse;
 use review::Review;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -98,6 +101,8 @@ pub struct ServeOptions {
     pub privileges: Privileges,
     /// Carry out jobs in clients' names, which takes connections to other endpoints.
     pub takes_orders: bool,
+    /// Where Prometheus may ask.
+    pub metrics: Option<metrics::Place>,
 }
 
 impl ServeOptions {
@@ -119,6 +124,7 @@ impl ServeOptions {
             confine: false,
             privileges: Privileges::Untouched,
             takes_orders: true,
+            metrics: None,
         }
     }
 }
@@ -132,6 +138,7 @@ pub struct Served {
     stopper: Stopper,
     accepting: Option<JoinHandle<Result<()>>>,
     review: Review,
+    governor: Arc<Governor>,
     landlock: Landlock,
     _lock: StateLock,
 }
@@ -155,6 +162,8 @@ impl Served {
         let addresses = advertise::addresses(local_addr, &options.advertise)?;
         Announcement { name: name.clone(), addresses: addresses.clone() }.write(&options.state_dir)?;
         let ticket = Ticket { addresses, pin: identity.pin(), credential: clients.credential(), name: name.clone() };
+        let contracts = contracts::Held::open(&options.state_dir)?;
+        let metrics = options.metrics.as_ref().map(metrics::Metrics::bind).transpose()?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
         if let Some(path) = &options.ticket_file {
             write_ticket(path, &ticket).map_err(|e| Error::of_file("write ticket", path, e))?;
@@ -166,11 +175,10 @@ impl Served {
         net::numa::remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
-        let buffer =
-            options.buffer.as_ref().map(|(path, bytes)| open_buffer(path, *bytes, &options.root)).transpose()?;
-        note_buffer(&options)?;
+        let buffer = open_buffer(&options)?;
         let landlock = confine(&options, &root, &log_path);
         let host = Arc::new(EndpointHost {
+            events: Arc::new(EventLog::new(&options.state_dir, &name)),
             name,
             is_read_only: options.read_only,
             mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
@@ -187,25 +195,23 @@ impl Served {
             guests: Default::default(),
             orders: Default::default(),
             buffer,
+            roster: Default::default(),
         });
+        let governor = Arc::new(Governor::start(contracts, &options.state_dir, host.roster.clone())?);
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
         }
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
-        let acceptor = Acceptor::new(tls, server.clone(), host.clone());
-        let accepting = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
-        let accepting = accepting.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
-        let (reviewed, logged) = (server.clone(), host.clone());
-        let review = Review::start(move || {
-            logged.log.tell_left_out(false);
-            reviewed.review()
-        })?;
-        let accepting = Some(accepting);
-        let served = Served { local_addr, ticket, server, host, stopper, accepting, review, landlock, _lock: lock };
+        let accepting = Some(start_accepting(Acceptor::new(tls, server.clone(), host.clone()), listener)?);
+        let review = start_review(&server, &host)?;
+        metrics.map_or(Ok(()), |metrics| tell_metrics(metrics, &server, &host, &governor))?;
+        let served =
+            Served { local_addr, ticket, server, host, stopper, accepting, review, governor, landlock, _lock: lock };
         let (name, read_only, landlock) = (served.name(), options.read_only, landlock.word());
         let privileges = if kept.is_empty() { "none".to_owned() } else { kept.join(" ") };
+        served.host.events.start("thalweg.serve", &identity.pin().to_string(), json!({}));
         info!(%local_addr, pin = %identity.pin(), name, read_only, landlock, privileges, "serving");
         Ok(served)
     }
@@ -241,7 +247,7 @@ impl Served {
 
     /// For whoever asks what it does while it serves.
     pub fn activity(&self) -> Activity {
-        Activity { server: self.server.clone(), host: self.host.clone() }
+        Activity { server: self.server.clone(), host: self.host.clone(), governor: self.governor.clone() }
     }
 
     /// Serves until `stop` is set, then as `shut_down`.
@@ -274,6 +280,7 @@ impl Served {
         let is_idle = self.host.wait_jobs(deadline) && is_closed && are_stopped;
         self.host.log.tell_left_out(true);
         let is_idle = self.host.history.close(deadline.max(Instant::now() + HISTORY_PATIENCE_MIN)) && is_idle;
+        self.host.events.end("thalweg.serve", &self.pin().to_string(), if is_idle { 0 } else { -1 }, json!({}));
         info!(is_idle, log = self.host.log.head(), "endpoint stopped");
         is_idle
     }
@@ -301,6 +308,25 @@ fn make_places(options: &ServeOptions, log_path: &Path) -> Result<()> {
     options.stored.check().map_err(|(name, e)| unusable(&name, &e))
 }
 
+fn start_review(server: &Arc<Server>, host: &Arc<EndpointHost>) -> Result<Review> {
+    let (reviewed, logged) = (server.clone(), host.clone());
+    Review::start(move || {
+        logged.log.tell_left_out(false);
+        reviewed.review()
+    })
+}
+
+fn tell_metrics(
+    metrics: metrics::Metrics,
+    server: &Arc<Server>,
+    host: &Arc<EndpointHost>,
+    governor: &Arc<Governor>,
+) -> Result<()> {
+    let governor = Arc::downgrade(governor);
+    let allotted = move || governor.upgrade().map_or_else(Vec::new, |governor| governor.allotted());
+    metrics.answer(metrics::teller(server, host, allotted))
+}
+
 fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity, memory: &Memory) -> Result<()> {
     let ground: Arc<dyn Ground> = host.clone();
     let orders = Orders::open(state, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
@@ -313,6 +339,7 @@ fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity,
 pub struct Activity {
     server: Arc<Server>,
     host: Arc<EndpointHost>,
+    governor: Arc<Governor>,
 }
 
 impl Activity {
@@ -323,6 +350,11 @@ impl Activity {
 
     pub fn jobs(&self) -> Vec<RunningJob> {
         self.host.jobs.running()
+    }
+
+    /// What each job may have at this moment, and why.
+    pub fn allotted(&self) -> Vec<Allotment> {
+        self.governor.allotted()
     }
 }
 
@@ -371,13 +403,20 @@ fn unusable(name: &str, e: &store::OpenError) -> Error {
 }
 
 /// Opens the place where what clients send may wait. Clients reach it no other way.
-fn open_buffer(path: &Path, bytes: u64, root: &Path) -> Result<Arc<Spool>> {
-    let (real, root) = (real_path(path)?, real_path(root)?);
+fn open_buffer(options: &ServeOptions) -> Result<Option<Arc<Spool>>> {
+    let Some((path, bytes)) = &options.buffer else { return note_buffer(options).map(|()| None) };
+    let (real, root) = (real_path(path)?, real_path(&options.root)?);
     if real.starts_with(&root) || root.starts_with(&real) {
         let message = format!("the buffer {} and the root {} overlap", shown(&real), shown(&root));
         return Err(Error::new(Exit::Refused, message).hint("name another directory with --buffer"));
     }
-    Spool::open(path, bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))
+    let spool = Spool::open(path, *bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))?;
+    note_buffer(options).map(|()| Some(spool))
+}
+
+fn start_accepting(acceptor: Acceptor, listener: Listener) -> Result<JoinHandle<Result<()>>> {
+    let spawned = std::thread::Builder::new().name("accept".into()).spawn(move || acceptor.run(listener));
+    spawned.map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))
 }
 
 /// Notes where the buffer is, for `thalweg buffer`.

@@ -1,4 +1,4 @@
-//! Points in time as text: RFC 3339, UTC, whole seconds or milliseconds; and the time by which tickets expire.
+//! Points in time as text: RFC 3339, UTC, whole seconds, milliseconds or microseconds; and the time by which tickets expire.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,21 +20,27 @@ fn later_of(start: SystemTime, passed: Duration, clock: SystemTime) -> SystemTim
 
 /// `2025-11-20T09:53:00Z`.
 pub fn rfc3339(time: SystemTime) -> String {
-    text(time, false)
+    text(time, "")
 }
 
 /// `2025-11-20T09:53:00.123Z`.
 pub fn rfc3339_ms(time: SystemTime) -> String {
-    text(time, true)
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    text(time, &format!(".{:03}", since.subsec_millis()))
 }
 
-fn text(time: SystemTime, with_ms: bool) -> String {
+/// `2025-11-20T09:53:00.123456Z`.
+pub fn rfc3339_us(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    text(time, &format!(".{:06}", since.subsec_micros()))
+}
+
+fn text(time: SystemTime, fraction: &str) -> String {
     // A clock before 1970 is a broken clock; its lines still have to be written.
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let fraction = if with_ms { format!(".{:03}", since.subsec_millis()) } else { String::new() };
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 

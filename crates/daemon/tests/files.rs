@@ -195,7 +195,14 @@ fn refused_changes_grow_the_log_by_a_bounded_number_of_bytes_and_none_is_uncount
     // What somebody else did is there afterwards.
     let made = Question::Make { paths: vec![b"kept".to_vec()], with_parents: false };
     assert_eq!(place.session(feature::ALL).code(ask_of(1, &made)), CloseCode::Done);
-    let limits = Limits { scope: Vec::new(), may_read: true, may_write: false, expires: None, uses_max: None };
+    let limits = Limits {
+        scope: Vec::new(),
+        may_read: true,
+        may_write: false,
+        expires: None,
+        uses_max: None,
+        class_max: model::Class::High,
+    };
     let (_, ticket) = Issue::new(place.dir.path().join("state")).create(limits).unwrap();
     let mut reader = place.session_by(feature::ALL, &ticket);
     let refused = Question::Make { paths: vec![vec![b'x'; 200]], with_parents: false };

@@ -87,7 +87,14 @@ impl Place {
 }
 
 fn limits() -> Limits {
-    Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+    Limits {
+        scope: Vec::new(),
+        may_read: true,
+        may_write: true,
+        expires: None,
+        uses_max: None,
+        class_max: model::Class::High,
+    }
 }
 
 fn file(path: &Path) -> Arc<PosixSource> {

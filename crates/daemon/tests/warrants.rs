@@ -185,8 +185,14 @@ fn nobody_gets_in_by_a_warrant_that_is_not_theirs_or_does_not_hold() {
 fn a_warrant_is_worth_what_its_issuer_may_at_that_moment() {
     let place = Place::new();
     let issue = Issue::new(place.dir.path().join("state"));
-    let limits =
-        daemon::limited::Limits { scope: Vec::new(), may_read: true, may_write: false, expires: None, uses_max: None };
+    let limits = daemon::limited::Limits {
+        scope: Vec::new(),
+        may_read: true,
+        may_write: false,
+        expires: None,
+        uses_max: None,
+        class_max: model::Class::High,
+    };
     let reader = Identity::generate().unwrap();
     Place::enrol(&place.dir, &issue.create(limits).unwrap().1, &reader);
     let warrant = place.warrant();
@@ -238,7 +244,9 @@ fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
     };
     ask(&thief, &|number| order(number, &own)).unwrap();
     let steer = |number| {
-        OrderSteer { number, job_id: JOB.0.to_vec(), steer: Steer::Resume as u32, warrant: of_victim.clone() }.into()
+        let bwlimit = String::new();
+        OrderSteer { number, job_id: JOB.0.to_vec(), steer: Steer::Resume as u32, warrant: of_victim.clone(), bwlimit }
+            .into()
     };
     assert!(ask(&thief, &steer).unwrap_err().text.contains("another client"));
     ask(&place.client, &|number| order(number, &of_victim)).unwrap();

@@ -121,7 +121,7 @@ impl JobFile {
         let class = self.class.as_deref().unwrap_or("normal");
         let class = Class::from_word(class)
             .ok_or_else(|| wrong(format!("class {class:?} is not high, normal or low"), FIELDS))?;
-        let spec = self.spec(kind)?;
+        let mut spec = self.spec(kind)?;
         let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
         for window in &self.windows {
             window.check()?;
@@ -144,6 +144,8 @@ impl JobFile {
             windows,
             nature,
         };
+        // Both endpoints hear of it, which share their rates out.
+        spec.options.class = self.class.as_deref().and_then(|class| class.parse().ok());
         Ok(Wish { facts, spec, kind })
     }
 

@@ -172,7 +172,7 @@ mod tests {
         if TimeZone::get("Europe/Berlin").is_err() {
             return;
         }
-        assert_eq!(opening(early, "2027-03-28T00:59:59Z").0, false);
+        assert!(!opening(early, "2027-03-28T00:59:59Z").0);
         assert_eq!(opening(early, "2027-03-28T01:30:00Z"), (true, "2027-03-28T02:00:00Z".into()));
         assert_eq!(opening(early, "2027-10-31T01:00:00Z"), (true, "2027-10-31T03:00:00Z".into()));
     }

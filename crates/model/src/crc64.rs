@@ -23,6 +23,12 @@ pub struct Crc64 {
     state: u64,
 }
 
+impl Default for Crc64 {
+    fn default() -> Crc64 {
+        Crc64::new()
+    }
+}
+
 impl Crc64 {
     pub fn new() -> Crc64 {
         Crc64 { state: !0 }

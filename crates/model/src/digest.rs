@@ -268,7 +268,7 @@ impl ChunkHasher {
     pub fn zeros(&mut self, count: u64) {
         match &mut self.0 {
             State::Crc { digest, length, before } => {
-                let ended = std::mem::replace(digest, Crc64::new()).finish();
+                let ended = std::mem::take(digest).finish();
                 let so_far = crc64_after(*before, ended, std::mem::take(length));
                 // A zero byte moves the register on; what a checksum shows of it is inverted.
                 *before = Some(!crc64::multiply(crc64_shift(count), !so_far));

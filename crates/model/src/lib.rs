@@ -7,6 +7,7 @@ pub mod name;
 pub mod entry;
 pub mod fidelity;
 pub mod extent;
+pub mod class;
 mod crc64;
 pub mod digest;
 pub mod quantity;
@@ -31,6 +32,7 @@ pub mod synthetic;
 pub mod mutant;
 
 pub use change::Change;
+pub use class::Class;
 pub use crc64::Crc64;
 pub use digest::{ChunkHasher, Digest, DigestAlgorithm};
 pub use entry::{End, Entry, Generation, Kind, Node, Timestamp, VersionToken};

@@ -1,5 +1,6 @@
 //! What the user asked of a transfer, apart from its source and destination.
 
+use crate::class::Class;
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
 use crate::follow::{Follow, View};
@@ -71,6 +72,8 @@ pub struct TransferOptions {
     pub payload_bytes_max: Option<u64>,
     /// Congestion control, by the kernel's name, of the streams of a sender elsewhere.
     pub congestion: Option<String>,
+    /// How much it counts beside other jobs of the same endpoint; nothing asks for no class.
+    pub class: Option<Class>,
     /// Files are sent while they are written. Within the sender alone.
     pub follow: Option<Arc<Follow>>,
     /// What has arrived of a growing file can be read at the destination.
@@ -206,6 +209,7 @@ impl Default for TransferOptions {
             pace: None,
             payload_bytes_max: None,
             congestion: None,
+            class: None,
             follow: None,
             view: None,
             buffer: Buffer::default(),

@@ -77,6 +77,7 @@ words! {
         Cancel = 3, "cancel";
         Retry = 4, "retry";
         Remove = 5, "rm";
+        Rate = 6, "rate";
     }
 }
 

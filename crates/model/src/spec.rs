@@ -145,6 +145,7 @@ mod tests {
                 pace: Some(Arc::new(Timetable::parse("08:00,512K 12:00,off").unwrap())),
                 payload_bytes_max: Some(77),
                 congestion: None,
+                class: Some(crate::Class::Low),
                 follow: None,
                 view: None,
                 buffer: Buffer::Always,

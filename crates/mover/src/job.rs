@@ -3,8 +3,9 @@
 use crate::job_options;
 use model::follow::View;
 use model::name::Escaped;
+use model::pace::Timetable;
 use model::progress::Behind;
-use model::{Change, Digest, Failure, Fidelity, TransferOptions};
+use model::{Change, Class, Digest, Failure, Fidelity, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
@@ -170,6 +171,23 @@ pub fn cancelled(code: CloseCode, text: &str) -> Ending {
     Ending::Cancelled { by_peer: false, refusal: Refusal::new(code, text) }
 }
 
+/// Whoever has a job carried out: asked again and again while it runs.
+pub trait Guide {
+    /// It is to end now.
+    fn is_over(&self) -> bool;
+
+    /// How fast it may be, from now on.
+    fn pace(&self, options: &TransferOptions) -> Option<Arc<Timetable>> {
+        options.pace.clone()
+    }
+}
+
+impl<F: Fn() -> bool> Guide for F {
+    fn is_over(&self) -> bool {
+        self()
+    }
+}
+
 /// The options of a job as they travel.
 pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
@@ -215,6 +233,7 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Buffer::Always => 1,
             Buffer::Never => 2,
         },
+        class: options.class.map_or(0, |class| class as u32),
         unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
     }
 }
@@ -222,9 +241,7 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
 /// Reads a peer's options; anything out of range is refused, never adjusted.
 pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOptions, Refusal> {
     use model::DigestAlgorithm::{Blake3, Crc64Nvme};
-    use model::options::{
-        Buffer, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify, is_congestion_name,
-    };
+    use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Compression, Engine, Fsync, Verify, is_congestion_name};
     let refused = |what: &str| Refusal::new(CloseCode::Malformed, &format!("unknown {what} in the options of a job"));
     let range = CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX;
     if !options.chunk_bytes.is_power_of_two() || !range.contains(&options.chunk_bytes) {
@@ -275,17 +292,21 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             name if is_congestion_name(name) => Some(name.to_owned()),
             _ => return Err(refused("congestion control")),
         },
-        view: view_from_wire(options)?,
-        buffer: match options.buffer {
-            0 => Buffer::Auto,
-            1 => Buffer::Always,
-            2 => Buffer::Never,
-            _ => return Err(refused("use of buffers")),
+        class: match options.class {
+            0 => None,
+            number => Some(Class::from_number(number).ok_or_else(|| refused("class"))?),
         },
+        view: view_from_wire(options)?,
+        buffer: buffer_from_wire(options.buffer).ok_or_else(|| refused("use of buffers"))?,
         ..TransferOptions::default()
     };
     job_options::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
     Ok(taken)
+}
+
+fn buffer_from_wire(number: u32) -> Option<model::options::Buffer> {
+    use model::options::Buffer;
+    [Buffer::Auto, Buffer::Always, Buffer::Never].get(number as usize).copied()
 }
 
 fn view_from_wire(options: &wire::message::Options) -> Result<Option<Arc<View>>, Refusal> {
@@ -322,6 +343,7 @@ mod tests {
             compression: model::options::Compression::Zstd,
             fidelity,
             congestion: Some("bbr".into()),
+            class: Some(Class::High),
             view: Some(Arc::new(View { unfinished: vec![b"*.tmp"[..].into(), b"a?"[..].into()] })),
             ..TransferOptions::default()
         };
@@ -336,6 +358,7 @@ mod tests {
             |o: &mut wire::message::Options| o.fidelity = 1 << 20,
             |o: &mut wire::message::Options| o.congestion = "../bbr".into(),
             |o: &mut wire::message::Options| o.congestion = "b".repeat(16),
+            |o: &mut wire::message::Options| o.class = 4,
             |o: &mut wire::message::Options| o.shows_prefix = false,
             |o: &mut wire::message::Options| o.unfinished = vec![b'*'; 256],
             |o: &mut wire::message::Options| o.unfinished = b"*/".repeat(16),

@@ -8,10 +8,10 @@ mod content;
 mod ways;
 
 use crate::block::Block;
-use crate::job::{Ending, Observer, Port};
+use crate::job::{Ending, Guide, Observer, Port};
 use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
 use crate::memory::Memory;
-use crate::pace::rate_now;
+use crate::pace::{By, rate_now};
 use crate::progress::{LaneClock, Progress, processors};
 use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
@@ -78,7 +78,7 @@ pub fn copy(
     sink: Arc<dyn Sink>,
     progress: Arc<Progress>,
     observer: Option<Arc<dyn Observer>>,
-    interrupt: &dyn Fn() -> bool,
+    guide: &dyn Guide,
 ) -> store::Result<Report> {
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
     let source_order = source.facts().order;
@@ -100,7 +100,7 @@ pub fn copy(
     sender.charge_to(spec.memory.clone());
     receiver.charge_to(spec.memory.clone());
     receiver.look_by(ways.footing(&sender, receiver.facts.shares_on));
-    sender.pace.set(rate_now(options.pace.as_deref()));
+    sender.pace.set(By::User, rate_now(guide.pace(&options).as_deref()));
     receiver.start();
     sender.start();
     let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;
@@ -118,11 +118,11 @@ pub fn copy(
         sender.cancel(CloseCode::Internal, "this host has no thread to spare");
     }
     let ending = loop {
-        sender.pace.set(rate_now(options.pace.as_deref()));
+        sender.pace.set(By::User, rate_now(guide.pace(&options).as_deref()));
         if let Some(ending) = sender.end.wait(Duration::from_millis(50)) {
             break ending;
         }
-        if interrupt() {
+        if guide.is_over() {
             sender.cancel(CloseCode::Cancelled, "interrupted");
         }
     };

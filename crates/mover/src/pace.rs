@@ -2,7 +2,8 @@
 //!
 //! A piece that is to leave is given the time at which the bytes before it have passed at the rate; its lane waits until
 //! then. So the average is the rate however many lanes there are and however late they wake, and nothing leaves in bursts
-//! longer than `CATCH_UP`. Control messages have a stream of their own and do not wait.
+//! longer than `CATCH_UP`. Control messages have a stream of their own and do not wait. Several may limit the
+//! rate; the smallest limit holds.
 //!
 //! Not here: which rate holds when (`model::pace`).
 
@@ -39,16 +40,44 @@ impl Bucket {
         at
     }
 
-    /// Starts anew: what was not used before a rate was set is not made up for.
-    fn begin(&mut self, now: Duration) {
-        self.due = now;
+    /// What was not used before another rate was set is not made up for; what was taken ahead is not forgiven, and passes at
+    /// the new rate.
+    fn change(&mut self, before: u64, after: u64, now: Duration) {
+        self.due = now + scaled(self.due.saturating_sub(now), before, after);
     }
+}
+
+/// How long that lasts at the one rate which lasts so long at the other.
+fn scaled(wait: Duration, before: u64, after: u64) -> Duration {
+    if before == 0 || after == 0 { Duration::ZERO } else { wait.mul_f64(before as f64 / after as f64) }
+}
+
+/// Who may limit a rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum By {
+    /// The user of this side.
+    User = 0,
+    /// The other side, by message 70.
+    Peer = 1,
+    /// The endpoint that this side is, over all its jobs.
+    Endpoint = 2,
+}
+
+/// The limits that this side sets to a sender elsewhere, and what it was told last.
+#[derive(Default)]
+pub(crate) struct RateLimits {
+    pub rates: [Option<u64>; 3],
+    pub payload_bytes_max: u64,
+    pub told: Option<wire::message::Pace>,
 }
 
 /// The rate of one job.
 pub struct Pace {
     /// Bytes a second; 0 is no limit, which costs a lane one load.
     rate: AtomicU64,
+    /// By whom; 0 is none.
+    limits: [AtomicU64; 3],
     bucket: Mutex<Bucket>,
     changed: Condvar,
     began: Instant,
@@ -56,17 +85,20 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Pace {
-        let (rate, bucket, changed) = (AtomicU64::new(0), Mutex::default(), Condvar::default());
-        Pace { rate, bucket, changed, began: Instant::now() }
+        let (bucket, changed) = (Mutex::default(), Condvar::default());
+        Pace { rate: AtomicU64::new(0), limits: Default::default(), bucket, changed, began: Instant::now() }
     }
 }
 
 impl Pace {
-    pub fn set(&self, bytes_per_second: Option<u64>) {
-        let rate = bytes_per_second.unwrap_or(0);
+    pub fn set(&self, by: By, bytes_per_second: Option<u64>) {
         let mut bucket = self.bucket.lock().unwrap();
-        if self.rate.swap(rate, Relaxed) != rate {
-            bucket.begin(self.began.elapsed());
+        self.limits[by as usize].store(bytes_per_second.unwrap_or(0), Relaxed);
+        let limits = self.limits.iter().map(|limit| limit.load(Relaxed)).filter(|rate| *rate > 0);
+        let rate = if model::mutant::is_on("last-pace-wins") { bytes_per_second } else { limits.min() }.unwrap_or(0);
+        let before = self.rate.swap(rate, Relaxed);
+        if before != rate {
+            bucket.change(before, rate, self.began.elapsed());
             self.changed.notify_all();
         }
     }
@@ -77,15 +109,22 @@ impl Pace {
 
     /// Waits until `bytes` may leave, or until nobody needs them any more.
     pub fn wait(&self, bytes: usize, is_over: &dyn Fn() -> bool) {
-        let Some(rate) = self.rate() else { return };
+        if self.rate().is_none() {
+            return;
+        }
         let mut bucket = self.bucket.lock().unwrap();
-        let at = bucket.take(bytes as u64, rate, self.began.elapsed());
+        let Some(mut rate) = self.rate() else { return };
+        let mut at = bucket.take(bytes as u64, rate, self.began.elapsed());
         while let Some(left) = at.checked_sub(self.began.elapsed())
             && !left.is_zero()
-            && self.rate().is_some()
             && !is_over()
         {
             bucket = self.changed.wait_timeout(bucket, left.min(TURN_INTERVAL)).unwrap().0;
+            let Some(now) = self.rate() else { return };
+            if now != rate {
+                let elapsed = self.began.elapsed();
+                (at, rate) = (elapsed + scaled(at.saturating_sub(elapsed), rate, now), now);
+            }
         }
     }
 }
@@ -168,7 +207,7 @@ mod tests {
     /// Lanes that send pieces one after the other, each woken late by up to `late`; returns the bytes that left in `span`.
     fn sent(rate: u64, lanes: usize, late: Duration, span: Duration) -> u64 {
         let mut bucket = Bucket::default();
-        bucket.begin(Duration::ZERO);
+        bucket.change(0, rate, Duration::ZERO);
         let mut ready: BinaryHeap<_> = (0..lanes).map(|lane| std::cmp::Reverse((Duration::ZERO, lane))).collect();
         let (mut total, mut turn) = (0, 0u32);
         while let Some(std::cmp::Reverse((now, lane))) = ready.pop() {
@@ -203,7 +242,7 @@ mod tests {
     fn a_pause_is_made_up_for_by_a_short_burst_only() {
         let rate = 1_000_000;
         let mut bucket = Bucket::default();
-        bucket.begin(Duration::ZERO);
+        bucket.change(0, rate, Duration::ZERO);
         let now = Duration::from_secs(60);
         let mut burst_bytes = 0;
         while bucket.take(10_000, rate, now) <= now {
@@ -216,14 +255,48 @@ mod tests {
     fn a_lane_that_waits_goes_on_when_the_limit_is_lifted_or_nobody_needs_it() {
         let pace = Pace::default();
         pace.wait(usize::MAX, &|| panic!("nobody asks without a limit"));
-        pace.set(Some(1 << 10));
+        pace.set(By::User, Some(1 << 10));
         pace.wait(1 << 30, &|| false);
         // A million seconds from its turn.
         pace.wait(1, &|| true);
         let pace = Arc::new(pace);
         let waiting = pace.clone();
         let waiter = std::thread::spawn(move || waiting.wait(1, &|| false));
-        pace.set(None);
+        pace.set(By::User, None);
         waiter.join().unwrap();
+    }
+
+    #[test]
+    fn of_several_limits_the_smallest_holds_until_it_is_lifted() {
+        let pace = Pace::default();
+        pace.set(By::User, Some(5000));
+        pace.set(By::Peer, Some(3000));
+        pace.set(By::Endpoint, Some(4000));
+        assert_eq!(pace.rate(), Some(3000));
+        pace.set(By::Peer, None);
+        assert_eq!(pace.rate(), Some(4000));
+        pace.set(By::User, None);
+        pace.set(By::Endpoint, None);
+        assert_eq!(pace.rate(), None);
+    }
+
+    #[test]
+    fn a_rate_that_changes_all_the_time_is_kept_on_average() {
+        let (mut bucket, mut rate) = (Bucket::default(), 10_000_000u64);
+        bucket.change(0, rate, Duration::ZERO);
+        let (mut sent, mut now) = (0u64, Duration::ZERO);
+        // Eight lanes wait at any time; every quarter of a second the rate is another one, 10 MB/s on average.
+        for tick in 0..40 {
+            let end = Duration::from_millis(250) * (tick + 1);
+            while bucket.due < end + Duration::from_millis(80) {
+                now = now.max(bucket.take(100_000, rate, now));
+                sent += 100_000;
+            }
+            now = end;
+            let after = if tick % 2 == 0 { 8_000_000 } else { 12_000_000 };
+            bucket.change(rate, after, now);
+            rate = after;
+        }
+        assert!((sent as f64 / 100e6 - 1.0).abs() < 0.03, "{sent}");
     }
 }

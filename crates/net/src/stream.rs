@@ -336,6 +336,16 @@ impl Aborter {
         self.socket.upgrade().and_then(|socket| rustix::io::ioctl_fionread(&socket.tcp).ok()).unwrap_or(0)
     }
 
+    /// Marks what is sent from here with a code point for differentiated services (RFC 2474). A mark is a wish: a kernel that
+    /// refuses it changes nothing else.
+    pub fn set_dscp(&self, code_point: u8) {
+        let Some(socket) = self.socket.upgrade() else { return };
+        let class = (code_point & 0x3f) << 2;
+        // An IPv6 socket may carry IPv4.
+        let _ = rustix::net::sockopt::set_ip_tos(&socket.tcp, class);
+        let _ = rustix::net::sockopt::set_ipv6_tclass(&socket.tcp, class.into());
+    }
+
     /// What the kernel knows about the connection; `None` when it is gone.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         TcpInfo::sample(&self.socket.upgrade()?.tcp).ok()

@@ -19,6 +19,8 @@ mod side;
 mod bottleneck;
 mod verdict;
 mod time_left;
+pub mod shares;
+pub mod giving_way;
 pub mod graph;
 pub mod solve;
 pub mod staging;
@@ -27,6 +29,7 @@ pub mod calibration;
 
 pub use adapt::{Adaptation, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
+pub use giving_way::GivingWay;
 pub use path_trial::{PathStep, PathTrials};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;

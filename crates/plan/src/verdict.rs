@@ -194,8 +194,11 @@ impl Words {
     /// The user set a rate.
     pub fn limit(&self, side: &Side) -> Bottleneck {
         let share = side.limited();
-        let sentence =
-            format!("limited by --bwlimit: the sender's lanes waited {} of the time for their turn", percent(share));
+        let sentence = format!(
+            "limited by the rate that was set (--bwlimit, or an endpoint's classes and contracts): the sender's lanes waited {} \
+             of the time for their turn",
+            percent(share)
+        );
         verdict(Stage::Limit.name(), share, sentence, self.carried())
     }
 

@@ -14,7 +14,7 @@ use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
 use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, copy};
-use mover::session::{Client, PullSpec, PushSpec, Standby, Tuning};
+use mover::session::{Client, Guide, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
 use std::sync::Arc;
@@ -35,6 +35,20 @@ pub struct Attempt<'a> {
     pub standby: &'a Arc<Standby>,
 }
 
+impl Guide for Attempt<'_> {
+    /// For whatever reason.
+    fn is_over(&self) -> bool {
+        self.control.is_stopped()
+            || self.control.is_out_of_time(self.started)
+            || self.spec.bounds.is_fail_fast && self.witness.has_failed()
+            || self.means.watcher.is_enough()
+    }
+
+    fn pace(&self, _: &TransferOptions) -> Option<Arc<Timetable>> {
+        self.control.pace()
+    }
+}
+
 impl Attempt<'_> {
     /// `sent_bytes` of content were sent by earlier attempts.
     pub fn run(&self, progress: &Arc<Progress>, sent_bytes: u64) -> Result<Report> {
@@ -49,21 +63,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the attempt is to stop, for whatever reason.
-    fn is_over(&self) -> bool {
-        self.control.is_stopped()
-            || self.control.is_out_of_time(self.started)
-            || self.control.wants_another()
-            || self.spec.bounds.is_fail_fast && self.witness.has_failed()
-            || self.means.watcher.is_enough()
-    }
-
     fn push(&self, peer: &dyn Peer, path: &[u8], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let OpenSource { source, is_single } = self.open_source()?;
         let client = self.connect(peer, Way::Push, &[path.to_vec()])?;
         check_receiver(&client, peer.name(), path, &options)?;
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
-        let report = client.push(spec, source, progress.clone(), self.observer(), &|| self.is_over());
+        let report = client.push(spec, source, progress.clone(), self.observer(), self);
         client.close();
         Ok(report)
     }
@@ -95,7 +100,7 @@ impl Attempt<'_> {
             is_sequential: destination.is_sequential,
         };
         let sink = destination.sink.clone();
-        let pulled = client.pull(spec, sink, progress.clone(), self.observer(), &|| self.is_over());
+        let pulled = client.pull(spec, sink, progress.clone(), self.observer(), self);
         client.close();
         self.settle(pulled, &destination)
     }
@@ -116,7 +121,7 @@ impl Attempt<'_> {
             memory: Memory::new(self.memory_bytes()),
         };
         let sink = destination.sink.clone();
-        let copied = copy(spec, source, sink, progress.clone(), self.observer(), &|| self.is_over());
+        let copied = copy(spec, source, sink, progress.clone(), self.observer(), self);
         self.settle(copied, &destination)
     }
 

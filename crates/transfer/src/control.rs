@@ -2,7 +2,6 @@
 //!
 //! Invariant: no lock is held while anything else is called.
 
-use crate::error::{Error, Result};
 use crate::route::Direction;
 use crate::sample::{History, Sample};
 use model::TransferSpec;
@@ -18,7 +17,7 @@ const FLAG_INTERVAL: Duration = Duration::from_millis(50);
 /// A command to a running transfer.
 #[derive(Clone, Debug)]
 pub enum Steering {
-    /// How fast it may be, from now on. The attempt under way ends in order, and the next one goes on from what is verified.
+    /// How fast it may be, from now on.
     Pace(Option<Arc<Timetable>>),
     /// When it stops, counted from its start.
     DurationMax(Option<Duration>),
@@ -47,7 +46,6 @@ pub struct Observed {
 
 pub struct Control {
     stop: Arc<AtomicBool>,
-    has_pipe: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -59,8 +57,6 @@ struct State {
     pace: Option<Arc<Timetable>>,
     duration_max: Option<Duration>,
     retries: u32,
-    /// The attempt under way ends, and the next one begins at once.
-    wants_another: bool,
 }
 
 impl Control {
@@ -72,9 +68,8 @@ impl Control {
             pace: spec.options.pace.clone(),
             duration_max: spec.bounds.duration_max,
             retries: spec.retries,
-            wants_another: false,
         };
-        Control { stop, has_pipe: spec.has_pipe(), state: Mutex::new(state), changed: Condvar::new() }
+        Control { stop, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub fn stop(&self) {
@@ -87,23 +82,15 @@ impl Control {
         self.stop.load(SeqCst)
     }
 
-    pub fn steer(&self, steering: Steering) -> Result<()> {
+    pub fn steer(&self, steering: Steering) {
         let mut state = self.state.lock().unwrap();
         match steering {
-            Steering::Pace(_) if self.has_pipe => {
-                let why = "the rate of a pipe is set when it starts";
-                return Err(Error::request(why, "a pipe cannot be continued by another attempt"));
-            }
-            Steering::Pace(pace) => {
-                state.wants_another |= state.phase == Phase::Running && state.pace != pace;
-                state.pace = pace;
-            }
+            Steering::Pace(pace) => state.pace = pace,
             Steering::DurationMax(max) => state.duration_max = max,
             Steering::Retries(retries) => state.retries = retries,
         }
         drop(state);
         self.changed.notify_all();
-        Ok(())
     }
 
     pub fn observe(&self) -> Observed {
@@ -121,7 +108,7 @@ impl Control {
 
     pub fn begin_attempt(&self, number: u32, progress: &Arc<Progress>, direction: Direction) {
         let mut state = self.state.lock().unwrap();
-        (state.phase, state.attempt, state.wants_another) = (Phase::Running, number, false);
+        (state.phase, state.attempt) = (Phase::Running, number);
         state.seen = Some((progress.clone(), History::new(direction)));
     }
 
@@ -159,9 +146,5 @@ impl Control {
 
     pub fn is_out_of_time(&self, started: Instant) -> bool {
         self.duration_max().is_some_and(|max| started.elapsed() >= max)
-    }
-
-    pub fn wants_another(&self) -> bool {
-        self.state.lock().unwrap().wants_another
     }
 }

@@ -78,10 +78,9 @@ impl Transfer {
         self.control.observe()
     }
 
-    /// # Errors
-    /// Where the transfer cannot follow; it goes on as before.
-    pub fn steer(&self, steering: Steering) -> Result<()> {
-        self.control.steer(steering)
+    /// Changes the transfer while it runs.
+    pub fn steer(&self, steering: Steering) {
+        self.control.steer(steering);
     }
 
     /// Asks it to stop in order. What was verified is kept, and the same request goes on from there.

@@ -58,6 +58,7 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         pace: _,
         payload_bytes_max: _,
         congestion: _,
+        class: _,
         follow,
         view,
         // On which way content comes and who waits for it is no part of what is asked for.
@@ -201,6 +202,7 @@ mod tests {
             pace: _,
             payload_bytes_max: _,
             congestion: _,
+            class: _,
             follow: _,
             view: _,
             buffer: _,
@@ -286,6 +288,7 @@ mod tests {
             congestion: Some("bbr".into()),
             buffer: Buffer::Always,
             wait: Wait::Buffered,
+            class: Some(model::Class::Low),
             ..TransferOptions::default()
         };
         assert_eq!(id(&other), id(&TransferOptions::default()));

@@ -60,8 +60,6 @@ pub struct Sums {
 /// What is to be done after an attempt.
 enum Verdict {
     Done,
-    /// Another attempt at once: this one was broken off for it.
-    Another,
     Failed(Error),
 }
 
@@ -91,7 +89,6 @@ impl Run {
             };
             let error = match verdict {
                 Verdict::Done => return (last, None),
-                Verdict::Another => continue,
                 Verdict::Failed(error) => error,
             };
             // An endpoint that was never reached is more likely named wrongly than just down.
@@ -169,7 +166,6 @@ impl Run {
             () if is_own && self.out_of_time().is_some() => {
                 return self.out_of_time().map_or(Verdict::Done, Verdict::Failed);
             }
-            () if is_own && self.control.wants_another() => return Verdict::Another,
             () if by_peer => self.route.refused(refusal),
             () => self.route.given_up(refusal),
         })

@@ -44,6 +44,9 @@ pub mod feature {
     /// What has arrived of a growing file can be read: `Options.shows_prefix`.
     pub const VIEW: u64 = 1 << 20;
 
+    /// A sender takes message 70 from either side, and keeps to the smallest rate that it knows; `Options.class`.
+    pub const SHARED_PACE: u64 = 1 << 21;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -62,7 +65,8 @@ pub mod feature {
         | ORDERS
         | PATHS
         | GROWTH
-        | VIEW;
+        | VIEW
+        | SHARED_PACE;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

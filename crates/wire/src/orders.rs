@@ -138,6 +138,9 @@ pub struct OrderSteer {
     /// In the place of the one before it; empty where that goes on to hold.
     #[prost(bytes = "vec", tag = "4")]
     pub warrant: Vec<u8>,
+    /// With `rate`: how fast the job may be from now on, in the words of a transfer's `bwlimit`; empty for no limit.
+    #[prost(string, tag = "5")]
+    pub bwlimit: String,
 }
 
 /// Asks for a job of this client, or for all of them.

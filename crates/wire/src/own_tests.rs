@@ -151,7 +151,14 @@ fn of_orders() -> Vec<Message> {
         .into(),
         OrderEvents { number: JOB, job_id: vec![7; 16], failures: vec![failure; ORDER_FAILURES_MAX], untold: FAR }
             .into(),
-        OrderSteer { number: JOB, job_id: vec![7; 16], steer: JOB, warrant: vec![7; WARRANT_BYTES_MAX] }.into(),
+        OrderSteer {
+            number: JOB,
+            job_id: vec![7; 16],
+            steer: JOB,
+            warrant: vec![7; WARRANT_BYTES_MAX],
+            bwlimit: "Sat-12:30,1000000000000000B ".repeat(256),
+        }
+        .into(),
         OrderAsk { number: JOB, job_id: vec![7; 16], wants_events: true, wants_order: true }.into(),
         OrderEnded { number: JOB, text: text(), hint: text(), order: Some(order()), ..OrderEnded::default() }.into(),
         Revoke { number: JOB, warrant_id: vec![7; 16] }.into(),

@@ -137,6 +137,9 @@ pub struct Options {
     /// Whether content may wait in the receiver's buffer: 0 auto, 1 always, 2 never.
     #[prost(uint32, tag = "24")]
     pub buffer: u32,
+    /// What it counts beside other jobs: 0 not asked for, else a number of `model::Class`.
+    #[prost(uint32, tag = "25")]
+    pub class: u32,
     /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,

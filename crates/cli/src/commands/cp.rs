@@ -18,9 +18,11 @@ use crate::transfer::orders::Ordered;
 use crate::transfer::third_party::{self, Sending, TwoHosts};
 use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
+use daemon::reservation::{Hook, Reserved, Wanted};
 use model::follow::{Follow, View};
 use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify, Wait};
-use model::{DigestAlgorithm, Exit, Fidelity, Location, PathWish, TransferOptions, TransferSpec};
+use model::pace::Timetable;
+use model::{DigestAlgorithm, Exit, Fidelity, JobId, Location, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -123,6 +125,9 @@ pub struct Args {
         env = "THALWEG_NICE"
     )]
     nice: Option<i32>,
+    /// Reserve a network path first: a program that is asked before the copy begins and told when it is over (docs/rates.md)
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "detach", env = "THALWEG_RESERVE")]
+    reserve: Option<PathBuf>,
     /// Newline-delimited JSON events on standard output (docs/json.md); the last one sums up
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -217,6 +222,12 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
+        if args.reserve.is_some() {
+            return Err(usage(
+                "--reserve is not for copies between two other hosts",
+                "run the command on one of the two",
+            ));
+        }
         if more.command != "cp" || request.spec.options.is_beyond_plain_copy() {
             return Err(usage(
                 "a copy between two other hosts compares and removes nothing",
@@ -239,7 +250,13 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         return ordered.detach(&request, args.json);
     }
     carry_out(args, &request, |interrupt, events| {
-        let mut finished = transfer::run(&request, started, interrupt, events)?;
+        let reserved = reserve(args, &request, interrupt)?;
+        let ran = transfer::run(&request, started, interrupt, events);
+        let released = reserved.map_or(Ok(()), Reserved::release);
+        let mut finished = ran?;
+        if let Err(e) = released {
+            finished.add_error(e);
+        }
         if let (Some(plan), Some(report)) = (&args.plan, &mut finished.ended.report) {
             report.notes.push(match &planned {
                 Some(planned) => prediction::told(plan, planned),
@@ -253,6 +270,20 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         }
         Ok(finished)
     })
+}
+
+fn reserve(args: &Args, request: &Request, interrupt: &Interrupt) -> Result<Option<Reserved>> {
+    let Some(program) = &args.reserve else { return Ok(None) };
+    let TransferSpec { sources, destination, options, .. } = &request.spec;
+    let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
+    let wanted = Wanted {
+        job: JobId(net::random_bytes()).to_string(),
+        source: sources.join(" "),
+        destination: destination.to_string(),
+        rate: options.pace.as_deref().and_then(Timetable::rate_min),
+        class: options.class.unwrap_or_default().name().to_owned(),
+    };
+    Hook::new(program).reserve(&wanted, &|| interrupt.is_set()).map(Some)
 }
 
 /// Lets a plan choose the streams.

@@ -9,6 +9,7 @@ use daemon::hand_in::{Desk, Told};
 use daemon::{Endpoint, EndpointBook, Paths};
 use model::name::Escaped;
 use model::order::{Kind, Reason, Role, Steer};
+use model::pace::Timetable;
 use model::{Exit, JobId, Timestamp};
 use net::Identity;
 use serde_json::{Value, json};
@@ -50,6 +51,11 @@ pub enum Action {
     /// Start an ended job again, or make a waiting one try at once
     #[command(after_help = "Example:\n\x20   thalweg job retry siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Retry(One),
+    /// Give a job another rate, which holds within a second
+    #[command(after_help = "Examples:\n\
+\x20   thalweg job rate siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8 80Mbit\n\
+\x20   thalweg job rate siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8 off")]
+    Rate(Rate),
     /// Forget an ended job
     #[command(after_help = "Example:\n\x20   thalweg job rm siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Rm(One),
@@ -75,6 +81,15 @@ pub struct One {
     json: bool,
 }
 
+#[derive(clap::Args, Debug)]
+pub struct Rate {
+    #[command(flatten)]
+    one: One,
+    /// A rate or a timetable, as for `cp --bwlimit`; `off` for no limit
+    #[arg(value_name = "RATE|TIMETABLE", value_parser = Timetable::parse)]
+    rate: Timetable,
+}
+
 pub fn run(args: Args) -> Result<Exit> {
     #[cfg(feature = "hub")]
     if let Some(ended) = at_hub(&args.action)? {
@@ -94,6 +109,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Resume(one) => office.steer(&one, Steer::Resume),
         Action::Cancel(one) => office.steer(&one, Steer::Cancel),
         Action::Retry(one) => office.steer(&one, Steer::Retry),
+        Action::Rate(Rate { one, rate }) => office.set_rate(&one, &rate),
         Action::Rm(one) => office.steer(&one, Steer::Remove),
     }
 }
@@ -117,6 +133,7 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
         Action::Resume(one) => (one, "resume"),
         Action::Cancel(one) => (one, "cancel"),
         Action::Retry(one) => (one, "retry"),
+        Action::Rate(Rate { one, .. }) => (one, "rate"),
         Action::Rm(one) => (one, "rm"),
     };
     let Some(id) = id_of(&one.id) else { return Ok(None) };
@@ -127,6 +144,10 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
     match verb {
         "show" => service.show(id, one.json),
         "watch" => service.watch(id, one.json),
+        "rate" => {
+            let advice = "cancel it, and submit it with another rate: what was verified is not sent again";
+            Err(error(Exit::Usage, "the hub cannot change the rate of a job that it has", advice))
+        }
         verb => service.steer(id, verb, one.json),
     }
     .map(Some)
@@ -226,12 +247,26 @@ impl Office {
             Steer::Resume | Steer::Retry => desk.renew(job, steer, &self.book, &self.stop())?,
             _ => desk.steer(job, steer, &self.stop())?,
         }
+        self.tell(one, &endpoint, job, &desk);
+        Ok(Exit::Done)
+    }
+
+    fn set_rate(&self, one: &One, rate: &Timetable) -> Result<Exit> {
+        let (endpoint, job) = self.find(&one.id)?;
+        let desk = self.desk(&endpoint)?;
+        let bwlimit = rate.rate_min().map(|_| rate.to_string());
+        desk.set_rate(job, bwlimit.as_deref(), &self.stop())?;
+        self.tell(one, &endpoint, job, &desk);
+        Ok(Exit::Done)
+    }
+
+    /// How the job stands then, for programs.
+    fn tell(&self, one: &One, endpoint: &Endpoint, job: JobId, desk: &Desk) {
         if one.json {
             let told = desk.ask(job, &self.stop()).ok();
             let gone = || json!({"v": 1, "id": id_of(&endpoint.name, job)}).to_string();
-            output::line(&told.map_or_else(gone, |told| line(&endpoint, &told, true)));
+            output::line(&told.map_or_else(gone, |told| line(endpoint, &told, true)));
         }
-        Ok(Exit::Done)
     }
 }
 

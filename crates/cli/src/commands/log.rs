@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is printed is bounded, and what was left out is said.
 
+mod events;
+
 use crate::args::values::time_span;
 use crate::exit::{Result, usage};
 use crate::output::{self, counted, shown};
@@ -26,11 +28,14 @@ const ROWS_MAX: usize = 10_000;
 /// are kept. With an ID, or its first digits, everything recorded about that job: its runs, and which files failed in the
 /// latest one. Works while the endpoint runs. Jobs are deleted 90 days after their last change.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg log --since 1d\n\
 \x20   thalweg log 9ef1d6c0\n\
 \x20   thalweg log --json --since 7d | jq 'select(.state == \"failed\")'")]
 pub struct Args {
+    #[command(subcommand)]
+    events: Option<events::Action>,
     /// A job, by its id or the first digits of its id
     id: Option<String>,
     /// Only runs with something recorded in this time, such as 12h, 7d or 2w
@@ -48,6 +53,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    if let Some(action) = args.events {
+        return events::run(action);
+    }
     if !(1..=ROWS_MAX).contains(&args.lines) {
         return Err(usage(format!("--lines {}: from 1 to 10,000", args.lines), "--since shortens the time"));
     }

@@ -4,6 +4,7 @@ pub mod serve;
 mod stdio;
 pub mod endpoint;
 pub mod ticket;
+pub mod contract;
 pub mod cp;
 pub mod sync;
 pub mod filter;
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Serve(args) => serve::run(args),
         Command::Endpoint(args) => endpoint::run(args),
         Command::Ticket(args) => ticket::run(args),
+        Command::Contract(args) => contract::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
         Command::Job(args) => job::run(args),

@@ -8,11 +8,12 @@ use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
 use crate::output;
+use daemon::metrics::Place;
 use daemon::transfer_log::{self, Chained};
 use daemon::{Activity, Paths, Privileges, ServeOptions, Served};
 use model::Exit;
 use model::name::Escaped;
-use model::quantity::ByteCount;
+use model::quantity::{ByteCount, Rate};
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use std::os::unix::ffi::OsStrExt;
@@ -83,6 +84,9 @@ pub struct Args {
     /// Carry out no jobs between endpoints on behalf of clients, and give up the right to open connections
     #[arg(long, env = "THALWEG_NO_ORDERS")]
     no_orders: bool,
+    /// Answer Prometheus at /metrics: a port on loopback, a numeric address with a port, or unix:PATH
+    #[arg(long, value_name = "PORT|ADDR:PORT|unix:PATH", env = "THALWEG_METRICS")]
+    metrics: Option<Place>,
     /// Be the remote side of a copy over ssh; thalweg starts this automatically, and it takes no other flag
     #[arg(long, hide = true, env = "THALWEG_STDIO")]
     pub stdio: bool,
@@ -125,6 +129,7 @@ pub fn run(args: Args) -> Result<Exit> {
         confine: !args.no_landlock,
         crosses_mounts: args.cross_mounts,
         takes_orders: !args.no_orders,
+        metrics: args.metrics,
         stored,
         privileges: if args.is_super { Privileges::Super } else { Privileges::None },
         ..ServeOptions::new(args.listen, root, paths.state)
@@ -183,6 +188,10 @@ fn snapshot(activity: &Activity) -> Vec<String> {
         let what = if job.direction == "in" { "sends" } else { "fetches" };
         let (bytes, seconds) = (ByteCount(job.bytes), output::duration(job.seconds));
         format!("snapshot: {} {what}: {files}, {bytes} delivered in {seconds}, job {}", job.client, job.job)
+    }));
+    lines.extend(activity.allotted().iter().filter_map(|one| {
+        let rate = Rate { bytes_per_second: one.rate? as f64 };
+        Some(format!("snapshot: job {} of class {} may have {rate}: {}", one.who.job, one.who.class, one.by))
     }));
     lines
 }

@@ -7,7 +7,7 @@ use daemon::Enrolment;
 use daemon::issue::{Issued, SERVE_TICKET, write_ticket};
 use daemon::limited::{Limits, scope_of};
 use daemon::{Issue, Paths};
-use model::{Exit, Pin};
+use model::{Class, Exit, Pin};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -57,6 +57,9 @@ struct New {
     /// Clients that may enrol with it [default: 1,024 at one time]
     #[arg(long, value_name = "N", env = "THALWEG_USES")]
     uses: Option<u32>,
+    /// The highest class that its jobs may have: high, normal or low
+    #[arg(long, value_name = "CLASS", default_value = "high", hide_default_value = true, env = "THALWEG_CLASS_MAX")]
+    class_max: Class,
 }
 
 /// List the limited tickets: id, what they allow, expiry, how often they were used
@@ -140,6 +143,7 @@ fn create(new: New) -> Result<Exit> {
         may_write: !new.read_only,
         expires: new.expires.map(|span| SystemTime::now() + span),
         uses_max: new.uses,
+        class_max: new.class_max,
     };
     let issue = new.state.issue()?;
     let (limited, ticket) = issue.create(limits)?;

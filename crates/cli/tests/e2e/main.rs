@@ -46,6 +46,7 @@ mod object_stores;
 mod orders;
 mod dav_servers;
 mod buffers;
+mod rates;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

@@ -61,7 +61,14 @@ impl Place {
     }
 
     fn ticket(&self) -> (String, Zeroizing<[u8; 32]>) {
-        let limits = Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None };
+        let limits = Limits {
+            scope: Vec::new(),
+            may_read: true,
+            may_write: true,
+            expires: None,
+            uses_max: None,
+            class_max: model::Class::High,
+        };
         let (ticket, credential) = LimitedBook::new(self.dir.path()).create(limits).unwrap();
         (ticket.id, credential.into())
     }

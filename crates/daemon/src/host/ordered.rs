@@ -9,9 +9,9 @@ use crate::orders::Ground;
 use crate::warrant;
 use model::order::Role;
 use model::synthetic::{is_null, is_synthetic};
-use model::{JobId, Location, Pin, TransferOptions, TransferSpec};
-use mover::session::Grant;
-use serde_json::{Map, Value};
+use model::{Class, JobId, Location, Pin, TransferOptions, TransferSpec};
+use mover::session::{Grant, Roster};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::open::{OpenSink, OpenSource};
 use store::posix::PosixSink;
@@ -60,6 +60,7 @@ impl EndpointHost {
         for deed in Deed::of_job(direction, paths, options) {
             paths.iter().try_for_each(|path| self.check(&rights, deed, path))?;
         }
+        rights.check_class(options.class)?;
         paths.iter().try_for_each(|path| self.locate(&rights, path).map(drop))?;
         Ok(rights)
     }
@@ -86,6 +87,16 @@ impl EndpointHost {
 impl Ground for EndpointHost {
     fn pin(&self) -> Pin {
         self.pin
+    }
+
+    fn roster(&self) -> Arc<Roster> {
+        self.roster.clone()
+    }
+
+    fn class(&self, owner: Pin, asked: Option<Class>) -> Class {
+        asked.unwrap_or_else(|| {
+            self.clients.rights(owner).map_or(Class::Low, |rights| rights.class_max.min(Class::Normal))
+        })
     }
 
     fn may_order(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal> {
@@ -151,6 +162,13 @@ impl Ground for EndpointHost {
     }
 
     fn log(&self, owner: Pin, client: &str, has_delivered: bool, fields: &Map<String, Value>) -> bool {
+        let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+        let more = json!({"attempt": fields.get("attempt"), "role": text("role"), "peer": text("peer_pin"),
+            "state": text("state"), "bytes": fields.get("bytes")});
+        match (text("state"), fields.get("code").and_then(Value::as_i64)) {
+            ("begun", _) => self.events.start("thalweg.order.attempt", text("job"), more),
+            (_, code) => self.events.end("thalweg.order.attempt", text("job"), code.unwrap_or(-1) as i32, more),
+        }
         if !has_delivered {
             return self.log.write_fruitless(owner, client, "order", fields);
         }

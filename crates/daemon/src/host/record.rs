@@ -4,6 +4,7 @@
 
 use super::EndpointHost;
 use super::jobs::RunningJob;
+use crate::events::EventLog;
 use crate::history::{History, Number, Outcome};
 use crate::transfer_log::{TransferLog, path_text, plain_text};
 use ledger::{End, JobKey, JobSpec, Role};
@@ -35,6 +36,7 @@ const SPEC_TEXT_BYTES_MAX: usize = 4096;
 pub struct JobRecord {
     pub number: Number,
     log: Arc<TransferLog>,
+    events: Arc<EventLog>,
     history: Arc<History>,
     started: Instant,
     job: JobId,
@@ -63,6 +65,10 @@ struct State {
     is_ended: bool,
 }
 
+fn event_of(direction: &str) -> &'static str {
+    if direction == "in" { "thalweg.job.receive" } else { "thalweg.job.send" }
+}
+
 impl JobRecord {
     pub fn begin(
         host: &EndpointHost,
@@ -79,10 +85,11 @@ impl JobRecord {
         let fields = json!({"client": client, "pin": grant.pin.to_string(), "job": job.to_string(),
             "direction": direction});
         let Value::Object(fields) = fields else { unreachable!("written as an object") };
-        let (log, history) = (host.log.clone(), host.history.clone());
+        let (log, history, events) = (host.log.clone(), host.history.clone(), host.events.clone());
+        events.start(event_of(direction), &job.to_string(), json!({"peer": grant.pin.to_string()}));
         let state = Mutex::default();
         let (pin, started) = (grant.pin, Instant::now());
-        Arc::new(JobRecord { number, log, history, started, job, client, pin, direction, fields, state })
+        Arc::new(JobRecord { number, log, events, history, started, job, client, pin, direction, fields, state })
     }
 
     pub fn delivered(&self, batch: &[Delivered]) {
@@ -200,6 +207,10 @@ impl JobRecord {
             Outcome::Ended(End::Cancelled) => "cancelled",
             Outcome::Paused => "paused",
         };
+        let status = if word == "succeeded" { 0 } else { -1 };
+        let amounts = json!({"outcome": word, "files": counts.files_done, "failed": counts.files_failed,
+            "bytes": counts.bytes_done, "bytes_sent": counts.bytes_sent});
+        self.events.end(event_of(self.direction), &self.job.to_string(), status, amounts);
         let line = json!({"outcome": word, "reason": plain_text(reason), "files": counts.files_done,
             "skipped": counts.files_skipped, "failed": counts.files_failed, "bytes": counts.bytes_done,
             "seconds": (seconds * 1000.0).round() / 1000.0});
@@ -290,6 +301,7 @@ mod tests {
         let record = JobRecord {
             number: history.begin(spec),
             log,
+            events: Arc::new(EventLog::new(dir.path(), "h")),
             history: history.clone(),
             started: Instant::now(),
             job: JobId([1; 16]),

@@ -10,10 +10,11 @@
 
 use model::options::Compare;
 use model::synthetic::{is_null, is_synthetic};
-use model::{Name, TransferOptions, mutant};
+use model::{Class, Name, TransferOptions, mutant};
 use mover::files::How;
 use transfer::{MAY_ONLY_READ, MAY_ONLY_WRITE};
 use wire::handshake::Direction;
+use wire::{CloseCode, Refusal};
 
 pub(crate) const IS_READ_ONLY: &str = "this endpoint is read-only";
 
@@ -24,6 +25,22 @@ pub struct Rights {
     pub may_write: bool,
     /// Names below the root that what it asks for must begin with.
     pub scope: Vec<Name>,
+    /// The highest class that its jobs may have.
+    pub class_max: Class,
+}
+
+impl Rights {
+    /// Whether a job may have the class that is asked for. Whoever asks for none gets what is allowed.
+    pub fn check_class(&self, asked: Option<Class>) -> Result<(), Refusal> {
+        match asked.filter(|class| *class > self.class_max && !mutant::is_on("any-class-for-all")) {
+            None => Ok(()),
+            Some(asked) => {
+                let text =
+                    format!("this client's jobs may have class {} at most, and {asked} was asked for", self.class_max);
+                Err(Refusal::new(CloseCode::Forbidden, &text))
+            }
+        }
+    }
 }
 
 /// What a client asks for.
@@ -207,7 +224,7 @@ fn of_options(options: &TransferOptions) -> impl Iterator<Item = Deed> {
 
 /// The manual's table.
 pub fn table() -> String {
-    let rights = |may_read, may_write| Rights { may_read, may_write, scope: Vec::new() };
+    let rights = |may_read, may_write| Rights { may_read, may_write, scope: Vec::new(), class_max: Class::High };
     let mut text = "| | any ticket | `--read-only` | `--write-only` | any, at `serve --read-only` |\n".to_owned();
     text.push_str("|---|---|---|---|---|\n");
     for deed in Deed::ALL {
@@ -245,6 +262,17 @@ mod tests {
         assert_eq!(Deed::Rename as usize + 1, Deed::ALL.len(), "the last one is missing");
     }
 
+    #[test]
+    fn a_class_beyond_what_a_ticket_allows_is_refused() {
+        let of = |class_max| Rights { may_read: true, may_write: true, scope: Vec::new(), class_max };
+        for max in Class::ALL {
+            for asked in Class::ALL {
+                assert_eq!(of(max).check_class(Some(asked)).is_ok(), asked <= max, "{asked} of {max}");
+            }
+            assert!(of(max).check_class(None).is_ok());
+        }
+    }
+
     /// An option that is added later has to be looked at here: whether it shows or changes what others sent.
     #[test]
     fn every_option_of_a_job_was_thought_of() {
@@ -259,6 +287,7 @@ mod tests {
             compression: _,
             pace: _,
             congestion: _,
+            class: _,
             payload_bytes_max: _,
             // Of a sender alone: it does not travel.
             follow: _,

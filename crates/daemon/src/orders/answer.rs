@@ -38,6 +38,9 @@ impl Orders {
     fn steer_by(&self, host: &dyn Ground, grant: &Grant, asked: OrderSteer) -> Refused<()> {
         let key = (grant.pin, job_of(&asked.job_id)?);
         let steer = Steer::from_number(asked.steer).ok_or_else(|| malformed("steered in an unknown way"))?;
+        if steer == Steer::Rate {
+            return self.set_rate(key, &asked.bwlimit);
+        }
         if asked.warrant.is_empty() {
             return self.steer(key, steer, None);
         }

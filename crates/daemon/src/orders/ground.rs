@@ -1,14 +1,22 @@
 //! What a job that was handed in may do at this endpoint, as whoever owns its root says it.
 
 use model::order::Role;
-use model::{JobId, Pin, TransferOptions, TransferSpec};
+use model::{Class, JobId, Pin, TransferOptions, TransferSpec};
+use mover::session::Roster;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use store::open::{OpenSink, OpenSource};
 use wire::Refusal;
 
 pub trait Ground: Send + Sync {
     /// The key of this endpoint.
     fn pin(&self) -> Pin;
+
+    /// Where this endpoint's jobs are listed.
+    fn roster(&self) -> Arc<Roster>;
+
+    /// What a job of this client counts that asked for this class, or for none.
+    fn class(&self, owner: Pin, asked: Option<Class>) -> Class;
 
     /// Whether a client may have this endpoint do its part of a transfer, at this moment.
     fn may_order(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;

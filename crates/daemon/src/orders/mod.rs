@@ -21,7 +21,8 @@ use crate::error::Result;
 use crate::warrant::now;
 pub use ground::Ground;
 use model::order::{Reason, Status, Steer};
-use model::{JobId, Pin};
+use model::pace::Timetable;
+use model::{JobId, Pin, TransferSpec};
 use mover::Memory;
 use net::Identity;
 use record::{Ended, ORDERS_MAX, Record, Store};
@@ -31,6 +32,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tracing::{debug, error};
 use transfer::Sample;
+use wire::limits::ORDER_TRANSFER_BYTES_MAX;
 use wire::{CloseCode, Refusal};
 
 /// Jobs of one account that are kept, and the bytes of them.
@@ -71,6 +73,8 @@ struct Live {
     is_running: bool,
     /// What the thread that runs it is to bring about.
     wanted: Option<Steer>,
+    /// The rate that it is to have from now on.
+    pace: Option<Option<Arc<Timetable>>>,
     sample: Option<Sample>,
     /// Before this it is not tried again.
     not_before: Option<Instant>,
@@ -111,6 +115,13 @@ impl Orders {
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    /// How many jobs there are of each status.
+    pub fn counts(&self) -> Vec<(Status, u64)> {
+        let state = self.lock();
+        let count = |status: &Status| state.jobs.values().filter(|job| job.record.status() == *status).count() as u64;
+        Status::ALL.iter().map(|status| (*status, count(status))).collect()
     }
 
     /// Writes down where a job stands. What cannot be written is done again after a restart, which finds it done.
@@ -231,6 +242,7 @@ impl Orders {
                 }
                 job.queue();
             }
+            Steer::Rate => return refused("the rate is missing"),
             Steer::Remove if is_running || !status.is_end() => return refused("cancel it first"),
             Steer::Remove => {
                 self.store
@@ -242,6 +254,34 @@ impl Orders {
         }
         self.write(&job.record)?;
         self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Gives a job another rate, which holds from the next look of the thread that runs it, and for every later attempt.
+    fn set_rate(&self, key: Key, bwlimit: &str) -> Refused<()> {
+        let wrong = |why: String| Refusal::new(CloseCode::Forbidden, &why);
+        let pace = match bwlimit {
+            "" => None,
+            text => {
+                Some(Timetable::parse(text).map_err(wrong)?).filter(|table| table.rate_min().is_some()).map(Arc::new)
+            }
+        };
+        let mut state = self.lock();
+        let job = state.jobs.get_mut(&key).ok_or_else(no_such_job)?;
+        let status = job.record.status();
+        if status.is_end() {
+            return Err(Refusal::new(CloseCode::WrongState, &format!("the job is {status}: it has no rate any more")));
+        }
+        let mut spec: TransferSpec = serde_json::from_str(&job.record.transfer).map_err(|e| wrong(e.to_string()))?;
+        spec.options.pace.clone_from(&pace);
+        let transfer = serde_json::to_string(&spec).map_err(|e| wrong(e.to_string()))?;
+        if transfer.len() > ORDER_TRANSFER_BYTES_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "the job is too long with this timetable"));
+        }
+        let renewed = Record { transfer, ..job.record.clone() };
+        self.write(&renewed)?;
+        job.record = renewed;
+        job.live.pace = Some(pace);
         Ok(())
     }
 

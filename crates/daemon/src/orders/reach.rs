@@ -6,9 +6,9 @@ use crate::error::Error;
 use crate::warrant;
 use model::order::Role;
 use model::synthetic::{self, Generated};
-use model::{Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
+use model::{Class, Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
 use mover::Memory;
-use mover::session::Client;
+use mover::session::{Client, Roster, Who};
 use mover::shares::Holder;
 use net::Identity;
 use std::io;
@@ -48,6 +48,9 @@ pub fn plan(
         }
     }
     spec.memory_bytes = None;
+    let class = host.class(owner, spec.options.class);
+    // Where none was asked for, the other endpoint may allow less than this one.
+    spec.options.class = spec.options.class.or(Some(class).filter(|class| *class < Class::Normal));
     let holder = Holder { client: record.account.as_str().into(), key: owner, name: record.owner_name.as_str().into() };
     let (identity, memory) = own;
     let memory = memory.of(holder, None);
@@ -60,6 +63,8 @@ pub fn plan(
         identity,
         memory,
         job,
+        roster: host.roster(),
+        who: Who { job, peer: pin, user: record.account.clone(), name: record.owner_name.clone(), class },
     };
     let root = Arc::new(Root { host: host.clone(), owner, job });
     Ok(Plan { spec, stores: Stores::default().with("file", root), peers: endpoint })
@@ -85,6 +90,8 @@ pub struct Partner {
     identity: Identity,
     memory: Memory,
     job: JobId,
+    roster: Arc<Roster>,
+    who: Who,
 }
 
 impl Peers for Partner {
@@ -112,7 +119,9 @@ impl Peer for Partner {
         let credential = self.credential.clone();
         let reach =
             Reach { name: &self.name, pin: self.pin, credential, identity: request.identity, options: &options };
-        reach.connect(&self.addresses)
+        let client = reach.connect(&self.addresses)?;
+        client.list_in(self.roster.clone(), self.who.clone());
+        Ok(client)
     }
 
     fn refused(&self, refusal: &Refusal) -> transfer::Error {

@@ -15,7 +15,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
-use transfer::{Means, Transfer};
+use transfer::{Means, Steering, Transfer};
 use wire::limits::ORDER_FAILURES_MAX;
 use wire::{CloseCode, Refusal, bounded};
 
@@ -72,8 +72,13 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
         if sample.is_some() {
             job.live.sample = sample;
         }
+        let pace = job.live.pace.take();
         if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() {
             transfer.cancel();
+        }
+        drop(state);
+        if let Some(pace) = pace {
+            transfer.steer(Steering::Pace(pace));
         }
     }
     let sample = transfer.observe().sample;

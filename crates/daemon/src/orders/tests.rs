@@ -22,6 +22,14 @@ impl Ground for Anything {
         Pin([9; 32])
     }
 
+    fn roster(&self) -> Arc<mover::session::Roster> {
+        Arc::default()
+    }
+
+    fn class(&self, _: Pin, asked: Option<model::Class>) -> model::Class {
+        asked.unwrap_or_default()
+    }
+
     fn may_order(&self, _: Pin, _: model::order::Role, _: &TransferSpec) -> Refused<()> {
         Ok(())
     }
@@ -303,4 +311,26 @@ fn a_job_that_cannot_be_written_down_is_not_taken() {
     std::fs::remove_dir_all(dir.path().join("orders")).unwrap();
     assert_eq!(orders.take(of(1, 1, "a")).unwrap_err().code, CloseCode::Internal);
     assert!(orders.lock().jobs.is_empty());
+}
+
+#[test]
+fn another_rate_is_kept_for_later_attempts_and_one_that_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let record = of(1, 1, "a");
+    let key = record.key().unwrap();
+    assert_eq!(orders.set_rate(key, "80Mbit"), Err(no_such_job()));
+    orders.take(record).unwrap();
+    let kept = || serde_json::from_str::<TransferSpec>(&orders.lock().jobs[&key].record.transfer).unwrap().options.pace;
+    orders.set_rate(key, "80Mbit").unwrap();
+    assert_eq!(kept().unwrap().rate_at(0), Some(10_000_000));
+    for wrong in ["NaN", "-1M", "25:00,1M", &"00:00,1M ".repeat(10_000)] {
+        let refused = orders.set_rate(key, wrong);
+        assert!(refused.is_err() || wrong.len() > 100, "{wrong}");
+    }
+    assert!(kept().is_some());
+    orders.set_rate(key, "off").unwrap();
+    assert_eq!(kept(), None);
+    orders.steer(key, Steer::Cancel, None).unwrap();
+    assert_eq!(orders.set_rate(key, "1M").unwrap_err().code, CloseCode::WrongState);
 }

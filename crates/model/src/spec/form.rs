@@ -69,6 +69,7 @@ form! {
     streams: u32,
     paths: String,
     cc: String,
+    class: String,
     memory: usize,
     retries: u32,
     max_duration: f64,
@@ -142,6 +143,7 @@ fn of_options(options: TransferOptions) -> Form {
         payload_bytes_max,
         // Made of the transfer's own when it starts.
         congestion: _,
+        class,
         // `thalweg follow` makes it of its arguments.
         follow: _,
         view: _,
@@ -174,6 +176,7 @@ fn of_options(options: TransferOptions) -> Form {
         bwlimit: pace.map(|pace| pace.to_string()),
         max_transfer: payload_bytes_max,
         buffer: unless(buffer, default.buffer),
+        class: class.map(|class| class.name().to_owned()),
         ..Form::default()
     }
 }
@@ -212,6 +215,7 @@ impl TryFrom<Form> for TransferSpec {
             pace: form.bwlimit.as_deref().map(Timetable::parse).transpose()?.map(Arc::new),
             payload_bytes_max: form.max_transfer,
             congestion: None,
+            class: form.class.as_deref().map(str::parse).transpose()?,
             follow: None,
             view: None,
             buffer: word(form.buffer, default.buffer)?,

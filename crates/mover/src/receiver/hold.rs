@@ -107,10 +107,9 @@ impl Hold {
         let mut state = hold.state.lock().unwrap();
         state.journal = journal;
         for parcel in content {
-            match Frame::found(&hold.spool, parcel, &hold.is_kept, &hold.waiting_bytes) {
-                Some(frame) => state.enter(Arc::new(frame)),
-                // It was torn, and nobody was told that it was kept.
-                None => {}
+            // Otherwise it was torn, and nobody was told that it was kept.
+            if let Some(frame) = Frame::found(&hold.spool, parcel, &hold.is_kept, &hold.waiting_bytes) {
+                state.enter(Arc::new(frame));
             }
         }
         drop(state);

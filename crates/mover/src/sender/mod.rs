@@ -31,7 +31,7 @@ use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Followed, Observer, Port, bounded_path, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
 use crate::memory::Memory;
-use crate::pace::Pace;
+use crate::pace::{By, Pace};
 use crate::progress::{Progress, count};
 use crate::stall::Headway;
 use model::change::Subject;
@@ -204,7 +204,7 @@ impl SendJob {
                     return Err(Refusal::new(CloseCode::WrongState, "a job that is finished before it was asked to"));
                 }
                 self.finished(&finished);
-                self.stop(Ending::Finished(kept(finished)));
+                self.stop(Ending::Finished(crate::report::kept(finished)));
             }
             Message::Cancel(cancel) => {
                 let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
@@ -231,15 +231,16 @@ impl SendJob {
         self.work.notify_all();
     }
 
-    /// What the receiver's user set.
+    /// The limits that the other side sets. Beside what this side's own user set, the smaller bound holds.
     fn take_pace(&self, pace: &wire::message::Pace) -> Result<(), Refusal> {
         if pace.bytes_per_second > 0 && pace.bytes_per_second < RATE_MIN {
             return Err(Refusal::new(CloseCode::Malformed, "a rate below 1 KiB a second"));
         }
         let set = |number: u64| Some(number).filter(|number| *number > 0);
-        self.pace.set(set(pace.bytes_per_second));
-        self.is_bound_there.store(pace.payload_bytes_max > 0, Relaxed);
-        self.book.lock().unwrap().split.allow(set(pace.payload_bytes_max));
+        self.pace.set(By::Peer, set(pace.bytes_per_second));
+        let (here, there) = (self.options.payload_bytes_max, set(pace.payload_bytes_max));
+        self.is_bound_there.store(there.is_some_and(|there| here.is_none_or(|here| there < here)), Relaxed);
+        self.book.lock().unwrap().split.allow(here.into_iter().chain(there).min());
         Ok(())
     }
 
@@ -589,16 +590,5 @@ impl SendJob {
 
     pub fn is_listing_complete(&self) -> bool {
         self.progress.is_listing_complete.load(Relaxed)
-    }
-}
-
-/// What is kept of the receiver's last word: its failures are counted by now.
-fn kept(finished: wire::message::Finished) -> wire::message::Finished {
-    let short = |text: String| bounded(&text).to_owned();
-    wire::message::Finished {
-        durable: short(finished.durable),
-        engine: short(finished.engine),
-        failures: Vec::new(),
-        ..finished
     }
 }

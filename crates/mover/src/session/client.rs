@@ -12,8 +12,10 @@ use super::lanes::Lanes;
 use super::pacing::Pacing;
 use super::question::Answers;
 use super::replies::Replies;
+use super::roster::{Roster, Who};
 use super::running::{Job, NO_BUFFER, Running};
 use super::ways;
+pub use crate::job::Guide;
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::job_options;
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
@@ -25,7 +27,7 @@ use crate::sender::SendJob;
 use model::options::Wait;
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use store::{Order, Sink, Source};
 use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
@@ -45,7 +47,7 @@ pub struct ClientOptions {
     pub memory: Memory,
 }
 
-/// Asked again and again while a job runs: true ends it.
+/// Asked again and again while an answer is waited for: true ends that.
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
 pub struct PushSpec {
@@ -71,6 +73,8 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
     control: Option<std::thread::JoinHandle<()>>,
     next_job: AtomicU32,
+    /// Where its jobs are listed, at an endpoint.
+    roster: OnceLock<(Arc<Roster>, Who)>,
     /// Under whom what is received is kept in staging.
     sender: Pin,
 }
@@ -147,7 +151,7 @@ impl Client {
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
         let sender = shared.session.peer;
-        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1), sender })
+        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1), roster: OnceLock::new(), sender })
     }
 
     /// Keeps what is received under another identity than the key of the session: that of whoever has a new key each time, and
@@ -155,6 +159,11 @@ impl Client {
     pub fn receiving_from(mut self, sender: Pin) -> Client {
         self.sender = sender;
         self
+    }
+
+    /// Lists the jobs that begin from here on among those of this endpoint, in the name of `who`.
+    pub fn list_in(&self, roster: Arc<Roster>, who: Who) {
+        let _ = self.roster.set((roster, who));
     }
 
     /// The key of the endpoint.
@@ -245,7 +254,7 @@ impl Client {
         source: Arc<dyn Source>,
         progress: Arc<Progress>,
         observer: Option<Arc<dyn Observer>>,
-        interrupt: Interrupt<'_>,
+        guide: &dyn Guide,
     ) -> Report {
         let number = self.next_job.fetch_add(1, Relaxed);
         let is_sequential = source.facts().order != Order::Any;
@@ -253,7 +262,8 @@ impl Client {
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         job.charge_to(self.shared.asker.memory.clone());
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
-        Pacing::new(&spec.options).update(&self.shared.session, number, &running);
+        self.enlist(spec.id, &running, number);
+        Pacing::new(&spec.options).update(&self.shared.session, number, &running, guide.pace(&spec.options).as_deref());
         let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
@@ -265,7 +275,7 @@ impl Client {
         };
         self.open(&running, open);
         job.start();
-        self.supervise(number, running, &spec.options, is_sequential, &progress, interrupt)
+        self.supervise(number, running, &spec.options, is_sequential, &progress, guide)
     }
 
     /// Receives from the endpoint into `sink` and waits for the end.
@@ -278,7 +288,7 @@ impl Client {
         sink: Arc<dyn Sink>,
         progress: Arc<Progress>,
         observer: Option<Arc<dyn Observer>>,
-        interrupt: Interrupt<'_>,
+        guide: &dyn Guide,
     ) -> store::Result<Report> {
         let number = self.next_job.fetch_add(1, Relaxed);
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
@@ -294,6 +304,7 @@ impl Client {
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
+        self.enlist(spec.id, &running, number);
         let open = Open {
             job: number,
             job_id: spec.id.0.to_vec(),
@@ -305,9 +316,15 @@ impl Client {
         };
         self.open(&running, open);
         // Before the first request for content: nothing leaves faster.
-        Pacing::new(&spec.options).update(&self.shared.session, number, &running);
+        Pacing::new(&spec.options).update(&self.shared.session, number, &running, guide.pace(&spec.options).as_deref());
         job.start();
-        Ok(self.supervise(number, running, &spec.options, is_sequential, &progress, interrupt))
+        Ok(self.supervise(number, running, &spec.options, is_sequential, &progress, guide))
+    }
+
+    fn enlist(&self, job: JobId, running: &Arc<Running>, number: u32) {
+        if let Some((roster, who)) = self.roster.get() {
+            self.shared.session.list_job(roster, Who { job, ..who.clone() }, running, number);
+        }
     }
 
     /// Asks for a job. What no endpoint could take ends the job here, and not the session there.
@@ -331,7 +348,7 @@ impl Client {
         options: &TransferOptions,
         is_sequential: bool,
         progress: &Arc<Progress>,
-        interrupt: Interrupt<'_>,
+        guide: &dyn Guide,
     ) -> Report {
         let mut lanes = Lanes::new(self.shared.asker.clone(), running.clone(), number, is_sequential);
         let mut pacing = Pacing::new(options);
@@ -339,11 +356,11 @@ impl Client {
             if let Some(ending) = lanes.ending(SUPERVISION_INTERVAL) {
                 break ending;
             }
-            if interrupt() {
+            if guide.is_over() {
                 running.job.cancel(CloseCode::Cancelled, "interrupted");
             }
             lanes.maintain();
-            pacing.update(&self.shared.session, number, &running);
+            pacing.update(&self.shared.session, number, &running, guide.pace(options).as_deref());
             if let Job::Send(job) = &running.job {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
             }

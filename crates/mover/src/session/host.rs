@@ -2,12 +2,13 @@
 //!
 //! Not here: the sessions (`server`), and what a right is (whoever implements `Host`).
 
+use super::roster::{Roster, Who};
 use crate::files::{How, NotReached};
 use crate::job::{Ending, Observer};
 use crate::progress::Progress;
 use crate::receiver::Asked;
 use model::files::{Question, Tally};
-use model::{JobId, Name, Pin, TransferOptions, Warrant};
+use model::{Class, JobId, Name, Pin, TransferOptions, Warrant};
 use net::route::LocalAddress;
 use std::sync::Arc;
 use store::spool::Spool;
@@ -27,6 +28,12 @@ pub struct Grant {
     pub may_write: bool,
     /// In whose name it is here, where that is not its own: what this allows, and no more.
     pub warrant: Option<Arc<Mandate>>,
+}
+
+impl Who {
+    pub(super) fn of(grant: &Grant, job: JobId, class: Class) -> Who {
+        Who { job, peer: grant.pin, user: grant.account.clone(), name: grant.name.clone(), class }
+    }
 }
 
 /// A warrant that was checked, and the key that signed it.
@@ -81,6 +88,17 @@ pub trait Host: Send + Sync {
         open: &Open,
         options: &TransferOptions,
     ) -> Result<Opened, Refusal>;
+
+    /// The jobs of this endpoint, where somebody shares rates out among them.
+    fn roster(&self) -> Option<&Arc<Roster>> {
+        None
+    }
+
+    /// What a job that was opened counts beside others.
+    fn class(&self, grant: &Grant, options: &TransferOptions) -> Class {
+        let _ = grant;
+        options.class.unwrap_or_default()
+    }
 
     /// Whether the peer, or one of its jobs, may go on: asked every few seconds, so that rights that end while a job runs
     /// end the job too (F028, F029). What is verified is kept. A host that cannot tell at this moment says `Internal`, and is

@@ -3,8 +3,8 @@
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
 //! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what
 //! may be read and written, and has jobs opened (`opening`); what waits in its buffer is brought to its place without its sender
-//! (`draining`).
-//! `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are handed in. `room` says who gets a place at an endpoint.
+//! (`draining`). `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are
+//! handed in. `room` says who gets a place at an endpoint, `roster` which jobs it has.
 //!
 //! Invariants:
 //! - A data stream belongs to a session only by a proof that needs both streams' TLS exporters and the same identity.
@@ -39,20 +39,25 @@ mod question;
 mod replies;
 mod requests;
 mod room;
+mod roster;
 
 pub use asking::{Standby, Tuning};
-pub use client::{Client, ClientOptions, Interrupt, PullSpec, PushSpec};
+pub use client::{Client, ClientOptions, Guide, Interrupt, PullSpec, PushSpec};
 pub use connector::{Connector, Direct, Path};
 pub use draining::{DRAIN, DROP, Waiting, waiting};
 pub use error::ConnectError;
 pub use host::{Grant, Host, HostFacts, Mandate, Opened};
 pub use opening::TAKEN_OVER;
 pub use question::AskError;
+pub use roster::{Member, Roster, Sums, Who};
+pub use running::LOWER_EFFORT;
 pub use server::Server;
 
 use crate::job::Ending;
 use crate::limits::{IDLE_ASK, IDLE_JOB, NO_PROGRESS_TIMEOUT};
+use crate::pace::By;
 use asks::Asks;
+use model::progress::StreamFacts;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlSender, SendError};
 use opening::Openings;
@@ -60,7 +65,7 @@ use room::Guest;
 use running::{Job, Running};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use wire::handshake::feature;
 use wire::message::{self, Close};
@@ -170,10 +175,18 @@ impl Session {
             stall: Mutex::default(),
             moved: Mutex::new((0, Instant::now())),
             asked: OnceLock::new(),
+            limits: Mutex::default(),
         });
         self.jobs.lock().unwrap().insert(number, running.clone());
         self.changed.notify_all();
         running
+    }
+
+    /// Lists a job among those of this endpoint.
+    fn list_job(self: &Arc<Session>, roster: &Roster, who: Who, running: &Arc<Running>, number: u32) {
+        let (is_sender, progress) = (matches!(running.job, Job::Send(_)), running.job.progress().clone());
+        let job = InSession { session: Arc::downgrade(self), running: Arc::downgrade(running), number };
+        roster.add(who, Arc::new(job), progress, is_sender);
     }
 
     pub fn remove_job(&self, number: u32) {
@@ -245,6 +258,48 @@ impl Session {
     pub fn leave(&self) {
         say_last(&self.control, Close { code: CloseCode::Done as u32, text: String::new() });
         self.control.leave_after_flush();
+    }
+}
+
+/// A job in the roster, which keeps neither it nor its session alive.
+struct InSession {
+    session: Weak<Session>,
+    running: Weak<Running>,
+    number: u32,
+}
+
+impl InSession {
+    fn running(&self) -> Option<Arc<Running>> {
+        self.running.upgrade().filter(|running| !running.job.is_ended())
+    }
+}
+
+impl roster::Listed for InSession {
+    fn is_ended(&self) -> bool {
+        self.running().is_none() || self.session.strong_count() == 0
+    }
+
+    fn moved_bytes(&self) -> u64 {
+        self.running().map_or(0, |running| running.watch.sample(None).1.moved_bytes)
+    }
+
+    fn facts(&self) -> Option<StreamFacts> {
+        self.running().filter(|running| matches!(running.job, Job::Send(_))).map(|running| running.watch.facts())
+    }
+
+    fn limit_rate(&self, bytes_per_second: Option<u64>) {
+        let Some((session, running)) = self.session.upgrade().zip(self.running()) else { return };
+        // A client of an earlier version would forget its own limits for it.
+        let needed = if session.grant.get().is_some() { feature::SHARED_PACE } else { feature::LIMITS };
+        if matches!(running.job, Job::Send(_)) || session.features.load(Relaxed) & needed != 0 {
+            running.limit_rate(&session, self.number, By::Endpoint, bytes_per_second);
+        }
+    }
+
+    fn mark(&self, code_point: u8) {
+        if let Some(running) = self.running() {
+            running.watch.mark(code_point);
+        }
     }
 }
 

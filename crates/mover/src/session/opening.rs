@@ -10,6 +10,7 @@
 use super::control::ControlPort;
 use super::host::{Grant, Opened};
 use super::room::Seat;
+use super::roster::Who;
 use super::running::{Job, NO_BLAKE3, NO_COMPRESSION, Running};
 use super::server::{Server, guest_of};
 use super::{Session, congestion};
@@ -226,7 +227,7 @@ impl Server {
         session: &Arc<Session>,
         grant: &Grant,
         open: Open,
-        (id, direction, options): (JobId, Direction, TransferOptions),
+        (id, direction, mut options): (JobId, Direction, TransferOptions),
     ) {
         let number = open.job;
         let place = Place { session, number };
@@ -236,6 +237,7 @@ impl Server {
             let _opening = Opening::begin(&self.attempts, (grant.pin, id));
             self.take_over(grant.pin, id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
+            options.class = Some(self.host.class(grant, &options));
             self.start_job(session, grant, open, id, direction, options, opened, seat)
         });
         let caught_up = match started {
@@ -318,10 +320,10 @@ impl Server {
         seat: Seat,
     ) -> Result<(Accept, Arc<Running>), Refusal> {
         let number = open.job;
-        let memory = guest_of(session)?.memory.clone();
+        let (memory, progress) = (guest_of(session)?.memory.clone(), Progress::new());
         let port = Arc::new(ControlPort(session.control.clone()));
-        let progress = Progress::new();
         let mut accept = Accept { job: number, ..Accept::default() };
+        let class = options.class.unwrap_or_default();
         let job = match opened {
             Opened::Receive { sink, rename_to, observer, file_system, asked } => {
                 accept.file_system = file_system;
@@ -344,6 +346,9 @@ impl Server {
             }
         };
         let running = session.add_job(number, job.clone());
+        if let Some(roster) = self.host.roster() {
+            session.list_job(roster, Who::of(grant, id, class), &running, number);
+        }
         let started = running.clone();
         let _ = running.asked.set((direction, open.paths));
         match &job {
@@ -357,9 +362,7 @@ impl Server {
             watched.remove_job(number);
             drop(seat);
             let streams = running.watch.clone();
-            if !matches!(ending, Ending::Finished(_)) {
-                streams.abort();
-            }
+            (!matches!(ending, Ending::Finished(_))).then(|| streams.abort());
             server.forget_older((grant.pin, id), &job, &ending);
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);

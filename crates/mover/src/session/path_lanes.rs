@@ -6,7 +6,7 @@
 
 use super::asking::Asker;
 use super::connector::Path;
-use super::running::{Job, Running, watch_stream};
+use super::running::{Job, Running, give_way, watch_stream};
 use super::sample::sample;
 use super::{congestion, join_proof};
 use crate::limits::STREAM_TIMEOUT;
@@ -249,6 +249,7 @@ impl LaneThread {
         let mut join = Join { session: session.id, job: *number, stream: self.stream, direction, proof: [0; 32] };
         join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         watch_stream(running, stream.aborter(), self.place);
+        give_way(&running.job, &stream.aborter());
         if running.watch.has_several_ways() {
             net::numa::stay_near(stream.local_addr().ip());
         }

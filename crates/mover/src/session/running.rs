@@ -4,10 +4,12 @@
 
 use super::watch::StreamWatch;
 use crate::job::Ending;
+use crate::pace::RateLimits;
 use crate::progress::Progress;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use crate::stall::{Headway, Stall};
+use model::Class;
 use model::options::{Compression, Wait};
 use net::Aborter;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -144,6 +146,8 @@ pub(crate) struct Running {
     pub(super) moved: Mutex<(u64, Instant)>,
     /// What was asked for, at an endpoint: rights are looked at again while the job runs.
     pub(super) asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
+    /// The limits that this side sets to a sender elsewhere.
+    pub(super) limits: Mutex<RateLimits>,
 }
 
 impl Running {
@@ -155,6 +159,24 @@ impl Running {
     /// For how long the job has not moved, owed or not, as far as the control loop has seen.
     pub(super) fn idle_for(&self) -> Duration {
         self.moved.lock().unwrap().1.elapsed()
+    }
+}
+
+/// RFC 8622: what is sent with less than best effort.
+pub const LOWER_EFFORT: u8 = 1;
+const NICE_MAX: i32 = 19;
+
+/// Called on the lane's own thread: one of a low job sends what gives way on every path that knows how, and takes the processor
+/// time that others leave.
+pub(crate) fn give_way(job: &Job, aborter: &Aborter) {
+    let options = match job {
+        Job::Send(job) => &job.options,
+        Job::Receive(job) => &job.options,
+    };
+    if options.class == Some(Class::Low) {
+        aborter.set_dscp(LOWER_EFFORT);
+        // Where it is refused, the job is just not that modest.
+        let _ = rustix::process::setpriority_process(None, NICE_MAX);
     }
 }
 

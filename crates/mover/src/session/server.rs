@@ -7,7 +7,7 @@ use super::drains::Drains;
 use super::host::{Grant, Host};
 use super::opening::Attempts;
 use super::room::{Guest, Rooms};
-use super::running::{Job, Running, watch_stream};
+use super::running::{Job, Running, give_way, watch_stream};
 use super::{Session, addresses, congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::{JOIN_TIMEOUT, NO_PROGRESS_TIMEOUT};
@@ -245,6 +245,7 @@ impl Server {
         if running.watch.has_several_ways() {
             net::numa::stay_near(stream.local_addr().ip());
         }
+        give_way(&running.job, &stream.aborter());
         // If the job ends from here on, this stream is found and stopped; if it ended before, the stream is refused here.
         if running.job.is_ended() {
             return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));

@@ -119,6 +119,8 @@ struct Watched {
     progressed_at: Instant,
     /// Since when something waits and nothing is taken.
     stands_since: Instant,
+    /// What its packets are marked with.
+    dscp: u8,
 }
 
 /// What all streams together have moved, and how long packets take on those that are open.
@@ -274,6 +276,7 @@ impl StreamWatch {
             progressed_bytes: 0,
             progressed_at: now,
             stands_since: now,
+            dscp: 0,
         });
     }
 
@@ -294,6 +297,14 @@ impl StreamWatch {
     pub fn abort(&self) {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.open.iter().for_each(|stream| stream.aborter.abort());
+    }
+
+    /// Marks what the open streams send from here.
+    pub fn mark(&self, dscp: u8) {
+        self.streams.lock().unwrap().open.iter_mut().filter(|stream| stream.dscp != dscp).for_each(|stream| {
+            stream.aborter.set_dscp(dscp);
+            stream.dscp = dscp;
+        });
     }
 
     /// Sums over all streams, those that are gone by their last sample.
@@ -344,6 +355,7 @@ mod tests {
         Watched {
             aborter: Aborter::default(),
             way,
+            dscp: 0,
             is_receiving,
             facts: StreamFacts::default(),
             moved_bytes: 0,

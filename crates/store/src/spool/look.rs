@@ -31,6 +31,9 @@ pub struct Look {
     pub owners: Vec<Seen>,
 }
 
+/// Bytes, since when, and the first parcel of its journal with the number it has.
+type Kept = (u64, SystemTime, Option<(u64, Vec<u8>)>);
+
 /// Looks into the spool of a directory, and changes nothing.
 ///
 /// # Errors
@@ -38,7 +41,7 @@ pub struct Look {
 pub fn look(path: &Path) -> Result<Look> {
     let place = Place::look(path)?;
     let read = |e| Error::new("read the buffer", place.path().to_vec(), e);
-    let mut owners: BTreeMap<Owner, (u64, SystemTime, Option<(u64, Vec<u8>)>)> = BTreeMap::new();
+    let mut owners: BTreeMap<Owner, Kept> = BTreeMap::new();
     for number in 0..place.made.segments {
         let Some(file) = place.seen_segment(number)? else { continue };
         let Head::Used(head) = Head::decode(&read_at(&file, 0).map_err(read)?) else { continue };
@@ -55,9 +58,8 @@ pub fn look(path: &Path) -> Result<Look> {
             seen.2 = piece.content().ok().map(|content| (piece.head.parcel, content));
         }
     }
-    let seen = |(owner, (bytes, since, opening)): (Owner, (u64, SystemTime, Option<(u64, Vec<u8>)>))| {
-        Some(Seen { owner, bytes, since, opening: opening?.1 })
-    };
+    let seen =
+        |(owner, (bytes, since, opening)): (Owner, Kept)| Some(Seen { owner, bytes, since, opening: opening?.1 });
     let capacity_bytes = place.made.segment_bytes * u64::from(place.made.segments);
     Ok(Look { capacity_bytes, owners: owners.into_iter().filter_map(seen).collect() })
 }

@@ -16,7 +16,14 @@ use wire::message;
 use wire::{CloseCode, Message};
 
 pub fn limits() -> Limits {
-    Limits { scope: Vec::new(), may_read: true, may_write: true, expires: None, uses_max: None }
+    Limits {
+        scope: Vec::new(),
+        may_read: true,
+        may_write: true,
+        expires: None,
+        uses_max: None,
+        class_max: model::Class::High,
+    }
 }
 
 /// A ticket as its clients have it.

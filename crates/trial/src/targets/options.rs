@@ -18,6 +18,7 @@ pub fn run(data: &[u8]) {
     let compression = u32::from(bytes.u8());
     let (shows_prefix, unfinished) = (bytes.u8() & 1 == 1, vec![bytes.u8(); usize::from(bytes.u8())]);
     let buffer = u32::from(bytes.u8());
+    let class = u32::from(bytes.u8());
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -33,6 +34,7 @@ pub fn run(data: &[u8]) {
         fidelity,
         compression,
         congestion,
+        class,
         shows_prefix,
         unfinished,
         buffer,
