@@ -461,7 +461,10 @@ mod tests {
     fn every_switch_in_the_code_is_in_the_list_once() {
         let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut switches = std::collections::BTreeSet::new();
-        for name in ["ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli"] {
+        for name in [
+            "ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli", "plan", "queue",
+            "hub",
+        ] {
             gather(&crates.join(name).join("src"), &mut switches);
         }
         let listed: std::collections::BTreeSet<_> = MUTANTS.iter().map(|(name, ..)| (*name).to_owned()).collect();

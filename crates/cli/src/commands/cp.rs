@@ -99,7 +99,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
     /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while the storage there cannot keep up
-    #[arg(long, value_name = "auto|always|never", default_value = "auto", env = "THALWEG_BUFFER_USE")]
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", env = "THALWEG_BUFFER")]
     buffer: Buffer,
     /// Stay until everything is delivered, or only until what is not lies verified and durable in the far endpoint's buffer,
     /// which delivers it; the exit code is 9 then

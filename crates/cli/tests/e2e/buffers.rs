@@ -119,10 +119,8 @@ fn what_storage_does_not_take_waits_until_it_does_or_is_dropped() {
     let Some(storage) = slow(&bed) else { return };
     let mut server = serve(&bed);
     bed.enrol();
-    let left = bed.start(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat());
-    until("something in the buffer", || held(&bed) > 0);
+    buffered(&bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:a/"]].concat()));
     server.kill();
-    let _ = bed.wait(left);
     drop(storage);
     // Its place is taken by a file.
     fs::write(bed.path("root/a"), b"in the way").unwrap();

@@ -276,7 +276,9 @@ fn paths_that_make_no_sense_are_refused_with_those_that_do() {
         assert!(ran.stderr.contains(said), "{paths}: {}", ran.stderr);
     }
     // One host, one path: whatever is asked for, the copy is made.
-    let done = bed.run(&["cp", "--json", "--paths", "all", "file", "lab:x"]).succeeded().done();
+    bed.write("larger", &[7; 400_000]);
+    let args = ["cp", "--json", "--bwlimit", "400K", "--paths", "all", "larger", "lab:x"];
+    let done = bed.run(&args).succeeded().done();
     assert_eq!(done["paths"].as_array().unwrap().len(), 1, "{done}");
     assert!(done["notes"].to_string().contains("all paths were asked for, and there is one"), "{done}");
 }

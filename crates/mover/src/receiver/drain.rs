@@ -140,7 +140,10 @@ pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
     let (mut times, mut timed) = (job.progress.here(), Instant::now());
     while !job.end.is_set() {
         let due = hold.take_due(Duration::from_millis(50));
-        start_missing(job);
+        // Without its sender, nothing is drained before all of it is described (`replay`).
+        if job.replayed.get().is_none() {
+            start_missing(job);
+        }
         let kept = hold.make_durable(due);
         job.tell_buffered(&kept);
         if let Some(why) = hold.why_lost().filter(|_| !is_told_lost) {

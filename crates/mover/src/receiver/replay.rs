@@ -132,12 +132,12 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
                 job.is_finish_heard.store(true, Relaxed);
                 job.decider.push(Event::Finish);
             }
-        } else if is_settled || is_empty || is_in_vain(job, hold) {
-            // The rest was never sent.
-            job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         } else if port.asks.load(Relaxed) && hold.is_drained() {
             came = Came::Stuck;
             job.stop(Ending::Lost("storage did not take all of it".into()));
+        } else if is_settled || is_empty || is_in_vain(job, hold) {
+            // The rest was never sent.
+            job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         }
     }
     if !matches!(job.end.get(), Some(Ending::Finished(_))) && job.end.get().is_some_and(|end| is_refused(&end)) {

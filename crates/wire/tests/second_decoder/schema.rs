@@ -15,6 +15,8 @@ pub struct Field {
     pub name: String,
     pub kind: Kind,
     pub is_repeated: bool,
+    /// A scalar of which it is told apart whether it was said.
+    pub is_optional: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,9 +85,8 @@ fn read_fields(
             read_fields(words, fields, false)?;
             continue;
         }
-        let is_repeated = word == "repeated";
-        // Whether a field was said does not matter to who only reads sessions.
-        let has_label = is_repeated || word == "optional";
+        let (is_repeated, is_optional) = (word == "repeated", word == "optional");
+        let has_label = is_repeated || is_optional;
         let kind = if has_label { words.next().ok_or("a field has no type")? } else { word };
         let name = words.next().ok_or("a field has no name")?;
         expect(words, "=")?;
@@ -95,7 +96,7 @@ fn read_fields(
         if number == 0 || fields.values().any(|field| field.name == name) {
             return Err(format!("field {name} = {number} is not allowed here"));
         }
-        if fields.insert(number, Field { name, kind: kind_of(&kind)?, is_repeated }).is_some() {
+        if fields.insert(number, Field { name, kind: kind_of(&kind)?, is_repeated, is_optional }).is_some() {
             return Err(format!("field number {number} is used twice"));
         }
     }

@@ -177,6 +177,7 @@ fn debug_of(schema: &Schema, message: &Message) -> String {
         let shown = match (&field.kind, field.is_repeated) {
             (_, true) => format!("[{}]", values.join(", ")),
             (Kind::Message(_), false) => format!("Some({})", values[0]),
+            _ if field.is_optional => format!("Some({})", values[0]),
             _ => values[0].clone(),
         };
         parts.push(format!("{}: {shown}", field.name));
