@@ -213,7 +213,7 @@ fn what_cannot_be_followed_is_refused_with_what_to_do() {
         (&["lab:x", "here"][..], "is not on this host"),
         (&["-", "lab:x"], "give `-` to cp instead"),
         (&["--dry-run", "src/", "lab:x"], "cannot be combined with follow"),
-        (&["--until", "noon", "src/", "lab:x"], "expected rename"),
+        (&["--until", "noon", "src/", "lab:x"], "expected close, rename, rename:GLOB"),
         (&["--end", "marker:a/b", "src/", "lab:x"], "a marker is one name without slashes"),
     ] {
         let ran = bed.run(&[&["follow"], words].concat());
