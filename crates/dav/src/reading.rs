@@ -29,7 +29,7 @@ pub struct DavFile {
 struct Seen {
     /// Of the whole file, by the server.
     stated: Option<u32>,
-    /// It was asked for by itself.
+    /// It was requested separately.
     is_asked: bool,
     /// Of extents that were read, by their starts, with their lengths.
     read: BTreeMap<u64, (u64, u32)>,

@@ -10,7 +10,7 @@ use crate::path;
 use crate::site::Site;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A time that the server would not give a file by itself.
+/// A modification time that the server would never choose for a file.
 const TIME: i64 = 1_000_000_000;
 
 fn now() -> i64 {

@@ -42,7 +42,7 @@ pub struct Bucket {
     pub permits: Permits,
     /// Known after the first object that is published on one.
     pub conditions: OnceLock<Conditions>,
-    /// The store refused to copy by itself.
+    /// The store refused to make the copy itself.
     pub copies_not: AtomicBool,
 }
 

@@ -363,7 +363,7 @@ fn what_stays_against_all_wishes_keeps_its_directories() {
     for key in ["d/", "d/a", "d/e/b", "f/c"] {
         bed.fake.put(key, b"");
     }
-    // Neither together nor by itself.
+    // Neither together nor alone.
     bed.fake.order("POST", "delete", 0, 9, Fault::Status(403));
     bed.fake.order("DELETE", "d/e/b", 0, 9, Fault::Status(403));
     let (mut removed, failed) = prune(&*bed.sink());

@@ -218,7 +218,7 @@ pub trait Sink: Send + Sync {
         let _ = (is_group, number, name);
     }
 
-    /// What the store did by itself, and why, for whoever reads the result.
+    /// What the store did without this host, and why, for whoever reads the result.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

@@ -82,7 +82,7 @@ fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {
     Ok(Some(journal))
 }
 
-/// Finds the tools and their versions; a rival that is not there is recorded, ours must be there.
+/// Finds the tools and their versions; a missing rival is recorded, and our own program is required.
 pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
     let mut wanted = tool::ours(&options.variants);
     for name in &options.rivals {

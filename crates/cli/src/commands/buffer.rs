@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// List, deliver or drop what waits in an endpoint's buffer
 ///
-/// For the user that runs the endpoint, on its host (docs/buffers.md). A running endpoint delivers what waits by itself.
+/// For the user who runs the endpoint, on its host (docs/buffers.md). A running endpoint delivers waiting content automatically.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg buffer ls\n\

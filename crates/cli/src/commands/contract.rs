@@ -63,7 +63,7 @@ struct Add {
     /// Jobs of this class: high, normal or low
     #[arg(long, value_name = "CLASS", env = "THALWEG_CLASS")]
     class: Option<Class>,
-    /// Only what comes `in` or goes `out` [default: both, each by itself]
+    /// Only what comes `in` or goes `out` [default: both, separately]
     #[arg(long, value_name = "in|out", value_parser = way, env = "THALWEG_DIRECTION")]
     direction: Option<Way>,
     /// What they may have together: a rate or a timetable, as for `cp --bwlimit`

@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Result<Exit> {
 fn is_on_local_storage(path: &[u8]) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let path = Path::new(OsStr::from_bytes(path));
-    // A file is on its directory's file system. What is not there is told later.
+    // A file is on its directory's file system. A missing source is reported later.
     let directory = if path.is_dir() {
         path
     } else {

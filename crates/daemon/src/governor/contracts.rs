@@ -50,7 +50,7 @@ pub struct Contract {
     pub user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Both ways, each by itself, where it is not given.
+    /// Each direction separately, if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Way>,
     /// What they may have together at most: a rate, or a timetable of rates.

@@ -50,7 +50,7 @@ fn own_addresses() -> Vec<LocalAddress> {
     own
 }
 
-/// Several cards here can be told apart: without that there is nothing to look for by itself.
+/// This host has several cards that can be told apart; otherwise no second path is looked for automatically.
 pub(super) fn has_several_cards() -> bool {
     own_addresses().iter().map(|own| own.card).collect::<BTreeSet<_>>().len() > 1
 }

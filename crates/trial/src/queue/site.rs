@@ -103,7 +103,7 @@ impl Site {
         None
     }
 
-    /// What goes on there by itself.
+    /// What goes on there without a client.
     pub fn work(&mut self, random: &mut Random, is_calm: bool) {
         for stage in self.orders.values_mut() {
             if random.below(3) > 0 {
