@@ -57,7 +57,7 @@ async fn send(
         let events = match subscription.is_behind() {
             true => {
                 let (returned, events) = spawn_blocking(move || {
-                    let events = subscription.next();
+                    let events = subscription.poll();
                     (subscription, events)
                 })
                 .await
@@ -65,7 +65,7 @@ async fn send(
                 subscription = returned;
                 events
             }
-            false => subscription.next(),
+            false => subscription.poll(),
         };
         for event in events.ok()?? {
             let _ = write!(text, "id: {}\nevent: status\ndata: {}\n\n", event.id, event.data);

@@ -59,7 +59,7 @@ async fn pass(served: &Served, request: Request) -> Result<Request, Problem> {
     let Some(route) = table::find(&parts.method, &path) else {
         return match table::ROUTES.iter().any(|route| route.path == path) {
             true => Ok(Request::from_parts(parts, Body::empty())),
-            false => Err(absent()),
+            false => Err(Problem::absent()),
         };
     };
     let is_change = !matches!(parts.method, Method::GET | Method::HEAD);
@@ -81,11 +81,6 @@ async fn pass(served: &Served, request: Request) -> Result<Request, Problem> {
     }
     let body = whole(served, route, &parts.headers, body).await?;
     Ok(Request::from_parts(parts, body))
-}
-
-fn absent() -> Problem {
-    let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
-    Problem::new(StatusCode::NOT_FOUND, error)
 }
 
 /// Who asks. Wrong tokens are counted by address.

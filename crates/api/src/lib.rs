@@ -18,6 +18,7 @@ mod served;
 mod asking;
 mod table;
 mod gate;
+mod answering;
 mod follow;
 mod session;
 mod tokens;
@@ -46,8 +47,6 @@ use tokio_rustls::TlsAcceptor;
 
 /// Threads for calls that block.
 const BLOCKING_MAX: usize = 64;
-/// What can be asked, for programs.
-const OPENAPI: &str = include_str!("../openapi.json");
 
 /// A port, and what the hub is called there.
 #[derive(Clone, Debug)]

@@ -19,6 +19,11 @@ impl Problem {
         Problem { status, error, wait: None }
     }
 
+    pub fn absent() -> Problem {
+        let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
+        Problem::new(StatusCode::NOT_FOUND, error)
+    }
+
     /// Too many of something: to be asked again after a while.
     pub fn too_many(what: &str, wait: Duration) -> Problem {
         let error = Error::new(Exit::Temporary, format!("too many {what}")).hint("wait, then ask again");

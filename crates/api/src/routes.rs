@@ -1,5 +1,6 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
+use crate::answering::{Answer, ask, text_of};
 use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
@@ -17,11 +18,8 @@ use model::order::Status;
 use model::{Exit, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 
 const PAGE_DEFAULT: usize = 100;
-
-pub type Answer = Result<Response, Problem>;
 
 /// Who may ask for what stands in `table`, and is looked at in `gate`.
 pub fn router(served: Served) -> Router {
@@ -43,7 +41,7 @@ pub fn router(served: Served) -> Router {
         .route("/api/v1/openapi.json", get(openapi))
         .route("/healthz", get(async || "ok\n"))
         .merge(console::pages())
-        .fallback(nothing)
+        .fallback(async || Problem::absent())
         // How much each may send is in the table.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn_with_state(served.clone(), gate::gate))
@@ -51,18 +49,7 @@ pub fn router(served: Served) -> Router {
 }
 
 async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], crate::OPENAPI).into_response()
-}
-
-async fn nothing() -> Problem {
-    let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
-    Problem::new(StatusCode::NOT_FOUND, error)
-}
-
-/// Runs a call that blocks.
-pub async fn ask<T: Send + 'static>(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Problem> {
-    let failed = |_| Error::new(Exit::Fatal, "a thread of the hub failed; this is a bug");
-    Ok(spawn_blocking(call).await.map_err(failed)??)
+    ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
 }
 
 fn job_id(text: &str) -> Result<JobId, Problem> {
@@ -70,12 +57,6 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
         Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
     };
     JobId::from_hex(text).ok_or_else(|| wrong().into())
-}
-
-pub fn text_of(body: Result<Bytes, BytesRejection>) -> Result<String, Problem> {
-    let usage = |text: String| Error::new(Exit::Usage, text).hint("docs/hub.md says what is expected");
-    let body = body.map_err(|e| Problem::new(e.status(), usage(e.body_text())))?;
-    String::from_utf8(body.to_vec()).map_err(|_| usage("the body is not UTF-8".to_owned()).into())
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -222,7 +203,7 @@ async fn steer(
 ) -> Answer {
     let (id, version) = (job_id(&id)?, version_of(&headers)?);
     let verb = Verb::from_word(&verb).filter(|verb| *verb != Verb::Remove);
-    let Some(verb) = verb else { return Ok(nothing().await.into_response()) };
+    let Some(verb) = verb else { return Err(Problem::absent()) };
     let job = ask(move || {
         served.hub.steer(&who, id, verb, version)?;
         served.hub.show(&who, id)

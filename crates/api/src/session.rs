@@ -3,10 +3,10 @@
 //! The code stands in the fragment of a URL, which no browser sends anywhere; the page there posts it. The cookie is out of reach of
 //! scripts and is sent by pages of this hub alone.
 
+use crate::answering::{Answer, text_of};
 use crate::asking::{Caller, Peer, cookie, cookie_name};
 use crate::failures::CODES_MAX;
 use crate::problem::Problem;
-use crate::routes::{Answer, text_of};
 use crate::served::Served;
 use crate::sessions::{CODE_LIFETIME, SESSION_LIFETIME};
 use axum::body::Bytes;

@@ -1,6 +1,6 @@
 //! Every request that there is, and what it needs of whoever makes it: the one place where that is said.
 //!
-//! What is not in the table is not answered, whatever the router knows. docs/openapi.json has the same paths, which a test holds.
+//! What is not in the table is not answered, whatever the router knows. `openapi.json` has the same paths, which a test holds.
 
 use axum::http::Method;
 use hub::Scope;
@@ -19,6 +19,9 @@ const READ: Needs = Needs::Scope(Scope::Read);
 const SUBMIT: Needs = Needs::Scope(Scope::Submit);
 const STEER: Needs = Needs::Scope(Scope::Steer);
 const ADMIN: Needs = Needs::Scope(Scope::Admin);
+
+/// What can be asked, for programs.
+pub const OPENAPI: &str = include_str!("../openapi.json");
 
 const NO_BODY: usize = 0;
 const SMALL: usize = 16 << 10;
@@ -79,7 +82,7 @@ mod tests {
     /// The console's pages are no part of the interface.
     #[test]
     fn the_document_has_the_same_requests_as_the_table() {
-        let document: Value = serde_json::from_str(crate::OPENAPI).unwrap();
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
         let documented: BTreeSet<(String, String)> = document["paths"]
             .as_object()
             .unwrap()

@@ -1,8 +1,8 @@
 //! Tokens and rules, for administrators.
 
+use crate::answering::{Answer, ask, text_of};
 use crate::asking::Caller;
 use crate::problem::Problem;
-use crate::routes::{Answer, ask, text_of};
 use crate::served::Served;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;

@@ -23,13 +23,13 @@ impl Subscription {
         Subscription { ring, reader, owner, after }
     }
 
-    /// Whether the next events are in the database alone, so that `next` takes a while.
+    /// Whether the next events are in the database alone, so that `poll` takes a while.
     pub fn is_behind(&self) -> bool {
         self.after < self.ring.last() && self.after + 1 < self.ring.first()
     }
 
     /// The next events. Empty when there is none for this one yet; nothing when the hub ends.
-    pub fn next(&mut self) -> Result<Option<Vec<Arc<Event>>>> {
+    pub fn poll(&mut self) -> Result<Option<Vec<Arc<Event>>>> {
         let last = self.ring.last();
         let found = match self.ring.after(self.after) {
             Found::Closed => return Ok(None),

@@ -110,7 +110,7 @@ fn list(ls: &Ls) -> Result<Exit> {
             token["scopes"].as_array().into_iter().flatten().filter_map(|word| word.as_str()).collect();
         let state = if token["is_expired"] == true { "expired" } else { "expires" };
         let (name, created, expires) = (text(token, "name"), text(token, "created"), text(token, "expires"));
-        output::line(&format!("{name}\t{}\tmade {created}\t{state} {expires}", output::shown(&scopes.join(","))));
+        output::line(&format!("{name}\t{}\tmade {created}\t{state} {expires}", output::shown(scopes.join(","))));
     }
     Ok(Exit::Done)
 }
