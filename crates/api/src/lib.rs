@@ -111,7 +111,9 @@ impl Api {
         runtime.spawn(connections::serve_local(listener, router.clone(), stopped.clone()));
         let reached = port.as_ref().map(|port| Reached { address: port.address, pin: port.pin });
         if let Some(port) = port {
-            runtime.spawn(connections::serve_network(port.listener, port.tls, router, stopped));
+            let (renewed, tls) = watch::channel(port.tls);
+            runtime.spawn(connections::serve_network(port.listener, tls, router, stopped));
+            port.files.map(|files| runtime.spawn(certificate::renew(files, renewed)));
         }
         drop(_inside);
         Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime), reached })
@@ -122,6 +124,7 @@ struct Port {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     tls: TlsAcceptor,
+    files: Option<Files>,
     pin: Pin,
     /// The first is the one to tell others.
     names: Vec<String>,
@@ -155,7 +158,7 @@ impl Port {
             }
         }
         let proof = certificate::proof(hub.state_dir(), &subjects, files.as_ref())?;
-        Ok(Port { listener, address, tls: TlsAcceptor::from(proof.config), pin: proof.pin, names })
+        Ok(Port { listener, address, tls: TlsAcceptor::from(proof.config), files, pin: proof.pin, names })
     }
 
     /// For a browser. On this host's loopback no certificate needs to be believed.
