@@ -35,6 +35,7 @@ use failures::Failures;
 use hub::{Error, Hub};
 use model::{Exit, Pin};
 use paces::Paces;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use served::{BODIES_KIB_MAX, Served};
 use sessions::Sessions;
 use std::io;
@@ -90,6 +91,9 @@ impl Api {
             .enable_all()
             .build()
             .map_err(failed("start the interface".to_owned()))?;
+        // A descriptor for each of those who may ask at once. Where the host permits fewer, accepting pauses (`connections`).
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         let _inside = runtime.enter();
         let listening = failed(format!("listen on {}", socket.display()));
         let listener = connections::listen(socket)

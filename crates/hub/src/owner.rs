@@ -639,6 +639,10 @@ impl Owner {
             self.store.check_version(id, version)?;
         }
         let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
+        if self.queue.get(id).is_none() {
+            let (status, help) = (stored.job.status, "only an open job can be changed");
+            return Err(refused(&queue::Refused::WrongState { status, help }));
+        }
         // What was changed since the last transaction.
         let pending = self.group.rewritten.iter().rev().find(|other| other.id == id);
         let file = pending.map_or(Ok(stored.file), |other| JobFile::from_json(&other.body))?.changed(changes)?;

@@ -68,7 +68,7 @@ fn make_room(state: &Path) -> Result<()> {
             end(pid.unwrap_or(0));
         }
         if began.elapsed() > PATIENCE {
-            return Err(e.into());
+            return Err(e);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
