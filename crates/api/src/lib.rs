@@ -95,10 +95,10 @@ impl Api {
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         let _inside = runtime.enter();
+        let port = network.map(|network| Port::open(&hub, network)).transpose()?;
         let listening = failed(format!("listen on {}", socket.display()));
         let listener = connections::listen(socket)
             .map_err(|e| listening(e).hint("one hub of a user runs at a time: stop the other one"))?;
-        let port = network.map(|network| Port::open(&hub, network)).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let served = Served {
             streams: Streams::start(hub.clone()).map_err(failed("start a thread".to_owned()))?,
@@ -142,7 +142,7 @@ impl Port {
                 Exit::Failed,
                 format!("listen on {address}: {}", e.to_string().split(" (os").next().unwrap_or("")),
             )
-            .hint("is another program there? Name another port, or stop that one")
+            .hint("name an address of this host, and a port that no other program has")
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
