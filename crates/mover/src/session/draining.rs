@@ -102,7 +102,9 @@ impl Server {
         }
         let opening =
             Opening { pin: grant.pin, account: grant.account.clone(), name: grant.name.clone(), open: open.clone() };
-        let hold = Hold::new(spool, owner_of(grant.pin, id), job.options.buffer, self.drains.lateness.clone());
+        let owner = owner_of(grant.pin, id);
+        spool.expect(owner, job.options.class.unwrap_or_default().weight());
+        let hold = Hold::new(spool, owner, job.options.buffer, self.drains.lateness.clone());
         hold.begin(opening.encode());
         let bytes = hold.capacity_bytes();
         job.buffer_in(hold);
