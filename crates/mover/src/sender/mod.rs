@@ -7,6 +7,7 @@
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
 mod ahead;
+mod claim;
 mod allowance;
 mod guard;
 mod guarded;
@@ -41,7 +42,7 @@ use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
 use model::options::Wait;
-use model::progress::{LaneTimes, Stage};
+use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
 use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
@@ -57,7 +58,7 @@ use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
-use work::{Batch, Claim, Work};
+use work::Batch;
 
 const REACHED: &str = "as much was sent as one run may send";
 
@@ -463,46 +464,6 @@ impl SendJob {
                 drop(book);
                 self.source_failed(object, e.kind, e.message());
             }
-        }
-    }
-
-    /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
-    /// any more. It hears in which stage the lane waits.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(Stage) -> bool) -> Option<Work> {
-        self.claim_by(&|book| self.claim_guarded(book, lane), on_wait)
-    }
-
-    fn claim_by(&self, claim: &dyn Fn(&mut Book) -> Claim, on_wait: &mut dyn FnMut(Stage) -> bool) -> Option<Work> {
-        let mut book = self.book.lock().unwrap();
-        loop {
-            if self.end.is_set() {
-                return None;
-            }
-            let is_fit = match claim(&mut book) {
-                Claim::Work(work) => return Some(work),
-                Claim::Complete => return None,
-                Claim::NoWork => on_wait(self.waits_in(&book)),
-                Claim::NoCredit => on_wait(Stage::Credit),
-                Claim::Spent if book.split.is_idle() => {
-                    drop(book);
-                    self.spent();
-                    return None;
-                }
-                Claim::Spent => on_wait(Stage::Credit),
-            };
-            if !is_fit {
-                return None;
-            }
-            book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
-        }
-    }
-
-    /// What a lane without work waits for.
-    fn waits_in(&self, book: &Book) -> Stage {
-        match () {
-            () if self.is_read_ahead() => Stage::Read,
-            () if book.split.is_all_sent() => Stage::Credit,
-            () => Stage::Scan,
         }
     }
 

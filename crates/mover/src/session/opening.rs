@@ -340,13 +340,9 @@ impl Server {
             }
             Opened::Send { source, is_single, observer } => {
                 accept.is_single = is_single;
-                let how = options.buffer;
                 let job = SendJob::new(number, options, source, port, progress.clone(), observer);
                 job.charge_to(memory);
-                if let Some(spool) = self.host.buffer() {
-                    job.read_ahead_in(spool, how);
-                }
-                Job::Send(job)
+                Job::Send(self.let_read_ahead(job))
             }
         };
         let running = session.add_job(number, job.clone());
