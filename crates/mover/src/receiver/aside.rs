@@ -77,7 +77,7 @@ impl<S: Stream> Lending<S> {
             }
             // A lane that reads is not stuck.
             let Ok(mut state) = self.state.try_lock() else { continue };
-            let left = state.frame_left;
+            let left = if model::mutant::is_on("take-over-in-mid-frame") { 0 } else { state.frame_left };
             let room = match left {
                 0 => None,
                 _ => match hold.room_for_rest(left) {

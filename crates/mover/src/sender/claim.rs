@@ -13,7 +13,11 @@ impl SendJob {
         self.claim_by(&|book| self.claim_guarded(book, lane), on_wait)
     }
 
-    pub(super) fn claim_by(&self, claim: &dyn Fn(&mut Book) -> Claim, on_wait: &mut dyn FnMut(Stage) -> bool) -> Option<Work> {
+    pub(super) fn claim_by(
+        &self,
+        claim: &dyn Fn(&mut Book) -> Claim,
+        on_wait: &mut dyn FnMut(Stage) -> bool,
+    ) -> Option<Work> {
         let mut book = self.book.lock().unwrap();
         loop {
             if self.end.is_set() {

@@ -333,8 +333,8 @@ impl Following<'_> {
         if is_renamed {
             self.moved(number, &entry);
         }
-        let Some(file) = self.files.get_mut(&number) else { return };
         self.name(parent, &entry.name);
+        let Some(file) = self.files.get_mut(&number) else { return };
         (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(Box::new(entry)), false);
         self.changed.insert(number);
     }
