@@ -24,6 +24,7 @@ use os::time::Instant;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Order;
 use store::spool::Room;
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES, check_data_body};
@@ -49,7 +50,7 @@ pub fn run_lane(
     };
     stream.widen();
     let stream = Opener::new(stream, job.options.compression != Compression::None, &job.progress);
-    let end = match job.hold.get().filter(|hold| hold.may_turn_aside()) {
+    let end = match job.hold.get().filter(|hold| hold.may_turn_aside() && job.facts.order == Order::Any) {
         Some(hold) => carry_or_turn_aside(job, hold, stream, clock, memory),
         None => carry(job, stream, clock),
     };

@@ -27,9 +27,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl SendJob {
-    /// Lets content wait in a spool for the network. Before `start`. What grows is sent as it grows.
+    /// Lets content wait in a spool for the network. Before `start`. What grows is sent as it grows, and what can be read once only
+    /// is not given to a spool that may turn out to have no room for it.
     pub fn read_ahead_in(&self, spool: Arc<Spool>, how: Buffer) {
-        if how == Buffer::Never || self.options.follow.is_some() || self.options.is_dry_run {
+        let is_unfit = self.options.follow.is_some() || self.options.is_dry_run || self.is_sequential();
+        if how == Buffer::Never || is_unfit {
             return;
         }
         let ahead = Ahead::new(spool, how, self.options.class.unwrap_or_default().weight());
@@ -98,8 +100,7 @@ pub(super) fn run(job: &Arc<SendJob>) {
             return;
         }
     }
-    let lanes = if job.is_sequential() { 1 } else { READ_LANES_MAX };
-    for number in 1..lanes {
+    for number in 1..READ_LANES_MAX {
         crate::job::spawn(job, "read", move |job| read(job, number), SendJob::cancel);
     }
     read(job, 0);

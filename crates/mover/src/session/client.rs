@@ -321,7 +321,7 @@ impl Client {
         let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
-        if let Some((spool, how)) = self.buffer.get().filter(|_| !spec.options.is_dry_run) {
+        if let Some((spool, how)) = self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential) {
             job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
         }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
