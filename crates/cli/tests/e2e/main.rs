@@ -49,5 +49,7 @@ mod buffers;
 mod rates;
 mod replicas;
 #[cfg(feature = "hub")]
+mod hub_access;
+#[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;
