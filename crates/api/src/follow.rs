@@ -3,7 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use hub::Subscription;
+use hub::{Subscription, Watch};
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -21,8 +21,13 @@ pub fn reset(last: i64) -> Response {
     stream(Body::from(format!("event: reset\nid: {last}\ndata: {{\"last\":{last}}}\n\n")))
 }
 
-/// Sends what a subscription yields until the reader goes or the hub ends.
-pub fn follow(mut subscription: Subscription, mut stopped: watch::Receiver<bool>) -> Response {
+/// Sends what a subscription yields, and each second what runs, until the reader goes or the hub ends. Rates have no number: what was
+/// missed of them is not sent again.
+pub fn follow(
+    mut subscription: Subscription,
+    mut rates: Option<Watch>,
+    mut stopped: watch::Receiver<bool>,
+) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(WAITING_MAX);
     tokio::spawn(async move {
         let mut quiet = Duration::ZERO;
@@ -44,6 +49,9 @@ pub fn follow(mut subscription: Subscription, mut stopped: watch::Receiver<bool>
             let mut text = String::new();
             for event in &events {
                 let _ = write!(text, "id: {}\nevent: status\ndata: {}\n\n", event.id, event.data);
+            }
+            if let Some(news) = rates.as_mut().and_then(Watch::news) {
+                let _ = write!(text, "event: rates\ndata: {news}\n\n");
             }
             quiet = if text.is_empty() { quiet + WAIT } else { Duration::ZERO };
             if quiet >= QUIET_MAX {

@@ -1,6 +1,7 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names.
 //!
-//! `routes` says what can be asked, `asking` who asks, `problem` how a refusal reads, `follow` is the stream of events. docs/hub.md lists the
+//! `routes` says what can be asked, `asking` who asks, `problem` how a refusal reads, `follow` is the stream of events, `samples` what is drawn,
+//! `console` the pages for browsers. docs/hub.md lists the
 //! routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
 //! Invariants: what is answered comes from `hub::Hub`, which decides what somebody may see; a body, a head and the number of those
@@ -9,9 +10,11 @@
 //! Not here: jobs (`hub`), storage.
 
 mod asking;
+mod console;
 mod follow;
 mod problem;
 mod routes;
+mod samples;
 
 use hub::Hub;
 use std::io;

@@ -22,11 +22,11 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 const PAGE_DEFAULT: usize = 100;
 
-type Answer = Result<Response, Problem>;
+pub type Answer = Result<Response, Problem>;
 
 #[derive(Clone)]
-struct Served {
-    hub: Hub,
+pub struct Served {
+    pub hub: Hub,
     stopped: watch::Receiver<bool>,
 }
 
@@ -41,6 +41,8 @@ pub fn router(hub: Hub, stopped: watch::Receiver<bool>) -> Router {
         .route("/api/v1/endpoints", get(endpoints).post(add_endpoint))
         .route("/api/v1/events", get(events))
         .route("/api/v1/summary", get(summary))
+        .merge(crate::samples::routes())
+        .merge(crate::console::routes())
         .fallback(nothing)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(Served { hub, stopped })
@@ -52,17 +54,17 @@ async fn nothing() -> Problem {
 }
 
 /// Runs a call that blocks.
-async fn ask<T: Send + 'static>(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Problem> {
+pub async fn ask<T: Send + 'static>(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Problem> {
     let failed = |_| Error::new(Exit::Fatal, "a thread of the hub failed; this is a bug");
     Ok(spawn_blocking(call).await.map_err(failed)??)
 }
 
-fn who(peer: Peer) -> Result<Principal, Problem> {
+pub fn who(peer: Peer) -> Result<Principal, Problem> {
     let nobody = || Error::new(Exit::Authentication, "the kernel does not say who asks");
     peer.principal().ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, nobody()))
 }
 
-fn job_id(text: &str) -> Result<JobId, Problem> {
+pub fn job_id(text: &str) -> Result<JobId, Problem> {
     let wrong = || {
         Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
     };
@@ -271,6 +273,9 @@ async fn add_endpoint(
 #[serde(deny_unknown_fields)]
 struct Following {
     after: Option<i64>,
+    /// Also what runs, each second.
+    #[serde(default)]
+    rates: bool,
 }
 
 async fn events(
@@ -283,8 +288,9 @@ async fn events(
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let after = named.or(asked.after);
     let stopped = served.stopped.clone();
+    let rates = asked.rates.then(|| served.hub.watch(&who));
     match ask(move || served.hub.events(&who, after)).await? {
-        Ok(subscription) => Ok(follow(subscription, stopped)),
+        Ok(subscription) => Ok(follow(subscription, rates, stopped)),
         Err(missed) => Ok(reset(missed.last)),
     }
 }
