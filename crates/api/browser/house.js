@@ -1,11 +1,10 @@
-// A hub and two endpoints, each a process of its own in a directory of its own, and the way in for a browser.
+// A hub and two endpoints, each a process of its own in a directory of its own.
 //
-// Browsers cannot open a UNIX socket: a relay on a port of the loopback passes their bytes on to the hub's, for the user who runs
-// this. `node house.js THALWEG` keeps such a house until it is stopped, with jobs of each kind, to look at the console by hand.
+// The hub answers browsers on a port of the loopback, without TLS. `node house.js THALWEG` keeps such a house until it is stopped, with jobs of each kind, to look at the console by hand.
 
 import { spawn, execFile } from 'node:child_process'
-import { mkdtemp, mkdir, writeFile, rm } from 'node:fs/promises'
-import { connect, createServer } from 'node:net'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import { request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -24,6 +23,15 @@ export async function until(what, call, seconds = 60) {
   }
 }
 
+/** The same port again after a restart, so that a page finds its hub. */
+async function freePort() {
+  const server = createServer()
+  await new Promise(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address()
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
 export class House {
   constructor(thalweg, dir) {
     this.thalweg = thalweg
@@ -38,17 +46,9 @@ export class House {
       await house.start(name, ['serve', '--listen', '127.0.0.1:0', '--root', 'root', '--name', name, '--ticket-file', '../ticket-' + name])
     }
     await mkdir(join(house.dir, 'user'))
+    house.address = `127.0.0.1:${await freePort()}`
     await house.startHub()
     for (const name of SITES) await house.command('endpoint', 'add', name, '--ticket-file', '../ticket-' + name, '--hub')
-    house.relay = createServer(browser => {
-      const hub = connect(join(house.dir, 'user', 'run', 'thalweg', 'hub.sock'))
-      const close = () => { browser.destroy(); hub.destroy() }
-      browser.on('error', close).on('close', close)
-      hub.on('error', close).on('close', close)
-      browser.pipe(hub).pipe(browser)
-    })
-    await new Promise(resolve => house.relay.listen(0, '127.0.0.1', resolve))
-    house.address = `http://127.0.0.1:${house.relay.address().port}`
     return house
   }
 
@@ -74,7 +74,7 @@ export class House {
 
   async startHub() {
     await mkdir(join(this.dir, 'user', 'run'), { recursive: true, mode: 0o700 })
-    this.hub = await this.start('user', ['hub', '--state-dir', '../hub'])
+    this.hub = await this.start('user', ['hub', '--state-dir', '../hub', '--listen', this.address])
   }
 
   /** As `kill -9` does it. */
@@ -111,6 +111,12 @@ export class House {
     })
   }
 
+  /** An address that lets one browser in. */
+  async wayIn() {
+    const { url } = JSON.parse(await this.command('console', '--json'))
+    return `http://${this.address}/${url.slice(url.indexOf('#'))}`
+  }
+
   async submit(job) {
     return (await this.ask('POST', '/jobs', job)).id
   }
@@ -141,7 +147,6 @@ export class House {
   }
 
   async end() {
-    this.relay?.close()
     for (const child of this.children) child.kill('SIGKILL')
     await rm(this.dir, { recursive: true, force: true, maxRetries: 5 })
   }
@@ -149,7 +154,7 @@ export class House {
 
 if (process.argv[1] === import.meta.filename) {
   const house = await House.build(process.argv[2])
-  console.log(house.address, house.dir)
   console.log(JSON.stringify(await house.fill()))
+  console.log(await house.wayIn())
   for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => house.end().then(() => process.exit(0)))
 }

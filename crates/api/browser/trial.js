@@ -37,12 +37,18 @@ function demand(is, message) {
 }
 
 const house = await House.build(options.thalweg)
+const site = `http://${house.address}`
+/** The cookie of the one who is logged in. */
+let storageState
 const browser = await chromium.launch({ executablePath: options.chromium, args: ['--no-sandbox'] })
 try {
   const jobs = await house.fill()
+  await house.command('token', 'new', 'telescope', '--scopes', 'read,submit', '--expires', '1h', '--token-file', 'token')
+  await house.command('rule', 'add', 'allow token:telescope list,read berlin:telescope')
+  await check('a code of `thalweg console` lets a browser in once, and strangers see nothing', () => logIn())
   const pages = {
     now: '', jobs: 'jobs', waiting: 'jobs?status=waiting', running: `job/${jobs.running}`, failed: `job/${jobs.failed}`, blocked: `job/${jobs.blocked}`,
-    succeeded: `job/${jobs.succeeded}`, markup: `job/${jobs.markup}`, gone: `job/${'0'.repeat(32)}`, endpoints: 'endpoints', endpoint: 'endpoint/oslo', new: 'new',
+    succeeded: `job/${jobs.succeeded}`, markup: `job/${jobs.markup}`, gone: `job/${'0'.repeat(32)}`, endpoints: 'endpoints', endpoint: 'endpoint/oslo', new: 'new', access: 'access',
   }
   for (const colorScheme of THEMES) {
     for (const width of WIDTHS) {
@@ -66,21 +72,21 @@ process.exitCode = failures.length === 0 ? 0 : 1
 
 /** A page of its own, in which every error is an error. */
 async function open(path, { colorScheme = 'light', width = 1440 } = {}) {
-  const context = await browser.newContext({ bypassCSP: false, colorScheme, viewport: { width, height: width < 500 ? 760 : 900 }, reducedMotion: 'reduce' })
+  const context = await browser.newContext({ storageState, colorScheme, viewport: { width, height: width < 500 ? 760 : 900 }, reducedMotion: 'reduce' })
   const page = await context.newPage()
   page.wrongs = []
   page.on('pageerror', error => page.wrongs.push(`script: ${error.message}`))
   page.on('console', message => {
-    if (message.type() === 'error' && !/status of 40[346]/.test(message.text())) page.wrongs.push(message.text())
+    if (message.type() === 'error' && !/status of 40[1346]/.test(message.text())) page.wrongs.push(message.text())
   })
   page.on('request', request => {
-    if (!request.url().startsWith(house.address)) page.wrongs.push(`asked elsewhere: ${request.url()}`)
+    if (!request.url().startsWith(site)) page.wrongs.push(`asked elsewhere: ${request.url()}`)
   })
   await page.addInitScript(() => {
     window.alert = () => { window.wasFooled = true }
     addEventListener('securitypolicyviolation', event => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))
   })
-  await page.goto(`${house.address}/#/${path}`)
+  await page.goto(path.startsWith('http') ? path : `${site}/#/${path}`)
   await page.waitForSelector('main h1')
   await settled(page)
   return page
@@ -103,6 +109,26 @@ async function close(page) {
   const { wrongs } = page
   await page.context().close()
   demand(wrongs.length === 0, wrongs.join('\n'))
+}
+
+async function logIn() {
+  let page = await open('jobs')
+  demand(await page.locator('h1').textContent() === 'Log in', 'a stranger is not asked to log in')
+  demand(await page.locator('nav a').count() === 0, 'a stranger sees pages')
+  await close(page)
+  const way = await house.wayIn()
+  page = await open(way)
+  await page.waitForSelector('nav a[aria-current]')
+  demand(!page.url().includes('code'), 'the code stays in the address')
+  storageState = await page.context().storageState()
+  await close(page)
+  const cookies = storageState
+  storageState = undefined
+  page = await open(way)
+  demand(await page.locator('h1').textContent() === 'Log in', 'a code lets in twice')
+  demand((await page.locator('.problem').textContent()).includes('good once'), 'no reason is given')
+  await close(page)
+  storageState = cookies
 }
 
 async function look(name, path, colorScheme, width) {
@@ -147,7 +173,7 @@ async function steer(id) {
   demand(await page.evaluate(() => document.activeElement.closest('li')?.dataset.at) === '0', 'k did not come back to the first row')
   await page.keyboard.press('x')
   demand(await page.locator('.chosen').isVisible(), 'x chose nothing')
-  await page.goto(`${house.address}/#/job/${id}`)
+  await page.goto(`${site}/#/job/${id}`)
   await page.waitForSelector('.chart .line[d^=M]')
   const rate = await page.locator('.standing b').textContent()
   demand(/bit\/s$/.test(rate), `no rate: ${rate}`)
@@ -196,9 +222,16 @@ async function killed(id) {
   await house.killHub()
   await page.waitForSelector('body.cut', { timeout: 20_000 })
   await house.startHub()
-  await page.waitForSelector('body:not(.cut)', { timeout: 30_000 })
+  // Who was logged in at the hub before is not any more.
+  await page.getByRole('heading', { name: 'Log in' }).waitFor({ timeout: 30_000 })
   demand(await points() > 2, 'the history is gone')
   page.wrongs = page.wrongs.filter(wrong => !/Failed to load resource|ERR_/.test(wrong))
+  storageState = undefined
+  const again = await open(await house.wayIn())
+  storageState = await again.context().storageState()
+  await again.goto(`${site}/#/job/${id}`)
+  await again.waitForSelector('.chart .line[d^=M]')
+  await close(again)
   await close(page)
 }
 

@@ -1,8 +1,10 @@
 // Questions to the hub. A refusal becomes a `Refused` with what happened and what to do.
 
 const BASE = '/api/v1'
-/** What a page of another site cannot send along. */
-const OWN = { 'Thalweg-Console': '1' }
+
+/** Who looks, and what that one may do: `name`, `scopes`, `is_admin`. */
+export let me = { name: '', scopes: [], is_admin: false }
+export const may = scope => me.scopes.includes(scope) || me.is_admin
 
 export class Refused extends Error {
   constructor(status, body) {
@@ -19,7 +21,6 @@ export const whenStranger = call => { onStranger = call }
 
 async function ask(method, path, { body, headers, signal } = {}) {
   const init = { method, signal, credentials: 'same-origin', headers: { ...headers } }
-  if (method !== 'GET') Object.assign(init.headers, OWN)
   if (body !== undefined) {
     init.body = JSON.stringify(body)
     init.headers['Content-Type'] = 'application/json'
@@ -46,6 +47,10 @@ async function ask(method, path, { body, headers, signal } = {}) {
 export const get = async (path, signal) => (await ask('GET', path, { signal })).value
 export const post = async (path, body, headers) => (await ask('POST', path, { body, headers })).value
 export const remove = async path => (await ask('DELETE', path)).value
+
+export async function knowMe() {
+  me = await get('/session')
+}
 
 /** A page of jobs: `words` are the filter's, empty ones are left out. */
 export function jobs(words, signal) {

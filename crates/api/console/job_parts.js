@@ -1,6 +1,6 @@
 // What several pages show of a job: its state, its bar, a row of it, and what can be done with it.
 
-import { post, remove } from './api.js'
+import { may, post, remove } from './api.js'
 import { announce, confirmed, foreign, h, put, say } from './dom.js'
 import { ago, count, counted, duration, isEnd, progress, rate, reached, secondsLeft, SIGNS, size, sourceOf, why } from './text.js'
 
@@ -114,7 +114,7 @@ export async function steer(id, verb) {
 
 /** Buttons for what can be done with a job; those that lose something ask first. `done` gets what `steer` resolves to, `failed` its error. */
 export function verbs(job, done, failed) {
-  return verbsOf(job).map(verb => h('button', {
+  return !may('steer') ? [] : verbsOf(job).map(verb => h('button', {
     type: 'button',
     class: CERTAIN[verb] ? 'quiet' : 'plain',
     async onclick(event) {

@@ -3,10 +3,11 @@
 // A change of a job comes with a number, and after a gap the stream goes on behind the last one. Rates come once a second,
 // have no number and are not repeated.
 
-const listeners = { status: new Set(), rates: new Set(), reset: new Set(), state: new Set() }
+const listeners = { status: new Set(), rates: new Set(), reset: new Set(), state: new Set(), refused: new Set() }
 let source
 let last
 let isUp
+let isWanted = false
 
 function tell(kind, data) {
   for (const listener of [...listeners[kind]]) listener(data)
@@ -19,7 +20,7 @@ function setUp(is) {
 }
 
 function open() {
-  if (source || document.hidden) return
+  if (source || !isWanted || document.hidden) return
   const after = last === undefined ? '' : `&after=${last}`
   source = new EventSource(`/api/v1/events?rates=true${after}`)
   source.addEventListener('open', () => setUp(true))
@@ -40,6 +41,7 @@ function open() {
     // The browser tries again by itself, but where the hub refused.
     if (source?.readyState !== EventSource.CLOSED) return
     close()
+    tell('refused')
     setTimeout(open, 3000)
   })
 }
@@ -50,18 +52,23 @@ function close() {
 }
 
 export function start() {
+  isWanted = true
   open()
-  document.addEventListener('visibilitychange', () => {
-    if (document.hidden) close()
-    else {
-      open()
-      tell('reset')
-    }
-  })
-  addEventListener('pagehide', close)
 }
 
-/** Listens until the function that it returns is called. Kinds: `status`, `rates`, `reset`, `state`. */
+export function stop() {
+  isWanted = false
+  close()
+}
+
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) return close()
+  open()
+  if (isWanted) tell('reset')
+})
+addEventListener('pagehide', close)
+
+/** Listens until the function that it returns is called. Kinds: `status`, `rates`, `reset`, `state`, `refused`. */
 export function listen(kind, listener) {
   listeners[kind].add(listener)
   return () => listeners[kind].delete(listener)

@@ -1,8 +1,8 @@
 // The frame: who looks, which page, and what leads to it. Addresses are `#/page?filter`, so that each can be kept and sent on.
 
-import { get, post, remove, whenStranger } from './api.js'
+import { get, knowMe, may, me, post, remove, whenStranger } from './api.js'
 import { foreign, h, put } from './dom.js'
-import { listen, start } from './live.js'
+import { listen, start, stop } from './live.js'
 
 const PAGES = [
   { path: '', label: 'Now', load: () => import('./pages/now.js') },
@@ -10,7 +10,8 @@ const PAGES = [
   { path: 'job', load: () => import('./pages/job.js') },
   { path: 'endpoints', label: 'Endpoints', load: () => import('./pages/endpoints.js') },
   { path: 'endpoint', load: async () => ({ ...await import('./pages/endpoints.js'), show: (await import('./pages/endpoints.js')).showOne }) },
-  { path: 'new', label: 'New job', load: () => import('./pages/submit.js') },
+  { path: 'new', label: 'New job', load: () => import('./pages/submit.js'), scope: 'submit' },
+  { path: 'access', label: 'Access', load: () => import('./pages/access.js'), scope: 'admin' },
 ]
 /** Whose entry of the navigation stands for a page that has none. */
 const ABOVE = { job: 'jobs', endpoint: 'endpoints' }
@@ -24,7 +25,7 @@ let turn = 0
 let isIn = false
 
 function drawNav(current) {
-  put(nav, PAGES.filter(page => page.label).map(({ path, label }) =>
+  put(nav, PAGES.filter(page => page.label && (!page.scope || may(page.scope))).map(({ path, label }) =>
     h('a', { href: `#/${path}`, 'aria-current': path === (ABOVE[current] ?? current) && 'page' }, label)))
 }
 
@@ -52,15 +53,15 @@ async function route(event) {
 
 function stranger(error) {
   isIn = false
+  stop()
   put(nav)
   put(who)
   enter(() => import('./pages/login.js'), { entered: begin, error })
 }
 
 async function begin() {
-  let session
   try {
-    session = await get('/session')
+    await knowMe()
   } catch (error) {
     if (error.status === 401) return stranger()
     put(main, h('h1', null, 'The hub does not answer'), h('p', null, foreign(error.message)), h('p', { class: 'hint' }, foreign(error.hint)))
@@ -68,7 +69,7 @@ async function begin() {
     return
   }
   isIn = true
-  put(who, foreign(session.name), session.is_cookie && h('button', { type: 'button', class: 'quiet', onclick: logOut }, 'Log out'))
+  put(who, foreign(me.name), h('button', { type: 'button', class: 'quiet', onclick: logOut }, 'Log out'))
   start()
   route()
 }
@@ -90,7 +91,9 @@ async function logIn(code) {
 }
 
 listen('state', isUp => document.body.classList.toggle('cut', !isUp))
-whenStranger(stranger)
+whenStranger(() => stranger())
+// The stream was refused: because nobody is logged in any more, or for another reason that the page tells when it asks again.
+listen('refused', () => get('/session').catch(error => { if (error.status === 401) stranger() }))
 addEventListener('hashchange', route)
 document.querySelector('.skip').addEventListener('click', event => {
   event.preventDefault()

@@ -1,6 +1,6 @@
 // The endpoints that the hub knows: whether each answers, what it does, and how to add one.
 
-import { get, jobs, post } from '../api.js'
+import { get, jobs, me, post } from '../api.js'
 import { announce, foreign, h, keyed, problem, put, say } from '../dom.js'
 import { patchRates, row } from '../job_parts.js'
 import { calmly, listen } from '../live.js'
@@ -48,7 +48,7 @@ export function show(main) {
   h('label', null, h('span', null, 'Name'), name), h('label', null, h('span', null, 'Ticket'), ticket),
   h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Add the endpoint')))
   put(main, h('h1', { tabindex: '-1' }, 'Endpoints'), failed, list,
-    h('details', { class: 'card' }, h('summary', null, 'Add an endpoint'), form))
+    me.is_admin && h('details', { class: 'card' }, h('summary', null, 'Add an endpoint'), form))
   let finished = false
   async function look() {
     try {

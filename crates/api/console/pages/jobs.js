@@ -1,6 +1,6 @@
 // All jobs, filtered by the hub. The filter stands in the address; only the rows in sight are in the document.
 
-import { get, jobs } from '../api.js'
+import { get, jobs, may } from '../api.js'
 import { announce, confirmed, h, problem, put, say } from '../dom.js'
 import { patch, patchRates, row, steer } from '../job_parts.js'
 import { calmly, listen } from '../live.js'
@@ -164,7 +164,7 @@ export function show(main, { query }) {
     for (const [at, placedRow] of placed) fillRow(placedRow, at)
     const shown = next === null ? counted(loaded.length, 'job', 'jobs') : `the first ${count(loaded.length)} jobs; more as you scroll`
     say(summary, loaded.length === 0 && !asking ? 'No job is like this.' : shown)
-    chosenPart.hidden = chosen.size === 0
+    chosenPart.hidden = chosen.size === 0 || !may('steer')
     say(chosenText, `${count(chosen.size)} chosen: `)
     if (next !== null && loaded.length - last < AHEAD) loadMore()
   }
