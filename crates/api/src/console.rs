@@ -120,7 +120,7 @@ mod tests {
         let tag = tag_of(content);
         let first = answer(kind, content, &tag, &HeaderMap::new());
         assert_eq!(first.status(), StatusCode::OK);
-            let mut asked = HeaderMap::new();
+        let mut asked = HeaderMap::new();
         asked.insert(header::IF_NONE_MATCH, format!("\"0\", W/{tag}").parse().unwrap());
         let second = answer(kind, content, &tag, &asked);
         assert_eq!(

@@ -22,12 +22,20 @@ async fn total(State(served): State<Served>, Extension(Caller { who, .. }): Exte
     Ok(Json(json!({"points": points})).into_response())
 }
 
-async fn of_job(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>, Path(id): Path<String>) -> Answer {
+async fn of_job(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer {
     let id = job_id(&id)?;
     Ok(Json(ask(move || served.hub.samples(&who, id)).await?).into_response())
 }
 
-async fn past(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>, Path(id): Path<String>) -> Answer {
+async fn past(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer {
     let id = job_id(&id)?;
     Ok(Json(ask(move || served.hub.past(&who, id)).await?).into_response())
 }

@@ -15,7 +15,7 @@ export function show(main) {
   const tokens = h('tbody')
   const rules = h('tbody')
   const table = (name, heads, body) => h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': name },
-    h('table', null, h('thead', null, h('tr', null, heads.map(head => h('th', { scope: 'col' }, head)))), body))
+    h('table', null, h('thead', null, h('tr', null, heads.map(head => h('th', { scope: 'col' }, head)), h('td'))), body))
   const name = h('input', { name: 'name', required: true, autocomplete: 'off', spellcheck: 'false' })
   const lifetime = h('select', { name: 'lifetime' }, LIFETIMES.map(([text, seconds]) => h('option', { value: seconds }, text)))
   const tokenForm = h('form', { class: 'fields', onsubmit: addToken }, h('div', { class: 'field' }, h('label', null, h('span', null, 'Name'), name)),
@@ -27,10 +27,10 @@ export function show(main) {
   const ruleForm = h('form', { class: 'fields', onsubmit: addRule }, h('div', { class: 'field' }, h('label', null, h('span', null, 'Rule'), rule)),
     h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Add the rule')))
   put(main, h('h1', { tabindex: '-1' }, 'Access'), failed,
-    h('section', { class: 'card', 'aria-labelledby': 'tokens' }, h('h2', { id: 'tokens' }, 'Tokens'), secret, table('Tokens, as a table', ['Name', 'May', 'Ends', ''], tokens),
+    h('section', { class: 'card', 'aria-labelledby': 'tokens' }, h('h2', { id: 'tokens' }, 'Tokens'), secret, table('Tokens, as a table', ['Name', 'May', 'Ends'], tokens),
       h('details', null, h('summary', null, 'Make a token'), tokenForm)),
     h('section', { class: 'card', 'aria-labelledby': 'rules' }, h('h2', { id: 'rules' }, 'Rules'),
-      h('p', { class: 'about' }, 'What jobs of a token may touch. Without a rule, nothing.'), table('Rules, as a table', ['Rule', ''], rules),
+      h('p', { class: 'about' }, 'What jobs of a token may touch. Without a rule, nothing.'), table('Rules, as a table', ['Rule'], rules),
       h('details', null, h('summary', null, 'Add a rule'), ruleForm)))
   let finished = false
 
