@@ -5,7 +5,7 @@ use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
 use crate::served::Served;
-use crate::{console, gate, session, tokens};
+use crate::{console, gate, samples, session, tokens};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -40,6 +40,7 @@ pub fn router(served: Served) -> Router {
         .route("/api/v1/session", get(session::show).post(session::begin).delete(session::end))
         .route("/api/v1/openapi.json", get(openapi))
         .route("/healthz", get(async || "ok\n"))
+        .merge(samples::routes())
         .merge(console::pages())
         .fallback(async || Problem::absent())
         // How much each may send is in the table.
@@ -52,7 +53,7 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
 }
 
-fn job_id(text: &str) -> Result<JobId, Problem> {
+pub fn job_id(text: &str) -> Result<JobId, Problem> {
     let wrong = || {
         Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
     };
@@ -258,6 +259,9 @@ async fn add_endpoint(
 #[serde(deny_unknown_fields)]
 struct Following {
     after: Option<i64>,
+    /// Also what runs, each second.
+    #[serde(default)]
+    rates: bool,
 }
 
 async fn events(
@@ -269,9 +273,10 @@ async fn events(
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let after = named.or(asked.after);
     let place = served.streams.place(&who)?;
+    let rates = asked.rates.then(|| served.hub.watch(&who));
     let (hub, asker) = (served.hub.clone(), who.clone());
     match ask(move || hub.events(&asker, after)).await? {
-        Ok(subscription) => Ok(follow(subscription, place, &served, who)),
+        Ok(subscription) => Ok(follow(subscription, rates, place, &served, who)),
         Err(missed) => Ok(reset(missed.last)),
     }
 }

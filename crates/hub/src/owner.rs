@@ -9,7 +9,7 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
-use crate::reader::{Live, LiveJobs};
+use crate::reader::{Health, Live, LiveJobs};
 use crate::refusal::refused;
 use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
@@ -51,6 +51,10 @@ pub enum Command {
     Why {
         ids: Vec<JobId>,
         reply: SyncSender<HashMap<JobId, (Reason, String)>>,
+    },
+    /// How the endpoints stand, by name.
+    Health {
+        reply: SyncSender<HashMap<String, Health>>,
     },
     /// An endpoint was added.
     Look {
@@ -353,6 +357,10 @@ impl Owner {
                 let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
                 drop(reply.try_send(found));
             }
+            Command::Health { reply } => {
+                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), health(state))).collect();
+                drop(reply.try_send(found));
+            }
             Command::Look { endpoint } => self.courier(&endpoint).look(),
             Command::Heard(word) => self.hear(now, word),
             Command::Stop => return true,
@@ -431,8 +439,10 @@ impl Owner {
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }
@@ -582,4 +592,13 @@ impl Owner {
         }
         steered.map_err(|e| refused(&e))
     }
+}
+
+fn health(state: queue::EndpointState<'_>) -> Health {
+    let health = match state.is_up {
+        None => "unknown",
+        Some(true) => "up",
+        Some(false) => "down",
+    };
+    Health { health, text: state.text.to_owned(), takes_orders: state.takes_orders, jobs: state.jobs }
 }
