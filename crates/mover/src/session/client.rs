@@ -343,7 +343,9 @@ impl Client {
         }
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
-        if let Some((spool, how)) = self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none()) {
+        if let Some((spool, how)) =
+            self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none())
+        {
             job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
         }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
