@@ -1,6 +1,6 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
-use crate::answering::{Answer, ask, text_of};
+use crate::answering::{Answer, ask, job_id, text_of};
 use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use hub::{Error, Filter, JobFile, JobView, Submitted, Taken, Verb};
+use model::Exit;
 use model::order::Status;
-use model::{Exit, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -51,13 +51,6 @@ pub fn router(served: Served) -> Router {
 
 async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
-}
-
-pub fn job_id(text: &str) -> Result<JobId, Problem> {
-    let wrong = || {
-        Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
-    };
-    JobId::from_hex(text).ok_or_else(|| wrong().into())
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {

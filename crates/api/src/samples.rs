@@ -1,8 +1,7 @@
 //! What the console draws: rates over time, of a job and of all, and what happened to a job.
 
-use crate::answering::{Answer, ask};
+use crate::answering::{Answer, ask, job_id};
 use crate::asking::Caller;
-use crate::routes::job_id;
 use crate::served::Served;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse;

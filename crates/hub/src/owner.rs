@@ -418,7 +418,7 @@ impl Owner {
                 drop(reply.try_send(found));
             }
             Command::Health { reply } => {
-                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), health(state))).collect();
+                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect();
                 drop(reply.try_send(found));
             }
             Command::Look { endpoint } => self.courier(&endpoint).look(),
@@ -678,13 +678,4 @@ impl Owner {
         }
         steered.map_err(|e| refused(&e))
     }
-}
-
-fn health(state: queue::EndpointState<'_>) -> Health {
-    let health = match state.is_up {
-        None => "unknown",
-        Some(true) => "up",
-        Some(false) => "down",
-    };
-    Health { health, text: state.text.to_owned(), takes_orders: state.takes_orders, jobs: state.jobs }
 }

@@ -148,6 +148,17 @@ pub struct Health {
     pub jobs: usize,
 }
 
+impl From<queue::EndpointState<'_>> for Health {
+    fn from(state: queue::EndpointState<'_>) -> Health {
+        let health = match state.is_up {
+            None => "unknown",
+            Some(true) => "up",
+            Some(false) => "down",
+        };
+        Health { health, text: state.text.to_owned(), takes_orders: state.takes_orders, jobs: state.jobs }
+    }
+}
+
 impl Default for Health {
     fn default() -> Health {
         Health { health: "unknown", text: String::new(), takes_orders: true, jobs: 0 }

@@ -6,11 +6,12 @@ import { patch, patchRates, row, steer } from '../job_parts.js'
 import { calmly, listen } from '../live.js'
 import { count, counted, sourceOf } from '../text.js'
 
-const PAGE = 200
+/** More than fill a window; what is typed is answered by so many. */
+const PAGE = 100
 /** More is asked for when fewer than these are left below. */
 const AHEAD = 500
 const SPARE = 6
-/** Typing waits for the next key so long. */
+/** The hub is asked at most this often while somebody types: at once, and once more after the last key. */
 const PATIENCE = 60
 const STATUSES = ['open', 'queued', 'waiting', 'running', 'paused', 'succeeded', 'partial', 'failed', 'cancelled']
 
@@ -24,9 +25,9 @@ export function show(main, { query }) {
   const field = (name, label, input) => h('label', null, h('span', null, label), input, name === 'q' && h('span', { class: 'aside' }, 'in the job file'))
   const choice = (name, options) => h('select', { name, onchange: filtered }, options.map(([value, text]) =>
     h('option', { value, selected: words[name] === value }, text)))
-  const search = h('input', { type: 'search', name: 'q', value: words.q, placeholder: 'a path, a label, …', autocomplete: 'off', spellcheck: 'false', oninput: typed })
+  const search = h('input', { type: 'search', name: 'q', value: words.q, placeholder: 'a path, a label, …', autocomplete: 'off', spellcheck: 'false', oninput: () => wanted() })
   const endpoints = choice('endpoint', [['', 'any'], ...words.endpoint ? [[words.endpoint, words.endpoint]] : []])
-  const label = h('input', { name: 'label', value: words.label, placeholder: 'name=value', autocomplete: 'off', oninput: typed })
+  const label = h('input', { name: 'label', value: words.label, placeholder: 'name=value', autocomplete: 'off', oninput: () => wanted() })
   const form = h('form', { class: 'filter', role: 'search', onsubmit: event => event.preventDefault() },
     field('q', 'Find', search),
     field('status', 'State', choice('status', [['', 'any'], ...STATUSES.map(status => [status, status])])),
@@ -49,7 +50,7 @@ export function show(main, { query }) {
   let next = null
   let asking
   let finished = false
-  let patience
+  const wanted = calmly(PATIENCE, filtered)
   const chosen = new Set()
   /** Rows in the document, by position. */
   const placed = new Map()
@@ -62,11 +63,6 @@ export function show(main, { query }) {
     const asked = new URLSearchParams(Object.entries(words).filter(([, value]) => value))
     history.replaceState(null, '', `#/jobs${asked.size ? `?${asked}` : ''}`)
     load()
-  }
-
-  function typed() {
-    clearTimeout(patience)
-    patience = setTimeout(filtered, PATIENCE)
   }
 
   /** What is asked of the hub; a label that is not written out yet is not asked for. */
@@ -238,7 +234,7 @@ export function show(main, { query }) {
   return () => {
     finished = true
     asking?.abort()
-    clearTimeout(patience)
+    wanted.stop()
     soon.stop()
     reload.stop()
     stops.forEach(stop => stop())
