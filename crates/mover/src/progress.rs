@@ -379,6 +379,11 @@ pub struct LaneWatch {
 }
 
 impl LaneWatch {
+    /// How long the lane could have run and had no processor, where the kernel tells.
+    pub fn waited_ns(&self) -> u64 {
+        self.cells.account.lock().unwrap().as_ref().and_then(Account::wait_ns).unwrap_or(0)
+    }
+
     pub fn is_in_storage_for(&self, time: Duration) -> bool {
         self.cells.is_in_for(&STORAGE, self.started.elapsed(), time)
     }

@@ -36,8 +36,9 @@ impl Request {
     /// Opens the buffer on this host. What is sent is read ahead into it; what is received goes there while storage is late.
     pub fn open_buffer(&self) -> Result<Option<(Arc<Spool>, Buffer)>> {
         let Some((path, bytes)) = &self.buffer else { return Ok(None) };
-        let spool = Spool::open(path, *bytes)
-            .map_err(|e| error(Exit::Refused, e.to_string(), "name another directory with --buffer"))?;
+        let spool = Spool::open(path, *bytes).map_err(|e| {
+            error(Exit::Refused, e.to_string(), "name another directory, or another size, with --buffer")
+        })?;
         if !spool.found().is_empty() {
             let message = format!("the buffer {} holds what an endpoint has not delivered", path.display());
             return Err(error(Exit::Refused, message, "name another directory with --buffer"));

@@ -67,12 +67,20 @@ impl<S: Stream> Lending<S> {
     /// Waits until the lane is stuck in storage, and takes its stream over, at the beginning of a frame. Nothing when the lane came
     /// to its end before; an error when the stream failed.
     pub fn take(&self, hold: &Hold, lane: &LaneWatch, may_take: &mut dyn FnMut() -> bool) -> io::Result<Option<S>> {
+        let mut waited_before = None;
         loop {
             std::thread::park_timeout(LOOK_INTERVAL);
             if self.is_done.load(Relaxed) {
                 return Ok(None);
             }
             if !lane.is_in_storage_for(STORAGE_LATE) {
+                waited_before = None;
+                continue;
+            }
+            // A lane that waits for a processor is no sign of storage.
+            let waited = lane.waited_ns();
+            let is_starved = |before: u64| waited.saturating_sub(before) > LOOK_INTERVAL.as_nanos() as u64 / 2;
+            if waited_before.replace(waited).is_none_or(is_starved) {
                 continue;
             }
             // A lane that reads is not stuck.
