@@ -1,7 +1,8 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names, and on a port with TLS.
 //!
 //! `connections` accepts, `certificate` proves who the hub is, `gate` lets a request in by what `table` says of it, `asking` and
-//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events.
+//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
+//! `samples` what is drawn, `console` the pages for browsers.
 //! docs/hub.md lists the routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
 //! Invariants: what is answered comes from `hub::Hub`, which decides what somebody may see; a body, a head and the number of those
@@ -22,6 +23,7 @@ mod answering;
 mod follow;
 mod session;
 mod tokens;
+mod samples;
 mod console;
 mod routes;
 mod certificate;

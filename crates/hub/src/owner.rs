@@ -9,7 +9,7 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
-use crate::reader::{Live, LiveJobs};
+use crate::reader::{Health, Live, LiveJobs};
 use crate::refusal::refused;
 use crate::retention::{Keep, SWEEP_PAUSE, Sweep};
 use crate::store::{Group, Key, NewJob, Report, Store};
@@ -59,6 +59,10 @@ pub enum Command {
     Why {
         ids: Vec<JobId>,
         reply: SyncSender<HashMap<JobId, (Reason, String)>>,
+    },
+    /// How the endpoints stand, by name.
+    Health {
+        reply: SyncSender<HashMap<String, Health>>,
     },
     /// An endpoint was added.
     Look {
@@ -368,6 +372,10 @@ impl Owner {
                 let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
                 drop(reply.try_send(found));
             }
+            Command::Health { reply } => {
+                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect();
+                drop(reply.try_send(found));
+            }
             Command::Look { endpoint } => self.courier(&endpoint).look(),
             Command::Heard(word) => self.hear(now, word),
             Command::Stop => return true,
@@ -464,8 +472,10 @@ impl Owner {
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }

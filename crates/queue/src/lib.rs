@@ -31,6 +31,7 @@ mod timers;
 mod tests;
 
 pub use calendar::{Always, Calendar, Now, Opening};
+pub use choose::EndpointState;
 pub use fault::{Fault, pause_ms};
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};
