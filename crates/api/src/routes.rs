@@ -26,7 +26,7 @@ pub fn router(served: Served) -> Router {
     Router::new()
         .route("/api/v1/jobs", get(list).post(submit))
         .route("/api/v1/jobs:batch", post(batch))
-        .route("/api/v1/jobs/{id}", get(show).delete(remove))
+        .route("/api/v1/jobs/{id}", get(show).patch(change).delete(remove))
         .route("/api/v1/jobs/{id}/failures", get(failures))
         .route("/api/v1/jobs/{id}/{verb}", post(steer))
         .route("/api/v1/endpoints", get(endpoints).post(add_endpoint))
@@ -205,6 +205,28 @@ async fn steer(
     .await?;
     let status = if job.status == Status::Stopping.word() { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(of_job(status, &job))
+}
+
+async fn change(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer {
+    let (id, version, text) = (job_id(&id)?, version_of(&headers)?, text_of(body)?);
+    let wrong =
+        || Error::new(Exit::Usage, "a change is an object").hint("such as {\"rate\": \"80Mbit\"}; null takes one away");
+    let changes = match hub::parse_json(&text) {
+        Ok(Value::Object(changes)) if !changes.is_empty() => changes,
+        _ => return Err(wrong().into()),
+    };
+    let job = ask(move || {
+        served.hub.change(&who, id, changes, version)?;
+        served.hub.show(&who, id)
+    })
+    .await?;
+    Ok(of_job(StatusCode::OK, &job))
 }
 
 async fn remove(

@@ -45,6 +45,7 @@ pub const ROUTES: &[Route] = &[
     row("POST", "/api/v1/jobs", SUBMIT, BODY),
     row("POST", "/api/v1/jobs:batch", SUBMIT, BATCH),
     row("GET", "/api/v1/jobs/{id}", READ, NO_BODY),
+    row("PATCH", "/api/v1/jobs/{id}", STEER, SMALL),
     row("DELETE", "/api/v1/jobs/{id}", STEER, NO_BODY),
     row("GET", "/api/v1/jobs/{id}/failures", READ, NO_BODY),
     row("GET", "/api/v1/jobs/{id}/samples", READ, NO_BODY),

@@ -10,6 +10,7 @@ use crate::events::{Missed, Ring};
 use crate::job_file::{BODY_BYTES_MAX, JobFile};
 use crate::owner::{After, Command, Owner, Submission};
 use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, PAGE_MAX, Page, Reader};
+use crate::retention::Keep;
 use crate::samples::{Samples, Total, Watch};
 use crate::series::Series;
 use crate::store::Store;
@@ -20,6 +21,7 @@ use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -39,11 +41,12 @@ const PAST_MAX: usize = 200;
 pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
+    pub keep: Keep,
 }
 
 impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
-        Options { state_dir, limits: Limits::default() }
+        Options { state_dir, limits: Limits::default(), keep: Keep::default() }
     }
 }
 
@@ -96,6 +99,7 @@ impl Hub {
         let owner = Owner::new(
             store,
             options.limits,
+            options.keep,
             book.clone(),
             identity.clone(),
             ring.clone(),
@@ -238,6 +242,13 @@ impl Hub {
             self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
         }
         self.ask(|reply| Command::Steer { id, verb, version, reply })?
+    }
+
+    /// Changes an open job's `rate`, `class` or `priority`; with a version, only if it is still that one. A running job has the
+    /// other rate within a second; another class counts in the queue at once, and at endpoints from its next attempt.
+    pub fn change(&self, who: &Principal, id: JobId, changes: Map<String, Value>, version: Option<u64>) -> Result<()> {
+        self.show(who, id)?;
+        self.ask(|reply| Command::Change { id, changes, version, reply })?
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.

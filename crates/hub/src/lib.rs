@@ -18,6 +18,7 @@ mod strict;
 mod job_file;
 mod windows;
 mod events;
+mod retention;
 mod store;
 mod reader;
 mod rule;
@@ -38,8 +39,10 @@ pub use hub::{Hub, Options, Submitted, Taken};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+pub use retention::Keep;
 pub use samples::{Total, Watch};
 pub use series::{Point, Series};
+pub use strict::parse as parse_json;
 pub use subscription::Subscription;
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -24,6 +24,7 @@ mod queue;
 mod choose;
 mod submit;
 mod steer;
+mod change;
 mod heard;
 mod timers;
 #[cfg(test)]
