@@ -22,10 +22,13 @@ mod questions;
 mod digests;
 mod start;
 mod kept;
+mod working;
+mod claims;
 
 pub use crate::stream::LaneEnd;
 pub use send::run_lane;
 pub(crate) use send::{digest_small, judge_read, read_fragment, read_small};
+pub use working::Said;
 
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Followed, Observer, Port, bounded_path, cancelled};
@@ -54,7 +57,7 @@ use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
-use work::{Batch, Claim, Work};
+use work::Batch;
 
 const REACHED: &str = "as much was sent as one run may send";
 
@@ -76,6 +79,7 @@ pub struct SendJob {
     work: Condvar,
     asked: questions::Asked,
     lanes: lanes::Lanes,
+    working: working::Working,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -146,6 +150,7 @@ impl SendJob {
             work: Condvar::new(),
             asked: Default::default(),
             lanes: Default::default(),
+            working: Default::default(),
             end: End::default(),
         })
     }
@@ -162,7 +167,7 @@ impl SendJob {
     /// One lane's handle on the source.
     pub(crate) fn source_lane(&self) -> Box<dyn store::SourceLane> {
         let mut lane = self.source.lane();
-        lane.serve(crate::engines::of(self.options.engine, self.memory(), &self.progress));
+        lane.serve(crate::engines::of(self.options.engine, self.options.depths.read, self.memory(), &self.progress));
         lane
     }
 
@@ -238,6 +243,7 @@ impl SendJob {
         }
         let set = |number: u64| Some(number).filter(|number| *number > 0);
         self.pace.set(By::Peer, set(pace.bytes_per_second));
+        self.working.set(Said::ByReceiver, pace.streams);
         let (here, there) = (self.options.payload_bytes_max, set(pace.payload_bytes_max));
         self.is_bound_there.store(there.is_some_and(|there| here.is_none_or(|here| there < here)), Relaxed);
         self.book.lock().unwrap().split.allow(here.into_iter().chain(there).min());
@@ -454,33 +460,6 @@ impl SendJob {
                 drop(book);
                 self.source_failed(object, e.kind, e.message());
             }
-        }
-    }
-
-    /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
-    /// any more. It hears whether the receiver has to confirm something before there is work.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool) -> bool) -> Option<Work> {
-        let mut book = self.book.lock().unwrap();
-        loop {
-            if self.end.is_set() {
-                return None;
-            }
-            let is_fit = match self.claim_guarded(&mut book, lane) {
-                Claim::Work(work) => return Some(work),
-                Claim::Complete => return None,
-                Claim::NoWork => on_wait(book.split.is_all_sent()),
-                Claim::NoCredit => on_wait(true),
-                Claim::Spent if book.split.is_idle() => {
-                    drop(book);
-                    self.spent();
-                    return None;
-                }
-                Claim::Spent => on_wait(true),
-            };
-            if !is_fit {
-                return None;
-            }
-            book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
         }
     }
 

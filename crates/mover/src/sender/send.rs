@@ -42,6 +42,7 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, mut stream: impl Stream, memory: 
         }
     };
     drop(waiting);
+    let _working = job.enter_work(lane);
     stream.widen();
     let stream = Paced::new(stream, &job.pace, &job.end);
     let is_packed = job.options.compression != Compression::None;
@@ -94,8 +95,8 @@ impl<'a, S: Stream> Lane<'a, S> {
             let (clock, stream) = (&mut self.clock, &self.stream);
             // Everything may be in the hands of a stream that broke: then nobody but this lane knows that it is lost.
             let mut is_broken = false;
-            let work = self.job.claim(self.number, &mut |is_credit| {
-                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let work = self.job.claim(self.number, &mut |pause| {
+                pause.enter(clock);
                 is_broken = stream.is_broken() && !model::mutant::is_on("wait-on-a-broken-stream");
                 !is_broken
             });
