@@ -11,6 +11,7 @@ pub mod compare;
 pub mod lag;
 pub mod sweep;
 pub mod repro;
+pub mod accuracy;
 pub mod tool;
 mod workspace;
 pub mod image;

@@ -14,6 +14,7 @@ mod index;
 mod judge;
 mod paths;
 mod planned;
+mod laws;
 mod latency;
 mod loss;
 mod processors;
@@ -21,6 +22,7 @@ mod over_time;
 mod clients;
 
 pub use catalog::{ITEMS, Item, Needs, find};
+pub(crate) use judge::median;
 pub use judge::{Check, Verdict};
 pub use series::run;
 

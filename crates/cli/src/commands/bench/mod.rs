@@ -9,6 +9,7 @@ mod diff;
 mod report;
 mod net;
 mod lag;
+mod accuracy;
 
 use crate::exit::Result;
 use model::Exit;
@@ -30,6 +31,8 @@ enum Part {
     Report(report::Args),
     Net(Box<net::Args>),
     Lag(Box<lag::Args>),
+    #[command(name = "plan-accuracy")]
+    PlanAccuracy(Box<accuracy::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -42,5 +45,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Report(args) => report::run(args),
         Part::Net(args) => net::run(*args),
         Part::Lag(args) => lag::run(*args),
+        Part::PlanAccuracy(args) => accuracy::run(*args),
     }
 }
