@@ -48,5 +48,7 @@ mod dav_servers;
 mod buffers;
 mod rates;
 #[cfg(feature = "hub")]
+mod hub_access;
+#[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;

@@ -10,6 +10,7 @@ mod report;
 mod net;
 mod lag;
 mod accuracy;
+mod field;
 
 use crate::exit::Result;
 use model::Exit;
@@ -33,6 +34,7 @@ enum Part {
     Lag(Box<lag::Args>),
     #[command(name = "plan-accuracy")]
     PlanAccuracy(Box<accuracy::Args>),
+    Field(Box<field::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -46,5 +48,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Net(args) => net::run(*args),
         Part::Lag(args) => lag::run(*args),
         Part::PlanAccuracy(args) => accuracy::run(*args),
+        Part::Field(args) => field::run(*args),
     }
 }
