@@ -2,9 +2,6 @@
 //!
 //! Not here: what a lane does (`local`), the number (`plan::tuner`).
 
-use super::run_lane;
-use super::ways::Ways;
-use crate::memory::Memory;
 use crate::receiver::ReceiveJob;
 use crate::sender::SendJob;
 use plan::{Adaptation, Log, StreamSample};

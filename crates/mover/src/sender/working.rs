@@ -70,7 +70,8 @@ mod tests {
         assert_eq!(at_work(&working)[1..], [1, 2], "the lane that ended is asked by nobody");
         working.set(Said::ByReceiver, 1);
         assert_eq!(at_work(&working)[1..], [1]);
-        (working.set(Said::Here, 0), working.set(Said::ByReceiver, 0));
+        working.set(Said::Here, 0);
+        working.set(Said::ByReceiver, 0);
         assert_eq!(at_work(&working), [0, 1, 2, 3]);
     }
 }
