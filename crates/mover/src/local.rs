@@ -132,18 +132,15 @@ pub fn copy(
     if !matches!(ending, Ending::Finished(_)) {
         receiver.stop(ending.clone());
     }
-    let count = lanes.count();
     let adapted = lanes.join();
     progress.set_there(receiver.progress.here());
     for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(sink.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);
-    report.streams = count;
-    if let Some(adapted) = adapted {
-        report.notes.extend(adapted.note);
-        report.tuning.push(adapted.log);
-    }
+    report.streams = adapted.lanes;
+    report.notes.extend(adapted.note);
+    report.tuning.extend(adapted.log);
     report.unread = ways.unread();
     Ok(report)
 }

@@ -77,16 +77,19 @@ impl Lanes {
         }
     }
 
-    pub fn join(self) -> Option<Adapted> {
+    /// Waits for their end, and says what came of their number.
+    pub fn join(self) -> Adapted {
+        let lanes = self.count();
         for thread in self.threads {
             let _ = thread.join();
         }
-        self.adaptation.map(|adaptation| Adapted { note: adaptation.note(), log: adaptation.log() })
+        let adaptation = self.adaptation.as_ref();
+        Adapted { lanes, note: adaptation.and_then(Adaptation::note), log: adaptation.map(Adaptation::log) }
     }
 }
 
-/// What came of the adaptation.
 pub struct Adapted {
+    pub lanes: u32,
     pub note: Option<String>,
-    pub log: Log,
+    pub log: Option<Log>,
 }
