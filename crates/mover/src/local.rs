@@ -194,14 +194,15 @@ impl Lane<'_> {
         loop {
             self.clock.enter(Stage::Scan);
             let clock = &mut self.clock;
-            let work = self.sender.claim(self.number, &mut |pause| {
-                pause.enter(clock);
+            let work = self.sender.claim(self.number, &mut |waits_in| {
+                clock.wait(waits_in);
                 true
             });
             let Some(work) = work else { return Ok(()) };
             match work {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,
                 Work::Chunk { batch, index, extent } => self.copy_chunk(&batch.objects[index], extent)?,
+                Work::Ready(_) => unreachable!("a copy within one host reads nothing ahead"),
             }
             self.clock.note_cpu();
         }

@@ -6,6 +6,8 @@
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
+mod ahead;
+mod claim;
 mod allowance;
 mod guard;
 mod guarded;
@@ -18,18 +20,19 @@ mod states;
 pub mod work;
 mod large;
 mod send;
+mod read_ahead;
 mod questions;
 mod digests;
 mod start;
 mod kept;
 mod working;
-mod claims;
 
 pub use crate::stream::LaneEnd;
 pub use send::run_lane;
 pub(crate) use send::{digest_small, judge_read, read_fragment, read_small};
 pub use working::Said;
 
+use self::ahead::{Ahead, Ready};
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Followed, Observer, Port, bounded_path, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
@@ -47,7 +50,7 @@ use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKin
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use split::{Ids, Split};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -84,6 +87,8 @@ pub struct SendJob {
     pub pace: Pace,
     /// How strong the lanes compress.
     pub(crate) compression: Choice,
+    /// Where content waits that is read ahead.
+    ahead: OnceLock<Ahead>,
     /// The receiver's user set how far the job may go.
     is_bound_there: AtomicBool,
     memory: OnceLock<Memory>,
@@ -104,6 +109,8 @@ struct Book {
     sealed: HashMap<u64, Entry>,
     lags: lag::Lags,
     guard: guard::Guard,
+    /// Frames that were read ahead, in their order.
+    ready: VecDeque<Ready>,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
@@ -130,6 +137,7 @@ impl SendJob {
             sealed: HashMap::new(),
             lags: lag::Lags::default(),
             guard: guard::Guard::default(),
+            ready: VecDeque::new(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -138,6 +146,7 @@ impl SendJob {
             number,
             pace: Pace::default(),
             compression: Choice::new(options.compression),
+            ahead: OnceLock::new(),
             is_bound_there: AtomicBool::new(false),
             memory: OnceLock::new(),
             options,

@@ -1,9 +1,8 @@
 //! Units of work: what the scan describes in one go, and what a lane takes of it.
 
+use super::ahead::Ready;
 use crate::memory::Permit;
-use crate::progress::LaneClock;
 use model::Extent;
-use model::progress::Stage;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{DirectoryKey, SourceObject};
@@ -42,6 +41,8 @@ pub enum Work {
     Files { batch: Arc<Batch>, range: Range<usize> },
     /// A chunk of `batch.objects[index]`; of an open-ended object it ends where the source does.
     Chunk { batch: Arc<Batch>, index: usize, extent: Extent },
+    /// A frame that was read ahead.
+    Ready(Ready),
 }
 
 #[derive(Debug)]
@@ -55,26 +56,4 @@ pub enum Claim {
     Spent,
     /// Everything is settled.
     Complete,
-}
-
-/// What a lane waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pause {
-    /// Something to send.
-    Work,
-    /// The receiver.
-    Credit,
-    /// Being needed.
-    Rest,
-}
-
-impl Pause {
-    /// Has the lane's clock stand where it waits.
-    pub fn enter(self, clock: &mut LaneClock) {
-        match self {
-            Pause::Work => clock.enter(Stage::Scan),
-            Pause::Credit => clock.enter(Stage::Credit),
-            Pause::Rest => clock.rest(),
-        }
-    }
 }

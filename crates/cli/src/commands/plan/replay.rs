@@ -5,7 +5,7 @@
 use super::values::{read_text, shown_rate};
 use crate::exit::{self, Result, error, usage};
 use crate::output::{line, shown};
-use ::transfer::Ended;
+use crate::transfer::Finished;
 use model::Exit;
 use model::name::Escaped;
 use plan::{Change, Log};
@@ -29,9 +29,15 @@ pub struct Args {
     json: bool,
 }
 
-/// Writes the log of a copy.
-pub fn write(file: &Path, ended: &Ended) -> Result<()> {
-    let logs = ended.report.iter().flat_map(|report| &report.tuning);
+/// Writes the log of a copy, where one is asked for.
+pub fn keep(file: Option<&Path>, finished: &mut Finished) {
+    if let Some(Err(e)) = file.map(|file| write(file, finished)) {
+        finished.add_error(e);
+    }
+}
+
+fn write(file: &Path, finished: &Finished) -> Result<()> {
+    let logs = finished.ended.report.iter().flat_map(|report| &report.tuning);
     let lines = logs.map(|log| serde_json::to_string(log).expect("plain values have a JSON form") + "\n");
     std::fs::write(file, lines.collect::<String>()).map_err(|e| exit::of_written("write tuning log", file, &e))
 }
