@@ -12,6 +12,7 @@ pub mod lag;
 pub mod field;
 pub mod sweep;
 pub mod repro;
+pub mod accuracy;
 pub mod tool;
 mod workspace;
 pub mod image;

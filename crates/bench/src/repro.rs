@@ -15,6 +15,7 @@ mod judge;
 mod paths;
 mod planned;
 mod holders;
+mod laws;
 mod latency;
 mod loss;
 mod processors;
@@ -23,6 +24,7 @@ mod clients;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};
+pub(crate) use judge::median;
 pub use judge::{Check, Verdict};
 pub use series::run;
 

@@ -20,6 +20,7 @@ mod xrootd;
 
 pub use ends::{Class, Host};
 pub use known::{RIVALS, RIVALS_DEFAULT, adapter, ours, rival};
+pub(crate) use thalweg::Thalweg;
 pub use thalweg::Variant;
 
 use std::os::unix::fs::PermissionsExt;

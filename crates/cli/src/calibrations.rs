@@ -9,9 +9,10 @@ use daemon::Paths;
 use model::{Exit, Location};
 use plan::calibration::{Calibration, Circumstances, DataSet};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -70,13 +71,7 @@ pub fn of_destination(destination: &Location) -> Result<Option<Calibration>> {
 pub fn keep(calibration: &Calibration) -> Result<PathBuf> {
     let file = file(&calibration.of)?;
     let text = serde_json::to_string_pretty(calibration).expect("plain values have a JSON form") + "\n";
-    let beside = file.with_extension("new");
-    let write = || {
-        fs::create_dir_all(directory().map_err(|e| std::io::Error::other(e.message))?)?;
-        fs::write(&beside, text)?;
-        fs::rename(&beside, &file)
-    };
-    write().map_err(|e| exit::of_written("write calibration", &file, &e))?;
+    replace(&file, text).map_err(|e| exit::of_written("write calibration", &file, &e))?;
     Ok(file)
 }
 
@@ -125,6 +120,80 @@ pub fn data_set(root: &Path) -> Result<(DataSet, bool)> {
         }
     }
     Ok((DataSet::of(sizes.into_iter()), true))
+}
+
+/// Some of the content below a path: from the middle of files, as they come, a little of each.
+pub fn sample(root: &Path) -> Vec<u8> {
+    const BYTES_MAX: usize = 16 << 20;
+    const EACH_MAX: u64 = 1 << 20;
+    const FILES_MAX: usize = 64;
+    let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let (mut content, mut files, mut left) = (Vec::new(), 0, vec![root.to_owned()]);
+    while let Some(path) = left.pop() {
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if found.is_dir() {
+            let room = ENTRIES_MAX - left.len().min(ENTRIES_MAX);
+            let below = fs::read_dir(&path).into_iter().flatten().flatten().take(room);
+            left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())).map(|e| e.path()));
+        } else if found.is_file() && found.len() > 0 {
+            let middle = found.len().saturating_sub(EACH_MAX) / 2;
+            let read = |file: fs::File| -> std::io::Result<usize> {
+                (&file).seek(SeekFrom::Start(middle))?;
+                (&file).take(EACH_MAX).read_to_end(&mut content)
+            };
+            let _ = fs::File::open(&path).and_then(read);
+            files += 1;
+            if files >= FILES_MAX || content.len() >= BYTES_MAX {
+                break;
+            }
+        }
+    }
+    content
+}
+
+/// Streams that a copy to or from an endpoint came to, for the next one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+struct Known {
+    pub streams: u32,
+    /// Seconds since 1970.
+    pub time: u64,
+}
+
+/// So many endpoints are remembered, the latest.
+const KNOWN_MAX: usize = 1_000;
+const KNOWN_SECONDS: u64 = 14 * 86_400;
+
+fn all_known() -> Result<(PathBuf, BTreeMap<String, Known>)> {
+    let file = directory()?.join("known.json");
+    // What cannot be read is not known.
+    let known = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    Ok((file, known))
+}
+
+/// What was learned of an endpoint in the last two weeks.
+pub fn known_streams(name: &str) -> Option<u32> {
+    let found = all_known().ok()?.1.get(name).copied()?;
+    let is_good = (1..=64).contains(&found.streams) && now().saturating_sub(found.time) < KNOWN_SECONDS;
+    is_good.then_some(found.streams)
+}
+
+pub fn remember(name: &str, streams: u32) -> Result<()> {
+    let (file, mut known) = all_known()?;
+    known.insert(name.to_owned(), Known { streams, time: now() });
+    while known.len() > KNOWN_MAX {
+        let oldest = known.iter().min_by_key(|(_, known)| known.time).map(|(name, _)| name.clone());
+        oldest.and_then(|name| known.remove(&name));
+    }
+    let text = serde_json::to_string(&known).expect("plain values have a JSON form") + "\n";
+    replace(&file, text).map_err(|e| exit::of_written("remember the streams of", &file, &e))
+}
+
+/// Replaces a file of the state directory whole.
+fn replace(file: &Path, text: String) -> std::io::Result<()> {
+    let beside = file.with_extension("new");
+    fs::create_dir_all(directory().map_err(|e| std::io::Error::other(e.message))?)?;
+    fs::write(&beside, text)?;
+    fs::rename(&beside, file)
 }
 
 /// A plan that a copy was made by, and what it reached.

@@ -6,6 +6,8 @@ use crate::fidelity::Fidelity;
 use crate::follow::{Follow, View};
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// When a published object is durable.
@@ -44,6 +46,7 @@ pub struct TransferOptions {
     pub chmod: Option<(u32, u32)>,
     /// `pread`, `uring` or `auto`.
     pub engine: Engine,
+    pub depths: Depths,
     /// What of the source is taken.
     pub selection: Arc<Selection>,
     /// What counts as changed.
@@ -180,6 +183,35 @@ pub enum Engine {
     Uring,
 }
 
+/// Blocks in flight for each lane where an engine keeps several: at the source, and at the destination. 0 is the engine's own number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Depths {
+    pub read: u32,
+    pub write: u32,
+}
+
+impl Depths {
+    pub const MAX: u32 = 128;
+}
+
+impl fmt::Display for Depths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.read, self.write)
+    }
+}
+
+impl FromStr for Depths {
+    type Err = String;
+
+    /// `8` for both, `8,32` for reading and for writing.
+    fn from_str(text: &str) -> Result<Depths, String> {
+        let wrong = || format!("{text:?} is no depth: give 0 to {} blocks, or READ,WRITE such as 8,32", Depths::MAX);
+        let depth = |text: &str| text.parse().ok().filter(|depth| *depth <= Depths::MAX).ok_or_else(wrong);
+        let (read, write) = text.split_once(',').unwrap_or((text, text));
+        Ok(Depths { read: depth(read)?, write: depth(write)? })
+    }
+}
+
 pub const CHUNK_BYTES_MIN: u64 = 1 << 20;
 pub const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Sixteen blocks of 128 KiB per trailer keep the per-chunk cost under 1 %, and 8 MiB bounds what a lost lane re-sends.
@@ -195,6 +227,7 @@ impl Default for TransferOptions {
             no_clobber: false,
             chmod: None,
             engine: Engine::Auto,
+            depths: Depths::default(),
             selection: Arc::default(),
             compare: Compare::default(),
             keeps_newer: false,

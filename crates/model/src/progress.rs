@@ -137,6 +137,19 @@ impl LaneTimes {
         }
     }
 
+    /// What came on top of an earlier moment's.
+    pub fn since(&self, from: &LaneTimes) -> LaneTimes {
+        let mut times = self.clone();
+        times.cpu_ns = self.cpu_ns.saturating_sub(from.cpu_ns);
+        times.cpu_wait_ns = self.cpu_wait_ns.saturating_sub(from.cpu_wait_ns);
+        times.commit_sync_ns = self.commit_sync_ns.saturating_sub(from.commit_sync_ns);
+        times.commit_publish_ns = self.commit_publish_ns.saturating_sub(from.commit_publish_ns);
+        for (ns, before) in times.stage_ns.iter_mut().zip(from.stage_ns) {
+            *ns = ns.saturating_sub(before);
+        }
+        times
+    }
+
     pub fn add(&mut self, other: &LaneTimes) {
         self.lanes = self.lanes.saturating_add(other.lanes);
         self.processors = self.processors.max(other.processors);

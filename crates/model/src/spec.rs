@@ -34,6 +34,8 @@ pub struct TransferSpec {
     pub options: TransferOptions,
     /// Data streams, or lanes within one host; chosen where it is not said.
     pub streams: Option<u32>,
+    /// Where their number begins, by a plan, if it is not said; it follows the path from there.
+    pub streams_first: Option<u32>,
     /// Network paths to the other host.
     pub paths: PathWish,
     /// Congestion control, by the kernel's name, of the side that sends.
@@ -64,6 +66,7 @@ impl TransferSpec {
             choice: Choice::default(),
             options: TransferOptions::default(),
             streams: None,
+            streams_first: None,
             paths: PathWish::default(),
             congestion: None,
             memory_bytes: None,
@@ -92,7 +95,7 @@ impl TransferSpec {
 mod tests {
     use super::*;
     use crate::filter::{Filter, Rule};
-    use crate::options::{Buffer, Compare, Compression, Deletion, Engine, Fsync, Verify, Wait};
+    use crate::options::{Buffer, Compare, Compression, Deletion, Depths, Engine, Fsync, Verify, Wait};
     use crate::pace::Timetable;
     use crate::selection::Listed;
     use crate::{DigestAlgorithm, Fidelity};
@@ -135,6 +138,7 @@ mod tests {
                 no_clobber: true,
                 chmod: Some((0o640, 0o750)),
                 engine: Engine::Plain,
+                depths: Depths { read: 4, write: 32 },
                 selection: Arc::default(),
                 compare: Compare::Checksum,
                 keeps_newer: true,
@@ -156,6 +160,7 @@ mod tests {
                 wait: Wait::Delivered,
             },
             streams: Some(4),
+            streams_first: Some(3),
             paths: "10.0.0.1=10.0.0.2".parse().unwrap(),
             congestion: Some("bbr".into()),
             memory_bytes: Some(1 << 20),

@@ -22,7 +22,8 @@ impl Account for JobAccount {
     }
 }
 
-pub fn of(requested: Engine, memory: &Memory, progress: &Arc<Progress>) -> Engines {
+/// `depth` is of blocks in flight; 0 is the engine's own.
+pub fn of(requested: Engine, depth: u32, memory: &Memory, progress: &Arc<Progress>) -> Engines {
     let account = JobAccount { memory: memory.clone(), progress: progress.clone() };
-    Engines { requested, account: Arc::new(account) }
+    Engines { requested, depth: depth as usize, account: Arc::new(account) }
 }

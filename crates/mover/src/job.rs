@@ -217,6 +217,7 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Engine::Plain => 1,
             Engine::Uring => 2,
         },
+        depths: job_options::depths_to_wire(options.depths),
         selection: job_options::selection_to_wire(&options.selection),
         decisions: job_options::decisions_to_wire(options),
         fidelity: options.fidelity.to_bits(),
@@ -296,6 +297,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
             0 => None,
             number => Some(Class::from_number(number).ok_or_else(|| refused("class"))?),
         },
+        depths: job_options::depths_from_wire(options.depths)?,
         view: view_from_wire(options)?,
         buffer: buffer_from_wire(options.buffer).ok_or_else(|| refused("use of buffers"))?,
         ..TransferOptions::default()

@@ -3,7 +3,7 @@
 //! Invariant: what a peer asks is taken as it is or refused. Lists are bounded (`model::filter`, `model::selection`).
 
 use model::filter::{Filter, Rule};
-use model::options::{Compare, Deletion};
+use model::options::{Compare, Deletion, Depths};
 use model::selection::{Bounds, LISTED_BYTES_MAX, LISTED_MAX, Listed};
 use model::{DigestAlgorithm, Fidelity, Selection, TransferOptions};
 use std::sync::Arc;
@@ -58,6 +58,19 @@ pub fn for_sender(options: &TransferOptions) -> TransferOptions {
         fidelity: Fidelity { sparse: false, ..options.fidelity },
         ..options.clone()
     }
+}
+
+pub fn depths_to_wire(depths: Depths) -> Option<wire::message::Depths> {
+    let Depths { read, write } = depths;
+    (depths != Depths::default()).then_some(wire::message::Depths { read, write })
+}
+
+pub fn depths_from_wire(told: Option<wire::message::Depths>) -> Result<Depths, Refusal> {
+    let told = told.unwrap_or_default();
+    if told.read.max(told.write) > Depths::MAX {
+        return Err(Refusal::new(CloseCode::Malformed, "more blocks in flight than an engine has"));
+    }
+    Ok(Depths { read: told.read, write: told.write })
 }
 
 pub fn selection_to_wire(selection: &Selection) -> Option<wire::message::Selection> {
@@ -195,6 +208,7 @@ mod tests {
             deletion: Some(Deletion { is_at_root: true, removals_max: Some(0) }),
             backup: Some(b"old/x".to_vec()),
             is_delta: true,
+            depths: Depths { read: 4, write: 32 },
             digest: DigestAlgorithm::Blake3,
             ..TransferOptions::default()
         }

@@ -5,8 +5,10 @@
 //! around holes, or, where `ways` allows it, by the kernel.
 
 mod content;
+mod lanes;
 mod ways;
 
+use self::lanes::Lanes;
 use crate::block::Block;
 use crate::job::{Ending, Guide, Observer, Port};
 use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
@@ -34,6 +36,8 @@ pub struct LocalSpec {
     pub rename_to: Option<Name>,
     /// Lanes; `None` for as many as there are processors.
     pub lanes: Option<u32>,
+    /// Where the number begins, if it is not given; it follows what storage is worth.
+    pub lanes_first: Option<u32>,
     /// Source or sink takes bytes in order only.
     pub is_sequential: bool,
     pub memory: Memory,
@@ -104,17 +108,15 @@ pub fn copy(
     receiver.start();
     sender.start();
     let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;
-    let lanes = if is_in_order { 1 } else { spec.lanes.unwrap_or_else(processors).max(1) };
-    let memory = spec.memory;
-    let threads: Vec<_> = (0..lanes)
-        .filter_map(|number| {
-            let (sender, receiver, memory, ways) = (sender.clone(), receiver.clone(), memory.clone(), ways.clone());
-            let run = move || run_lane(&sender, &receiver, number, &memory, &ways);
-            std::thread::Builder::new().name(format!("lane-{number}")).spawn(run).ok()
-        })
-        .collect();
-    let lanes = threads.len() as u32;
-    if lanes == 0 {
+    let first = spec.lanes.or(spec.lanes_first).unwrap_or_else(processors).max(1);
+    let count = if is_in_order { 1 } else { first };
+    let is_fixed = is_in_order || spec.lanes.is_some();
+    let run = {
+        let (sender, receiver, ways, memory) = (sender.clone(), receiver.clone(), ways.clone(), spec.memory);
+        move |number| run_lane(&sender, &receiver, number, &memory, &ways)
+    };
+    let mut lanes = Lanes::start((&sender, &receiver), count, is_fixed, run);
+    if lanes.count() == 0 {
         sender.cancel(CloseCode::Internal, "this host has no thread to spare");
     }
     let ending = loop {
@@ -125,19 +127,20 @@ pub fn copy(
         if guide.is_over() {
             sender.cancel(CloseCode::Cancelled, "interrupted");
         }
+        lanes.adapt();
     };
     if !matches!(ending, Ending::Finished(_)) {
         receiver.stop(ending.clone());
     }
-    for thread in threads {
-        let _ = thread.join();
-    }
+    let adapted = lanes.join();
     progress.set_there(receiver.progress.here());
     for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(sink.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);
-    report.streams = lanes;
+    report.streams = adapted.lanes;
+    report.notes.extend(adapted.note);
+    report.tuning.extend(adapted.log);
     report.unread = ways.unread();
     Ok(report)
 }
@@ -151,6 +154,7 @@ fn run_lane(sender: &Arc<SendJob>, receiver: &Arc<ReceiveJob>, number: u32, memo
             None => clock.enter(Stage::Memory),
         }
     };
+    let _working = sender.enter_work(number);
     let writer = match LocalLane::new(receiver, receiver.progress.lane(Stage::Receive), Arc::new(|| {})) {
         Ok(writer) => writer,
         Err(e) => return sender.cancel(CloseCode::Forbidden, &e.to_string()),
@@ -191,7 +195,7 @@ impl Lane<'_> {
             self.clock.enter(Stage::Scan);
             let clock = &mut self.clock;
             let work = self.sender.claim(self.number, &mut |waits_in| {
-                clock.enter(waits_in);
+                clock.wait(waits_in);
                 true
             });
             let Some(work) = work else { return Ok(()) };

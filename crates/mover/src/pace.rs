@@ -69,6 +69,8 @@ pub enum By {
 pub(crate) struct RateLimits {
     pub rates: [Option<u64>; 3],
     pub payload_bytes_max: u64,
+    /// Lanes that are to work; 0 for all.
+    pub streams: u32,
     pub told: Option<wire::message::Pace>,
 }
 

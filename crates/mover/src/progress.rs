@@ -255,7 +255,7 @@ impl Progress {
         let cells = Arc::new(LaneCells { account: Mutex::new(Account::open()), ..LaneCells::default() });
         self.here.lock().unwrap().push(cells.clone());
         self.streams.fetch_add(1, Relaxed);
-        LaneClock { cells, stage: first, since: Instant::now(), progress: self.clone() }
+        LaneClock { cells, stage: first, since: Instant::now(), is_resting: false, progress: self.clone() }
     }
 
     /// Starts the account of the thread that commits groups.
@@ -369,6 +369,8 @@ pub struct LaneClock {
     cells: Arc<LaneCells>,
     stage: Stage,
     since: Instant,
+    /// It is not needed for now: that time counts nowhere.
+    is_resting: bool,
     progress: Arc<Progress>,
 }
 
@@ -397,13 +399,29 @@ impl LaneClock {
     /// Ends the stage the lane was in.
     pub fn enter(&mut self, stage: Stage) {
         let now = Instant::now();
-        // The lane is the cell's only writer: a load and a store are enough.
-        let cell = &self.cells.stage_ns[self.stage as usize];
-        cell.store(cell.load(Relaxed) + (now - self.since).as_nanos() as u64, Relaxed);
+        if !std::mem::take(&mut self.is_resting) {
+            // The lane is the cell's only writer: a load and a store are enough.
+            let cell = &self.cells.stage_ns[self.stage as usize];
+            cell.store(cell.load(Relaxed) + (now - self.since).as_nanos() as u64, Relaxed);
+        }
         self.stage = stage;
         self.since = now;
         let since_us = (now - self.progress.started).as_micros() as u64;
         self.cells.now.store(since_us << STAGE_BITS | stage as u64, Relaxed);
+    }
+
+    /// Ends the stage the lane was in; until the next one nothing is counted.
+    pub fn rest(&mut self) {
+        self.enter(self.stage);
+        self.is_resting = true;
+    }
+
+    /// Stands in the stage in which the lane waits, or rests.
+    pub fn wait(&mut self, stage: Option<Stage>) {
+        match stage {
+            Some(stage) => self.enter(stage),
+            None => self.rest(),
+        }
     }
 
     /// Moves time that was counted in one stage to another, where a call does two things and tells how long each took.

@@ -26,6 +26,8 @@ pub struct Report {
     /// Network paths, that of the control stream first.
     pub paths: Vec<PathReport>,
     pub notes: Vec<String>,
+    /// What was decided while it ran, for each path whose number of streams follows it.
+    pub tuning: Vec<plan::Log>,
     /// What could not be kept of objects that arrived all the same.
     pub warnings: Vec<Warning>,
     /// What became of objects that the source does not have.
@@ -59,6 +61,7 @@ impl Report {
             streams: 0,
             paths: Vec::new(),
             notes: progress.notes(),
+            tuning: Vec::new(),
             warnings: progress.warnings(),
             removal: Removal::from_number(removal),
             removed,

@@ -208,6 +208,7 @@ fn sent(source: Arc<dyn Source>, door: &Door, options: TransferOptions) -> Resul
         options,
         rename_to: None,
         lanes: Some(2),
+        lanes_first: None,
         is_sequential: false,
         memory: Memory::default(),
     };

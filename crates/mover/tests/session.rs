@@ -162,6 +162,7 @@ fn a_local_copy_is_the_same_tree() {
         options: TransferOptions::default(),
         rename_to: None,
         lanes: None,
+        lanes_first: None,
         is_sequential: false,
         memory: mover::Memory::default(),
     };

@@ -56,6 +56,8 @@ struct Simulation {
     sample: StreamSample,
     rate: f64,
     random: u64,
+    /// What lanes do at storage they do on a processor.
+    computes: bool,
     changes: Vec<(f64, u32)>,
 }
 
@@ -63,7 +65,7 @@ impl Simulation {
     fn new(streams: u32, streams_max: u32) -> Simulation {
         let sample = StreamSample { streams, yields_to_loss: true, ..StreamSample::default() };
         let adaptation = Adaptation::new(streams, streams_max);
-        Simulation { adaptation, sample, rate: 0.0, random: 1, changes: vec![(0.0, streams)] }
+        Simulation { adaptation, sample, rate: 0.0, random: 1, computes: false, changes: vec![(0.0, streams)] }
     }
 
     fn run(&mut self, path: &Path, seconds: u64) {
@@ -99,6 +101,11 @@ impl Simulation {
         // A receiver that does not keep up lets the sender wait.
         spend(&mut sample.sender, sample.streams, Stage::Send, Stage::Read, sender);
         spend(&mut sample.receiver, sample.streams, Stage::Receive, Stage::Write, receiver);
+        if self.computes {
+            for times in [&mut sample.sender, &mut sample.receiver] {
+                times.cpu_ns = times.stage_ns[Stage::Read as usize] + times.stage_ns[Stage::Write as usize];
+            }
+        }
         if let Some(streams) = self.adaptation.step(sample) {
             self.changes.push((sample.at_us as f64 / 1e6, streams));
             sample.streams = streams;
@@ -127,25 +134,28 @@ fn transfer(path: &Path, streams: u32, seconds: u64) -> Run {
 fn a_lossy_link_is_filled_within_seconds() {
     let lossy = Path { by_loss: 150.0 * MBIT, ..path() };
     let run = transfer(&lossy, 4, 60);
-    assert_eq!(run.changes.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [4, 8], "{:?}", run.changes);
+    assert_eq!(run.changes[..2].iter().map(|(_, n)| *n).collect::<Vec<_>>(), [4, 8], "{:?}", run.changes);
     assert!(run.changes[1].0 < 3.0 && run.rate > 0.95 * lossy.link, "{:?}", run.changes);
+    // Seven are enough, and six are not.
+    assert!((7..=8).contains(&run.streams()), "{:?}", run.changes);
     let note = run.note.unwrap();
-    assert!(note.starts_with("streams were added while running: from 4 to 8 after 1."), "{note}");
-    assert!(note.contains("losses held the streams back with an empty queue, 59") && note.ends_with("after"), "{note}");
+    assert!(note.starts_with("streams were adapted while running: from 4 to 8 after 1."), "{note}");
+    assert!(note.contains("losses held the streams back with an empty queue, 59"), "{note}");
 }
 
 #[test]
 fn small_segments_need_many_streams_and_get_them() {
     let lossy = Path { by_loss: 23.0 * MBIT, ..path() };
     let run = transfer(&lossy, 4, 60);
-    assert_eq!(run.changes.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [4, 8, 16, 32, 64], "{:?}", run.changes);
+    assert_eq!(run.changes[..5].iter().map(|(_, n)| *n).collect::<Vec<_>>(), [4, 8, 16, 32, 64], "{:?}", run.changes);
     assert!(run.changes[4].0 < 8.0, "{:?}", run.changes);
 }
 
 #[test]
 fn windows_that_hold_the_streams_back_are_a_reason_too() {
     let run = transfer(&Path { by_window: 100.0 * MBIT, ..path() }, 2, 60);
-    assert_eq!(run.streams(), 16, "{:?}", run.changes);
+    assert_eq!(run.changes[3].1, 16, "{:?}", run.changes);
+    assert!(run.streams() >= 10 && run.rate > 0.95 * path().link, "{:?}", run.changes);
     assert!(run.note.unwrap().contains("windows held the streams back"));
 }
 
@@ -156,11 +166,11 @@ fn a_link_that_is_full_keeps_its_number() {
 }
 
 #[test]
-fn a_policed_rate_without_a_queue_costs_one_trial() {
+fn a_policed_rate_without_a_queue_costs_few_trials_and_all_but_the_first_are_taken_back() {
     let policed = Path { queue: 0.0, ..path() };
     let run = transfer(&policed, 4, 600);
-    assert_eq!(run.streams(), 8, "{:?}", run.changes);
-    assert!(run.note.unwrap().ends_with("no gain"));
+    assert!(run.streams() == 8 && run.changes.len() <= 9, "{:?}", run.changes);
+    assert!(run.note.unwrap().contains("no gain"));
 }
 
 #[test]
@@ -173,10 +183,15 @@ fn no_loss_and_no_window_is_no_reason() {
 }
 
 #[test]
-fn storage_and_processors_are_not_helped_by_streams() {
+fn storage_that_lanes_do_not_help_keeps_few_and_processors_keep_their_number() {
     for (sender, receiver) in [(300.0, 1e6), (1e6, 300.0)] {
         let slow = Path { by_loss: 150.0 * MBIT, sender: sender * MBIT, receiver: receiver * MBIT, ..path() };
-        assert_eq!(transfer(&slow, 4, 120).streams(), 4, "{slow:?}");
+        let run = transfer(&slow, 4, 120);
+        assert!(run.streams() <= 4 && run.rate > 0.95 * 300.0 * MBIT, "{slow:?}: {:?}", run.changes);
+        let mut simulation = Simulation::new(4, 64);
+        simulation.computes = true;
+        simulation.run(&slow, 120);
+        assert_eq!(simulation.end().streams(), 4, "{slow:?}");
     }
 }
 
@@ -201,9 +216,9 @@ fn loss_that_comes_later_is_answered_and_a_failed_trial_does_not_forbid_it() {
     simulation.run(&policed, 30);
     assert_eq!(simulation.sample.streams, 8);
     simulation.run(&lossy, 60);
-    // 32 carry 960 of the 1000 Mbit/s that the failed trial saw.
+    // 32 carry 960 of 1000 Mbit/s.
     let run = simulation.end();
-    assert_eq!(run.streams(), 32, "{:?}", run.changes);
+    assert!(run.streams() >= 32, "{:?}", run.changes);
 }
 
 #[test]
@@ -225,7 +240,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn on_any_path_the_number_only_grows_and_comes_to_rest(
+    fn on_any_path_the_number_stays_within_bounds_and_comes_to_rest(
         rtt_us in 100u64..300_000, link in 10.0f64..10_000.0, by_loss in 1.0f64..5_000.0, by_window in 1.0f64..5_000.0,
         sender in 10.0f64..20_000.0, receiver in 10.0f64..20_000.0, queue in 0.0f64..2.0, swing in 0.0f64..0.5,
         streams in 1u32..32, streams_max in 1u32..80,
@@ -236,9 +251,12 @@ proptest! {
         };
         let mut simulation = Simulation::new(streams, streams_max);
         simulation.run(&path, 300);
+        let log = simulation.adaptation.log();
+        let written = serde_json::to_string(&log).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Log>(&written).unwrap().replayed(), log.changes, "a log gives the same decisions");
         let run = simulation.end();
-        prop_assert!(run.changes.windows(2).all(|pair| pair[0].1 < pair[1].1 && pair[1].1 <= pair[0].1 * 2));
-        prop_assert!(run.changes.len() <= 7, "{:?}", run.changes);
+        prop_assert!(run.changes.windows(2).all(|pair| pair[1].1 >= 1 && pair[1].1 <= pair[0].1 * 2));
+        prop_assert!(run.changes.len() <= 60, "{:?}", run.changes);
         prop_assert!(run.streams() <= streams.max(streams_max.min(STREAMS_CHOSEN_MAX)));
     }
 
@@ -251,9 +269,9 @@ proptest! {
         let times = LaneTimes { lanes: u32::MAX, stage_ns: stages, cpu_ns: 1, ..LaneTimes::default() };
         for (at, v) in values.windows(7).chain(values.windows(7).rev()).enumerate() {
             adaptation.step(&StreamSample {
-                at_us: v[0].wrapping_add(at as u64), streams: streams.max(streams_max), delivered_bytes: v[1],
+                at_us: v[0].wrapping_add(at as u64), is_local: v[1] % 2 == 0, streams: streams.max(streams_max), delivered_bytes: v[1],
                 retransmits: v[2], yields_to_loss: true, busy_us: v[3], window_limited_us: v[4], rtt_us_min: v[5],
-                rtt_us: v[6], rtt_var_us: v[1], sender: times.clone(), receiver: times.clone(), left_bytes: Some(v[2]),
+                rtt_us: v[6], rtt_var_us: v[1], sender: times.clone(), receiver: times.clone(), files: v[3], file_bytes: v[4], left_bytes: Some(v[2]),
             });
         }
         prop_assert!(adaptation.note().is_none_or(|note| !note.contains('\n')));

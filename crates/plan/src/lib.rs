@@ -12,6 +12,8 @@
 //! Not here: taking the measurements (`net`, `mover`), acting on a choice (`mover`), showing it (`cli`).
 
 mod streams;
+mod window;
+mod tuner;
 mod adapt;
 mod path_trial;
 pub mod paths;
@@ -27,13 +29,15 @@ pub mod staging;
 pub mod fit;
 pub mod calibration;
 
-pub use adapt::{Adaptation, StreamSample};
+pub use adapt::{Adaptation, Log, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
 pub use giving_way::GivingWay;
 pub use path_trial::{PathStep, PathTrials};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};
 pub use time_left::time_left;
+pub use tuner::Change;
 pub use verdict::{Amounts, VERDICTS};
+pub use window::{Limit, Window};
 
 #[cfg(test)]
 mod bottleneck_tests;

@@ -10,9 +10,9 @@
 //! Not here: which paths there are (`paths`), streams on each (`adapt`), opening and ending them (`mover`).
 
 use crate::adapt::{
-    FAILED_TRIALS_MAX, LEFT_ROUND_TRIPS, LEFT_US_MIN, MEASURE_ROUND_TRIPS, MEASURE_US_MIN, SETTLE_ROUND_TRIPS,
-    SETTLE_US_MIN, StreamSample, TRIAL_MEASUREMENTS, WaitingShare, round_trips, shown,
+    MEASURE_ROUND_TRIPS, MEASURE_US_MIN, SETTLE_ROUND_TRIPS, SETTLE_US_MIN, StreamSample, WaitingShare, round_trips,
 };
+use crate::window::{FAILED_TRIALS_MAX, LEFT_ROUND_TRIPS, LEFT_US_MIN, TRIAL_MEASUREMENTS, shown};
 use model::progress::Stage;
 
 /// A job that is over before this is none for several paths: finding them takes a round trip, and their streams slow start.

@@ -71,6 +71,8 @@ pub struct StreamInputs {
     /// 0 = not known yet: taken to be as many as here.
     pub processors_there: u32,
     pub asked: Option<u32>,
+    /// Taken instead of what the cores, the window and the loss law want; by a plan.
+    pub planned: Option<u32>,
     /// What both ends take.
     pub streams_max: u32,
     /// The data has one order (a pipe): a second stream could only wait.
@@ -98,7 +100,10 @@ pub struct StreamChoice {
 pub fn streams(inputs: &StreamInputs) -> StreamChoice {
     let window_bytes = window_bytes(inputs);
     let rate = rate_bits_per_second(window_bytes, inputs.rtt_us);
-    let (wanted, why) = wanted(inputs, window_bytes, rate);
+    let (wanted, why) = match inputs.planned {
+        Some(planned) => (planned.div_ceil(inputs.paths.max(1)).max(1), "by the plan".to_owned()),
+        None => wanted(inputs, window_bytes, rate),
+    };
     let paths = inputs.paths.max(1);
     let cap = inputs.streams_max.clamp(1, (STREAMS_CHOSEN_MAX / paths).max(1));
     let (streams, reason) = if inputs.is_sequential {
@@ -226,6 +231,7 @@ mod tests {
             processors_here: 2,
             processors_there: 2,
             asked: None,
+            planned: None,
             streams_max: 64,
             is_sequential: false,
             congestion: "cubic".to_owned(),
@@ -348,7 +354,7 @@ mod tests {
         ) {
             let inputs = StreamInputs {
                 rtt_us, send_buffer_bytes_max: send, receive_buffer_bytes_max: receive, processors_here: here,
-                processors_there: there, asked, streams_max: max, is_sequential, congestion, paths: 1, path: 0,
+                processors_there: there, asked, planned: None, streams_max: max, is_sequential, congestion, paths: 1, path: 0,
             };
             let choice = streams(&inputs);
             prop_assert!(choice.streams >= 1 && choice.streams <= max.max(1));

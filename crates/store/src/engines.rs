@@ -14,6 +14,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Engines {
     pub requested: Engine,
+    /// Blocks in flight; 0 is the engine's own number.
+    pub depth: usize,
     pub account: Arc<dyn Account>,
 }
 

@@ -144,6 +144,7 @@ impl Attempt<'_> {
             options,
             rename_to: destination.rename_to.clone(),
             lanes: self.spec.streams,
+            lanes_first: self.spec.streams_first,
             is_sequential: destination.is_sequential,
             memory: Memory::new(self.memory_bytes()),
         };
@@ -202,6 +203,7 @@ impl Attempt<'_> {
             },
             tuning: Tuning {
                 streams: self.spec.streams,
+                streams_first: self.spec.streams_first,
                 paths: self.spec.paths.clone(),
                 standby: self.standby.clone(),
             },

@@ -43,6 +43,7 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         no_clobber,
         chmod,
         engine,
+        depths: _,
         // Made of the choice, at a moment that is another one when the command is given again.
         selection: _,
         compare,
@@ -188,6 +189,7 @@ mod tests {
             no_clobber: _,
             chmod: _,
             engine: _,
+            depths: _,
             selection: _,
             compare: _,
             keeps_newer: _,

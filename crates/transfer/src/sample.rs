@@ -148,7 +148,7 @@ fn leg_of(stage: &str) -> Option<&'static str> {
 pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) -> Bottleneck {
     let none = LaneTimes::default();
     let (here, there, facts) = match from {
-        Some(from) => (since(&from.here, &to.here), since(&from.there, &to.there), facts_since(from, to)),
+        Some(from) => (to.here.since(&from.here), to.there.since(&from.there), facts_since(from, to)),
         None => (to.here.clone(), to.there.clone(), to.stream_facts),
     };
     let (sender, receiver) = match direction {
@@ -180,18 +180,6 @@ fn amounts_since(from: Option<&Snapshot>, to: &Snapshot) -> Amounts {
         bytes: moved(&to.counts).saturating_sub(bytes),
         seconds: to.elapsed.saturating_sub(elapsed).as_secs_f64(),
     }
-}
-
-fn since(from: &LaneTimes, to: &LaneTimes) -> LaneTimes {
-    let mut times = to.clone();
-    times.cpu_ns = to.cpu_ns.saturating_sub(from.cpu_ns);
-    times.cpu_wait_ns = to.cpu_wait_ns.saturating_sub(from.cpu_wait_ns);
-    times.commit_sync_ns = to.commit_sync_ns.saturating_sub(from.commit_sync_ns);
-    times.commit_publish_ns = to.commit_publish_ns.saturating_sub(from.commit_publish_ns);
-    for (ns, before) in times.stage_ns.iter_mut().zip(from.stage_ns) {
-        *ns = ns.saturating_sub(before);
-    }
-    times
 }
 
 fn facts_since(from: &Snapshot, to: &Snapshot) -> StreamFacts {

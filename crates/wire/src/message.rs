@@ -19,7 +19,7 @@ pub use crate::orders::{
 };
 pub use crate::pace::{Pace, Times};
 pub use crate::selection::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
-pub use crate::session::{Accept, Cancel, Close, Hello, Open, Options, Ping, Pong, Reject, Welcome};
+pub use crate::session::{Accept, Cancel, Close, Depths, Hello, Open, Options, Ping, Pong, Reject, Welcome};
 use prost::Message as _;
 use zeroize::Zeroize;
 

@@ -228,7 +228,7 @@ fn longest() -> Vec<Message> {
         Changes { job: JOB, changes: vec![change; CHANGES_TOLD] }.into(),
         Names { job: JOB, users: names.clone(), groups: names }.into(),
         fidelity::warnings_to_wire(JOB, &vec![warning; 2 * WARNINGS_MAX]).into(),
-        Pace { job: JOB, bytes_per_second: FAR, payload_bytes_max: FAR }.into(),
+        Pace { job: JOB, bytes_per_second: FAR, payload_bytes_max: FAR, streams: JOB }.into(),
         Seal { job: JOB, object: FAR, size_bytes: FAR, name: vec![b'n'; 255], ..Seal::default() }.into(),
     ]
 }

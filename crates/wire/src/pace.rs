@@ -12,6 +12,9 @@ pub struct Pace {
     /// Bytes of content that the job may send in all; 0 is no limit.
     #[prost(uint64, tag = "3")]
     pub payload_bytes_max: u64,
+    /// Data streams that work at most, while the others rest; 0 is no limit.
+    #[prost(uint32, tag = "4")]
+    pub streams: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -140,9 +140,20 @@ pub struct Options {
     /// What it counts beside other jobs: 0 not asked for, else a number of `model::Class`.
     #[prost(uint32, tag = "25")]
     pub class: u32,
+    /// Blocks in flight where storage is read and written; absent where the engine's own number is.
+    #[prost(message, optional, tag = "28")]
+    pub depths: Option<Depths>,
     /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Depths {
+    #[prost(uint32, tag = "1")]
+    pub read: u32,
+    #[prost(uint32, tag = "2")]
+    pub write: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::plot::{self, Axis, Plot, Point, Scale, Series, Unit};
 
 /// Sets of 1, 10 and 100 MB files on the four disk sets of S1's host.
-const MODELS: [(&str, &str); 3] = [
+pub(super) const MODELS: [(&str, &str); 3] = [
     ("1 MB", include_str!("../../../../docs/models/s1-1mb.json")),
     ("10 MB", include_str!("../../../../docs/models/s1-10mb.json")),
     ("100 MB", include_str!("../../../../docs/models/s1-100mb.json")),
@@ -24,7 +24,8 @@ const PUBLISHED_STREAMS: [u32; 3] = [8, 6, 3];
 const CARD_STREAMS: u32 = 3;
 /// Of an edge that does not limit, bytes a second.
 const UNLIMITED: f64 = 1e12;
-const NOTE: &str = "computed from docs/models/s1-*.json by the planner's solver; nothing was measured on this machine";
+pub(super) const NOTE: &str =
+    "computed from docs/models/s1-*.json by the planner's solver; nothing was measured on this machine";
 
 /// Figures 14 and 15: end-to-end rate over the streams of each disk set, several and one of them.
 pub fn flows(context: &mut Context) -> Result<()> {
@@ -101,7 +102,7 @@ pub fn what_if(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-fn parsed(text: &str) -> Result<Graph> {
+pub(super) fn parsed(text: &str) -> Result<Graph> {
     Graph::parse(text).map_err(refused)
 }
 
@@ -110,11 +111,11 @@ fn fixed(mut graph: Graph, knobs: &[(&str, u32)]) -> Result<Graph> {
     Ok(graph)
 }
 
-fn four(text: &str) -> Result<Graph> {
+pub(super) fn four(text: &str) -> Result<Graph> {
     fixed(parsed(text)?, &[("nics", 2), ("t", CARD_STREAMS)])
 }
 
-fn one(text: &str) -> Result<Graph> {
+pub(super) fn one(text: &str) -> Result<Graph> {
     let mut graph = four(text)?;
     for edge in ["channel", "network"] {
         graph = graph.with_capacity(edge, Change::To(UNLIMITED)).map_err(refused)?;

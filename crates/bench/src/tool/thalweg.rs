@@ -73,6 +73,22 @@ impl Thalweg {
     }
 }
 
+impl Thalweg {
+    /// Measures the way to the endpoint, and the source.
+    pub fn calibrate(&self, bed: &Bed, set: &Set) -> Command {
+        let mut command = self.command(bed, "client", &["calibrate", ENDPOINT, "--despite-load", "--json", "--source"]);
+        command.arg(&set.source);
+        command
+    }
+
+    /// What a plan for the set says.
+    pub fn plan(&self, bed: &Bed, set: &Set) -> Command {
+        let mut command = self.command(bed, "client", &["plan", "--json"]);
+        command.arg(with_slash(&set.source)).arg(format!("{ENDPOINT}:delivery/"));
+        command
+    }
+}
+
 impl Tool for Thalweg {
     fn name(&self) -> &str {
         &self.name

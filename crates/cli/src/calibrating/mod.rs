@@ -8,13 +8,13 @@ mod probe;
 
 use crate::calibrations;
 use crate::commands::calibrate::{Args, PROFILES, Profile};
-use crate::commands::plan::values::shown_rate;
+use crate::commands::plan::values::{read_text, shown_rate};
 use crate::exit::{Result, error, usage};
 use crate::output::{line, note, shown};
 use crate::place::Places;
 use daemon::{EndpointBook, Paths};
 use model::{Exit, Location};
-use plan::calibration::{Calibration, Part, Run, VERSION};
+use plan::calibration::{Calibration, Measured, Part, Run, VERSION};
 use plan::fit::{Point, SmallFiles};
 use probe::Prober;
 use std::ffi::OsStr;
@@ -26,6 +26,7 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
     if let Some(source) = args.source.as_ref().filter(|source| !source.is_dir()) {
         return Err(usage(format!("{} is not a directory", shown(source)), "--source names one on this host"));
     }
+    let imported = args.import.iter().map(imported).collect::<Result<Vec<_>>>()?;
     let places = Places::new(&args.ssh)?;
     let busy = quiet::wait(&places.interrupt)?;
     if busy.is_loaded() && !args.despite_load {
@@ -35,6 +36,10 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
     let mut prober = Prober::new(&places, profile, destination);
     if busy.is_loaded() {
         prober.notes.push(format!("measured although {}", busy.words()));
+    }
+    for (measured, note) in imported {
+        prober.notes.push(note);
+        prober.measured.push(measured);
     }
     let ended = prober.measure(args.source.as_deref());
     prober.clean();
@@ -54,6 +59,15 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
         line(&format!("kept in {}", shown(&file)));
     }
     Ok(Exit::Done)
+}
+
+/// What another tool measured of a part, and a note that says so.
+fn imported((part, file): &(Part, PathBuf)) -> Result<(Measured, String)> {
+    let text = read_text(file)?;
+    let (tool, runs) = plan::calibration::import(*part, &text)
+        .map_err(|why| usage(format!("{}: {why}", shown(file)), "omit --import to have the part measured"))?;
+    let note = format!("{} was not measured but taken from what {tool} printed ({})", part.word(), shown(file));
+    Ok((Measured { part: *part, runs }, note))
 }
 
 /// What is calibrated by which name, and the directory there that may be written to.
@@ -97,6 +111,7 @@ fn calibration(of: String, source: Option<String>, profile: Profile, prober: Pro
         start_seconds: prober.start_seconds,
         measured: prober.measured,
         small_files: SmallFiles::fit(&points).ok().map(Into::into),
+        engines: prober.engines,
         sizes: prober.sizes,
         notes: prober.notes,
     }
@@ -118,6 +133,12 @@ fn show(calibration: &Calibration) {
     }
     if let Some(curve) = &calibration.small_files {
         line(&format!("a file    {:.0} us beside its bytes, p = {}", curve.a_seconds * 1e6, curve.p));
+    }
+    for part in calibration.unstable() {
+        note(&format!(
+            "note: {} is unstable: runs with the same settings differ by more than 8 %; repeat with --profile standard",
+            part.word()
+        ));
     }
     calibration.notes.iter().for_each(|text| note(&format!("note: {text}")));
 }

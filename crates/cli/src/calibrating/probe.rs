@@ -6,8 +6,9 @@ use crate::output::note;
 use crate::place::Places;
 use crate::transfer::{self, Request};
 use model::files::{Doomed, Question};
+use model::options::{Depths, Engine};
 use model::{Exit, Location};
-use plan::calibration::{Measured, Part, Run};
+use plan::calibration::{EngineRun, Measured, Part, Run};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,9 @@ const SMALL_FILES: u64 = 1_000;
 const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
 const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10, 200), (4 << 20, 16), (64 << 20, 2)];
+/// Ways of using storage that are held against what a transfer chooses by itself, which is the first. The engine's own depth is 0.
+const ENGINES: [(Engine, u32); 5] =
+    [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
 const CURVE_STREAMS: u32 = 4;
 /// Of files that are there, what is read.
 const READ_BYTES_MAX: u64 = 1 << 30;
@@ -37,9 +41,12 @@ pub struct Prober<'a> {
     /// The one directory that runs write to.
     directory: String,
     written: u32,
+    /// How storage is used, where a run is about that.
+    storage: (Engine, Depths),
     started: Instant,
     pub start_seconds: Vec<f64>,
     pub measured: Vec<Measured>,
+    pub engines: Vec<EngineRun>,
     pub sizes: Vec<Run>,
     pub notes: Vec<String>,
 }
@@ -52,9 +59,11 @@ impl<'a> Prober<'a> {
             destination,
             directory: format!("thalweg-calibration-{}", std::process::id()),
             written: 0,
+            storage: (Engine::Auto, Depths::default()),
             started: Instant::now(),
             start_seconds: Vec::new(),
             measured: Vec::new(),
+            engines: Vec::new(),
             sizes: Vec::new(),
             notes: Vec::new(),
         }
@@ -69,7 +78,7 @@ impl<'a> Prober<'a> {
             self.start_seconds.push(run.seconds);
         }
         self.sized(Part::Engine, &STORAGE_STREAMS, &mut |_| Ok(null.clone()))?;
-        if is_remote {
+        if is_remote && !self.is_there(Part::Network) {
             self.sized(Part::Network, &NETWORK_STREAMS, &mut |_| Ok(nowhere.clone()))?;
         }
         let wrote = self.write();
@@ -79,14 +88,16 @@ impl<'a> Prober<'a> {
             }
             other => other?,
         }
-        if let Some(source) = source {
+        if let Some(source) = source.filter(|_| !self.is_there(Part::Read)) {
             self.read(&largest(source))?;
         }
         Ok(())
     }
 
     fn write(&mut self) -> Result<()> {
-        self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
+        if !self.is_there(Part::Write) {
+            self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
+        }
         let mut runs = Vec::new();
         for (streams, _) in self.order(&[1, 4]) {
             let destination = self.fresh()?;
@@ -94,6 +105,10 @@ impl<'a> Prober<'a> {
             runs.push(self.transfer(source, destination, streams, (SMALL_FILES, SMALL_BYTES))?);
         }
         self.measured.push(Measured { part: Part::Metadata, runs });
+        self.each_engine(Part::Write, &mut |prober, streams, bytes| {
+            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh()?);
+            prober.transfer(vec![generated(FILES, file_bytes)], to, streams, (FILES, file_bytes))
+        })?;
         let fastest = self.fastest(Part::Write);
         for (file_bytes, files_max) in CURVE {
             let files =
@@ -111,21 +126,40 @@ impl<'a> Prober<'a> {
             self.notes.push("read was not measured: the source holds no files".to_owned());
             return Ok(());
         }
-        let null = Location::parse("null:".as_ref()).expect("a location");
-        let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
         let mut runs = Vec::new();
         for (streams, _) in self.order(&STORAGE_STREAMS) {
-            for (path, _) in files {
-                drop_from_cache(path);
-            }
-            let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
-            let count = files.len() as u64;
-            let mut run =
-                self.transfer(sources.collect::<Result<_>>()?, null.clone(), streams, (count, bytes / count))?;
-            run.file_bytes = bytes / count;
-            runs.push(run);
+            runs.push(self.read_once(files, streams)?);
         }
         self.measured.push(Measured { part: Part::Read, runs });
+        self.each_engine(Part::Read, &mut |prober, streams, _| prober.read_once(files, streams))
+    }
+
+    /// Reads files that are not in the cache to nowhere.
+    fn read_once(&mut self, files: &[(PathBuf, u64)], streams: u32) -> Result<Run> {
+        let null = Location::parse("null:".as_ref()).expect("a location");
+        files.iter().for_each(|(path, _)| drop_from_cache(path));
+        let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
+        let (bytes, count) = (files.iter().map(|(_, bytes)| bytes).sum::<u64>(), files.len() as u64);
+        self.transfer(sources.collect::<Result<_>>()?, null, streams, (count, bytes / count))
+    }
+
+    /// Runs of a part at its best number of streams, with each way of using storage, as often as the profile repeats.
+    fn each_engine(&mut self, part: Part, run: &mut dyn FnMut(&mut Self, u32, u64) -> Result<Run>) -> Result<()> {
+        let rate = |run: &Run| (run.files * run.file_bytes) as f64 / run.seconds;
+        let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
+        let Some(best) = runs.max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
+        let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
+        for (place, is_repetition) in self.order(&places) {
+            if is_repetition && self.started.elapsed() > self.profile.budget {
+                break;
+            }
+            let (engine, depth) = ENGINES[place as usize];
+            self.storage = (engine, Depths { read: depth, write: depth });
+            let bytes = (rate(&best) * self.profile.run.as_secs_f64()) as u64;
+            let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
+            self.storage = (Engine::Auto, Depths::default());
+            self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
+        }
         Ok(())
     }
 
@@ -179,6 +213,7 @@ impl<'a> Prober<'a> {
     fn transfer(&self, sources: Vec<Location>, to: Location, streams: u32, size: (u64, u64)) -> Result<Run> {
         let mut request = Request::plain(sources, to);
         request.spec.streams = Some(streams);
+        (request.spec.options.engine, request.spec.options.depths) = self.storage;
         let (began, cpu) = (Instant::now(), processor_seconds());
         let finished = transfer::run(&request, began, &self.places.interrupt, None)?;
         if let Some(error) = finished.error {
@@ -187,6 +222,11 @@ impl<'a> Prober<'a> {
         let (files, file_bytes) = size;
         let seconds = finished.ended.seconds.max(1e-6);
         Ok(Run { streams, files, file_bytes, seconds, cpu_seconds: processor_seconds() - cpu })
+    }
+
+    /// Somebody else's figures of it were given.
+    fn is_there(&self, part: Part) -> bool {
+        self.measured.iter().any(|measured| measured.part == part)
     }
 
     fn fastest(&self, part: Part) -> f64 {

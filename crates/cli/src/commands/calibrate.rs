@@ -1,6 +1,7 @@
 //! `thalweg calibrate`: its arguments. The measuring is `calibrating`'s.
 
 use crate::args::ssh::SshArgs;
+use plan::calibration::Part;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 #[command(after_help = "Examples:\n\
 \x20   thalweg calibrate lab\n\
 \x20   thalweg calibrate lab --source /data --profile standard\n\
+\x20   thalweg calibrate lab --import network=iperf3.json\n\
 \x20   thalweg calibrate /scratch")]
 pub struct Args {
     /// An endpoint that was added, NAME:DIR below its root, or a directory of this host
@@ -25,6 +27,10 @@ pub struct Args {
     /// Also measure how fast files are read here
     #[arg(long, value_name = "DIR", env = "THALWEG_SOURCE")]
     pub source: Option<PathBuf>,
+    /// Take a part from what dd, iozone -t, fio --output-format=json or iperf3 -J printed, instead of measuring it: read, write or
+    /// network; may be given several times
+    #[arg(long, value_name = "PART=FILE", value_parser = import, value_delimiter = ',', env = "THALWEG_IMPORT")]
+    pub import: Vec<(Part, PathBuf)>,
     /// Measure although other programs are busy; the result says so
     #[arg(long, env = "THALWEG_DESPITE_LOAD")]
     pub despite_load: bool,
@@ -49,6 +55,12 @@ pub const PROFILES: [Profile; 3] = [
     Profile { name: "standard", run: Duration::from_secs(4), repetitions: 3, budget: Duration::from_secs(480) },
     Profile { name: "full", run: Duration::from_secs(15), repetitions: 5, budget: Duration::from_secs(3000) },
 ];
+
+fn import(text: &str) -> Result<(Part, PathBuf), String> {
+    let wrong = || format!("{text:?} is not PART=FILE, such as write=fio.json; PART is read, write or network");
+    let (part, file) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((Part::of_word(part).ok_or_else(wrong)?, file.into()))
+}
 
 /// Whether `--profile` means one of ours, and none of the configuration.
 pub fn is_profile(name: &str) -> bool {

@@ -3,8 +3,7 @@
 use crate::args::ssh::SshArgs;
 use crate::args::values::BufferWish;
 use crate::args::{elsewhere, values};
-use crate::calibrations;
-use crate::commands::plan::prediction::{self, Planned};
+use crate::commands::plan::{follow, replay};
 use crate::exit::{self, Result, usage};
 use crate::fidelity::FidelityArgs;
 use crate::interrupt::Interrupt;
@@ -21,7 +20,7 @@ use crate::transfer::{self, Finished, Request, Ssh};
 use ::transfer::Ended;
 use daemon::reservation::{Hook, Reserved, Wanted};
 use model::follow::{Follow, View};
-use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Engine, Fsync, Verify, Wait};
+use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Depths, Engine, Fsync, Verify, Wait};
 use model::pace::Timetable;
 use model::{DigestAlgorithm, Exit, Fidelity, JobId, Location, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
@@ -77,7 +76,7 @@ pub struct Args {
     /// with auto a second one is tried while the transfer runs and kept if it carries more
     #[arg(long, value_name = "auto|all|N|LOCAL=REMOTE", default_value = "auto", env = "THALWEG_PATHS")]
     paths: PathWish,
-    /// Take the streams of a plan: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
+    /// Take the settings of a plan, and tune the streams from there while it runs: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
     /// destination's calibration
     #[arg(long, value_name = "FILE|auto", conflicts_with = "streams", env = "THALWEG_PLAN")]
     plan: Option<OsString>,
@@ -94,9 +93,17 @@ pub struct Args {
     /// How storage is read and written; auto probes the file system
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
     engine: Engine,
+    /// Blocks in flight for each stream where storage is read and written through io_uring, such as 8 or 4,32; 0 leaves it to the
+    /// engine
+    #[arg(long, value_name = "N[,N]", default_value = "0", env = "THALWEG_DEPTH")]
+    depth: Depths,
     /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB]
     #[arg(long, value_name = "SIZE", value_parser = values::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
     chunk_size: Option<u64>,
+    /// Write what was measured and decided about the number of streams while the copy ran; `thalweg plan replay` makes the decisions
+    /// again
+    #[arg(long, value_name = "FILE", env = "THALWEG_TUNING_LOG")]
+    tuning_log: Option<PathBuf>,
     /// Write a manifest of the files delivered by this run: digest, size and path; `thalweg sum -c` verifies it later
     #[arg(long, value_name = "FILE", env = "THALWEG_MANIFEST")]
     manifest: Option<PathBuf>,
@@ -238,7 +245,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         request.spec.options.digest = DigestAlgorithm::Blake3;
         request.spec.replicas = replicas;
     }
-    let planned = plan(args, &mut request)?;
+    let planned = follow::plan(args.plan.as_ref(), &mut request)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
     }
@@ -278,17 +285,8 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         if let Err(e) = released {
             finished.add_error(e);
         }
-        if let (Some(plan), Some(report)) = (&args.plan, &mut finished.ended.report) {
-            report.notes.push(match &planned {
-                Some(planned) => prediction::told(plan, planned),
-                None => {
-                    "plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()
-                }
-            });
-        }
-        if let Some(planned) = planned.as_ref().filter(|_| finished.error.is_none()) {
-            note_outcome(planned, &finished.ended);
-        }
+        follow::note(args.plan.as_ref(), planned.as_ref(), &request, &mut finished);
+        replay::keep(args.tuning_log.as_deref(), &mut finished);
         Ok(finished)
     })
 }
@@ -323,26 +321,6 @@ fn reserve(args: &Args, request: &Request, interrupt: &Interrupt) -> Result<Opti
         class: options.class.unwrap_or_default().name().to_owned(),
     };
     Hook::new(program).reserve(&wanted, &|| interrupt.is_set()).map(Some)
-}
-
-/// Lets a plan choose the streams.
-fn plan(args: &Args, request: &mut Request) -> Result<Option<Planned>> {
-    let Some(plan) = &args.plan else { return Ok(None) };
-    let planned = prediction::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
-    request.spec.streams = planned.as_ref().map(|planned| planned.streams).or(request.spec.streams);
-    Ok(planned)
-}
-
-/// Keeps what came of a plan, where the copy moved all that was planned. That it cannot be kept fails no copy.
-fn note_outcome(planned: &Planned, ended: &Ended) {
-    let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
-    if !is_whole || planned.of.is_empty() {
-        return;
-    }
-    let outcome = planned.outcome(ended.bytes, ended.files_ok, ended.seconds);
-    if let Err(e) = calibrations::record(&outcome) {
-        output::note(&format!("note: {}", e.message));
-    }
 }
 
 /// Runs a transfer that was written down, with flags of `cp` that say how it is shown.
@@ -490,6 +468,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             choice,
             options,
             streams: args.streams,
+            streams_first: None,
             paths: args.paths.clone(),
             congestion: args.cc.clone(),
             memory_bytes: Some(args.memory),
@@ -523,6 +502,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         no_clobber: args.no_clobber,
         chmod: args.chmod,
         engine: args.engine,
+        depths: args.depth,
         deletion: more.deletion,
         backup: more.backup.clone(),
         follow: more.follow.clone().map(Arc::new),

@@ -229,6 +229,7 @@ pub fn streams(ended: &Ended) -> Vec<String> {
         processors_here: here.processors,
         processors_there: there.processors,
         asked: None,
+        planned: None,
         streams_max: plan::STREAMS_CHOSEN_MAX,
         is_sequential: false,
         congestion: report.congestion.clone(),

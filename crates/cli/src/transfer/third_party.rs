@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Flags that name files of this host, or mean nothing on another.
-const REFUSED: [&str; 2] = ["manifest", "report"];
+const REFUSED: [&str; 3] = ["manifest", "report", "tuning-log"];
 const LEFT_OUT: [&str; 1] = ["progress"];
 /// A list travels as what is in it. An older program would take the flag for a file of its own.
 const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];

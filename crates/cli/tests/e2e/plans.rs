@@ -130,13 +130,17 @@ fn a_calibrated_endpoint_gives_plans_that_copies_follow_and_are_held_against() {
     assert!(0.0 < rate("p5") && rate("p5") <= rate("p50") && rate("p50") <= rate("p95"), "{plan}");
     assert!(plan["streams"].as_u64().is_some_and(|n| (1..=8).contains(&n)) && plan["bottleneck"].is_string(), "{plan}");
 
+    let names: Vec<_> = plan["settings"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
+    assert!(names[0] == "streams" && names.contains(&"engine") && names.contains(&"compress"), "{plan}");
+    assert!(plan["settings"].as_array().unwrap().iter().all(|s| !s["reason"].as_str().unwrap().is_empty()), "{plan}");
+
     let noted = |done: &Value, plan: &str| {
         let notes = done["notes"].as_array().unwrap();
         notes.iter().any(|note| note.as_str().unwrap().starts_with(&format!("plan {plan}: ")))
     };
     let by_file = bed.run(&["cp", "--json", "--plan", "plan.json", "src/", "lab:one/"]).succeeded().done();
     assert_eq!(by_file["streams"], plan["streams"]);
-    assert!(noted(&by_file, "plan.json"), "{by_file}");
+    assert!(noted(&by_file, "plan.json") && by_file["notes"].to_string().contains("plan: streams "), "{by_file}");
     let automatic = bed.run(&["cp", "--json", "--plan", "auto", "src/", "lab:two/"]).succeeded().done();
     assert!(noted(&automatic, "auto"), "{automatic}");
     let unknown = bed.run(&["cp", "--json", "--plan", "auto", "src/", "here/"]).succeeded().done();
@@ -148,4 +152,38 @@ fn a_calibrated_endpoint_gives_plans_that_copies_follow_and_are_held_against() {
     bed.write("wrong.json", b"{}");
     let wrong = bed.run(&["cp", "--plan", "wrong.json", "src/", "lab:three/"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("holds no plan"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_part_is_taken_from_what_another_tool_printed() {
+    let bed = Bed::new();
+    std::fs::create_dir(bed.path("there")).unwrap();
+    bed.write("dd.txt", b"8388608 bytes (8.4 MB, 8.0 MiB) copied, 0.5 s, 16.8 MB/s\n");
+    let imported = ["calibrate", "there", "--import", "write=dd.txt", "--despite-load", "--json"];
+    let kept = answer(bed.run(&imported).succeeded());
+    let write = kept["measured"].as_array().unwrap().iter().find(|m| m["part"] == "write").unwrap();
+    assert_eq!((write["runs"].as_array().unwrap().len(), write["runs"][0]["seconds"].as_f64()), (1, Some(0.5)));
+    assert!(kept["notes"].to_string().contains("taken from what dd printed"), "{kept}");
+    let wrong = bed.run(&["calibrate", "there", "--import", "network=dd.txt"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("dd measures storage"), "{}", wrong.stderr);
+}
+
+#[test]
+fn decisions_are_made_again_from_their_log_and_a_log_that_was_changed_is_told() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.run(&["cp", "--tuning-log", "tuning.log", "gen:8x4MiB", "lab:null:"]).succeeded();
+    let replayed = answer(bed.run(&["plan", "replay", "tuning.log", "--json"]).succeeded());
+    assert_eq!(
+        (replayed["differing"].as_u64(), replayed["paths"].as_array().unwrap().len()),
+        (Some(0), 1),
+        "{replayed}"
+    );
+    let mut log: Value = serde_json::from_slice(&std::fs::read(bed.path("tuning.log")).unwrap()).unwrap();
+    log["changes"] = serde_json::json!([{"at_us": 1, "from": 1, "to": 2, "why": "because"}]);
+    bed.write("tuning.log", log.to_string().as_bytes());
+    let ran = bed.run(&["plan", "replay", "tuning.log"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("decided differently"), "{:?}: {}", ran.code, ran.stderr);
+    bed.write("tuning.log", b"no log");
+    let wrong = bed.run(&["plan", "replay", "tuning.log"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("tuning.log:1"), "{}", wrong.stderr);
 }

@@ -19,7 +19,10 @@ pub use opener::Opener;
 pub use packer::Packer;
 
 use crate::limits::{LANE_BYTES, OPENER_BYTES, PACKER_BYTES};
+use codec::{Encoder, Method};
 use model::options::Compression;
+use std::time::{Duration, Instant};
+use wire::limits::PARCEL_BYTES_MAX;
 
 /// What a sender's lane may hold.
 pub fn sender_lane_bytes(compression: Compression) -> usize {
@@ -29,6 +32,18 @@ pub fn sender_lane_bytes(compression: Compression) -> usize {
 /// What a receiver's lane may hold.
 pub fn receiver_lane_bytes(compression: Compression) -> usize {
     LANE_BYTES + if compression == Compression::None { 0 } else { OPENER_BYTES }
+}
+
+/// What content becomes by each of the quicker methods, for plans: bytes, and how long that took on this processor.
+pub fn try_out(content: &[u8]) -> Vec<(u64, Duration)> {
+    let mut encoder = Encoder::new();
+    let mut by = |method: Method| {
+        let begun = Instant::now();
+        let parcels = content.chunks(PARCEL_BYTES_MAX);
+        let bytes = parcels.map(|parcel| encoder.encode(method, parcel).map_or(parcel.len(), |(_, body)| body.len()));
+        (bytes.sum::<usize>() as u64, begun.elapsed())
+    };
+    vec![by(Method::Lz4), by(Method::Zstd(1))]
 }
 
 #[cfg(test)]

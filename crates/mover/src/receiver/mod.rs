@@ -244,7 +244,7 @@ impl ReceiveJob {
 
     /// What engines of the sink need of this job.
     fn engines(&self) -> Engines {
-        crate::engines::of(self.options.engine, self.memory(), &self.progress)
+        crate::engines::of(self.options.engine, self.options.depths.write, self.memory(), &self.progress)
     }
 
     fn footing(&self, entry: &Entry) -> Option<Footing> {

@@ -3,14 +3,33 @@
 //! Not here: which one it is (`split`, `guarded`, `read_ahead`).
 
 use super::work::{Claim, Work};
+use super::working::{Entered, Said};
 use super::{Book, SendJob};
 use model::progress::Stage;
+use std::cell::Cell;
 
 impl SendJob {
     /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
-    /// any more. It hears in which stage the lane waits.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(Stage) -> bool) -> Option<Work> {
-        self.claim_by(&|book| self.claim_guarded(book, lane), on_wait)
+    /// any more. It hears in which stage the lane waits; in none while fewer lanes are to work.
+    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(Option<Stage>) -> bool) -> Option<Work> {
+        let rests = |book: &Book| !self.working.may_work(lane) && !book.split.is_complete();
+        let is_resting = Cell::new(false);
+        let claim = |book: &mut Book| {
+            is_resting.set(rests(book));
+            if is_resting.get() { Claim::NoCredit } else { self.claim_guarded(book, lane) }
+        };
+        self.claim_by(&claim, &mut |stage| on_wait((!is_resting.get()).then_some(stage)))
+    }
+
+    /// Has so many of the lanes work and the others rest; 0 lets all work.
+    pub fn set_working(&self, most: u32) {
+        self.working.set(Said::Here, most);
+        self.work.notify_all();
+    }
+
+    /// Counts a lane that has its memory among those that work.
+    pub(crate) fn enter_work(&self, lane: u32) -> Entered<'_> {
+        self.working.enter(lane)
     }
 
     pub(super) fn claim_by(

@@ -25,10 +25,12 @@ mod questions;
 mod digests;
 mod start;
 mod kept;
+mod working;
 
 pub use crate::stream::LaneEnd;
 pub use send::run_lane;
 pub(crate) use send::{digest_small, judge_read, read_fragment, read_small};
+pub use working::Said;
 
 use self::ahead::{Ahead, Ready};
 use crate::compression::Choice;
@@ -80,6 +82,7 @@ pub struct SendJob {
     work: Condvar,
     asked: questions::Asked,
     lanes: lanes::Lanes,
+    working: working::Working,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -156,6 +159,7 @@ impl SendJob {
             work: Condvar::new(),
             asked: Default::default(),
             lanes: Default::default(),
+            working: Default::default(),
             end: End::default(),
         })
     }
@@ -172,7 +176,7 @@ impl SendJob {
     /// One lane's handle on the source.
     pub(crate) fn source_lane(&self) -> Box<dyn store::SourceLane> {
         let mut lane = self.source.lane();
-        lane.serve(crate::engines::of(self.options.engine, self.memory(), &self.progress));
+        lane.serve(crate::engines::of(self.options.engine, self.options.depths.read, self.memory(), &self.progress));
         lane
     }
 
@@ -248,6 +252,7 @@ impl SendJob {
         }
         let set = |number: u64| Some(number).filter(|number| *number > 0);
         self.pace.set(By::Peer, set(pace.bytes_per_second));
+        self.working.set(Said::ByReceiver, pace.streams);
         let (here, there) = (self.options.payload_bytes_max, set(pace.payload_bytes_max));
         self.is_bound_there.store(there.is_some_and(|there| here.is_none_or(|here| there < here)), Relaxed);
         self.book.lock().unwrap().split.allow(here.into_iter().chain(there).min());

@@ -43,6 +43,7 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, mut stream: impl Stream, memory: 
         }
     };
     drop(waiting);
+    let _working = job.enter_work(lane);
     stream.widen();
     let stream = Paced::new(stream, &job.pace, &job.end);
     let is_packed = job.options.compression != Compression::None;
@@ -96,7 +97,7 @@ impl<'a, S: Stream> Lane<'a, S> {
             // Everything may be in the hands of a stream that broke: then nobody but this lane knows that it is lost.
             let mut is_broken = false;
             let work = self.job.claim(self.number, &mut |waits_in| {
-                clock.enter(waits_in);
+                clock.wait(waits_in);
                 is_broken = stream.is_broken() && !model::mutant::is_on("wait-on-a-broken-stream");
                 !is_broken
             });

@@ -23,6 +23,8 @@ use wire::{CloseCode, Refusal};
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
     pub streams: Option<u32>,
+    /// Where the number begins, by a plan; it follows the path from there.
+    pub streams_first: Option<u32>,
     pub paths: PathWish,
     /// Where the next session of the same transfer begins.
     pub standby: Arc<Standby>,
@@ -100,6 +102,7 @@ impl Asker {
             processors_here: processors(),
             processors_there: welcome.map_or(0, |w| w.processors),
             asked: self.tuning.streams,
+            planned: self.tuning.streams_first,
             streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
             is_sequential,
             congestion: congestion.or_else(own_congestion).unwrap_or_default(),

@@ -436,6 +436,7 @@ impl Client {
         let mut report = Report::new(progress, ending, options.clone(), is_sender);
         report.streams = lanes.started_max;
         report.paths = lanes.reports();
+        report.tuning = lanes.logs();
         let computed = [
             format!("cipher: {}", self.shared.cipher),
             format!("digest: {} by {}", options.digest, options.digest.implementation()),

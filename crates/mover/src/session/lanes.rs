@@ -228,6 +228,10 @@ impl Lanes {
         notes
     }
 
+    pub fn logs(&self) -> Vec<plan::Log> {
+        self.paths.iter().filter_map(|path| path.adaptation.as_ref().map(Adaptation::log)).collect()
+    }
+
     pub fn reports(&self) -> Vec<PathReport> {
         let report = |path: &PathLanes| {
             let ends = path.state.ends.get();

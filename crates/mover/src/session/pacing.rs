@@ -19,11 +19,20 @@ impl Running {
         }
     }
 
+    /// Has so many of the job's lanes work; 0 lets all.
+    pub(super) fn limit_streams(&self, session: &Session, number: u32, streams: u32) {
+        match &self.job {
+            Job::Send(job) => job.set_working(streams),
+            Job::Receive(_) => self.tell(session, number, |limits| limits.streams = streams),
+        }
+    }
+
     fn tell(&self, session: &Session, number: u32, change: impl FnOnce(&mut RateLimits)) {
         let mut limits = self.limits.lock().unwrap();
         change(&mut limits);
         let bytes_per_second = limits.rates.iter().flatten().min().copied().unwrap_or(0);
-        let pace = Pace { job: number, bytes_per_second, payload_bytes_max: limits.payload_bytes_max };
+        let RateLimits { payload_bytes_max, streams, .. } = *limits;
+        let pace = Pace { job: number, bytes_per_second, payload_bytes_max, streams };
         let is_nothing = limits.told.is_none() && pace == Pace { job: number, ..Pace::default() };
         // Never waits: one thread tells the senders of many jobs. What found no room is told with the next limit.
         if !is_nothing && limits.told != Some(pace) && session.control.try_send(message::encode(pace)).is_ok() {

@@ -104,11 +104,14 @@ impl PathLanes {
         let Some(welcome) = self.job.asker.welcome.get() else { return };
         if self.job.asker.tuning.streams.is_none() && !self.job.is_sequential {
             let streams_max = (welcome.streams_max / paths as u32).max(1);
-            self.adaptation = Some(Adaptation::new(self.choice.streams, streams_max));
+            let adaptation = Adaptation::new(self.choice.streams, streams_max);
+            // Lanes on several paths are told apart by what they carry: none of them is to rest.
+            self.adaptation = Some(if paths > 1 { adaptation.only_growing() } else { adaptation });
+            self.job.running.limit_streams(&self.job.asker.session, self.job.number, 0);
         }
     }
 
-    /// Has more lanes started when the streams' sample asks for it.
+    /// Has more lanes started, or lanes rest, when the streams' sample asks for it.
     pub fn adapt(&mut self) {
         let Some(adaptation) = &mut self.adaptation else { return };
         // A lane that found no memory is missed by nobody, and more of them would find none either.
@@ -119,7 +122,10 @@ impl PathLanes {
         if let Some(streams) =
             adaptation.step(&sample(&self.job.asker.session, &self.job.running, Some(self.place), at_us))
         {
-            self.choice.streams = streams;
+            // Lanes that are not needed any more rest; their streams stay open.
+            self.choice.streams = self.choice.streams.max(streams);
+            let working = if streams < self.choice.streams { streams } else { 0 };
+            self.job.running.limit_streams(&self.job.asker.session, self.job.number, working);
         }
     }
 

@@ -21,6 +21,7 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
     let yields_to_loss = !progress.congestion.lock().unwrap().starts_with("bbr");
     StreamSample {
         at_us,
+        is_local: false,
         streams: flow.streams_open.min(snapshot.streams),
         delivered_bytes: flow.moved_bytes,
         retransmits: facts.retransmits,
@@ -32,6 +33,8 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
         rtt_var_us: flow.rtt_var_us,
         sender,
         receiver,
+        files: counts.files_done,
+        file_bytes: counts.bytes_done,
         left_bytes: snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes)),
     }
 }

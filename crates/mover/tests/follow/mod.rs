@@ -121,6 +121,7 @@ impl Bench {
                     options,
                     rename_to: None,
                     lanes: Some(2),
+                    lanes_first: None,
                     is_sequential: false,
                     memory: Memory::default(),
                 };

@@ -149,7 +149,8 @@ fn a_store_that_takes_parts_in_order_gets_them_so() {
 
 fn local(from: &Memory, to: &Memory, is_sequential: bool) -> Report {
     let (id, memory) = (JobId([3; 16]), mover::Memory::default());
-    let spec = LocalSpec { id, options: options(), rename_to: None, lanes: None, is_sequential, memory };
+    let spec =
+        LocalSpec { id, options: options(), rename_to: None, lanes: None, lanes_first: None, is_sequential, memory };
     copy(spec, from.source(), to.sink(), Progress::new(), None, &|| false).unwrap()
 }
 

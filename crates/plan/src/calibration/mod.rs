@@ -7,9 +7,13 @@
 mod written;
 mod predict;
 mod model;
+mod settings;
+mod import;
 
+pub use import::import;
 pub use predict::{DataSet, Prediction, predict};
-pub use written::{Calibration, Circumstances, Curve, Measured, Part, Run, Unusable, VERSION};
+pub use settings::{Chosen, Compressed, Setting, choose};
+pub use written::{Calibration, Circumstances, Curve, EngineRun, Measured, Part, Run, Unusable, VERSION, median};
 
 #[cfg(test)]
 mod tests;

@@ -52,13 +52,44 @@ pub struct Prediction {
     pub choices: Vec<(u32, f64)>,
 }
 
+/// By how much more than what was measured each part gives, with other settings.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Gains([f64; Part::ALL.len()]);
+
+impl Default for Gains {
+    fn default() -> Gains {
+        Gains([1.0; Part::ALL.len()])
+    }
+}
+
+impl Gains {
+    pub fn of(&self, part: Part) -> f64 {
+        self.0[part as usize]
+    }
+
+    pub fn with(mut self, part: Part, gain: f64) -> Gains {
+        self.0[part as usize] = gain;
+        self
+    }
+}
+
 /// Predicts a transfer, for the number of streams that is asked for or, without one, for the fewest that keep the best rate.
 pub fn predict(calibration: &Calibration, data: &DataSet, asked: Option<u32>) -> Result<Prediction, Unusable> {
+    predict_with(calibration, data, asked, &Gains::default())
+}
+
+/// The same with other settings than what was measured had.
+pub fn predict_with(
+    calibration: &Calibration,
+    data: &DataSet,
+    asked: Option<u32>,
+    gains: &Gains,
+) -> Result<Prediction, Unusable> {
     let has_way = [Part::Network, Part::Write, Part::Engine].iter().any(|part| !calibration.runs(*part).is_empty());
     if !has_way || data.bytes() <= 0.0 {
         return Err(Unusable::Empty);
     }
-    let exact = Draw { factors: [1.0; Part::ALL.len()] };
+    let exact = Draw { factors: gains.0 };
     let choices: Vec<(u32, f64)> =
         candidates(calibration).into_iter().map(|n| (n, rate(calibration, data, n, &exact).0)).collect();
     let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
@@ -69,7 +100,8 @@ pub fn predict(calibration: &Calibration, data: &DataSet, asked: Option<u32>) ->
     let mut counts = [0usize; Part::ALL.len()];
     let mut rates: Vec<f64> = (0..DRAWS)
         .map(|_| {
-            let draw = Draw { factors: scatters.each_ref().map(|errors| random.of(errors)) };
+            let factor = |part: Part| gains.of(part) * random.of(&scatters[part as usize]);
+            let draw = Draw { factors: Part::ALL.map(factor) };
             let (rate, part) = rate(calibration, data, streams, &draw);
             counts[part as usize] += 1;
             rate
@@ -117,6 +149,11 @@ fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) ->
     let seconds = sum(&each);
     let limit = if a * data.files() as f64 > sum(&of_bytes) { Part::Metadata } else { slowest };
     (data.bytes() / (calibration.start() + seconds).max(1e-9), limit)
+}
+
+/// The median rate of a part.
+pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Option<f64> {
+    level(calibration, part, streams, bytes_of)
 }
 
 pub fn bytes_of(run: &Run) -> f64 {

@@ -33,6 +33,7 @@ fn calibration() -> Calibration {
             Measured { part: Part::Write, runs: runs(&write) },
             Measured { part: Part::Metadata, runs: vec![run(4, 2000, 1024, 2000.0 * 1024.0)] },
         ],
+        engines: Vec::new(),
         sizes: Vec::new(),
         small_files: Some(Curve { a_seconds: 5e-4, b_bytes_per_second: 250e6, p: 8.0, rms: 0.05 }),
         notes: Vec::new(),

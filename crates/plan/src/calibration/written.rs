@@ -50,6 +50,10 @@ pub enum Part {
 impl Part {
     pub const ALL: [Part; 5] = [Part::Read, Part::Network, Part::Write, Part::Metadata, Part::Engine];
 
+    pub fn of_word(word: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|part| part.word() == word)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Part::Read => "read",
@@ -66,6 +70,25 @@ impl Part {
 pub struct Measured {
     pub part: Part,
     pub runs: Vec<Run>,
+}
+
+/// Storage used in one way, at the best number of streams.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineRun {
+    /// `Read` or `Write`.
+    pub part: Part,
+    /// By its name on the command line.
+    pub engine: String,
+    /// Blocks in flight; 0 is the engine's own number.
+    pub depth: u32,
+    pub run: Run,
+}
+
+impl EngineRun {
+    pub fn bytes_per_second(&self) -> f64 {
+        self.run.files as f64 * self.run.file_bytes as f64 / self.run.seconds
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -95,6 +118,9 @@ pub struct Calibration {
     /// What a transfer of nearly nothing takes.
     pub start_seconds: Vec<f64>,
     pub measured: Vec<Measured>,
+    /// Runs with other storage engines and depths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineRun>,
     /// Runs of one amount in files of several sizes, and the law through them.
     pub sizes: Vec<Run>,
     pub small_files: Option<Curve>,
@@ -135,7 +161,12 @@ impl Calibration {
             return Err(Unusable::OtherVersion(v));
         }
         let read: Calibration = serde_json::from_str(text).map_err(unread)?;
-        let runs = read.measured.iter().flat_map(|measured| &measured.runs).chain(&read.sizes);
+        let runs = read
+            .measured
+            .iter()
+            .flat_map(|measured| &measured.runs)
+            .chain(&read.sizes)
+            .chain(read.engines.iter().map(|measured| &measured.run));
         let is_good = |run: &Run| run.seconds > 0.0 && run.seconds.is_finite() && run.files > 0 && run.streams > 0;
         match runs.clone().all(is_good) {
             true if read.start_seconds.iter().all(|seconds| seconds.is_finite() && *seconds >= 0.0) => Ok(read),
@@ -166,6 +197,23 @@ impl Calibration {
 
     pub fn runs(&self, part: Part) -> &[Run] {
         self.measured.iter().find(|measured| measured.part == part).map_or(&[], |measured| &measured.runs)
+    }
+
+    /// Parts whose runs of one setting are far from each other: something else was going on, or they stall.
+    pub fn unstable(&self) -> Vec<Part> {
+        const SCATTER_MAX: f64 = 0.08;
+        let is_unstable = |part: &Part| {
+            let runs = self.runs(*part);
+            let at = |streams: u32| runs.iter().filter(move |run| run.streams == streams).map(|run| 1.0 / run.seconds);
+            let scatter = |streams: u32| {
+                let (count, sum) = at(streams).fold((0.0, 0.0), |(count, sum), rate| (count + 1.0, sum + rate));
+                let mean = sum / count;
+                let squares: f64 = at(streams).map(|rate| (rate - mean).powi(2)).sum();
+                if count > 1.0 { (squares / (count - 1.0)).sqrt() / mean } else { 0.0 }
+            };
+            runs.iter().any(|run| scatter(run.streams) > SCATTER_MAX)
+        };
+        Part::ALL.into_iter().filter(is_unstable).collect()
     }
 
     /// What every transfer takes before the first byte: the median.

@@ -32,6 +32,11 @@ fn staged_file(file: &dyn StagedFile) -> Option<BorrowedFd<'_>> {
     Some(file.native()?.downcast_ref::<File>()?.as_fd())
 }
 
+fn shape(kind: EngineKind, engines: &Engines) -> Shape {
+    let own = Shape::of(kind);
+    Shape { depth: if engines.depth > 0 { engines.depth } else { own.depth }, ..own }
+}
+
 /// One lane's reader.
 #[derive(Default)]
 pub(super) struct ExtentReader {
@@ -103,13 +108,13 @@ impl ExtentReader {
     }
 
     fn use_queue(&mut self, engines: &Engines, kind: EngineKind, why: &str) {
-        let shape = Shape::of(kind);
+        let shape = shape(kind, engines);
         let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
             return engines.account.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
         };
         if let Ok(queue) = engine::reader(kind, shape) {
             let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
-            engines.account.note(format!("reads by {}{fallback}: {why}", queue.engine()));
+            engines.account.note(format!("reads by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));
             self.queue = Some((queue, memory));
         }
     }
@@ -166,7 +171,7 @@ impl WriteVerdict {
             (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
             (Engine::Auto, Some(verdict)) => verdict.chosen,
         };
-        let shape = Shape::of(kind);
+        let shape = shape(kind, engines);
         let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
             engines.account.note(format!("writes without {kind}: no memory for its blocks (--memory)"));
             return None;
@@ -174,7 +179,7 @@ impl WriteVerdict {
         let queue = engine::writer(kind, shape).ok()?;
         let why = self.0.get().map_or("asked for", |verdict| &verdict.reason);
         let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
-        engines.account.note(format!("writes by {}{fallback}: {why}", queue.engine()));
+        engines.account.note(format!("writes by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));
         Some(Box::new(QueueWriter { queue, _memory: memory }))
     }
 }
@@ -247,7 +252,7 @@ mod tests {
 
     fn engines(requested: Engine, free: usize) -> (Engines, Arc<Room>) {
         let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
-        (Engines { requested, account: room.clone() }, room)
+        (Engines { requested, depth: 0, account: room.clone() }, room)
     }
 
     fn content() -> Vec<u8> {

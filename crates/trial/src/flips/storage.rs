@@ -138,6 +138,7 @@ fn copy(bed: &Bed, stage: Stage, verify: Verify, seed: u64) -> Result<(u64, bool
         options: model::TransferOptions { verify, ..super::joined::options(algorithm) },
         rename_to: None,
         lanes: Some(1),
+        lanes_first: None,
         is_sequential: false,
         memory: Memory::default(),
     };

@@ -9,6 +9,7 @@ mod diff;
 mod report;
 mod net;
 mod lag;
+mod accuracy;
 mod field;
 
 use crate::exit::Result;
@@ -31,6 +32,8 @@ enum Part {
     Report(report::Args),
     Net(Box<net::Args>),
     Lag(Box<lag::Args>),
+    #[command(name = "plan-accuracy")]
+    PlanAccuracy(Box<accuracy::Args>),
     Field(Box<field::Args>),
 }
 
@@ -44,6 +47,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Report(args) => report::run(args),
         Part::Net(args) => net::run(*args),
         Part::Lag(args) => lag::run(*args),
+        Part::PlanAccuracy(args) => accuracy::run(*args),
         Part::Field(args) => field::run(*args),
     }
 }

@@ -9,6 +9,8 @@ mod buffer;
 mod fit;
 pub mod prediction;
 mod report;
+pub mod replay;
+pub mod follow;
 
 use crate::exit::Result;
 use model::Exit;
@@ -43,6 +45,7 @@ enum Part {
     Buffer(buffer::Args),
     Fit(fit::Args),
     Report(report::Args),
+    Replay(replay::Args),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -50,6 +53,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Some(Part::Buffer(args)) => buffer::run(&args),
         Some(Part::Fit(args)) => fit::run(&args),
         Some(Part::Report(args)) => report::run(&args),
+        Some(Part::Replay(args)) => replay::run(&args),
         None => graph::run(&args.graph),
     }
 }

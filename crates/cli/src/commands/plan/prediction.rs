@@ -4,25 +4,31 @@ use super::values::shown_rate;
 use crate::calibrations::{self, Outcome};
 use crate::exit::{Result, error, usage};
 use crate::output::{counted, note, shown};
+use model::options::{Compression, Depths, Engine};
 use model::quantity::{ByteCount, duration};
-use model::{Exit, Location};
-use plan::calibration::{Calibration, DataSet, Prediction, Unusable, predict};
+use model::{Exit, Location, TransferSpec};
+use plan::calibration::{Calibration, Chosen, Compressed, DataSet, Prediction, Setting, Unusable, choose};
 use plan::graph::Graph;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// A source and a destination of which something is known.
 pub struct Ends {
     calibration: Calibration,
     data: DataSet,
+    /// What a sample of it becomes by compression.
+    samples: Vec<Compressed>,
 }
 
 /// What is expected of a transfer.
 #[derive(Serialize)]
 pub struct Planned {
     pub streams: u32,
+    /// Everything that is chosen, each with its reason.
+    pub settings: Vec<Setting>,
     pub interval: Interval,
     pub seconds: f64,
     pub files: u64,
@@ -58,11 +64,20 @@ impl Ends {
                 format!("`thalweg calibrate {}` measures it", shown(name)),
             )
         })?;
-        let data = data_set(&source)?;
+        let (data, samples) = (data_set(&source)?, samples(&source));
         for doubt in calibration.doubts(&calibrations::circumstances(&calibration.circumstances.profile)) {
             note(&format!("the calibration of {} may be stale: {doubt}", shown(&calibration.of)));
         }
-        Ok(Ends { calibration, data })
+        if super::report::stale(&calibrations::outcomes()?.0).contains(&calibration.of) {
+            note(&format!(
+                "the calibration of {} is stale: the last copies were outside their intervals (`thalweg plan report`)",
+                shown(&calibration.of)
+            ));
+        }
+        for part in calibration.unstable() {
+            note(&format!("{} was unstable while {} was calibrated", part.word(), shown(&calibration.of)));
+        }
+        Ok(Ends { calibration, data, samples })
     }
 
     pub fn graph(&self) -> Result<Graph> {
@@ -71,10 +86,12 @@ impl Ends {
 
     pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {
         let of = &self.calibration.of;
-        let found = predict(&self.calibration, &self.data, streams).map_err(|e| unusable(of, &e))?;
-        let Prediction { streams, p5, p50, p95, bottlenecks, .. } = found;
+        let found = choose(&self.calibration, &self.data, streams, &self.samples).map_err(|e| unusable(of, &e))?;
+        let Chosen { prediction, settings, .. } = found;
+        let Prediction { streams, p5, p50, p95, bottlenecks, .. } = prediction;
         Ok(Planned {
             streams,
+            settings,
             interval: Interval { p5, p50, p95 },
             seconds: self.data.bytes() / p50,
             files: self.data.files(),
@@ -112,6 +129,25 @@ fn data_set(source: &Location) -> Result<DataSet> {
     Ok(data)
 }
 
+/// A sample of a source's content, compressed; nothing where there is none to read.
+fn samples(source: &Location) -> Vec<Compressed> {
+    if source.is_remote() || source.is_synthetic() || *source == Location::Pipe {
+        return Vec::new();
+    }
+    let content = calibrations::sample(Path::new(OsStr::from_bytes(source.path())));
+    let sample_bytes = content.len() as u64;
+    let compressed = |(bytes, time): (u64, Duration)| Compressed {
+        ratio: bytes as f64 / sample_bytes as f64,
+        bytes_per_second: sample_bytes as f64 / time.as_secs_f64().max(1e-9),
+        sample_bytes,
+    };
+    if content.is_empty() {
+        Vec::new()
+    } else {
+        mover::compression::try_out(&content).into_iter().map(compressed).collect()
+    }
+}
+
 fn unusable(of: &str, why: &Unusable) -> crate::exit::Error {
     error(
         Exit::Failed,
@@ -129,16 +165,46 @@ impl Planned {
         Outcome { v: 1, time, of, streams, p5, p50, p95, measured, bytes, files, seconds }
     }
 
+    /// Gives a request the settings of the plan, but for those that its user chose.
+    pub fn apply(&self, spec: &mut TransferSpec) -> Result<()> {
+        let mut depths = Depths::default();
+        for Setting { name, value, .. } in &self.settings {
+            let wrong =
+                || usage(format!("the plan's {name} is {}", shown(value)), "`thalweg plan SRC DST --json` prints one");
+            let depth = || value.parse().ok().filter(|depth| *depth <= Depths::MAX).ok_or_else(wrong);
+            let options = &mut spec.options;
+            match name.as_str() {
+                "streams" => {}
+                "engine" if options.engine == Engine::Auto => options.engine = value.parse().map_err(|_| wrong())?,
+                "compress" if options.compression == Compression::None => {
+                    options.compression = value.parse().map_err(|_| wrong())?;
+                }
+                "read-depth" => depths.read = depth()?,
+                "write-depth" => depths.write = depth()?,
+                "engine" | "compress" => {}
+                _ => return Err(wrong()),
+            }
+        }
+        if spec.options.depths == Depths::default() {
+            spec.options.depths = depths;
+        }
+        spec.streams_first = Some(self.streams);
+        Ok(())
+    }
+
     pub fn text(&self) -> Vec<String> {
         let Interval { p5, p50, p95 } = self.interval;
         let limits: Vec<_> = self.limits.iter().map(|l| format!("{} ({:.0} %)", l.part, 100.0 * l.share)).collect();
-        vec![
+        let mut lines = vec![
             format!("data    {}, {}", counted(self.files, "file", "files"), ByteCount(self.bytes as u64)),
             format!("rate    {}; 9 times of 10 from {} to {}", shown_rate(p50), shown_rate(p5), shown_rate(p95)),
             format!("time    {}", duration(self.seconds)),
             format!("with    {}", counted(self.streams.into(), "stream", "streams")),
             format!("by      {}", limits.join(", ")),
-        ]
+        ];
+        let told = |setting: &Setting| format!("{:<11} {}: {}", setting.name, setting.value, setting.reason);
+        lines.extend(self.settings.iter().map(told));
+        lines
     }
 }
 
@@ -151,7 +217,7 @@ pub fn for_copy(plan: &OsStr, sources: &[Location], destination: &Location) -> R
     if source.is_remote() || source.is_synthetic() {
         return Ok(None);
     }
-    Ends { calibration, data: data_set(source)? }.predict(None).map(Some)
+    Ends { calibration, data: data_set(source)?, samples: samples(source) }.predict(None).map(Some)
 }
 
 /// Reads what `thalweg plan SRC DST --json` printed.
@@ -167,6 +233,7 @@ fn read(path: &Path) -> Result<Planned> {
     let number = |key: &str| value[key].as_f64().unwrap_or(0.0);
     Ok(Planned {
         streams: streams as u32,
+        settings: serde_json::from_value(value["settings"].clone()).unwrap_or_default(),
         interval: Interval { p5, p50, p95 },
         seconds: number("seconds"),
         files: number("files") as u64,
@@ -177,14 +244,17 @@ fn read(path: &Path) -> Result<Planned> {
 }
 
 /// What a result says of the plan.
-pub fn told(plan: &OsString, planned: &Planned) -> String {
+pub fn told(plan: &OsString, planned: &Planned) -> Vec<String> {
     let Interval { p5, p50, p95 } = planned.interval;
-    format!(
+    let settings =
+        planned.settings.iter().map(|Setting { name, value, reason }| format!("plan: {name} {value}: {reason}"));
+    let expected = format!(
         "plan {}: {}; {} expected, {} to {}",
         shown(plan),
         counted(planned.streams.into(), "stream", "streams"),
         model::quantity::Rate { bytes_per_second: p50 },
         model::quantity::Rate { bytes_per_second: p5 },
         model::quantity::Rate { bytes_per_second: p95 },
-    )
+    );
+    std::iter::once(expected).chain(settings).collect()
 }

@@ -4,7 +4,8 @@ use super::values::shown_rate;
 use crate::calibrations::{self, Outcome};
 use crate::exit::Result;
 use crate::output::{line, note, shown};
-use model::Exit;
+use model::{Exit, Timestamp};
+use plan::calibration::median;
 use serde_json::json;
 
 /// So many of the last outcomes outside their interval mean that the calibration no longer holds.
@@ -26,13 +27,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit> {
     let (outcomes, unread) = calibrations::outcomes()?;
-    let within = outcomes.iter().filter(|outcome| outcome.is_within()).count();
-    let mut errors: Vec<f64> = outcomes.iter().map(|outcome| outcome.error().abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    let median = errors.get(errors.len() / 2).copied();
+    let accuracy = Accuracy::of(&outcomes);
     let stale = stale(&outcomes);
     if args.json {
-        let answer = json!({"v": 1, "outcomes": outcomes, "within": within, "error_median": median, "stale": stale});
+        let Accuracy { within, error_median, width_median } = accuracy;
+        let share_within = (!outcomes.is_empty()).then(|| within as f64 / outcomes.len() as f64);
+        let answer = json!({"v": 1, "outcomes": outcomes, "within": within, "share_within": share_within,
+            "error_median": error_median, "width_median": width_median, "stale": stale});
         line(&answer.to_string());
         return Ok(Exit::Done);
     }
@@ -40,19 +41,26 @@ pub fn run(args: &Args) -> Result<Exit> {
         let mark = if outcome.is_within() { "within" } else { "outside" };
         let (expected, measured) = (shown_rate(outcome.p50), shown_rate(outcome.measured));
         let text = format!(
-            "{}  {expected} expected, {measured} measured, {:+.0} %, {mark}",
+            "{}  {}  {expected} expected, {measured} measured, {:+.0} %, {mark}",
+            Timestamp { seconds: outcome.time.min(1 << 40) as i64, nanoseconds: 0 }.rfc3339(),
             shown(&outcome.of),
             100.0 * outcome.error()
         );
         line(&text);
     }
-    match median {
-        Some(median) => {
-            let text =
-                format!("{within} of {} within their intervals; median error {:.1} %", outcomes.len(), 100.0 * median);
+    match (accuracy.error_median, accuracy.width_median) {
+        (Some(error), Some(width)) => {
+            let text = format!(
+                "{} of {} within their intervals ({:.0} %); median error {:.1} %, median width of an interval {:.0} %",
+                accuracy.within,
+                outcomes.len(),
+                100.0 * accuracy.within as f64 / outcomes.len() as f64,
+                100.0 * error,
+                100.0 * width
+            );
             line(&text);
         }
-        None => note("no copy was made with --plan yet"),
+        _ => note("no copy was made with --plan yet"),
     }
     if unread > 0 {
         note(&format!("{unread} lines of the record could not be read"));
@@ -63,8 +71,28 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// How good predictions were.
+struct Accuracy {
+    within: usize,
+    /// Without a sign.
+    error_median: Option<f64>,
+    /// Of an interval, as a share of the rate expected.
+    width_median: Option<f64>,
+}
+
+impl Accuracy {
+    fn of(outcomes: &[Outcome]) -> Accuracy {
+        let width = |outcome: &Outcome| (outcome.p95 - outcome.p5) / outcome.p50.max(1e-9);
+        Accuracy {
+            within: outcomes.iter().filter(|outcome| outcome.is_within()).count(),
+            error_median: median(outcomes.iter().map(|outcome| outcome.error().abs()).collect()),
+            width_median: median(outcomes.iter().map(width).collect()),
+        }
+    }
+}
+
 /// Endpoints whose last outcomes were all outside.
-fn stale(outcomes: &[Outcome]) -> Vec<String> {
+pub fn stale(outcomes: &[Outcome]) -> Vec<String> {
     let names: std::collections::BTreeSet<_> = outcomes.iter().map(|outcome| &outcome.of).collect();
     let is_stale = |of: &&&String| {
         let last: Vec<_> = outcomes.iter().rev().filter(|outcome| outcome.of == ***of).take(OUTSIDE_MAX).collect();

@@ -1,0 +1,282 @@
+//! One cell after the other: a laboratory and its storage, a calibration, a search, and the repetitions.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lab::Lab;
+use lab::record::reasons_to_void;
+use lab::storage::SlowStorage;
+use serde_json::Value;
+
+use super::cells::{CELLS, Cell, PLAN, SETS, Setting, Slow};
+use super::record::{Record, Run, Step};
+use super::verdict::{Verdict, text};
+use super::{Options, RUN_SECONDS};
+use crate::account::{Machine, own_cpu_seconds};
+use crate::dataset;
+use crate::error::{Error, Kind, Result};
+use crate::manifest::Manifest;
+use crate::process::{Gated, Server};
+use crate::tool::{Bed, Class, Host, Set, Thalweg, Tool, Variant};
+use crate::workspace::{Pauses, Workspace, remove_tree};
+
+/// A run that takes so many times as long as it should is abandoned.
+const LIMIT: Duration = Duration::from_secs(180);
+const REPEATED: usize = 3;
+
+/// Runs what is not there yet of the cells and sets that are asked for, and judges everything that is.
+pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Vec<Verdict>> {
+    let mut record = Record::open(&options.out)?;
+    if let Ok(_lock) = lab::lease::lock() {
+        lab::lease::remove_leftovers();
+    }
+    let started = Instant::now();
+    let commit = commit(&options.program);
+    'cells: for cell in options.cells.iter().filter_map(|place| CELLS.get(*place)) {
+        for (set, file_bytes) in SETS {
+            if !options.sets.is_empty() && !options.sets.iter().any(|wanted| wanted == set) {
+                continue;
+            }
+            let left = options.budget.map(|budget| budget.saturating_sub(started.elapsed()));
+            if left.is_some_and(|left| left.as_secs_f64() < 10.0 * RUN_SECONDS) {
+                progress("the budget is spent: the same command goes on from here");
+                break 'cells;
+            }
+            let deadline = left.map(|left| Instant::now() + left);
+            let mut bench =
+                Bench { options, cell, set, record: &mut record, cancel, progress, deadline, commit: &commit };
+            match bench.run(file_bytes) {
+                Err(error) if matches!(error.kind, Kind::Cancelled | Kind::Denied | Kind::NoSpace) => {
+                    return Err(error);
+                }
+                Err(error) => (bench.progress)(&format!("{}, {set}: {}", cell.name, error.chain())),
+                Ok(()) => {}
+            }
+            write(&options.out, &record.runs, &commit)?;
+        }
+    }
+    Ok(Verdict::of(&record.runs))
+}
+
+fn write(out: &Path, runs: &[Run], commit: &str) -> Result<()> {
+    let verdicts = Verdict::of(runs);
+    let path = out.join("report.md");
+    fs::write(&path, text(&verdicts, commit)).map_err(Error::io("write", &path))
+}
+
+/// What the program says of itself: figures of different builds are told apart by it.
+fn commit(program: &Path) -> String {
+    let said = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned()
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    cell: &'a Cell,
+    set: &'a str,
+    record: &'a mut Record,
+    cancel: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(&str),
+    deadline: Option<Instant>,
+    commit: &'a str,
+}
+
+/// Where a cell's runs take place.
+struct Place<'a> {
+    bed: &'a Bed<'a>,
+    lab: &'a Lab,
+    server: &'a Server,
+    set: &'a Set,
+    truth: &'a Manifest,
+    /// What lies behind the storage that deliveries go to: comparing costs nothing there.
+    behind: &'a Path,
+    flags: Vec<Setting>,
+}
+
+impl Bench<'_> {
+    fn run(&mut self, file_bytes: u64) -> Result<()> {
+        let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
+        let workspace = Workspace::create(self.options.work_dir.as_deref(), pauses)?;
+        let [source, delivered] = ["source", "delivered"].map(|name| workspace.path().join(name));
+        let mut backing = [source.clone(), delivered.clone()];
+        let slow = match self.cell.slow {
+            Slow::Nowhere => None,
+            Slow::Source => Some(0),
+            Slow::Destination => Some(1),
+        };
+        for place in [&source, &delivered] {
+            open_dir(place)?;
+        }
+        let mut mounted = None;
+        if let (Some(slow), Some(profile)) = (slow, self.cell.storage()) {
+            let mountpoint = backing[slow].clone();
+            backing[slow] = workspace.path().join("behind");
+            open_dir(&backing[slow])?;
+            let mount = SlowStorage::mount(&backing[slow], &mountpoint, profile);
+            mounted = Some(mount.map_err(Error::io("mount slow storage at", &mountpoint))?);
+        }
+        let spec = self.cell.spec(self.set, file_bytes);
+        let content = backing[0].join("set");
+        let generated = dataset::Options { seed: self.options.seed, ..dataset::Options::new(&spec, &content) };
+        dataset::run(&generated, &mut |_| ())?;
+        let truth = Manifest::of_tree(&content, dataset::cores())?;
+        let totals = dataset::Plan::parse(&spec, 1000, self.options.seed)?.totals();
+        let set =
+            Set { name: self.set.to_owned(), files: totals.files, bytes: totals.bytes, source: source.join("set") };
+        let lab = Lab::up(self.cell.scenario(self.options.seed)?)?;
+        let bed = Bed { workspace: workspace.path(), delivered: &delivered, lab: Some(&lab) };
+        let server = self.server(&bed)?;
+        let flags = Setting::judged(set.files, set.bytes).to_vec();
+        let place =
+            Place { bed: &bed, lab: &lab, server: &server, set: &set, truth: &truth, behind: &backing[1], flags };
+        let ended = self.measure(&place);
+        drop(server);
+        drop(mounted);
+        ended
+    }
+
+    fn measure(&mut self, place: &Place) -> Result<()> {
+        self.calibrate(place)?;
+        for setting in self.cell.settings() {
+            self.once(place, &setting, Step::Search, 0)?;
+        }
+        let mut searched: Vec<(&str, f64)> = Vec::new();
+        for run in &self.record.runs {
+            if run.cell == self.cell.name && run.set == self.set && run.step == Step::Search {
+                searched.extend(run.rate().map(|rate| (run.setting.as_str(), rate)));
+            }
+        }
+        searched.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let best: Vec<String> = searched.iter().take(REPEATED).map(|(name, _)| (*name).to_owned()).collect();
+        let of_search = self.cell.settings().into_iter().filter(|setting| best.contains(&setting.name));
+        let repeated: Vec<Setting> = place.flags.iter().cloned().chain(of_search).collect();
+        for round in 1..=self.options.repetitions {
+            for setting in &repeated {
+                self.once(place, setting, Step::Repeat, round)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ours(flags: &[String], program: &Path) -> Thalweg {
+        let cp_args = flags.iter().map(Into::into).collect();
+        Thalweg::new(&Variant { cp_args, ..Variant::new(program) }, 0, Class::Network)
+    }
+
+    fn server(&self, bed: &Bed) -> Result<Server> {
+        let ours = Self::ours(&[], &self.options.program);
+        let (command, ready) = ours.server(bed)?.expect("between hosts there is a server");
+        let log = bed.workspace.join("server.log");
+        let server = Server::start(&mut bed.at(Host::Server, Class::Network, &command)?, &ready, &log, self.cancel)?;
+        ours.enrol(bed)?;
+        Ok(server)
+    }
+
+    fn calibrate(&mut self, place: &Place) -> Result<()> {
+        (self.progress)(&format!("{}, {}: calibrating", self.cell.name, self.set));
+        let ours = Self::ours(&[], &self.options.program);
+        self.asked(place, &ours.calibrate(place.bed, place.set)).map(drop)
+    }
+
+    /// The standard output of a command at the client's host.
+    fn asked(&self, place: &Place, command: &Command) -> Result<String> {
+        let output = place.bed.at(Host::Client, Class::Network, command)?.output();
+        let output = output.map_err(Error::io("start", &self.options.program))?;
+        if self.cancel.load(Relaxed) {
+            return Err(Error::cancelled("measure", self.cell.name));
+        }
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                Err(Error::new(Kind::Failed, "run", format!("{command:?}"), said))
+            }
+        }
+    }
+
+    fn once(&mut self, place: &Place, setting: &Setting, step: Step, round: u32) -> Result<()> {
+        if self.record.has(self.cell.name, self.set, step, &setting.name, round) {
+            return Ok(());
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            return Err(Error::new(
+                Kind::Failed,
+                "measure",
+                self.cell.name,
+                "the budget is spent: the same command goes on",
+            ));
+        }
+        let ours = Self::ours(&setting.flags, &self.options.program);
+        let plan = match setting.name == PLAN {
+            true => serde_json::from_str::<Value>(&self.asked(place, &ours.plan(place.bed, place.set))?).ok(),
+            false => None,
+        };
+        let name = format!("run-{}", self.record.runs.len());
+        let (delivery, behind) = (place.bed.delivered.join(&name), place.behind.join(&name));
+        let client = ours.client(place.bed, place.set, &delivery);
+        let at = |gate: &Command| place.bed.at(Host::Client, Class::Network, gate);
+        drop_caches(&place.set.source);
+        let gated = Gated::prepare(&client, at, place.bed.workspace)?;
+        let (before, machine, own) = (place.lab.snapshot(), Machine::read(), own_cpu_seconds());
+        let cpu = place.server.cpu_seconds();
+        let finished = gated.run(LIMIT, Some(place.server), self.cancel)?;
+        let (after, own) = (Machine::read(), own_cpu_seconds() - own);
+        let used = finished.cpu_seconds + place.server.cpu_seconds() - cpu + own;
+        let foreign = (after.busy_seconds - machine.busy_seconds - used).max(0.0)
+            / (finished.seconds.max(1e-3) * dataset::cores() as f64);
+        let late = before.zip(place.lab.snapshot()).map(|(before, after)| reasons_to_void(&before, &after));
+        let late: String = late.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let is_good = !finished.is_killed && finished.status.is_some_and(|status| status.success());
+        let void = match () {
+            () if finished.is_killed => "it took too long".to_owned(),
+            () if !is_good => format!("it failed: {}", finished.stderr.lines().last().unwrap_or_default()),
+            () => match place.truth.differences(&Manifest::of_tree(&behind, dataset::cores())?) {
+                differences if differences.is_empty() => late,
+                differences => format!("the delivery differs: {}", differences.join(", ")),
+            },
+        };
+        remove_tree(&behind)?;
+        let done: Option<Value> = finished.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let run = Run {
+            cell: self.cell.name.to_owned(),
+            set: self.set.to_owned(),
+            step,
+            setting: setting.name.clone(),
+            flags: setting.flags.clone(),
+            round,
+            seconds: is_good.then_some(finished.seconds),
+            files: place.set.files,
+            bytes: place.set.bytes,
+            plan,
+            streams: done.and_then(|done| done["streams"].as_u64()),
+            foreign,
+            void,
+            commit: self.commit.to_owned(),
+            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        };
+        let rate = run.rate().map_or(format!("void: {}", run.void), |rate| format!("{:.1} MB/s", rate / 1e6));
+        (self.progress)(&format!("{}, {}: {setting}, round {round}: {rate}", self.cell.name, self.set));
+        self.record.add(run)
+    }
+}
+
+/// A source that lies in the page cache is not what its storage gives.
+fn drop_caches(source: &Path) {
+    let mut left: Vec<PathBuf> = vec![source.to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        } else if let Ok(file) = fs::File::open(&path) {
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+}
+
+fn open_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(Error::io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(Error::io("open up", path))
+}

@@ -1,0 +1,195 @@
+//! The settings of a transfer as a plan chooses them, each with its reason: streams, storage engine, blocks in flight, compression.
+//!
+//! Invariant: a setting differs from what a transfer without a plan has only where the calibration promises `WORTH` by it, so that a
+//! plan never makes a transfer slower on suspicion.
+//!
+//! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
+
+use super::predict::{DataSet, Gains, Prediction, predict_with};
+use super::written::{Calibration, EngineRun, Part, Unusable, median};
+use crate::window::shown;
+use model::options::{Compression, Depths, Engine};
+use serde::{Deserialize, Serialize};
+
+/// A setting has to promise this much more than what would be chosen without a plan.
+const WORTH: f64 = 1.1;
+/// From this share of the network's rate on, writing behind it is limited by it.
+const AS_FAST: f64 = 0.85;
+
+/// One choice, as it is written and told.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    pub name: String,
+    pub value: String,
+    pub reason: String,
+}
+
+/// What a sample of the data becomes by one method, and how fast one processor does it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Compressed {
+    /// Bytes out for each byte in.
+    pub ratio: f64,
+    pub bytes_per_second: f64,
+    pub sample_bytes: u64,
+}
+
+/// What a transfer is to be done with.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chosen {
+    pub prediction: Prediction,
+    pub engine: Engine,
+    pub depths: Depths,
+    pub compression: Compression,
+    pub settings: Vec<Setting>,
+}
+
+/// Chooses settings for a data set. `streams` are those that were asked for.
+pub fn choose(
+    calibration: &Calibration,
+    data: &DataSet,
+    streams: Option<u32>,
+    compressed: &[Compressed],
+) -> Result<Chosen, Unusable> {
+    let plain = predict_with(calibration, data, streams, &Gains::default())?;
+    let as_it_is = Storage::as_it_is(of_storage_as_it_is(calibration, &plain));
+    let other = storage(calibration);
+    let by_other = predict_with(calibration, data, streams, &other.gains)?;
+    // Storage may not be what limits, and no way of using it may be better.
+    let is_worth_it = by_other.p50 >= plain.p50 * WORTH;
+    let (storage, mut prediction) = if is_worth_it { (other, by_other) } else { (as_it_is, plain) };
+    let (compression, of_compression) =
+        compression(calibration, data, streams, compressed, &mut prediction, &storage.gains)?;
+    let mut settings = vec![of_streams(&prediction, streams)];
+    settings.extend(storage.settings);
+    settings.push(of_compression);
+    Ok(Chosen { prediction, engine: storage.engine, depths: storage.depths, compression, settings })
+}
+
+fn setting(name: &str, value: impl ToString, reason: String) -> Setting {
+    Setting { name: name.to_owned(), value: value.to_string(), reason }
+}
+
+fn of_streams(found: &Prediction, asked: Option<u32>) -> Setting {
+    let best = found.choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let own = found.choices.iter().find(|(n, _)| *n == found.streams).map_or(found.p50, |(_, rate)| *rate);
+    let limit = found.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
+    let reason = match asked {
+        Some(_) => format!("asked for; {} expected, the best would be {}", shown(own), shown(best)),
+        None => format!("the fewest that keep 98 % of the best rate, {}; {limit} limits", shown(best)),
+    };
+    setting("streams", found.streams, reason)
+}
+
+fn of_storage_as_it_is(calibration: &Calibration, plain: &Prediction) -> Setting {
+    let limit = plain.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
+    let reason = match calibration.engines.is_empty() {
+        true => "other engines were not measured".to_owned(),
+        false => format!("none that was measured promises 10 % more; {limit} limits"),
+    };
+    setting("engine", Engine::Auto, reason)
+}
+
+struct Storage {
+    engine: Engine,
+    depths: Depths,
+    gains: Gains,
+    settings: Vec<Setting>,
+}
+
+impl Storage {
+    fn as_it_is(setting: Setting) -> Storage {
+        let (depths, gains) = Default::default();
+        Storage { engine: Engine::Auto, depths, gains, settings: vec![setting] }
+    }
+}
+
+/// The engine and depths with which the slower of both sides is fastest. One engine serves both sides: a side that was not measured
+/// forbids another one.
+fn storage(calibration: &Calibration) -> Storage {
+    let rate = |part: Part, engine: &str, depth: u32| {
+        let is_it = |run: &&EngineRun| run.part == part && run.engine == engine && run.depth == depth;
+        median(calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect())
+    };
+    let mut depths: Vec<u32> = calibration.engines.iter().map(|run| run.depth).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    let best = |part: Part, engine: &str| {
+        let all = depths.iter().filter_map(|depth| Some((*depth, rate(part, engine, *depth)?)));
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let as_it_is = [Part::Read, Part::Write].map(|part| rate(part, Engine::Auto.name(), 0));
+    let mut found = Storage::as_it_is(setting("engine", Engine::Auto, "both sides were not measured".to_owned()));
+    let [Some(read), Some(write)] = as_it_is else { return found };
+    let mut least = read.min(write) * WORTH;
+    for engine in [Engine::Plain, Engine::Uring] {
+        let (Some(by_read), Some(by_write)) = (best(Part::Read, engine.name()), best(Part::Write, engine.name()))
+        else {
+            continue;
+        };
+        if by_read.1.min(by_write.1) < least {
+            continue;
+        }
+        least = by_read.1.min(by_write.1);
+        let reason = |part: &str, now: f64, before: f64| format!("{part} {} against {}", shown(now), shown(before));
+        let why = format!("{}, {}", reason("read", by_read.1, read), reason("wrote", by_write.1, write));
+        found.engine = engine;
+        found.depths = Depths { read: by_read.0, write: by_write.0 };
+        found.gains = Gains::default().with(Part::Read, by_read.1 / read).with(Part::Write, by_write.1 / write);
+        found.settings = vec![setting("engine", engine, why)];
+        let blocks = |name: &str, depth: u32| setting(name, depth, format!("the fastest of {depths:?} with {engine}"));
+        if engine == Engine::Uring {
+            found.settings.extend([blocks("read-depth", by_read.0), blocks("write-depth", by_write.0)]);
+        }
+    }
+    found
+}
+
+/// Compresses where the network limits and a sample of the data becomes so much smaller that it pays.
+fn compression(
+    calibration: &Calibration,
+    data: &DataSet,
+    streams: Option<u32>,
+    samples: &[Compressed],
+    prediction: &mut Prediction,
+    gains: &Gains,
+) -> Result<(Compression, Setting), Unusable> {
+    let none = |reason: String| Ok((Compression::None, setting("compress", Compression::None, reason)));
+    let Some(network) = super::predict::level_of_bytes(calibration, Part::Network, prediction.streams) else {
+        return none("no network was measured".to_owned());
+    };
+    let limit = prediction.bottlenecks.first().map(|(part, _)| *part);
+    let write = super::predict::level_of_bytes(calibration, Part::Write, prediction.streams);
+    let is_behind = write.is_some_and(|write| write >= AS_FAST * network);
+    let is_limit = limit == Some(Part::Network) || limit == Some(Part::Write) && is_behind;
+    let processors = f64::from(prediction.streams.min(calibration.circumstances.processors.max(1)));
+    let gain_of =
+        |sample: &Compressed| (1.0 / sample.ratio.max(1e-3)).min(sample.bytes_per_second * processors / network);
+    let best = samples.iter().max_by(|a, b| gain_of(a).total_cmp(&gain_of(b))).filter(|_| is_limit);
+    let Some(sample) = best else {
+        let limit = limit.map_or("nothing known", Part::word);
+        return none(match is_limit {
+            true => "the data was not sampled".to_owned(),
+            false => format!("{limit} limits, which fewer bytes on the network do not help"),
+        });
+    };
+    let gain = gain_of(sample);
+    let of_sample = format!(
+        "a sample of {} becomes {:.2} of its size at {} a processor",
+        model::quantity::ByteCount(sample.sample_bytes),
+        sample.ratio,
+        shown(sample.bytes_per_second)
+    );
+    let mut raised = gains.with(Part::Network, gain);
+    if is_behind {
+        raised = raised.with(Part::Write, gains.of(Part::Write) * gain);
+    }
+    let compressed = predict_with(calibration, data, streams.or(Some(prediction.streams)), &raised)?;
+    if gain < 1.0 || compressed.p50 < prediction.p50 * WORTH {
+        return none(format!("it would not pay: {of_sample}"));
+    }
+    let reason =
+        format!("the network limits, and {of_sample}: {} instead of {}", shown(compressed.p50), shown(prediction.p50));
+    *prediction = compressed;
+    Ok((Compression::Auto, setting("compress", Compression::Auto, reason)))
+}
