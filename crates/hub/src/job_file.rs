@@ -130,6 +130,36 @@ impl JobFile {
         }
     }
 
+    /// The same with other values of what may be changed of an open job: `rate`, `class`, `priority`; `null` takes one away.
+    pub fn changed(mut self, changes: &Map<String, Value>) -> Result<JobFile> {
+        let text = |key: &str, value: &Value| match value {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(wrong(format!("`{key}` is a text, or null"), FIELDS)),
+        };
+        for (key, value) in changes {
+            match key.as_str() {
+                "rate" => {
+                    self.rate = text(key, value)?;
+                    self.options.remove("bwlimit");
+                }
+                "class" => self.class = text(key, value)?,
+                "priority" => {
+                    let number = serde_json::from_value(value.clone());
+                    self.priority =
+                        number.map_err(|_| wrong("`priority` is a number from -128 to 127, or null", FIELDS))?;
+                }
+                other => {
+                    return Err(wrong(
+                        format!("`{other}` of a job cannot be changed"),
+                        "rate, class and priority can; for anything else cancel the job and submit another",
+                    ));
+                }
+            }
+        }
+        Ok(self)
+    }
+
     /// Checks everything that can be checked without asking anybody.
     pub fn wish(&self, owner: &str) -> Result<Wish> {
         self.check_bounds()?;

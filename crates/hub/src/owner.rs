@@ -9,9 +9,10 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
-use crate::reader::{Live, LiveJobs};
+use crate::reader::{Health, Live, LiveJobs};
 use crate::refusal::refused;
-use crate::store::{Group, Key, NewJob, Report, Store};
+use crate::retention::{Keep, Sweep};
+use crate::store::{Group, Key, NewJob, Report, Rewritten, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
@@ -20,6 +21,7 @@ use model::order::{Kind, Role};
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -33,6 +35,8 @@ const GROUP_MAX: usize = 512;
 const TICK: Duration = Duration::from_secs(1);
 /// An order that waits for credentials longer than this after its last warrant gets another: they hold for a day.
 const RENEWED_MAX: Duration = Duration::from_secs(3600);
+/// Between two sweeps through what is old.
+const SWEEP_PAUSE: Duration = Duration::from_secs(600);
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -47,10 +51,20 @@ pub enum Command {
         version: Option<u64>,
         reply: SyncSender<Result<()>>,
     },
+    Change {
+        id: JobId,
+        changes: Map<String, Value>,
+        version: Option<u64>,
+        reply: SyncSender<Result<()>>,
+    },
     /// Why queued jobs wait.
     Why {
         ids: Vec<JobId>,
         reply: SyncSender<HashMap<JobId, (Reason, String)>>,
+    },
+    /// How the endpoints stand, by name.
+    Health {
+        reply: SyncSender<HashMap<String, Health>>,
     },
     /// An endpoint was added.
     Look {
@@ -96,6 +110,10 @@ pub struct Owner {
     /// Ended jobs that are in the queue while somebody steers them.
     visitors: Vec<JobId>,
     next_seq: u64,
+    keep: Keep,
+    sweep: Sweep,
+    /// When the sweep goes on.
+    sweep_at: Instant,
 }
 
 /// Told when the group is durable, or why it is not.
@@ -108,6 +126,8 @@ struct Order {
     /// When it was taken, by the courier's count; nothing while it is on its way.
     taken: Option<u64>,
     is_asked: bool,
+    /// The endpoint has the job's present rate, or is being told it.
+    has_rate: bool,
     /// When its warrant was made or renewed, as far as this hub knows it.
     renewed: Option<Instant>,
 }
@@ -117,6 +137,7 @@ impl Owner {
     pub fn new(
         store: Store,
         limits: Limits,
+        keep: Keep,
         book: EndpointBook,
         identity: Identity,
         ring: Arc<Ring>,
@@ -141,6 +162,9 @@ impl Owner {
             replies: Vec::new(),
             visitors: Vec::new(),
             next_seq: 0,
+            keep,
+            sweep: Sweep::default(),
+            sweep_at: Instant::now() + SWEEP_PAUSE,
         };
         owner.load()?;
         Ok(owner)
@@ -164,6 +188,7 @@ impl Owner {
             let now = self.now();
             self.queue.step(now);
             self.settle();
+            self.forget_old();
             if is_over {
                 break;
             }
@@ -182,6 +207,22 @@ impl Owner {
         next.min(TICK)
     }
 
+    /// A bit of what is old, while nobody waits.
+    fn forget_old(&mut self) {
+        if Instant::now() < self.sweep_at {
+            return;
+        }
+        let pause = match self.store.forget_old(&mut self.sweep, self.keep) {
+            Ok(true) => SWEEP_PAUSE,
+            Ok(false) => TICK,
+            Err(e) => {
+                error!(error = %e.message, "what is old cannot be forgotten");
+                SWEEP_PAUSE
+            }
+        };
+        self.sweep_at = Instant::now() + pause;
+    }
+
     /// The queue as the database has it.
     fn load(&mut self) -> Result<()> {
         self.queue = Queue::new(self.limits.clone(), Box::new(Almanac::default()));
@@ -198,6 +239,8 @@ impl Owner {
                     endpoint,
                     taken: Some(0),
                     is_asked: false,
+                    // The hub before this one may have ended while it told it.
+                    has_rate: false,
                     renewed: None,
                 };
                 self.orders.insert(order_id(job.id, job.attempt), order);
@@ -250,6 +293,7 @@ impl Owner {
                         endpoint: endpoint.clone(),
                         taken: None,
                         is_asked: false,
+                        has_rate: true,
                         renewed: Some(Instant::now()),
                     };
                     self.orders.entry(id).or_insert(order);
@@ -287,6 +331,7 @@ impl Owner {
         match action {
             Action::Probe { endpoint } => self.courier(&endpoint).look(),
             Action::HandIn { id, attempt, role, endpoint } => self.hand_in(id, attempt, role, &endpoint),
+            Action::SetRate { id, attempt, endpoint } => self.set_rate(id, attempt, &endpoint),
             Action::Stop { id, attempt, endpoint } => {
                 self.courier(&endpoint).send(Errand::Stop { order: order_id(id, attempt) });
             }
@@ -297,6 +342,15 @@ impl Owner {
                 self.courier(&endpoint).send(Errand::Forget { order: order_id(id, attempt) });
             }
         }
+    }
+
+    /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
+    fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
+        let order = order_id(id, attempt);
+        let rate = self.store.job(id).ok().flatten().map(|stored| stored.file.rate);
+        let (Some(rate), Some(known)) = (rate, self.orders.get_mut(&order)) else { return };
+        known.has_rate = true;
+        self.courier(endpoint).send(Errand::SetRate { order, rate });
     }
 
     fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
@@ -349,8 +403,22 @@ impl Owner {
                     drop(reply.try_send(answer));
                 }));
             }
+            Command::Change { id, changes, version, reply } => {
+                let changed = self.change(now, id, &changes, version);
+                self.replies.push(Box::new(move |failed| {
+                    let answer = match (changed, failed) {
+                        (Ok(()), Some(e)) => Err(e.clone()),
+                        (changed, _) => changed,
+                    };
+                    drop(reply.try_send(answer));
+                }));
+            }
             Command::Why { ids, reply } => {
                 let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
+                drop(reply.try_send(found));
+            }
+            Command::Health { reply } => {
+                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect();
                 drop(reply.try_send(found));
             }
             Command::Look { endpoint } => self.courier(&endpoint).look(),
@@ -366,6 +434,9 @@ impl Owner {
                 if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
                     order.taken = Some(stamp);
                 }
+            }
+            Word::RateUntold { order } => {
+                self.orders.get_mut(&order).into_iter().for_each(|order| order.has_rate = false);
             }
             Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
             Word::Unreached { endpoint, text } => {
@@ -422,6 +493,10 @@ impl Owner {
             }
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
+                if !order.has_rate {
+                    self.set_rate(job, attempt, endpoint);
+                }
+                let order = self.orders.get_mut(&id).expect("it was there");
                 if let Answer::News(news) = &answer {
                     let waits = news.reason == model::order::Reason::Credentials;
                     if waits && order.renewed.is_none_or(|at| at.elapsed() >= RENEWED_MAX) {
@@ -431,8 +506,10 @@ impl Owner {
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }
@@ -565,6 +642,25 @@ impl Owner {
             None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
         };
         Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
+    }
+
+    fn change(&mut self, now: Now, id: JobId, changes: &Map<String, Value>, version: Option<u64>) -> Result<()> {
+        if let Some(version) = version {
+            self.store.check_version(id, version)?;
+        }
+        let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
+        if self.queue.get(id).is_none() {
+            let (status, help) = (stored.job.status, "only an open job can be changed");
+            return Err(refused(&queue::Refused::WrongState { status, help }));
+        }
+        // What was changed since the last transaction.
+        let pending = self.group.rewritten.iter().rev().find(|other| other.id == id);
+        let file = pending.map_or(Ok(stored.file), |other| JobFile::from_json(&other.body))?.changed(changes)?;
+        let facts = file.wish(&stored.job.facts.owner)?.facts;
+        self.queue.change(now, id, facts.clone()).map_err(|e| refused(&e))?;
+        let body = serde_json::to_string(&file).unwrap_or_default();
+        self.group.rewritten.push(Rewritten { id, body, facts });
+        Ok(())
     }
 
     fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {

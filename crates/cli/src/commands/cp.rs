@@ -56,6 +56,10 @@ pub struct Args {
     /// What to copy, and finally the destination; several sources must be on the same side
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
+    /// Another holder of the same: parts of large files and whole small ones come from each, as fast as it can, and every part is
+    /// compared with what the first holder has. Repeat it for each (docs/replicas.md)
+    #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
+    replica: Vec<OsString>,
     /// How files become durable before they appear: one by one, in groups, or without waiting
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
@@ -220,15 +224,26 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let (sources, destination) = values::sources_and_destination(&args.locations)?;
-    let mut sources = sources.iter().map(|source| values::location(source)).collect::<Result<Vec<_>>>()?;
+    // Where no source stands alone, the first of the holders is the one that the others are compared with.
+    let has_source = args.locations.len() > 1 || args.replica.is_empty();
+    let locations = if has_source { args.locations.clone() } else { [&args.replica[..1], &args.locations].concat() };
+    let replicas = if has_source { &args.replica[..] } else { &args.replica[1..] };
+    let (sources, destination) = values::sources_and_destination(&locations)?;
+    let read = |locations: &[OsString]| locations.iter().map(|one| values::location(one)).collect::<Result<Vec<_>>>();
+    let (mut sources, mut replicas) = (read(sources)?, read(replicas)?);
     if args.is_listed() {
+        replicas.iter_mut().for_each(Location::name_contents);
         let [source] = &mut sources[..] else {
             return Err(usage("a list of files applies to one source", "give a command for each source"));
         };
         source.name_contents();
     }
     let mut request = request(args, more, sources, values::location(destination)?)?;
+    if !replicas.is_empty() {
+        // What comes from one holder is compared with what another one has: a checksum would not do.
+        request.spec.options.digest = DigestAlgorithm::Blake3;
+        request.spec.replicas = replicas;
+    }
     let planned = plan(args, &mut request)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
@@ -459,6 +474,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         spec: TransferSpec {
             sources,
             destination,
+            replicas: Vec::new(),
             choice,
             options,
             streams: args.streams,

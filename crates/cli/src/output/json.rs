@@ -13,7 +13,7 @@ use model::name::Escaped;
 use model::options::Verify;
 use model::progress::{Behind, Bottleneck, Fill};
 use model::{Change, Exit, Failure, FailureKind, JobId};
-use mover::receiver::BUFFERED;
+use mover::receiver::{BUFFERED, Tally};
 use mover::{Ending, Followed, PathReport, Report, Snapshot};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -318,6 +318,7 @@ struct Done {
     tls: bool,
     streams: u32,
     paths: Vec<DonePath>,
+    sources: Vec<DoneSource>,
     engine: Option<String>,
     cc: Option<String>,
     rtt_us: Option<u64>,
@@ -352,6 +353,32 @@ impl DonePath {
             bytes: path.bytes,
             streams: path.streams,
             failure: path.failure.as_ref().map(|why| Escaped(why.as_bytes()).to_string()),
+        }
+    }
+}
+
+/// One of several holders.
+#[derive(Serialize)]
+struct DoneSource {
+    name: String,
+    bytes: u64,
+    files: u64,
+    bad_chunks: u64,
+    differing: u64,
+    difference: Option<String>,
+    dropped: Option<String>,
+}
+
+impl DoneSource {
+    fn of((name, tally): &(String, Tally)) -> DoneSource {
+        DoneSource {
+            name: name.clone(),
+            bytes: tally.bytes,
+            files: tally.files,
+            bad_chunks: tally.bad_chunks,
+            differing: tally.differing,
+            difference: tally.difference.clone(),
+            dropped: tally.dropped.clone(),
         }
     }
 }
@@ -448,6 +475,7 @@ impl Done {
             tls: ended.direction != Direction::Local,
             streams: report.map_or(0, |report| report.streams),
             paths: ended.paths.iter().map(DonePath::of).collect(),
+            sources: ended.sources.iter().map(DoneSource::of).collect(),
             engine: report.and_then(|report| said(&report.engine)),
             cc: report.and_then(|report| said(&report.congestion)),
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),

@@ -197,6 +197,7 @@ fn check(request: &Request) -> Result<()> {
         () if options.is_dry_run => "--dry-run",
         () if options.tells_changes && request.command != "sync" => "--itemize",
         () if options.follow.is_some() => "follow",
+        () if !request.spec.replicas.is_empty() => "--replica",
         () if matches!(request.spec.paths, PathWish::Fixed(_)) => "--paths LOCAL=REMOTE",
         () => return Ok(()),
     };

@@ -195,6 +195,9 @@ impl<'a, S: Stream> StreamLane<'a, S> {
     fn payload_moved(&self, bytes: u64) {
         if self.is_first_hand {
             self.job.progress.payload_moved(bytes);
+            if let Some(place) = self.job.place.get() {
+                place.payload_moved(bytes);
+            }
         }
     }
 
@@ -220,7 +223,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             files.push(PackedFile { row, bytes, digest: None });
         }
         if self.is_first_hand {
-            self.job.progress.payload_moved(at as u64);
+            self.payload_moved(at as u64);
             if keep::pack(self.job, &mut self.writer.clock, &files, [head, body]) {
                 return Ok(());
             }

@@ -21,7 +21,7 @@ use crate::job_options;
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{Asked, Hold, ReceiveJob, ReceiveSpec, owner_of};
+use crate::receiver::{Asked, Gather, Hold, ReceiveJob, ReceiveSpec, owner_of};
 use crate::report::Report;
 use crate::sender::SendJob;
 use model::options::{Buffer, Wait};
@@ -35,6 +35,8 @@ use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check
 use wire::message::{self, Hello, Open, Welcome};
 use wire::{CloseCode, FrameReader, Message, Refusal};
 
+/// Under whom what several holders bring is kept in staging: all that is left of an earlier attempt is compared before it counts.
+const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
 /// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.
@@ -308,20 +310,42 @@ impl Client {
         observer: Option<Arc<dyn Observer>>,
         guide: &dyn Guide,
     ) -> store::Result<Report> {
+        self.pull_among(spec, sink, progress, observer, guide, None)
+    }
+
+    /// The same, `among` several holders of the same: with its number, the lead's being the first. What others than the lead bring
+    /// goes where the lead's job puts it; their own sink is not written to.
+    ///
+    /// # Errors
+    /// When the destination cannot be used.
+    pub fn pull_among(
+        &self,
+        spec: PullSpec,
+        sink: Arc<dyn Sink>,
+        progress: Arc<Progress>,
+        observer: Option<Arc<dyn Observer>>,
+        guide: &dyn Guide,
+        among: Option<(&Arc<Gather>, usize)>,
+    ) -> store::Result<Report> {
         let number = self.next_job.fetch_add(1, Relaxed);
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let receive = ReceiveSpec {
             number,
             id: spec.id,
-            sender: self.sender,
+            sender: if among.is_some() { SEVERAL } else { self.sender },
             options: spec.options.clone(),
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
+        if let Some((gather, holder)) = among {
+            gather.seat(holder, &job);
+        }
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
-        if let Some((spool, how)) = self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential) {
+        if let Some((spool, how)) =
+            self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none())
+        {
             job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
         }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
