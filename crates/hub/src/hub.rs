@@ -9,7 +9,10 @@ use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::job_file::{BODY_BYTES_MAX, JobFile};
 use crate::owner::{After, Command, Owner, Submission};
-use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, PAGE_MAX, Page, Reader};
+use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, PAGE_MAX, Page, Reader};
+use crate::retention::Keep;
+use crate::samples::{Samples, Total, Watch};
+use crate::series::Series;
 use crate::store::Store;
 use crate::subscription::Subscription;
 use crate::{Error, Result};
@@ -18,6 +21,7 @@ use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,16 +34,19 @@ pub const BATCH_JOBS_MAX: usize = 10_000;
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
 const KEY_BYTES_MAX: usize = 128;
+/// Events of one job that are told at once.
+const PAST_MAX: usize = 200;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
+    pub keep: Keep,
 }
 
 impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
-        Options { state_dir, limits: Limits::default() }
+        Options { state_dir, limits: Limits::default(), keep: Keep::default() }
     }
 }
 
@@ -69,6 +76,7 @@ struct Inner {
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
+    samples: Samples,
     access: Access,
     state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
@@ -91,6 +99,7 @@ impl Hub {
         let owner = Owner::new(
             store,
             options.limits,
+            options.keep,
             book.clone(),
             identity.clone(),
             ring.clone(),
@@ -103,6 +112,7 @@ impl Hub {
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;
         let reader = Arc::new(Reader::new(&options.state_dir));
+        let samples = Samples::start(&options.state_dir, live.clone(), reader.clone()).map_err(failed)?;
         let (owner, state_dir) = (Mutex::new(Some(owner)), options.state_dir);
         let inner = Inner {
             commands,
@@ -112,6 +122,7 @@ impl Hub {
             book,
             identity,
             generation_from,
+            samples,
             access,
             state_dir,
             owner,
@@ -127,6 +138,7 @@ impl Hub {
         if let Some(owner) = owner {
             let _ = owner.join();
         }
+        self.inner.samples.stop();
     }
 
     /// Durable when this returns. The same key with the same job is the same job.
@@ -232,6 +244,13 @@ impl Hub {
         self.ask(|reply| Command::Steer { id, verb, version, reply })?
     }
 
+    /// Changes an open job's `rate`, `class` or `priority`; with a version, only if it is still that one. A running job has the
+    /// other rate within a second; another class counts in the queue at once, and at endpoints from its next attempt.
+    pub fn change(&self, who: &Principal, id: JobId, changes: Map<String, Value>, version: Option<u64>) -> Result<()> {
+        self.show(who, id)?;
+        self.ask(|reply| Command::Change { id, changes, version, reply })?
+    }
+
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.
     pub fn events(&self, who: &Principal, after: Option<i64>) -> Result<std::result::Result<Subscription, Missed>> {
         let last = self.inner.ring.last();
@@ -246,6 +265,32 @@ impl Hub {
         Ok(Ok(Subscription::new(self.inner.ring.clone(), self.inner.reader.clone(), owner, after)))
     }
 
+    /// The rate of a job since it began.
+    pub fn samples(&self, who: &Principal, id: JobId) -> Result<Series> {
+        self.show(who, id)?;
+        Ok(self.inner.samples.of_job(id))
+    }
+
+    /// The rate of everything, for those who may see everything.
+    pub fn total_samples(&self, who: &Principal) -> Result<Vec<Total>> {
+        match who.is_admin() {
+            true => Ok(self.inner.samples.total()),
+            false => Err(Error::new(Exit::Refused, "only an administrator sees the rate of all jobs")
+                .hint("the own jobs' rates are told with the events")),
+        }
+    }
+
+    /// What runs, second by second.
+    pub fn watch(&self, who: &Principal) -> Watch {
+        self.inner.samples.watch((!who.is_admin()).then(|| who.name.clone()))
+    }
+
+    /// What happened to a job, the oldest first.
+    pub fn past(&self, who: &Principal, id: JobId) -> Result<Vec<serde_json::Value>> {
+        self.show(who, id)?;
+        self.inner.reader.past(id, PAST_MAX)
+    }
+
     /// Waits for an event behind one, for so long; the number of the newest, and nothing when the hub ends.
     pub fn wait_for_event(&self, after: i64, wait: Duration) -> Option<i64> {
         self.inner.ring.wait(after, wait)
@@ -258,7 +303,9 @@ impl Hub {
 
     /// The endpoints that somebody may use somehow.
     pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
+        let mut health = self.ask(|reply| Command::Health { reply })?;
         let view = |endpoint: daemon::Endpoint| EndpointView {
+            health: health.remove(&endpoint.name).unwrap_or_default(),
             name: endpoint.name,
             addresses: endpoint.addresses,
             pin: endpoint.pin.to_string(),
@@ -277,7 +324,8 @@ impl Hub {
         let enrolled = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?;
         let _ = self.inner.commands.send(Command::Look { endpoint: name.to_owned() });
         let endpoint = enrolled.endpoint;
-        Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin: endpoint.pin.to_string() })
+        let (health, pin) = (Health::default(), endpoint.pin.to_string());
+        Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin, health })
     }
 
     /// Tokens and rules.
@@ -355,7 +403,7 @@ impl Hub {
         let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner);
         for job in jobs {
             let Some(id) = id_of(job) else { continue };
-            job.enliven(live.get(&id).copied().filter(|_| job.code.is_none()), why.get(&id));
+            job.enliven(live.get(&id).cloned().filter(|_| job.code.is_none()), why.get(&id));
         }
         Ok(())
     }

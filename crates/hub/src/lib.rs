@@ -2,7 +2,8 @@
 //!
 //! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, and `strict` JSON, `owner` is the
 //! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
-//! questions without holding anybody up, `access` and `rule` say who may do what, `events` and `subscription` tell of changes, `windows` knows time zones.
+//! questions without holding anybody up, `access` and `rule` say who may do what, `events` and `subscription` tell of changes,
+//! `samples` and `series` of rates, `windows` knows time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -17,15 +18,20 @@ mod strict;
 mod job_file;
 mod windows;
 mod events;
+mod retention;
 mod store;
 mod reader;
 mod rule;
 mod access;
 mod subscription;
+mod series;
+mod samples;
 mod order;
 mod refusal;
 mod courier;
 mod owner;
+mod intake;
+mod changing;
 mod hub;
 
 pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
@@ -35,6 +41,10 @@ pub use hub::{Hub, Options, Submitted, Taken};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+pub use retention::Keep;
+pub use samples::{Total, Watch};
+pub use series::{Point, Series};
+pub use strict::parse as parse_json;
 pub use subscription::Subscription;
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -13,7 +13,7 @@ pub fn order_id(job: JobId, attempt: u32) -> JobId {
     JobId::from_slice(&digest[..16]).expect("half of a SHA-256 is 16 bytes long")
 }
 
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     Escaped(text.as_bytes()).to_string()
 }
 

@@ -9,8 +9,9 @@ use crate::courier::{Census, Courier, Errand, Word};
 use crate::events::Ring;
 use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
-use crate::reader::{Live, LiveJobs};
+use crate::reader::{Health, Live, LiveJobs};
 use crate::refusal::refused;
+use crate::retention::{Keep, SWEEP_PAUSE, Sweep};
 use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
@@ -20,6 +21,7 @@ use model::order::{Kind, Role};
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Action, Answer, Job, Limits, Now, Queue, Reason, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -47,10 +49,20 @@ pub enum Command {
         version: Option<u64>,
         reply: SyncSender<Result<()>>,
     },
+    Change {
+        id: JobId,
+        changes: Map<String, Value>,
+        version: Option<u64>,
+        reply: SyncSender<Result<()>>,
+    },
     /// Why queued jobs wait.
     Why {
         ids: Vec<JobId>,
         reply: SyncSender<HashMap<JobId, (Reason, String)>>,
+    },
+    /// How the endpoints stand, by name.
+    Health {
+        reply: SyncSender<HashMap<String, Health>>,
     },
     /// An endpoint was added.
     Look {
@@ -90,24 +102,30 @@ pub struct Owner {
     pub started: Instant,
     couriers: HashMap<String, Arc<Courier>>,
     /// The orders that endpoints have, or may have.
-    orders: HashMap<JobId, Order>,
-    group: Group,
+    pub orders: HashMap<JobId, Order>,
+    pub group: Group,
     replies: Vec<Reply>,
     /// Ended jobs that are in the queue while somebody steers them.
     visitors: Vec<JobId>,
     next_seq: u64,
+    pub keep: Keep,
+    pub sweep: Sweep,
+    /// When the sweep goes on.
+    pub sweep_at: Instant,
 }
 
 /// Told when the group is durable, or why it is not.
 type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
-struct Order {
+pub struct Order {
     job: JobId,
     attempt: u32,
     endpoint: Arc<str>,
     /// When it was taken, by the courier's count; nothing while it is on its way.
     taken: Option<u64>,
     is_asked: bool,
+    /// The endpoint has the job's present rate, or is being told it.
+    pub has_rate: bool,
     /// When its warrant was made or renewed, as far as this hub knows it.
     renewed: Option<Instant>,
 }
@@ -117,6 +135,7 @@ impl Owner {
     pub fn new(
         store: Store,
         limits: Limits,
+        keep: Keep,
         book: EndpointBook,
         identity: Identity,
         ring: Arc<Ring>,
@@ -141,6 +160,9 @@ impl Owner {
             replies: Vec::new(),
             visitors: Vec::new(),
             next_seq: 0,
+            keep,
+            sweep: Sweep::default(),
+            sweep_at: Instant::now() + SWEEP_PAUSE,
         };
         owner.load()?;
         Ok(owner)
@@ -164,6 +186,7 @@ impl Owner {
             let now = self.now();
             self.queue.step(now);
             self.settle();
+            self.forget_old();
             if is_over {
                 break;
             }
@@ -198,6 +221,8 @@ impl Owner {
                     endpoint,
                     taken: Some(0),
                     is_asked: false,
+                    // The hub before this one may have ended while it told it.
+                    has_rate: false,
                     renewed: None,
                 };
                 self.orders.insert(order_id(job.id, job.attempt), order);
@@ -250,6 +275,7 @@ impl Owner {
                         endpoint: endpoint.clone(),
                         taken: None,
                         is_asked: false,
+                        has_rate: true,
                         renewed: Some(Instant::now()),
                     };
                     self.orders.entry(id).or_insert(order);
@@ -275,7 +301,7 @@ impl Owner {
         }
     }
 
-    fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
+    pub fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
         let make = || Courier::new(endpoint, self.book.clone(), self.identity.clone(), self.words.clone());
         let courier = self.couriers.entry(endpoint.to_owned()).or_insert_with(make).clone();
         let open = self.orders.values().filter(|order| *order.endpoint == *endpoint).count();
@@ -287,6 +313,7 @@ impl Owner {
         match action {
             Action::Probe { endpoint } => self.courier(&endpoint).look(),
             Action::HandIn { id, attempt, role, endpoint } => self.hand_in(id, attempt, role, &endpoint),
+            Action::SetRate { id, attempt, endpoint } => self.set_rate(id, attempt, &endpoint),
             Action::Stop { id, attempt, endpoint } => {
                 self.courier(&endpoint).send(Errand::Stop { order: order_id(id, attempt) });
             }
@@ -331,26 +358,22 @@ impl Owner {
         match command {
             Command::Submit { jobs, reply } => {
                 let taken = self.submit(now, jobs);
-                self.replies.push(Box::new(move |failed| {
-                    let answer = match (taken, failed) {
-                        (Ok(_), Some(e)) => Err(e.clone()),
-                        (taken, _) => taken,
-                    };
-                    drop(reply.try_send(answer));
-                }));
+                self.answer(taken, reply);
             }
             Command::Steer { id, verb, version, reply } => {
                 let steered = self.steer(now, id, verb, version);
-                self.replies.push(Box::new(move |failed| {
-                    let answer = match (steered, failed) {
-                        (Ok(()), Some(e)) => Err(e.clone()),
-                        (steered, _) => steered,
-                    };
-                    drop(reply.try_send(answer));
-                }));
+                self.answer(steered, reply);
+            }
+            Command::Change { id, changes, version, reply } => {
+                let changed = self.change(now, id, &changes, version);
+                self.answer(changed, reply);
             }
             Command::Why { ids, reply } => {
                 let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
+                drop(reply.try_send(found));
+            }
+            Command::Health { reply } => {
+                let found = self.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect();
                 drop(reply.try_send(found));
             }
             Command::Look { endpoint } => self.courier(&endpoint).look(),
@@ -360,12 +383,26 @@ impl Owner {
         false
     }
 
+    /// Once what it tells of is durable; otherwise why it is not.
+    fn answer<T: Send + 'static>(&mut self, answer: Result<T>, reply: SyncSender<Result<T>>) {
+        self.replies.push(Box::new(move |failed| {
+            let answer = match (answer, failed) {
+                (Ok(_), Some(e)) => Err(e.clone()),
+                (answer, _) => answer,
+            };
+            drop(reply.try_send(answer));
+        }));
+    }
+
     fn hear(&mut self, now: Now, word: Word) {
         match word {
             Word::Taken { job, attempt, stamp } => {
                 if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
                     order.taken = Some(stamp);
                 }
+            }
+            Word::RateUntold { order } => {
+                self.orders.get_mut(&order).into_iter().for_each(|order| order.has_rate = false);
             }
             Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
             Word::Unreached { endpoint, text } => {
@@ -422,6 +459,10 @@ impl Owner {
             }
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
+                if !order.has_rate {
+                    self.set_rate(job, attempt, endpoint);
+                }
+                let order = self.orders.get_mut(&id).expect("it was there");
                 if let Answer::News(news) = &answer {
                     let waits = news.reason == model::order::Reason::Credentials;
                     if waits && order.renewed.is_none_or(|at| at.elapsed() >= RENEWED_MAX) {
@@ -431,8 +472,10 @@ impl Owner {
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }
@@ -503,68 +546,6 @@ impl Owner {
             self.group.keys.push(Key { owner, key, digest, job: id });
         }
         Ok((id, is_new))
-    }
-
-    /// All or none: what does not fit is known before anything is taken.
-    fn check_room(&self, jobs: &[Submission]) -> Result<()> {
-        if self.queue.len() + jobs.len() > self.limits.jobs_max {
-            return Err(refused(&queue::Refused::Full { is_owner: false }));
-        }
-        let mut of_owner: HashMap<&str, usize> = HashMap::new();
-        for job in jobs {
-            *of_owner.entry(&job.owner).or_default() += 1;
-        }
-        let is_full = |(owner, more): (&&str, &usize)| self.queue.count_of(owner) + more > self.limits.of_owner_max;
-        match of_owner.iter().any(is_full) {
-            true => Err(refused(&queue::Refused::Full { is_owner: true })),
-            false => Ok(()),
-        }
-    }
-
-    fn check_endpoints(&self, wish: &Wish) -> Result<()> {
-        for name in [&wish.facts.from, &wish.facts.to] {
-            if !self.book.has(name) {
-                let known: Vec<_> = self.book.list()?.into_iter().map(|endpoint| endpoint.name).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                let text = format!("the hub knows no endpoint {name}");
-                let hint =
-                    format!("known to it: {known}; `thalweg endpoint add NAME --ticket-file FILE --hub` adds one");
-                return Err(Error::new(Exit::Usage, text).hint(hint));
-            }
-        }
-        Ok(())
-    }
-
-    fn known_by_key(&self, job: &Submission) -> Result<Option<JobId>> {
-        let Some((key, digest)) = &job.key else { return Ok(None) };
-        let pending = self.group.keys.iter().find(|other| other.owner == job.owner && other.key == *key);
-        let known = match pending {
-            Some(known) => Some((known.digest, known.job)),
-            None => self.store.key(&job.owner, key)?,
-        };
-        match known {
-            Some((known, _)) if known != *digest => {
-                Err(Error::new(Exit::LimitCrossed, "this key was used for another job")
-                    .hint("give each job a key of its own; the same key is for sending the same job again"))
-            }
-            Some((_, job)) => Ok(Some(job)),
-            None => Ok(None),
-        }
-    }
-
-    /// A job that another is to come after is open, or ended well.
-    fn check_after(&self, id: JobId) -> Result<()> {
-        // Of one that has just ended the database may not know it yet.
-        let status = match self.queue.get(id) {
-            Some(job) => Some(job.status),
-            None => self.store.status(id)?,
-        };
-        let problem = match status {
-            Some(status) if !status.is_end() || status == Status::Succeeded => return Ok(()),
-            Some(status) => (format!("job {id}, which it comes after, is {status}"), "retry that job first"),
-            None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
-        };
-        Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
     }
 
     fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {

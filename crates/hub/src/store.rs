@@ -6,10 +6,11 @@
 
 use crate::events::Event;
 use crate::job_file::{JobFile, Wish};
+use crate::retention::{Keep, Sweep};
 use crate::{Error, Result, unix_ms};
 use model::order::Role;
 use model::{Exit, JobId};
-use queue::{Goal, Job, Reason, Status, Work};
+use queue::{Facts, Goal, Job, Reason, Status, Work};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,14 @@ pub struct Group {
     pub keys: Vec<Key>,
     pub reports: Vec<Report>,
     pub removed: Vec<JobId>,
+    /// Jobs that are asked for otherwise than before.
+    pub rewritten: Vec<Rewritten>,
+}
+
+pub struct Rewritten {
+    pub id: JobId,
+    pub body: String,
+    pub facts: Facts,
 }
 
 pub struct NewJob {
@@ -73,8 +82,13 @@ pub struct Report {
 
 impl Group {
     pub fn is_empty(&self) -> bool {
-        let Group { new, changes, keys, reports, removed } = self;
-        new.is_empty() && changes.is_empty() && keys.is_empty() && reports.is_empty() && removed.is_empty()
+        let Group { new, changes, keys, reports, removed, rewritten } = self;
+        new.is_empty()
+            && changes.is_empty()
+            && keys.is_empty()
+            && reports.is_empty()
+            && removed.is_empty()
+            && rewritten.is_empty()
     }
 }
 
@@ -225,6 +239,10 @@ impl Store {
             insert.execute(params![id, now, job.id.0, event.owner, event.data])?;
             events.push(event);
         }
+        for Rewritten { id, body, facts } in &group.rewritten {
+            let put = "UPDATE jobs SET body = ?2, class = ?3, priority = ?4 WHERE id = ?1";
+            transaction.prepare_cached(put)?.execute(params![id.0, body, facts.class.word(), facts.priority])?;
+        }
         for key in &group.keys {
             let put = "INSERT INTO keys VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
             transaction.prepare_cached(put)?.execute(params![key.owner, key.key, key.digest, key.job.0, now])?;
@@ -239,6 +257,11 @@ impl Store {
         }
         transaction.commit()?;
         Ok(events)
+    }
+
+    /// Forgets some of what is old; true once all was looked at.
+    pub fn forget_old(&mut self, sweep: &mut Sweep, keep: Keep) -> Result<bool> {
+        sweep.step(&mut self.connection, keep, unix_ms()).map_err(|e| of_sqlite(&self.path, &e))
     }
 
     fn failed(&self, error: &rusqlite::Error) -> Error {

@@ -24,12 +24,14 @@ mod queue;
 mod choose;
 mod submit;
 mod steer;
+mod change;
 mod heard;
 mod timers;
 #[cfg(test)]
 mod tests;
 
 pub use calendar::{Always, Calendar, Now, Opening};
+pub use choose::EndpointState;
 pub use fault::{Fault, pause_ms};
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};

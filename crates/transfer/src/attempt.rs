@@ -187,6 +187,9 @@ impl Attempt<'_> {
         if let Some(timeout) = no_progress(&self.spec.bounds, self.options) {
             client.set_no_progress_timeout(timeout);
         }
+        if let Some((spool, how)) = &self.means.buffer {
+            client.buffer_in(spool.clone(), *how);
+        }
         Ok(client)
     }
 

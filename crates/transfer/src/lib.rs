@@ -43,5 +43,5 @@ pub use means::Means;
 pub use model::TransferSpec;
 pub use peer::{NoPeers, Peer, Peers, Use, Way};
 pub use route::Direction;
-pub use sample::{History, Sample, bottleneck};
+pub use sample::{History, Legs, Sample, bottleneck, legs};
 pub use watcher::{Unwatched, Watcher};

@@ -90,6 +90,16 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what waits is not delivered while its sender is away",
         Test("mover", "goes_on_without_its_sender"),
     ),
+    (
+        "sent-by-nobody",
+        "what was read ahead is not noted with the lane that sends it",
+        Test("mover", "takes_no_credit_until_it_leaves"),
+    ),
+    (
+        "take-over-in-mid-frame",
+        "a stream is taken over from a stuck lane in the middle of a frame",
+        Test("mover", "a_stuck_lane_finds_the_rest"),
+    ),
     ("leave-staging", "the end of a job leaves its staging", Simulation(1)),
     (
         "publish-what-is-not-sealed",

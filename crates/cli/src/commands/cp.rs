@@ -1,6 +1,7 @@
 //! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
 
 use crate::args::ssh::SshArgs;
+use crate::args::values::BufferWish;
 use crate::args::{elsewhere, values};
 use crate::calibrations;
 use crate::commands::plan::prediction::{self, Planned};
@@ -102,9 +103,16 @@ pub struct Args {
     /// Write the paths that failed, one per line, with the reasons as comments
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
-    /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while the storage there cannot keep up
-    #[arg(long, value_name = "auto|always|never", default_value = "auto", env = "THALWEG_BUFFER")]
-    buffer: Buffer,
+    /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while storage cannot keep up there; DIR:SIZE is a
+    /// buffer on this host, which reads slow sources ahead, or receives for slow storage (docs/buffers.md)
+    #[arg(
+        long,
+        value_name = "auto|always|never|DIR:SIZE",
+        default_value = "auto",
+        value_parser = values::buffer_wish,
+        env = "THALWEG_BUFFER"
+    )]
+    buffer: BufferWish,
     /// Stay until everything is delivered, or only until what is not lies verified and durable in the far endpoint's buffer,
     /// which delivers it; the exit code is 9 then
     #[arg(long, value_name = "delivered|buffered", default_value = "delivered", env = "THALWEG_WAIT")]
@@ -189,6 +197,10 @@ impl Args {
             () if self.no_clobber => Some("--no-clobber"),
             () => None,
         })
+    }
+
+    pub fn locations(&self) -> &[OsString] {
+        &self.locations
     }
 
     /// A list says what of the source is taken.
@@ -333,6 +345,35 @@ fn note_outcome(planned: &Planned, ended: &Ended) {
     }
 }
 
+/// Runs a transfer that was written down, with flags of `cp` that say how it is shown.
+#[cfg(feature = "hub")]
+pub fn run_spec(
+    command: &'static str,
+    spec: TransferSpec,
+    flags: Vec<String>,
+    buffer: Option<(PathBuf, u64)>,
+    progress: Mode,
+) -> Result<Exit> {
+    let started = Instant::now();
+    let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
+    let args: Args = elsewhere::parse_words("cp", words)?;
+    check_buffer(buffer.as_ref(), &spec.sources, &spec.destination)?;
+    let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
+    let progress = progress.resolved(args.json, args.quiet);
+    let request = Request { command, spec, buffer, manifest: None, progress, ssh };
+    carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+}
+
+fn check_buffer(buffer: Option<&(PathBuf, u64)>, sources: &[Location], destination: &Location) -> Result<()> {
+    if buffer.is_some() && sources.iter().any(Location::is_remote) == destination.is_remote() {
+        return Err(usage(
+            "--buffer DIR:SIZE is for copies between this host and another",
+            "omit it; between two endpoints each uses a buffer of its own (`serve --buffer`)",
+        ));
+    }
+    Ok(())
+}
+
 /// Runs a copy from here for a command that was given on another host.
 pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
     let started = Instant::now();
@@ -432,6 +473,11 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "omit it: a copy to this host is delivered when it ends",
         ));
     }
+    let buffer = match &args.buffer {
+        BufferWish::Here(path, bytes) => Some((path.clone(), *bytes)),
+        BufferWish::How(_) => None,
+    };
+    check_buffer(buffer.as_ref(), &sources, &destination)?;
     if options.verify == Verify::None {
         check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
     }
@@ -451,6 +497,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             retries: if more.follow.is_some() { u32::MAX } else { args.retries },
             bounds: args.limits.bounds(),
         },
+        buffer,
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
@@ -481,7 +528,10 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         follow: more.follow.clone().map(Arc::new),
         view: more.view.clone().map(Arc::new),
         fidelity: args.fidelity.fidelity(),
-        buffer: args.buffer,
+        buffer: match args.buffer {
+            BufferWish::How(how) => how,
+            BufferWish::Here(..) => Buffer::Auto,
+        },
         wait: args.wait,
         ..TransferOptions::default()
     };

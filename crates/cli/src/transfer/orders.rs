@@ -358,6 +358,7 @@ fn sample_of(news: &OrderNews) -> Sample {
     let nowhere = TransferSpec::new(vec![Location::Null], Location::Null);
     Sample {
         behind: None,
+        legs: None,
         counts,
         is_listing_complete: news.is_listing_complete,
         seconds: 0.0,

@@ -23,6 +23,7 @@ pub const BUFFERED: &str = "buffered";
 impl ReceiveJob {
     /// Lets content wait in a buffer. Before `start`.
     pub(crate) fn buffer_in(&self, hold: Hold) {
+        self.progress.show_buffer(hold.capacity_bytes(), hold.waiting().clone());
         let _ = self.hold.set(hold);
     }
 

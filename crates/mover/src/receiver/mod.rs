@@ -31,6 +31,7 @@ mod census;
 mod prune;
 mod links;
 mod finish;
+mod aside;
 mod keep;
 mod receive;
 mod drain;

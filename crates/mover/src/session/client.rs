@@ -21,14 +21,15 @@ use crate::job_options;
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{Asked, Gather, ReceiveJob, ReceiveSpec};
+use crate::receiver::{Asked, Gather, Hold, ReceiveJob, ReceiveSpec, owner_of};
 use crate::report::Report;
 use crate::sender::SendJob;
-use model::options::Wait;
+use model::options::{Buffer, Wait};
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use store::spool::Spool;
 use store::{Order, Sink, Source};
 use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
 use wire::message::{self, Hello, Open, Welcome};
@@ -79,6 +80,8 @@ pub struct Client {
     roster: OnceLock<(Arc<Roster>, Who)>,
     /// Under whom what is received is kept in staging.
     sender: Pin,
+    /// Where content waits on this host.
+    buffer: OnceLock<(Arc<Spool>, Buffer)>,
 }
 
 pub(super) struct Shared {
@@ -153,7 +156,14 @@ impl Client {
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
         let sender = shared.session.peer;
-        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1), roster: OnceLock::new(), sender })
+        Ok(Client {
+            shared,
+            control: Some(control),
+            next_job: AtomicU32::new(1),
+            roster: OnceLock::new(),
+            sender,
+            buffer: OnceLock::new(),
+        })
     }
 
     /// Keeps what is received under another identity than the key of the session: that of whoever has a new key each time, and
@@ -166,6 +176,11 @@ impl Client {
     /// Lists the jobs that begin from here on among those of this endpoint, in the name of `who`.
     pub fn list_in(&self, roster: Arc<Roster>, who: Who) {
         let _ = self.roster.set((roster, who));
+    }
+
+    /// Lets the content of its jobs wait on this host: before the network what they send, before storage what they receive.
+    pub fn buffer_in(&self, spool: Arc<Spool>, how: Buffer) {
+        let _ = self.buffer.set((spool, how));
     }
 
     /// The key of the endpoint.
@@ -263,6 +278,9 @@ impl Client {
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         job.charge_to(self.shared.asker.memory.clone());
+        if let Some((spool, how)) = self.buffer.get() {
+            job.read_ahead_in(spool.clone(), *how);
+        }
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         self.enlist(spec.id, &running, number);
         Pacing::new(&spec.options).update(&self.shared.session, number, &running, guide.pace(&spec.options).as_deref());
@@ -325,6 +343,11 @@ impl Client {
         }
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
+        if let Some((spool, how)) =
+            self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none())
+        {
+            job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
+        }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.enlist(spec.id, &running, number);
         let open = Open {
