@@ -30,6 +30,8 @@ mod order;
 mod refusal;
 mod courier;
 mod owner;
+mod intake;
+mod changing;
 mod hub;
 
 pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};

@@ -11,8 +11,8 @@ use crate::job_file::{JobFile, Wish};
 use crate::order::{self, answer, failures, order_id, report};
 use crate::reader::{Health, Live, LiveJobs};
 use crate::refusal::refused;
-use crate::retention::{Keep, Sweep};
-use crate::store::{Group, Key, NewJob, Report, Rewritten, Store};
+use crate::retention::{Keep, SWEEP_PAUSE, Sweep};
+use crate::store::{Group, Key, NewJob, Report, Store};
 use crate::windows::Almanac;
 use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
@@ -35,8 +35,6 @@ const GROUP_MAX: usize = 512;
 const TICK: Duration = Duration::from_secs(1);
 /// An order that waits for credentials longer than this after its last warrant gets another: they hold for a day.
 const RENEWED_MAX: Duration = Duration::from_secs(3600);
-/// Between two sweeps through what is old.
-const SWEEP_PAUSE: Duration = Duration::from_secs(600);
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -104,22 +102,22 @@ pub struct Owner {
     pub started: Instant,
     couriers: HashMap<String, Arc<Courier>>,
     /// The orders that endpoints have, or may have.
-    orders: HashMap<JobId, Order>,
-    group: Group,
+    pub orders: HashMap<JobId, Order>,
+    pub group: Group,
     replies: Vec<Reply>,
     /// Ended jobs that are in the queue while somebody steers them.
     visitors: Vec<JobId>,
     next_seq: u64,
-    keep: Keep,
-    sweep: Sweep,
+    pub keep: Keep,
+    pub sweep: Sweep,
     /// When the sweep goes on.
-    sweep_at: Instant,
+    pub sweep_at: Instant,
 }
 
 /// Told when the group is durable, or why it is not.
 type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
-struct Order {
+pub struct Order {
     job: JobId,
     attempt: u32,
     endpoint: Arc<str>,
@@ -127,7 +125,7 @@ struct Order {
     taken: Option<u64>,
     is_asked: bool,
     /// The endpoint has the job's present rate, or is being told it.
-    has_rate: bool,
+    pub has_rate: bool,
     /// When its warrant was made or renewed, as far as this hub knows it.
     renewed: Option<Instant>,
 }
@@ -205,22 +203,6 @@ impl Owner {
         let now = self.now().ms;
         let next = self.queue.next_ms().map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now)));
         next.min(TICK)
-    }
-
-    /// A bit of what is old, while nobody waits.
-    fn forget_old(&mut self) {
-        if Instant::now() < self.sweep_at {
-            return;
-        }
-        let pause = match self.store.forget_old(&mut self.sweep, self.keep) {
-            Ok(true) => SWEEP_PAUSE,
-            Ok(false) => TICK,
-            Err(e) => {
-                error!(error = %e.message, "what is old cannot be forgotten");
-                SWEEP_PAUSE
-            }
-        };
-        self.sweep_at = Instant::now() + pause;
     }
 
     /// The queue as the database has it.
@@ -319,7 +301,7 @@ impl Owner {
         }
     }
 
-    fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
+    pub fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
         let make = || Courier::new(endpoint, self.book.clone(), self.identity.clone(), self.words.clone());
         let courier = self.couriers.entry(endpoint.to_owned()).or_insert_with(make).clone();
         let open = self.orders.values().filter(|order| *order.endpoint == *endpoint).count();
@@ -342,15 +324,6 @@ impl Owner {
                 self.courier(&endpoint).send(Errand::Forget { order: order_id(id, attempt) });
             }
         }
-    }
-
-    /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
-    fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
-        let order = order_id(id, attempt);
-        let rate = self.store.job(id).ok().flatten().map(|stored| stored.file.rate);
-        let (Some(rate), Some(known)) = (rate, self.orders.get_mut(&order)) else { return };
-        known.has_rate = true;
-        self.courier(endpoint).send(Errand::SetRate { order, rate });
     }
 
     fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
@@ -385,33 +358,15 @@ impl Owner {
         match command {
             Command::Submit { jobs, reply } => {
                 let taken = self.submit(now, jobs);
-                self.replies.push(Box::new(move |failed| {
-                    let answer = match (taken, failed) {
-                        (Ok(_), Some(e)) => Err(e.clone()),
-                        (taken, _) => taken,
-                    };
-                    drop(reply.try_send(answer));
-                }));
+                self.answer(taken, reply);
             }
             Command::Steer { id, verb, version, reply } => {
                 let steered = self.steer(now, id, verb, version);
-                self.replies.push(Box::new(move |failed| {
-                    let answer = match (steered, failed) {
-                        (Ok(()), Some(e)) => Err(e.clone()),
-                        (steered, _) => steered,
-                    };
-                    drop(reply.try_send(answer));
-                }));
+                self.answer(steered, reply);
             }
             Command::Change { id, changes, version, reply } => {
                 let changed = self.change(now, id, &changes, version);
-                self.replies.push(Box::new(move |failed| {
-                    let answer = match (changed, failed) {
-                        (Ok(()), Some(e)) => Err(e.clone()),
-                        (changed, _) => changed,
-                    };
-                    drop(reply.try_send(answer));
-                }));
+                self.answer(changed, reply);
             }
             Command::Why { ids, reply } => {
                 let found = ids.into_iter().filter_map(|id| Some((id, self.queue.why(id)?))).collect();
@@ -426,6 +381,17 @@ impl Owner {
             Command::Stop => return true,
         }
         false
+    }
+
+    /// Once what it tells of is durable; otherwise why it is not.
+    fn answer<T: Send + 'static>(&mut self, answer: Result<T>, reply: SyncSender<Result<T>>) {
+        self.replies.push(Box::new(move |failed| {
+            let answer = match (answer, failed) {
+                (Ok(_), Some(e)) => Err(e.clone()),
+                (answer, _) => answer,
+            };
+            drop(reply.try_send(answer));
+        }));
     }
 
     fn hear(&mut self, now: Now, word: Word) {
@@ -580,87 +546,6 @@ impl Owner {
             self.group.keys.push(Key { owner, key, digest, job: id });
         }
         Ok((id, is_new))
-    }
-
-    /// All or none: what does not fit is known before anything is taken.
-    fn check_room(&self, jobs: &[Submission]) -> Result<()> {
-        if self.queue.len() + jobs.len() > self.limits.jobs_max {
-            return Err(refused(&queue::Refused::Full { is_owner: false }));
-        }
-        let mut of_owner: HashMap<&str, usize> = HashMap::new();
-        for job in jobs {
-            *of_owner.entry(&job.owner).or_default() += 1;
-        }
-        let is_full = |(owner, more): (&&str, &usize)| self.queue.count_of(owner) + more > self.limits.of_owner_max;
-        match of_owner.iter().any(is_full) {
-            true => Err(refused(&queue::Refused::Full { is_owner: true })),
-            false => Ok(()),
-        }
-    }
-
-    fn check_endpoints(&self, wish: &Wish) -> Result<()> {
-        for name in [&wish.facts.from, &wish.facts.to] {
-            if !self.book.has(name) {
-                let known: Vec<_> = self.book.list()?.into_iter().map(|endpoint| endpoint.name).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                let text = format!("the hub knows no endpoint {name}");
-                let hint =
-                    format!("known to it: {known}; `thalweg endpoint add NAME --ticket-file FILE --hub` adds one");
-                return Err(Error::new(Exit::Usage, text).hint(hint));
-            }
-        }
-        Ok(())
-    }
-
-    fn known_by_key(&self, job: &Submission) -> Result<Option<JobId>> {
-        let Some((key, digest)) = &job.key else { return Ok(None) };
-        let pending = self.group.keys.iter().find(|other| other.owner == job.owner && other.key == *key);
-        let known = match pending {
-            Some(known) => Some((known.digest, known.job)),
-            None => self.store.key(&job.owner, key)?,
-        };
-        match known {
-            Some((known, _)) if known != *digest => {
-                Err(Error::new(Exit::LimitCrossed, "this key was used for another job")
-                    .hint("give each job a key of its own; the same key is for sending the same job again"))
-            }
-            Some((_, job)) => Ok(Some(job)),
-            None => Ok(None),
-        }
-    }
-
-    /// A job that another is to come after is open, or ended well.
-    fn check_after(&self, id: JobId) -> Result<()> {
-        // Of one that has just ended the database may not know it yet.
-        let status = match self.queue.get(id) {
-            Some(job) => Some(job.status),
-            None => self.store.status(id)?,
-        };
-        let problem = match status {
-            Some(status) if !status.is_end() || status == Status::Succeeded => return Ok(()),
-            Some(status) => (format!("job {id}, which it comes after, is {status}"), "retry that job first"),
-            None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
-        };
-        Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
-    }
-
-    fn change(&mut self, now: Now, id: JobId, changes: &Map<String, Value>, version: Option<u64>) -> Result<()> {
-        if let Some(version) = version {
-            self.store.check_version(id, version)?;
-        }
-        let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
-        if self.queue.get(id).is_none() {
-            let (status, help) = (stored.job.status, "only an open job can be changed");
-            return Err(refused(&queue::Refused::WrongState { status, help }));
-        }
-        // What was changed since the last transaction.
-        let pending = self.group.rewritten.iter().rev().find(|other| other.id == id);
-        let file = pending.map_or(Ok(stored.file), |other| JobFile::from_json(&other.body))?.changed(changes)?;
-        let facts = file.wish(&stored.job.facts.owner)?.facts;
-        self.queue.change(now, id, facts.clone()).map_err(|e| refused(&e))?;
-        let body = serde_json::to_string(&file).unwrap_or_default();
-        self.group.rewritten.push(Rewritten { id, body, facts });
-        Ok(())
     }
 
     fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
