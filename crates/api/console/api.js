@@ -46,6 +46,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
 
 export const get = async (path, signal) => (await ask('GET', path, { signal })).value
 export const post = async (path, body, headers) => (await ask('POST', path, { body, headers })).value
+export const patch = async (path, body, version) => (await ask('PATCH', path, { body, headers: { 'If-Match': `"${version}"` } })).value
 export const remove = async path => (await ask('DELETE', path)).value
 
 export async function knowMe() {

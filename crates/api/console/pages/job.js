@@ -1,8 +1,8 @@
 // One job: where it stands and why, its rate since it began, what failed, what happened to it.
 
-import { get } from '../api.js'
+import { get, may, patch as change } from '../api.js'
 import { chart } from '../chart.js'
-import { foreign, h, problem, put, say } from '../dom.js'
+import { announce, foreign, h, problem, put, say } from '../dom.js'
 import { badge, bar, ends, howFar, patch, patchRates, verbs } from '../job_parts.js'
 import { calmly, listen } from '../live.js'
 import { ago, count, CURES, counted, duration, endpointOf, isEnd, moment, rate, REASONS, secondsLeft, size, sourceOf } from '../text.js'
@@ -61,9 +61,15 @@ export function show(main, { id }) {
   const details = h('section', { class: 'card', 'aria-labelledby': 'details' })
   const failures = h('section', { class: 'card', 'aria-labelledby': 'failures', hidden: true })
   const past = h('section', { class: 'card', 'aria-labelledby': 'past' })
+  const rateField = h('input', { name: 'rate', placeholder: 'no limit', autocomplete: 'off' })
+  const classField = h('select', { name: 'class' }, ['high', 'normal', 'low'].map(name => h('option', { value: name }, name)))
+  const priorityField = h('input', { name: 'priority', type: 'number', min: -128, max: 127 })
+  const changes = h('details', { hidden: true }, h('summary', null, 'Change its rate, class or priority'), h('form', { class: 'changes', onsubmit: changeIt },
+    h('label', null, h('span', null, 'Rate at most'), rateField), h('label', null, h('span', null, 'Class'), classField),
+    h('label', null, h('span', null, 'Priority'), priorityField), h('button', null, 'Change')))
   const file = h('pre', { tabindex: '0' })
   const parts = h('div', { hidden: true }, h('div', { class: 'top' }, state.node, buttons),
-    h('section', { class: 'card', 'aria-label': 'State' }, sentence, progressed.node, far),
+    h('section', { class: 'card', 'aria-label': 'State' }, sentence, progressed.node, far, changes),
     chartPart, failures, details, past,
     h('section', { class: 'card', 'aria-labelledby': 'same' }, h('h2', { id: 'same' }, 'From a shell'),
       h('pre', { tabindex: '0' }, `thalweg job show ${id}\nthalweg job watch ${id}`),
@@ -85,6 +91,26 @@ export function show(main, { id }) {
     progressed.node.hidden = job.files.listed === 0 || job.status === 'succeeded'
     say(far, job.files.listed + job.files.ok > 0 ? `${howFar(job)}${job.files.skipped > 0 ? `; ${count(job.files.skipped)} were there already` : ''}${job.files.failed > 0 ? `; ${count(job.files.failed)} failed` : ''}` : '')
     drawChart()
+  }
+
+  /** Only what differs; refused if the job changed since it was shown. */
+  async function changeIt(event) {
+    event.preventDefault()
+    const { rate, class: kind, priority } = job.job
+    const wanted = {}
+    if (rateField.value.trim() !== (rate ?? '')) wanted.rate = rateField.value.trim() || null
+    if (classField.value !== (kind ?? 'normal')) wanted.class = classField.value
+    if (Number(priorityField.value) !== (priority ?? 0)) wanted.priority = Number(priorityField.value)
+    if (Object.keys(wanted).length === 0) return
+    try {
+      job = await change(`/jobs/${id}`, wanted, job.version)
+      changes.open = false
+      announce('The job is changed')
+      drawRest()
+    } catch (error) {
+      await look()
+      trouble(error)
+    }
   }
 
   function drawChart() {
@@ -114,6 +140,12 @@ export function show(main, { id }) {
       ['Sent', report?.sent > 0 && size(report.sent)], ['Durable', report?.durable && foreign(report.durable)], ['Removed', report?.removed ? counted(report.removed, 'object', 'objects') : undefined],
       ['Id', h('span', { class: 'mono' }, job.id), true],
     ]))
+    changes.hidden = isEnd(job.status) || !may('steer')
+    if (!changes.open) {
+      rateField.value = wish?.rate ?? ''
+      classField.value = wish?.class ?? 'normal'
+      priorityField.value = wish?.priority ?? 0
+    }
     say(file, JSON.stringify(wish, null, 2))
     draw()
   }
