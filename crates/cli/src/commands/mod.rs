@@ -38,6 +38,7 @@ pub mod calibrate;
 pub mod config;
 pub mod completions;
 pub mod man;
+mod matrix;
 #[cfg(feature = "bench")]
 pub mod generate;
 #[cfg(feature = "bench")]
@@ -90,6 +91,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Config(args) => config::run(args, &cli.globals, &program()),
         Command::Completions(args) => completions::run(args, program()),
         Command::Man(args) => man::run(args, program()),
+        Command::Matrix => matrix::run(&program()),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]

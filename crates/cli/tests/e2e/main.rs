@@ -50,3 +50,4 @@ mod rates;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;
+mod matrix;
