@@ -4,11 +4,12 @@
 //!
 //! Not here: how those who ask are known (`api`).
 
+use crate::access::{Access, Principal, RuleView, Scopes};
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::job_file::{BODY_BYTES_MAX, JobFile};
 use crate::owner::{After, Command, Owner, Submission};
-use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
+use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, PAGE_MAX, Page, Reader};
 use crate::store::Store;
 use crate::subscription::Subscription;
 use crate::{Error, Result};
@@ -18,10 +19,11 @@ use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Status, Verb};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Jobs of one batch.
 pub const BATCH_JOBS_MAX: usize = 10_000;
@@ -39,14 +41,6 @@ impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
         Options { state_dir, limits: Limits::default() }
     }
-}
-
-/// Who asks. An administrator sees and steers everybody's jobs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Principal {
-    /// Such as `unix:anna`.
-    pub name: String,
-    pub is_admin: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +69,8 @@ struct Inner {
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
+    access: Access,
+    state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
     _lock: StateLock,
 }
@@ -89,6 +85,7 @@ impl Hub {
         let book = EndpointBook::new(options.state_dir.join("endpoints"));
         let (ring, live) = (Ring::starting_after(store.last_event), LiveJobs::default());
         let generation_from = store.generation_from;
+        let access = Access::open(&options.state_dir)?;
         let (commands, incoming) = sync_channel(WAITING_MAX);
         let (words, heard) = sync_channel::<Word>(WAITING_MAX);
         let owner = Owner::new(
@@ -106,8 +103,20 @@ impl Hub {
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;
         let reader = Arc::new(Reader::new(&options.state_dir));
-        let owner = Mutex::new(Some(owner));
-        let inner = Inner { commands, reader, ring, live, book, identity, generation_from, owner, _lock: lock };
+        let (owner, state_dir) = (Mutex::new(Some(owner)), options.state_dir);
+        let inner = Inner {
+            commands,
+            reader,
+            ring,
+            live,
+            book,
+            identity,
+            generation_from,
+            access,
+            state_dir,
+            owner,
+            _lock: lock,
+        };
         Ok(Hub { inner: Arc::new(inner) })
     }
 
@@ -153,6 +162,9 @@ impl Hub {
             let at =
                 |e: Error| if is_batch { Error { message: format!("job {}: {}", old + 1, e.message), ..e } } else { e };
             let wish = file.wish(&who.name).map_err(at)?;
+            if !who.is_admin() {
+                self.inner.access.check(&who.name, &wish).map_err(at)?;
+            }
             let body = serde_json::to_string(file).unwrap_or_default();
             if body.len() > BODY_BYTES_MAX {
                 return Err(wrong("the job is larger than 256 KiB", "list fewer paths in one job"));
@@ -186,7 +198,7 @@ impl Hub {
     /// A page of jobs, from the newest on, behind a cursor that an earlier page named.
     pub fn list(&self, who: &Principal, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
         let mut filter = filter.clone();
-        if !who.is_admin {
+        if !who.is_admin() {
             // What somebody else's name would show is nothing of this one's.
             if filter.owner.as_ref().is_some_and(|owner| *owner != who.name) {
                 return Ok(Page { jobs: Vec::new(), next: None });
@@ -199,7 +211,7 @@ impl Hub {
     }
 
     pub fn show(&self, who: &Principal, id: JobId) -> Result<JobView> {
-        let found = self.inner.reader.job(id)?.filter(|job| who.is_admin || job.owner == who.name);
+        let found = self.inner.reader.job(id)?.filter(|job| who.is_admin() || job.owner == who.name);
         let mut jobs = vec![found.ok_or_else(no_such_job)?];
         self.enliven(&mut jobs)?;
         jobs.pop().ok_or_else(no_such_job)
@@ -212,7 +224,11 @@ impl Hub {
 
     /// Steers a job; with a version, only if it is still that one.
     pub fn steer(&self, who: &Principal, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
-        self.show(who, id)?;
+        let job = self.show(who, id)?;
+        // What ran once may not be allowed any more.
+        if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
+            self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
+        }
         self.ask(|reply| Command::Steer { id, verb, version, reply })?
     }
 
@@ -226,29 +242,35 @@ impl Hub {
         if !is_known || after > last || (after > 0 && after + 1 < oldest) {
             return Ok(Err(Missed { last }));
         }
-        let owner = (!who.is_admin).then(|| who.name.clone());
+        let owner = (!who.is_admin()).then(|| who.name.clone());
         Ok(Ok(Subscription::new(self.inner.ring.clone(), self.inner.reader.clone(), owner, after)))
     }
 
-    /// Open jobs by status.
-    pub fn counts(&self) -> Result<Vec<(String, u64)>> {
-        self.inner.reader.counts()
+    /// Waits for an event behind one, for so long; the number of the newest, and nothing when the hub ends.
+    pub fn wait_for_event(&self, after: i64, wait: Duration) -> Option<i64> {
+        self.inner.ring.wait(after, wait)
     }
 
-    pub fn endpoints(&self) -> Result<Vec<EndpointView>> {
+    /// One's own open jobs by status, or everybody's for an administrator.
+    pub fn counts(&self, who: &Principal) -> Result<Vec<(String, u64)>> {
+        self.inner.reader.counts((!who.is_admin()).then_some(&who.name[..]))
+    }
+
+    /// The endpoints that somebody may use somehow.
+    pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
         let view = |endpoint: daemon::Endpoint| EndpointView {
             name: endpoint.name,
             addresses: endpoint.addresses,
             pin: endpoint.pin.to_string(),
         };
-        Ok(self.inner.book.list()?.into_iter().map(view).collect())
+        let mut known = self.inner.book.list()?;
+        known.retain(|endpoint| self.inner.access.knows_endpoint(who, &endpoint.name));
+        Ok(known.into_iter().map(view).collect())
     }
 
     /// Redeems a ticket: the hub is the endpoint's client from then on.
     pub fn add_endpoint(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
-        if !who.is_admin {
-            return Err(Error::new(Exit::Refused, "only an administrator adds endpoints").hint("ask who runs the hub"));
-        }
+        only_admin(who)?;
         let ticket =
             Ticket::parse(ticket).map_err(|e| Error::new(Exit::Usage, format!("the ticket: {e}")).hint(e.hint()))?;
         let replace = if replace { Replace::Always } else { Replace::SameIdentity };
@@ -256,6 +278,65 @@ impl Hub {
         let _ = self.inner.commands.send(Command::Look { endpoint: name.to_owned() });
         let endpoint = enrolled.endpoint;
         Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin: endpoint.pin.to_string() })
+    }
+
+    /// Tokens and rules.
+    pub fn access(&self) -> &Access {
+        &self.inner.access
+    }
+
+    /// Cancels what rules do not allow any more of somebody's open jobs, those that run included.
+    pub fn review(&self, owner: &str) -> Result<usize> {
+        if self.inner.access.is_admin(owner) {
+            return Ok(0);
+        }
+        let filter = Filter { owner: Some(owner.to_owned()), is_open: true, ..Filter::default() };
+        let (mut cancelled, mut after) = (0, None);
+        loop {
+            let page = self.inner.reader.page(&filter, after, PAGE_MAX)?;
+            for job in &page.jobs {
+                let allowed = JobFile::from_value(job.job.clone())
+                    .and_then(|file| self.inner.access.check(owner, &file.wish(owner)?));
+                if let (Err(_), Some(id)) = (allowed, JobId::from_hex(&job.id)) {
+                    let verb = Verb::Cancel;
+                    // It may have ended meanwhile.
+                    let steered = self.ask(|reply| Command::Steer { id, verb, version: None, reply })?;
+                    cancelled += usize::from(steered.is_ok());
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(cancelled);
+            }
+        }
+    }
+
+    pub fn add_token(&self, who: &Principal, name: &str, scopes: Scopes, lifetime: Duration) -> Result<String> {
+        only_admin(who)?;
+        self.inner.access.new_token(name, scopes, lifetime)
+    }
+
+    /// Withdraws a token with its rules; what its jobs may not do then ends.
+    pub fn remove_token(&self, who: &Principal, name: &str) -> Result<usize> {
+        only_admin(who)?;
+        self.inner.access.remove_token(name)?;
+        self.review(&format!("token:{name}"))
+    }
+
+    pub fn add_rule(&self, who: &Principal, text: &str) -> Result<RuleView> {
+        only_admin(who)?;
+        self.inner.access.add_rule(text)
+    }
+
+    /// Withdraws a rule; what jobs of whom it was for may not do then ends.
+    pub fn remove_rule(&self, who: &Principal, id: u64) -> Result<usize> {
+        only_admin(who)?;
+        let owner = self.inner.access.remove_rule(id)?;
+        self.review(&owner)
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        &self.inner.state_dir
     }
 
     pub fn pin(&self) -> String {
@@ -297,6 +378,13 @@ fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
 
 fn wrong(text: impl Into<String>, hint: &str) -> Error {
     Error::new(Exit::Usage, text).hint(hint)
+}
+
+fn only_admin(who: &Principal) -> Result<()> {
+    match who.is_admin() {
+        true => Ok(()),
+        false => Err(Error::new(Exit::Refused, "only an administrator may do this").hint("ask whoever runs the hub")),
+    }
 }
 
 /// The answer to what is not there and to what is somebody else's.

@@ -1,8 +1,8 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, `owner` is the
+//! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, and `strict` JSON, `owner` is the
 //! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
-//! questions without holding anybody up, `events` and `subscription` tell of changes, `windows` knows time zones.
+//! questions without holding anybody up, `access` and `rule` say who may do what, `events` and `subscription` tell of changes, `windows` knows time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -13,11 +13,14 @@
 //!
 //! Not here: who is next (`queue`), HTTP (`api`), what an order does (`daemon`).
 
+mod strict;
 mod job_file;
 mod windows;
 mod events;
 mod store;
 mod reader;
+mod rule;
+mod access;
 mod subscription;
 mod order;
 mod refusal;
@@ -25,9 +28,10 @@ mod courier;
 mod owner;
 mod hub;
 
-pub use daemon::Error;
+pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
+pub use daemon::{Error, private_file};
 pub use events::{Event, Missed};
-pub use hub::{Hub, Options, Principal, Submitted, Taken};
+pub use hub::{Hub, Options, Submitted, Taken};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};

@@ -18,6 +18,12 @@ pub mod submit;
 pub mod batch;
 #[cfg(feature = "hub")]
 pub mod queue;
+#[cfg(feature = "hub")]
+pub mod token;
+#[cfg(feature = "hub")]
+pub mod rule;
+#[cfg(feature = "hub")]
+pub mod console;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -69,6 +75,12 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Batch(args) => batch::run(args),
         #[cfg(feature = "hub")]
         Command::Queue(args) => queue::run(args),
+        #[cfg(feature = "hub")]
+        Command::Token(args) => token::run(args),
+        #[cfg(feature = "hub")]
+        Command::Rule(args) => rule::run(args),
+        #[cfg(feature = "hub")]
+        Command::Console(args) => console::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),
