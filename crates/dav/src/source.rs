@@ -125,7 +125,8 @@ impl Scan<'_> {
         let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
         let selection = self.source.selection.clone();
         let is_taken = selection.takes(&shown, stat.is_directory, file);
-        if self.is_over || !is_taken && !(stat.is_directory && selection.may_hold(&shown)) {
+        let is_open = stat.is_directory && selection.may_hold(&shown);
+        if self.is_over || !(is_taken || is_open) {
             return;
         }
         if !stat.is_directory {
