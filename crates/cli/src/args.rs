@@ -8,6 +8,7 @@ pub mod elsewhere;
 pub mod globals;
 pub mod ssh;
 pub mod values;
+pub mod works;
 mod mistaken;
 #[cfg(all(test, feature = "bench"))]
 mod documented;
@@ -96,6 +97,9 @@ pub enum Command {
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),
+    /// Print docs/matrix.md: what works with what
+    #[command(hide = true)]
+    Matrix,
     #[cfg(feature = "bench")]
     Gen(generate::Args),
     #[cfg(feature = "bench")]
@@ -110,7 +114,8 @@ pub enum Command {
 /// ends the process.
 pub fn parse() -> Result<Cli> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let mut program = program();
+    let plain = program();
+    let mut program = plain.clone();
     let first = First::read(&program, &words);
     if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
         // Doctor knows names of its own.
@@ -125,6 +130,7 @@ pub fn parse() -> Result<Cli> {
     let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
     let (command, given) = innermost(&matches);
     destructive::check_variables(&command, given)?;
+    works::check(&command, given, &plain)?;
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
 }
 

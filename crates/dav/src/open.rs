@@ -180,7 +180,6 @@ impl store::open::Opener for Sites {
     }
 
     fn sink(&self, location: &Location, wish: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
-        check_wish(wish)?;
         let place = self.place(location)?;
         let site = place.site.clone();
         if site.is_plain {
@@ -235,25 +234,5 @@ impl store::open::Opener for Sites {
             place.site.make_directories(above).map_err(|failure| failed(failure.on("make directory", path)))?;
         }
         Ok(Box::new(DavShelf::new(place.site, below, names.is_empty())))
-    }
-}
-
-/// What would otherwise be left undone without a word.
-fn check_wish(wish: &SinkRequest<'_>) -> Result<(), OpenError> {
-    let asked = [
-        (
-            wish.options.backup.is_some(),
-            "a WebDAV server cannot put aside what is replaced (--backup-dir)",
-            "leave the option out",
-        ),
-        (
-            wish.options.follow.is_some(),
-            "a file at a WebDAV server cannot grow",
-            "follow to a directory, and copy from there",
-        ),
-    ];
-    match asked.into_iter().find(|(is_asked, ..)| *is_asked) {
-        Some((_, text, advice)) => Err(refused(Refused::Unable, text, advice)),
-        None => Ok(()),
     }
 }

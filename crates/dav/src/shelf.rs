@@ -55,7 +55,8 @@ impl DavShelf {
             owner: 0,
             group: 0,
             links: 1,
-            inode: stat.generation(&self.site).version.object(),
+            // Of directories nothing but the time is known, which two of them may share.
+            inode: if stat.is_directory { 0 } else { stat.generation(&self.site).version.object() },
             device: self.site.storage,
             modified: stat.time(),
             changed: stat.time(),

@@ -48,11 +48,22 @@ impl DavSource {
 struct Scan<'a> {
     source: &'a DavSource,
     emit: &'a mut dyn FnMut(Found) -> bool,
+    /// The directories that the scan is in.
+    levels: Vec<Level>,
     id: u64,
     number: u64,
     /// Names of the directories that the scan is in.
     held: usize,
     is_over: bool,
+}
+
+/// A directory that the scan is in.
+struct Level {
+    directory: Directory,
+    /// By which its objects know it; given when it is told of.
+    key: Option<(ObjectId, DirectoryKey)>,
+    /// What it is itself, until then.
+    own: Option<(Name, Stat)>,
 }
 
 impl Scan<'_> {
@@ -70,29 +81,75 @@ impl Scan<'_> {
         DirectoryKey(self.number)
     }
 
-    /// Emits an object, and then what is in it.
-    fn object(&mut self, name: Name, stat: &Stat, parent: ObjectId, above: (DirectoryKey, &Directory), depth: usize) {
-        let shown = [&above.1.shown[..], name.as_bytes()].concat();
-        let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
-        if self.is_over || !self.source.selection.takes(&shown, stat.is_directory, file) {
-            return;
+    /// Tells of every directory on the way that was not yet told of, and returns the last one's numbers.
+    fn arrive(&mut self) -> (ObjectId, DirectoryKey) {
+        let mut above = (ObjectId::ROOT, DirectoryKey(0));
+        for at in 0..self.levels.len() {
+            above = match (self.levels[at].key, self.levels[at].own.take()) {
+                (Some(key), _) => key,
+                (None, own) => {
+                    let (name, stat) = own.expect("what is not told of has a name");
+                    let id = self.tell(above, name, &stat);
+                    let key = (id, self.enter(self.levels[at].directory.clone()));
+                    self.levels[at].key = Some(key);
+                    key
+                }
+            };
         }
+        above
+    }
+
+    fn tell(&mut self, (parent, directory): (ObjectId, DirectoryKey), name: Name, stat: &Stat) -> ObjectId {
         self.id += 1;
-        let id = ObjectId(self.id);
         let (kind, mode) = if stat.is_directory { (Kind::Directory, 0o755) } else { (Kind::File, 0o644) };
         let generation = stat.generation(&self.source.site);
-        let below = path::below(&above.1.path, name.as_bytes());
-        let entry = Entry { id, parent, name, kind, mode, generation, attributes: None };
-        self.emit(Found::Object(SourceObject { entry, directory: above.0, end: End::Known }));
-        if stat.is_directory && !self.is_over {
-            let directory = Directory { path: below, shown: [&shown[..], b"/"].concat() };
-            self.contents(directory, id, depth + 1);
+        let entry = Entry { id: ObjectId(self.id), parent, name, kind, mode, generation, attributes: None };
+        self.emit(Found::Object(SourceObject { entry, directory, end: End::Known }));
+        ObjectId(self.id)
+    }
+
+    /// Goes through a directory that is given, or what is named in it.
+    fn base(&mut self, directory: Directory, named: Option<(Name, Stat)>) {
+        let key = Some((ObjectId::ROOT, self.enter(directory.clone())));
+        self.levels = vec![Level { directory, key, own: None }];
+        match named {
+            Some((name, stat)) => self.object(name, &stat),
+            None => self.contents(),
         }
     }
 
-    fn contents(&mut self, directory: Directory, id: ObjectId, depth: usize) {
+    /// Emits an object that is taken, and then what is in it.
+    fn object(&mut self, name: Name, stat: &Stat) {
+        let above = &self.levels.last().expect("a scan is in a directory").directory;
+        let shown = [&above.shown[..], name.as_bytes()].concat();
+        let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
+        let selection = self.source.selection.clone();
+        let is_taken = selection.takes(&shown, stat.is_directory, file);
+        let is_open = stat.is_directory && selection.may_hold(&shown);
+        if self.is_over || !(is_taken || is_open) {
+            return;
+        }
+        if !stat.is_directory {
+            let above = self.arrive();
+            self.tell(above, name, stat);
+            return;
+        }
+        let directory =
+            Directory { path: path::below(&above.path, name.as_bytes()), shown: [&shown[..], b"/"].concat() };
+        self.levels.push(Level { directory, key: None, own: Some((name, stat.clone())) });
+        if is_taken {
+            self.arrive();
+        }
+        if !self.is_over {
+            self.contents();
+        }
+        self.levels.pop();
+    }
+
+    fn contents(&mut self) {
+        let directory = self.levels.last().expect("a scan is in a directory").directory.clone();
         let listed = match self.source.site.list(&directory.path) {
-            _ if depth > DEPTH_MAX => {
+            _ if self.levels.len() > DEPTH_MAX + 1 => {
                 let why = "directories are nested more than 256 deep";
                 Err(store::Error::of_kind(FailureKind::Other, "list", b"", why))
             }
@@ -106,11 +163,10 @@ impl Scan<'_> {
             Ok(listed) => listed,
             Err(error) => return self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error),
         };
-        let key = self.enter(directory.clone());
         self.held += listed.len();
         for (name, stat) in &listed {
             if let Ok(name) = Name::new(name) {
-                self.object(name, stat, id, (key, &directory), depth);
+                self.object(name, stat);
             }
         }
         self.held -= listed.len();
@@ -119,19 +175,14 @@ impl Scan<'_> {
 
 impl Source for DavSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, id: 0, number: 0, held: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, levels: Vec::new(), id: 0, number: 0, held: 0, is_over: false };
         for base in &self.bases {
             match base {
-                Base::Contents(path) => {
-                    let directory = Directory { path: path.clone(), shown: Vec::new() };
-                    scan.contents(directory, ObjectId::ROOT, 0);
-                }
+                Base::Contents(path) => scan.base(Directory { path: path.clone(), shown: Vec::new() }, None),
                 Base::Named(name, path) => {
                     let stat = self.site.stat(path).map_err(|failure| failure.on("open source", path))?;
                     let above = path[..path.len() - name.as_bytes().len()].to_vec();
-                    let directory = Directory { path: above, shown: Vec::new() };
-                    let key = scan.enter(directory.clone());
-                    scan.object(name.clone(), &stat, ObjectId::ROOT, (key, &directory), 0);
+                    scan.base(Directory { path: above, shown: Vec::new() }, Some((name.clone(), stat)));
                 }
             }
             if scan.is_over {

@@ -56,7 +56,7 @@ impl Location {
     /// Names the contents of the directory instead of the directory.
     pub fn name_contents(&mut self) {
         match self {
-            Location::Local(path) if !path.ends_with(b"/") => path.push(b'/'),
+            Location::Local(path) | Location::Url { rest: path, .. } if !path.ends_with(b"/") => path.push(b'/'),
             Location::Named { path, .. } | Location::Address { path, .. }
                 if !path.is_empty() && !path.ends_with(b"/") =>
             {

@@ -35,6 +35,14 @@ impl Selection {
             file.is_none_or(|(size_bytes, modified_seconds)| self.bounds.hold(size_bytes, modified_seconds));
         is_listed && is_within && self.filter.explain(path, is_directory).is_taken
     }
+
+    /// Whether something in a directory may be taken, though the directory itself may not be.
+    pub fn may_hold(&self, path: &[u8]) -> bool {
+        let explained = self.filter.explain(path, true);
+        // What only lacks a rule that takes it may lie above what has one.
+        let is_open = explained.is_taken || explained.rule.is_none();
+        is_open && self.listed.as_ref().is_none_or(|listed| listed.walk(path).is_some())
+    }
 }
 
 /// What is chosen, as it is asked for: ages count back from the moment at which the job runs.
@@ -133,16 +141,19 @@ impl Listed {
 
     /// Whether a path is listed, or lies in what is.
     fn holds(&self, path: &[u8]) -> bool {
+        self.walk(path).is_some_and(|node| node.is_whole)
+    }
+
+    /// What is listed of a path: a node on the way to it that is whole, its own, or nothing.
+    fn walk(&self, path: &[u8]) -> Option<&Node> {
         let mut at = &self.root;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             if at.is_whole {
-                return true;
+                break;
             }
-            let below = Name::new(name).ok().and_then(|name| at.below.get(&name));
-            let Some(below) = below else { return false };
-            at = below;
+            at = at.below.get(&Name::new(name).ok()?)?;
         }
-        at.is_whole
+        Some(at)
     }
 }
 
@@ -198,6 +209,16 @@ mod tests {
         let listed = Choice { listed: Listed::new(vec![b"a/b".to_vec()]).ok(), ..Choice::default() }.at(0);
         let holds = |path: &str| listed.takes(path.as_bytes(), false, None);
         assert!(holds("a/b") && holds("a/b/c") && !holds("a") && !holds("a/bc") && !holds("b"));
+        let may_hold = |path: &str| listed.may_hold(path.as_bytes());
+        assert!(may_hold("a") && may_hold("a/b/c") && !may_hold("a/bc") && !may_hold("b"));
+        let rules = ["- /cache/", "+ *.h5", "- *"].map(|rule| crate::filter::Rule::parse(rule).unwrap());
+        let only = |rules: &[crate::filter::Rule]| {
+            Choice { filter: Filter::new(rules.to_vec()).unwrap(), ..Choice::default() }.at(0)
+        };
+        let (some, all) = (only(&rules[..2]), only(&rules));
+        assert!(
+            some.may_hold(b"sub") && !some.may_hold(b"cache") && !some.may_hold(b"cache/x") && !all.may_hold(b"sub")
+        );
     }
 
     #[test]

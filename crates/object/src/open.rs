@@ -170,26 +170,6 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
     refused(why, format!("{shown}: {failure}"), advice)
 }
 
-/// What would otherwise be left undone without a word.
-fn check_request(request: &SinkRequest<'_>) -> Result<(), OpenError> {
-    let asked = [
-        (
-            request.options.backup.is_some(),
-            "an object store cannot put aside what is replaced (--backup-dir)",
-            "let the bucket keep versions, or leave the option out",
-        ),
-        (
-            request.options.follow.is_some(),
-            "an object cannot grow: `follow` writes to files",
-            "follow to a directory, and copy from there",
-        ),
-    ];
-    match asked.into_iter().find(|(is_asked, ..)| *is_asked) {
-        Some((_, text, advice)) => Err(refused(Refused::Unable, text, advice)),
-        None => Ok(()),
-    }
-}
-
 fn missing(location: &Location) -> OpenError {
     let error = Error::of_kind(FailureKind::NotFound, "open source", location.to_string(), "no such object");
     OpenError::Source { path: location.to_string().into_bytes(), error }
@@ -227,7 +207,6 @@ impl store::open::Opener for Buckets {
     }
 
     fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
-        check_request(request)?;
         let place = self.place(location)?;
         let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
         let is_object = !place.is_directory && place.bucket.head(&place.key).map_err(failed)?.is_some();

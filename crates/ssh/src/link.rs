@@ -1,8 +1,7 @@
 //! Messages and byte streams over one pair of pipes.
 //!
-//! A frame is its kind, a channel and a length (three little-endian 32-bit numbers) and a body. Channels are opened by one
-//! side and stand for a TCP connection at either end. Each direction of a channel has a window: nobody sends what the other
-//! side has no room for.
+//! `frame` is what goes through the pipes. Channels are opened by one side and stand for a TCP connection at either end. Each
+//! direction of a channel has a window: nobody sends what the other side has no room for.
 //!
 //! Invariants:
 //! - The thread that reads frames never waits for a channel's socket, nor for its own side's turn to write: two sides that
@@ -12,6 +11,11 @@
 //!
 //! Not here: what a message says, and encryption: the streams are TLS from end to end, and ssh has its own.
 
+mod frame;
+
+pub use frame::{read_message, write_message};
+
+use frame::{DATA_BYTES_MAX, Frame, Kind, invalid, read_frame, write_frame};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,9 +23,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A request with as many paths as a job takes, in base64, stays below it.
-pub const MESSAGE_BYTES_MAX: usize = 2 << 20;
-const DATA_BYTES_MAX: usize = 64 << 10;
 /// As much as OpenSSH itself lets one channel have under way.
 const WINDOW_BYTES: usize = 2 << 20;
 const CREDIT_STEP_BYTES: usize = WINDOW_BYTES / 8;
@@ -30,27 +31,6 @@ const OPENED_MAX: usize = 96;
 /// What the other side bears: it may learn late that one has ended.
 const CHANNELS_MAX: usize = 256;
 const MESSAGES_MAX: usize = 256;
-const HEADER_BYTES: usize = 12;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-enum Kind {
-    Message = 1,
-    Open = 2,
-    Data = 3,
-    /// The sender of this has no more data.
-    End = 4,
-    /// The body is a number of bytes for which there is room again.
-    Credit = 5,
-    /// Neither direction goes on.
-    Abort = 6,
-}
-
-struct Frame {
-    kind: Kind,
-    channel: u32,
-    body: Vec<u8>,
-}
 
 /// Gives the connection that a channel opened by the other side is for.
 pub type Accept = Box<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
@@ -347,65 +327,6 @@ impl Channel {
     }
 }
 
-/// Writes one message without a link.
-pub fn write_message(writer: &mut impl Write, message: &[u8]) -> io::Result<()> {
-    write_frame(writer, Kind::Message, 0, message)
-}
-
-/// Reads one message without a link; `None` when there is none before the end.
-pub fn read_message(reader: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    match read_frame(reader)? {
-        Some(Frame { kind: Kind::Message, body, .. }) => Ok(Some(body)),
-        Some(_) => Err(invalid("something else where a message is due")),
-        None => Ok(None),
-    }
-}
-
-fn write_frame(writer: &mut impl Write, kind: Kind, channel: u32, body: &[u8]) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
-    for number in [kind as u32, channel, body.len() as u32] {
-        frame.extend_from_slice(&number.to_le_bytes());
-    }
-    frame.extend_from_slice(body);
-    writer.write_all(&frame)?;
-    writer.flush()
-}
-
-fn read_frame(reader: &mut impl Read) -> io::Result<Option<Frame>> {
-    let mut header = [0; HEADER_BYTES];
-    let mut filled = 0;
-    while filled < HEADER_BYTES {
-        match reader.read(&mut header[filled..]) {
-            Ok(0) if filled == 0 => return Ok(None),
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(bytes) => filled += bytes,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let (kind, bytes_max) = match number(0) {
-        1 => (Kind::Message, MESSAGE_BYTES_MAX),
-        2 => (Kind::Open, 0),
-        3 => (Kind::Data, DATA_BYTES_MAX),
-        4 => (Kind::End, 0),
-        5 => (Kind::Credit, 4),
-        6 => (Kind::Abort, 0),
-        _ => return Err(invalid("no kind of frame that this version knows")),
-    };
-    let length = number(8) as usize;
-    if length > bytes_max {
-        return Err(invalid("a frame that is too long"));
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    Ok(Some(Frame { kind, channel: number(4), body }))
-}
-
-fn invalid(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
 /// What is kept under these locks is right after each statement: a panic elsewhere does not harm it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -413,6 +334,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::frame::MESSAGE_BYTES_MAX;
     use super::*;
     use std::net::TcpListener;
 

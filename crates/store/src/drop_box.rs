@@ -96,6 +96,7 @@ impl Sink for DropBox {
             touch: false,
             hard_links: false,
             views: false,
+            backup: false,
             ..facts.can
         };
         Ok(SinkFacts { can: own, ..facts })

@@ -68,6 +68,8 @@ pub struct Abilities {
     pub holes: bool,
     /// What has arrived of a growing file can be read under a name: the last argument of `Sink::begin_growing`.
     pub views: bool,
+    /// What is replaced or removed can be put aside, in a directory of its own.
+    pub backup: bool,
 }
 
 impl Abilities {
@@ -81,6 +83,7 @@ impl Abilities {
         reread: false,
         holes: false,
         views: false,
+        backup: false,
     };
     pub const ALL: Abilities = Abilities {
         compare: true,
@@ -92,5 +95,6 @@ impl Abilities {
         reread: true,
         holes: true,
         views: true,
+        backup: true,
     };
 }

@@ -184,7 +184,16 @@ impl Stores {
         self.check(locations.iter())?;
         match locations {
             [] => Err(OpenError::NoStore(String::new())),
-            [first, ..] => self.opener(first)?.source(locations, options),
+            [first, others @ ..] => {
+                let opener = self.opener(first)?;
+                let is_elsewhere = |other| self.opener(other).is_ok_and(|its| !std::ptr::addr_eq(its, opener));
+                if let Some(other) = others.iter().find(|other| is_elsewhere(other)) {
+                    let text = format!("{first} and {other} are in different kinds of storage");
+                    let advice = "give a command for each kind".to_owned();
+                    return Err(OpenError::Refused { why: Refused::Request, text, advice });
+                }
+                opener.source(locations, options)
+            }
         }
     }
 

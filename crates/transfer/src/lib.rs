@@ -3,8 +3,9 @@
 //! ```text
 //! TransferSpec (model) + Means ─► Transfer::start ─► observe, steer, cancel ─► wait ─► Ended
 //! ```
-//! `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens what is on this host, `capability`
-//! refuses what the other side would pass over, `attempt` runs the mover once (`replicas` has other holders help), `run` tries again and sums up, `witness` keeps what
+//! `matrix` says what works with what, `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens
+//! what is on this host, `capability` refuses what the other side would pass over, `attempt` runs the mover once (`replicas` has other
+//! holders help), `run` tries again and sums up, `witness` keeps what
 //! failed and what was delivered, `sample` says how it goes. docs/embedding.md shows it in use.
 //!
 //! Invariants:
@@ -14,6 +15,7 @@
 //! Not here: endpoints' names and tickets (`daemon`), ssh, the queue of a service.
 
 mod error;
+pub mod matrix;
 mod route;
 mod peer;
 mod paths;

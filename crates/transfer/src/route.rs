@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::job_id::job_id;
+use crate::matrix::{self, Given, Verbs};
 use crate::peer::{Peer, Peers};
 use model::name::Escaped;
 use model::options::Verify;
-use model::synthetic::is_null;
 use model::{JobId, Location, Pin, TransferSpec};
 use mover::{CloseCode, Refusal};
 use net::Identity;
@@ -63,14 +63,10 @@ impl Route {
                 "copy the others with a separate command",
             ));
         }
-        if sources.iter().any(|source| is_null(source.path())) {
-            return Err(Error::request("nothing can be read from null:", "to generate files use gen:COUNTxSIZE"));
-        }
-        if destination.is_synthetic() && !is_null(destination.path()) {
-            return Err(Error::request("nothing can be written to gen:", "to discard data use null:"));
-        }
-        if is_null(destination.path()) && spec.options.verify == Verify::Reread {
-            return Err(Error::request("null: keeps nothing, so nothing can be read back", "omit --verify reread"));
+        let reread = Given { name: "verify".to_owned(), value: "reread".to_owned(), is_typed: true };
+        let given: Vec<_> = (spec.options.verify == Verify::Reread).then_some(reread).into_iter().collect();
+        for source in sources {
+            matrix::check((Verbs::CP, "cp"), (source, destination), &given, &|_| true)?;
         }
         check_replicas(spec)?;
         let remote = sources.iter().filter(|source| source.is_remote()).count();

@@ -191,21 +191,6 @@ impl Args {
         Ok(values::sources_and_destination(&self.locations)?.0)
     }
 
-    /// A flag that says nothing about files that are followed, if one is given.
-    pub fn not_followed(&self) -> Result<Option<&'static str>> {
-        let choice = self.selection.choice()?;
-        let mut options = TransferOptions::default();
-        self.decisions.apply(&mut options, true, false);
-        Ok(match () {
-            () if !choice.is_everything() => Some("a filter, a list or a bound"),
-            () if options.is_beyond_plain_copy() => Some("a comparison or a dry run"),
-            () if self.fidelity.fidelity().hard_links => Some("--hard-links"),
-            () if self.verify == Verify::None => Some("--verify none"),
-            () if self.no_clobber => Some("--no-clobber"),
-            () => None,
-        })
-    }
-
     pub fn locations(&self) -> &[OsString] {
         &self.locations
     }
@@ -250,31 +235,15 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         give_way(nice)?;
     }
     if let Some(hosts) = TwoHosts::of(&request)? {
-        if args.reserve.is_some() {
-            return Err(usage(
-                "--reserve is not for copies between two other hosts",
-                "run the command on one of the two",
-            ));
-        }
-        if more.command != "cp" || request.spec.options.is_beyond_plain_copy() {
-            return Err(usage(
-                "a copy between two other hosts compares and removes nothing",
-                "run the command on one of the two",
-            ));
-        }
         let flags = elsewhere::given_flags::<Args>("cp", &third_party::left_out());
         return match flags.and_then(|flags| hosts.run(&request, flags, request.progress != Mode::None)) {
             Err(error) if args.json => carry_out(args, &request, |_, _| Err(error)),
             ended => ended,
         };
     }
-    if args.detach {
-        let ordered = Ordered::of(&request)?.ok_or_else(|| {
-            usage(
-                "--detach is for copies between two endpoints",
-                "omit it, or name endpoints as source and destination",
-            )
-        })?;
+    if args.detach
+        && let Some(ordered) = Ordered::of(&request)?
+    {
         return ordered.detach(&request, args.json);
     }
     carry_out(args, &request, |interrupt, events| {
@@ -357,6 +326,7 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
     let started = Instant::now();
     let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
     let args: Args = elsewhere::parse_words("cp", words)?;
+    args.nice.map_or(Ok(()), give_way)?;
     let (sources, destination) = sending.locations();
     let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None };
     let mut request = request(&args, &more, sources, destination)?;
@@ -415,13 +385,7 @@ fn give_way(nice: i32) -> Result<()> {
 }
 
 fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Location) -> Result<Request> {
-    if args.json && destination == Location::Pipe {
-        return Err(usage(
-            "--json and `-` both need standard output",
-            "name a file as the destination, or omit --json",
-        ));
-    }
-    let mut options = options(args, more)?;
+    let mut options = options(args, more);
     let has_no_tree = |location: &Location| *location == Location::Pipe || location.is_synthetic();
     let is_without_tree = sources.iter().chain([&destination]).any(has_no_tree);
     if is_without_tree {
@@ -429,12 +393,6 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         options.fidelity = Fidelity::default();
     }
     let choice = args.selection.choice()?;
-    if (options.is_beyond_plain_copy() || !choice.is_everything()) && is_without_tree {
-        return Err(usage(
-            "filters, comparisons and dry runs need a tree of files on both sides",
-            "omit them for `-`, gen: and null:",
-        ));
-    }
     let lane_bytes = mover::compression::sender_lane_bytes(options.compression);
     if args.memory < lane_bytes {
         return Err(usage(
@@ -445,20 +403,11 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     if sources.iter().any(Location::is_remote) {
         check_list_to_send(&choice)?;
     }
-    if options.wait == Wait::Buffered && !destination.is_remote() {
-        return Err(usage(
-            "--wait buffered is for copies to an endpoint that has a buffer",
-            "omit it: a copy to this host is delivered when it ends",
-        ));
-    }
     let buffer = match &args.buffer {
         BufferWish::Here(path, bytes) => Some((path.clone(), *bytes)),
         BufferWish::How(_) => None,
     };
     check_buffer(buffer.as_ref(), &sources, &destination)?;
-    if options.verify == Verify::None {
-        check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
-    }
     Ok(Request {
         command: more.command,
         spec: TransferSpec {
@@ -483,16 +432,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
     })
 }
 
-fn check_unverified(is_remote: bool, has_manifest: bool) -> Result<()> {
-    let why = match (is_remote, has_manifest) {
-        (true, _) => "--verify none is only for copies within this host: between hosts everything is verified",
-        (_, true) => "a manifest lists digests, and --verify none makes none",
-        _ => return Ok(()),
-    };
-    Err(usage(why, "omit --verify none"))
-}
-
-fn options(args: &Args, more: &More) -> Result<TransferOptions> {
+fn options(args: &Args, more: &More) -> TransferOptions {
     let chunk_bytes = if args.decisions.delta { CHUNK_BYTES_MIN } else { CHUNK_BYTES_DEFAULT };
     let mut options = TransferOptions {
         fsync: args.fsync,
@@ -517,7 +457,7 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
     };
     args.decisions.apply(&mut options, args.quiet, args.json);
     args.limits.apply(&mut options);
-    Ok(options)
+    options
 }
 
 /// What a person reads at the end.

@@ -2,10 +2,10 @@
 
 use super::cp;
 use crate::args::values;
-use crate::exit::{Result, usage};
+use crate::exit::Result;
 use crate::output::note;
 use model::follow::{Follow, FollowEnd, LagAlarm, UNFINISHED, Until, View};
-use model::{Exit, Location, Name};
+use model::{Exit, Name};
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -92,20 +92,7 @@ impl RuleArgs {
 pub fn run(args: Args) -> Result<Exit> {
     let mut is_local = true;
     for source in args.copy.sources()? {
-        match values::location(source)? {
-            Location::Local(path) => is_local &= is_on_local_storage(&path),
-            Location::Pipe => return Err(usage("a pipe is read as it is written anyway", "give `-` to cp instead")),
-            other => {
-                let hint = "run thalweg follow on the host that has the files, with this host as the destination";
-                return Err(usage(
-                    format!("{other} is not on this host: files are followed where they are written"),
-                    hint,
-                ));
-            }
-        }
-    }
-    if let Some(flag) = args.copy.not_followed()? {
-        return Err(usage(format!("{flag} cannot be combined with follow"), "omit the flag, or copy with cp"));
+        is_local &= is_on_local_storage(values::location(source)?.path());
     }
     let view = args.rules.view();
     let until = args.rules.until.unwrap_or_else(|| match is_local {

@@ -47,6 +47,7 @@ pub mod calibrate;
 pub mod config;
 pub mod completions;
 pub mod man;
+mod matrix;
 #[cfg(feature = "bench")]
 pub mod generate;
 #[cfg(feature = "bench")]
@@ -108,6 +109,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Config(args) => config::run(args, &cli.globals, &program()),
         Command::Completions(args) => completions::run(args, program()),
         Command::Man(args) => man::run(args, program()),
+        Command::Matrix => matrix::run(&program()),
         #[cfg(feature = "bench")]
         Command::Gen(args) => generate::run(args),
         #[cfg(feature = "bench")]

@@ -51,12 +51,6 @@ pub fn run(args: Args) -> Result<Exit> {
     let [source] = args.copy.sources()? else {
         return Err(usage("sync takes one source and one destination", "give a command for each source"));
     };
-    if args.removal.delete && args.copy.is_listed() {
-        return Err(usage(
-            "--delete and --files-from cannot be combined",
-            "a file missing from the list looks like a deleted one: omit one of the two flags",
-        ));
-    }
     let is_at_root = names_contents(&values::location(source)?);
     let deletion = args.removal.delete.then_some(Deletion { is_at_root, removals_max: args.removal.max_delete });
     let backup = args.removal.backup_dir.as_ref().map(|path| path.as_bytes().to_vec());

@@ -20,7 +20,7 @@ use model::options::Fsync;
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::progress::Counts;
 use model::quantity::{ByteCount, Rate};
-use model::{Exit, Failure, FailureKind, JobId, Location, PathWish, TransferSpec};
+use model::{Exit, Failure, FailureKind, JobId, Location, TransferSpec};
 use net::Identity;
 use serde_json::json;
 use std::sync::Arc;
@@ -64,7 +64,6 @@ impl Ordered {
         let identity = reachable.identity()?;
         let texts: Vec<_> = sources.iter().map(|source| source.to_string().into_bytes()).collect();
         let job = job_id(identity.pin(), &texts, destination.to_string(), choice, options);
-        check(request)?;
         Ok(Some(Ordered { from, to, identity, job }))
     }
 
@@ -187,26 +186,6 @@ impl Ordered {
             output::note(&format!("the job goes on: {}; `thalweg job cancel {id}` ends it", e.message));
         }
     }
-}
-
-/// What needs this host cannot be had from others.
-fn check(request: &Request) -> Result<()> {
-    let options = &request.spec.options;
-    let refused = match () {
-        () if request.manifest.is_some() => "--manifest",
-        () if options.is_dry_run => "--dry-run",
-        () if options.tells_changes && request.command != "sync" => "--itemize",
-        () if options.follow.is_some() => "follow",
-        () if !request.spec.replicas.is_empty() => "--replica",
-        () if matches!(request.spec.paths, PathWish::Fixed(_)) => "--paths LOCAL=REMOTE",
-        () => return Ok(()),
-    };
-    Err(usage(
-        format!(
-            "{refused} is not for copies between two endpoints: they run there, and none of their data passes through this host"
-        ),
-        "omit it, or copy to this host first",
-    ))
 }
 
 /// Follows a job, from whatever place it was handed in.

@@ -26,8 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Flags that name files of this host, or mean nothing on another.
-const REFUSED: [&str; 3] = ["manifest", "report", "tuning-log"];
+/// Flags that mean nothing on another host.
 const LEFT_OUT: [&str; 1] = ["progress"];
 /// A list travels as what is in it. An older program would take the flag for a file of its own.
 const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
@@ -85,14 +84,6 @@ impl TwoHosts {
     pub fn run(self, request: &Request, mut flags: Vec<String>, shows_progress: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;
         let identity = Paths::from_env()?.identity()?;
-        for flag in REFUSED {
-            if flags.iter().any(|given| given.starts_with(&format!("--{flag}="))) {
-                return Err(usage(
-                    format!("--{flag} names a file on this host, but the copy runs on {}", self.from.name),
-                    "omit it, or copy to this host first",
-                ));
-            }
-        }
         let rules: Vec<_> = request.spec.choice.filter.rules().iter().map(Rule::to_string).collect();
         flags.extend(rules.iter().map(|rule| format!("--filter={rule}")));
         flags.push(format!("--progress={}", if shows_progress { "plain" } else { "none" }));

@@ -63,9 +63,13 @@ fn what_does_not_compress_is_sent_as_it_is() {
     }
     let done = copy(&bed, &[], &["s/", "lab:plain", "", ""]).succeeded().done();
     assert_eq!((&done["compression"], &done["wire_bytes"]), (&"none".into(), &Value::Null));
-    // Nothing crosses a network within one host.
-    let done = copy(&bed, &["-z=zstd"], &["s/", "here", "", ""]).succeeded().done();
-    assert_eq!((&done["compression"], &done["wire_bytes"]), (&"zstd".into(), &Value::Null));
+    // Nothing crosses a network within one host: a flag is refused there, and a variable holds for other copies.
+    let ran = bed.run(&["cp", "-z=zstd", "s/", "here"]);
+    assert!(ran.code == Some(2) && ran.error().contains("--compress is for streams"), "{}", ran.stderr);
+    let mut command = bed.command("client", &["cp", "--json", "s/", "here"]);
+    command.env("THALWEG_COMPRESS", "zstd");
+    let done = bed.finish(command).succeeded().done();
+    assert_eq!(done["wire_bytes"], Value::Null);
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn limits_that_cannot_be_read_are_refused_with_an_example() {
         assert!(ran.stderr.contains(says) && ran.stderr.contains("hint: "), "{flag}: {}", ran.stderr);
     }
     bed.write("a", b"a");
-    let ran = bed.run(&["cp", "-z", "--memory=1MiB", "a", "b"]);
+    let ran = bed.run(&["cp", "-z", "--memory=1MiB", "a", "host:b"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(ran.error().ends_with("hint: raise --memory, or omit -z"), "{}", ran.stderr);
 }

@@ -53,3 +53,4 @@ mod hub_access;
 #[cfg(feature = "hub")]
 mod hubs;
 mod sftp_servers;
+mod matrix;

@@ -266,7 +266,7 @@ fn paths_that_make_no_sense_are_refused_with_those_that_do() {
         (
             "all",
             "someone@nowhere.invalid:x",
-            "--paths all needs an endpoint, and someone@nowhere.invalid is reached over ssh",
+            "--paths needs an endpoint, and someone@nowhere.invalid is reached over ssh",
         ),
         ("17", "lab:x", "17 is no number of paths"),
         ("garbage", "lab:x", "is no path: give auto, all, a number"),

@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 /// Markers in a host's home: thalweg is not in its search path; no address of it can be reached.
 const WITHOUT_PROGRAM: &str = ".without-program";
 pub const BLOCKED: &str = ".blocked";
+/// What a host has behind `ssh -s HOST sftp`, where Debian puts it.
+pub const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// A bed with hosts: what `ssh HOST COMMAND` would do happens in `hosts/HOST`.
 pub struct Hosts {
@@ -33,6 +35,7 @@ impl Hosts {
         let dir = bed.dir.path().display();
         let script = format!(
             r#"#!/bin/sh
+[ "$1" != -s ] || exec "{SFTP_SERVER}"
 host="${{1#*@}}"; home="{dir}/hosts/$host"; shift
 if ! [ -d "$home" ]; then
     echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255

@@ -554,7 +554,7 @@ fn mistakes_are_told_with_a_way_out() {
         (&["sync", "--filter", "*.o", "s/", "d"], "--filter: \"*.o\" is not a filter rule"),
         (&["cp", "--files-from", "list", "s", "d"], "list: ../x is not a path below the source"),
         (&["sync", "--backup-dir", "/old", "s/", "d"], "a backup directory is a path below the destination"),
-        (&["cp", "-n", "s/f", "-"], "filters, comparisons and dry runs need a tree of files on both sides"),
+        (&["cp", "-n", "s/f", "-"], "--dry-run: filters, comparisons and dry runs need a tree of files on both sides"),
     ] {
         let ran = bed.run(args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);

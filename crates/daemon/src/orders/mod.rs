@@ -60,6 +60,7 @@ struct State {
     threads: usize,
 }
 
+#[derive(Clone)]
 struct Job {
     record: Record,
     /// Source and destination for people, read once.
@@ -68,7 +69,7 @@ struct Job {
 }
 
 /// What is not worth writing down.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Live {
     is_running: bool,
     /// What the thread that runs it is to bring about.
@@ -140,20 +141,15 @@ impl Orders {
         match known {
             Some((status, attempt, is_running)) if is_running || !status.is_end() => {
                 // The same command again: it goes on, under the newer warrant.
-                let job = state.jobs.get_mut(&key).expect("it was found under this lock");
-                let renewed = Record { warrant: record.warrant, peer: record.peer, ..job.record.clone() };
-                self.write(&renewed)?;
-                job.record = renewed;
-                if status == Status::Stopping {
-                    job.go_on();
-                    self.write(&job.record)?;
-                }
-                if matches!(status, Status::Paused | Status::Waiting) && !is_running {
-                    job.record.set(Status::Queued, Reason::None, "");
-                    job.live = Live::default();
-                    self.write(&job.record)?;
-                }
-                self.changed.notify_all();
+                self.change(&mut state, key, |job| {
+                    (job.record.warrant, job.record.peer) = (record.warrant, record.peer);
+                    match status {
+                        Status::Stopping => job.go_on(),
+                        Status::Paused | Status::Waiting if !is_running => job.queue(),
+                        _ => {}
+                    }
+                    Ok(())
+                })?;
                 return Ok(attempt);
             }
             Some((_, attempt, _)) => record.attempt = attempt.saturating_add(1),
@@ -166,6 +162,17 @@ impl Orders {
         state.jobs.insert(key, Job::new(record));
         self.changed.notify_all();
         Ok(attempt)
+    }
+
+    /// Changes a job as far as that can be written down: what is refused has not happened.
+    fn change(&self, state: &mut State, key: Key, change: impl FnOnce(&mut Job) -> Refused<()>) -> Refused<()> {
+        let job = state.jobs.get_mut(&key).ok_or_else(no_such_job)?;
+        let mut changed = job.clone();
+        change(&mut changed)?;
+        self.write(&changed.record)?;
+        *job = changed;
+        self.changed.notify_all();
+        Ok(())
     }
 
     fn write(&self, record: &Record) -> Refused<()> {
@@ -212,48 +219,47 @@ impl Orders {
 
     fn steer(&self, key: Key, steer: Steer, warrant: Option<String>) -> Refused<()> {
         let mut state = self.lock();
-        let job = state.jobs.get_mut(&key).ok_or_else(no_such_job)?;
-        let (status, is_running) = (job.record.status(), job.live.is_running);
-        if let Some(warrant) = warrant {
-            job.record.warrant = warrant;
-            self.write(&job.record)?;
+        if steer == Steer::Remove {
+            return self.forget(&mut state, key);
         }
-        let refused = |what: &str| Err(Refusal::new(CloseCode::WrongState, &format!("the job is {status}: {what}")));
-        match steer {
-            Steer::Pause | Steer::Cancel if status.is_end() && steer == Steer::Pause => {
-                return refused("it cannot be paused");
-            }
-            Steer::Pause | Steer::Cancel if status.is_end() => {}
-            Steer::Pause | Steer::Cancel if is_running => {
-                job.live.wanted = Some(steer);
-                // What it was told outlives a crash before it has stopped.
-                job.record.set(Status::Stopping, Reason::None, steer.word());
-            }
-            Steer::Pause => job.record.set(Status::Paused, Reason::None, ""),
-            Steer::Cancel => job.cancelled(),
-            Steer::Resume if status.is_end() => return refused("`job retry` begins it anew"),
-            Steer::Resume if is_running => job.go_on(),
-            Steer::Resume => job.queue(),
-            Steer::Retry if is_running => return refused("it runs"),
-            Steer::Retry => {
-                if status.is_end() {
-                    job.record.attempt = job.record.attempt.saturating_add(1);
-                    job.record.ended = None;
+        self.change(&mut state, key, |job| {
+            let (status, is_running) = (job.record.status(), job.live.is_running);
+            job.record.warrant = warrant.unwrap_or_else(|| std::mem::take(&mut job.record.warrant));
+            match steer {
+                Steer::Pause if status.is_end() => return wrong_state(status, "it cannot be paused"),
+                Steer::Cancel if status.is_end() => {}
+                Steer::Pause | Steer::Cancel if is_running => {
+                    job.live.wanted = Some(steer);
+                    // What it was told outlives a crash before it has stopped.
+                    job.record.set(Status::Stopping, Reason::None, steer.word());
                 }
-                job.queue();
+                Steer::Pause => job.record.set(Status::Paused, Reason::None, ""),
+                Steer::Cancel => cancelled(&mut job.record),
+                Steer::Resume if status.is_end() => return wrong_state(status, "`job retry` begins it anew"),
+                Steer::Resume if is_running => job.go_on(),
+                Steer::Resume => job.queue(),
+                Steer::Retry if is_running => return wrong_state(status, "it runs"),
+                Steer::Retry => {
+                    if status.is_end() {
+                        job.record.attempt = job.record.attempt.saturating_add(1);
+                        job.record.ended = None;
+                    }
+                    job.queue();
+                }
+                Steer::Rate | Steer::Remove => return wrong_state(status, "the rate is missing"),
             }
-            Steer::Rate => return refused("the rate is missing"),
-            Steer::Remove if is_running || !status.is_end() => return refused("cancel it first"),
-            Steer::Remove => {
-                self.store
-                    .remove(&job.record)
-                    .map_err(|_| Refusal::new(CloseCode::Internal, "the endpoint cannot forget the job"))?;
-                state.jobs.remove(&key);
-                return Ok(());
-            }
+            Ok(())
+        })
+    }
+
+    fn forget(&self, state: &mut State, key: Key) -> Refused<()> {
+        let job = state.jobs.get(&key).ok_or_else(no_such_job)?;
+        if job.live.is_running || !job.record.status().is_end() {
+            return wrong_state(job.record.status(), "cancel it first");
         }
-        self.write(&job.record)?;
-        self.changed.notify_all();
+        let removed = self.store.remove(&job.record);
+        removed.map_err(|_| Refusal::new(CloseCode::Internal, "the endpoint cannot forget the job"))?;
+        state.jobs.remove(&key);
         Ok(())
     }
 
@@ -266,23 +272,21 @@ impl Orders {
                 Some(Timetable::parse(text).map_err(wrong)?).filter(|table| table.rate_min().is_some()).map(Arc::new)
             }
         };
-        let mut state = self.lock();
-        let job = state.jobs.get_mut(&key).ok_or_else(no_such_job)?;
-        let status = job.record.status();
-        if status.is_end() {
-            return Err(Refusal::new(CloseCode::WrongState, &format!("the job is {status}: it has no rate any more")));
-        }
-        let mut spec: TransferSpec = serde_json::from_str(&job.record.transfer).map_err(|e| wrong(e.to_string()))?;
-        spec.options.pace.clone_from(&pace);
-        let transfer = serde_json::to_string(&spec).map_err(|e| wrong(e.to_string()))?;
-        if transfer.len() > ORDER_TRANSFER_BYTES_MAX {
-            return Err(Refusal::new(CloseCode::Limit, "the job is too long with this timetable"));
-        }
-        let renewed = Record { transfer, ..job.record.clone() };
-        self.write(&renewed)?;
-        job.record = renewed;
-        job.live.pace = Some(pace);
-        Ok(())
+        self.change(&mut self.lock(), key, |job| {
+            let status = job.record.status();
+            if status.is_end() {
+                return wrong_state(status, "it has no rate any more");
+            }
+            let mut spec: TransferSpec =
+                serde_json::from_str(&job.record.transfer).map_err(|e| wrong(e.to_string()))?;
+            spec.options.pace.clone_from(&pace);
+            job.record.transfer = serde_json::to_string(&spec).map_err(|e| wrong(e.to_string()))?;
+            if job.record.transfer.len() > ORDER_TRANSFER_BYTES_MAX {
+                return Err(Refusal::new(CloseCode::Limit, "the job is too long with this timetable"));
+            }
+            job.live.pace = Some(pace);
+            Ok(())
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -306,10 +310,6 @@ impl Job {
         self.record.set(Status::Running, Reason::None, "");
     }
 
-    fn cancelled(&mut self) {
-        cancelled(&mut self.record);
-    }
-
     /// Tried again automatically after a pause.
     fn wait(&mut self, reason: Reason, text: &str, pause: Duration) {
         self.record.set(Status::Waiting, reason, text);
@@ -325,6 +325,10 @@ fn cancelled(record: &mut Record) {
     let code = model::Exit::Cancelled as i32;
     record.ended = Some(Ended { at: now(), code, text, hint, ..record.ended.take().unwrap_or_default() });
     record.set(Status::Cancelled, Reason::None, "");
+}
+
+fn wrong_state(status: Status, what: &str) -> Refused<()> {
+    Err(Refusal::new(CloseCode::WrongState, &format!("the job is {status}: {what}")))
 }
 
 /// The answer to what is not there and to what is somebody else's.

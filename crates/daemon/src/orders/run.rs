@@ -3,7 +3,7 @@
 //! Not here: which job is next (`super`), and the transfer itself (`transfer`).
 
 use super::record::{Ended, Failed, Record};
-use super::{Ground, Key, Live, Orders, reach};
+use super::{Ground, Key, Live, Orders, cancelled, reach};
 use crate::error::Error;
 use crate::transfer_log::plain_text;
 use crate::warrant::now;
@@ -120,7 +120,7 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
     match outcome {
         Outcome::Stopped if is_stopping => job.record.set(Status::Queued, Reason::None, ""),
         Outcome::Stopped => match wanted {
-            Some(Steer::Cancel) => job.cancelled(),
+            Some(Steer::Cancel) => cancelled(&mut job.record),
             Some(_) => job.record.set(Status::Paused, Reason::None, ""),
             None => job.queue(),
         },
@@ -134,7 +134,7 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
         }
     }
     if wanted == Some(Steer::Cancel) && !job.record.status().is_end() {
-        job.cancelled();
+        cancelled(&mut job.record);
     }
     // Whoever steers it next finds it where it stands now.
     job.live.is_running = false;

@@ -246,6 +246,35 @@ fn no_number_of_a_file_stops_the_scheduler() {
 }
 
 #[test]
+fn what_cannot_be_written_down_has_not_happened() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let (queued, running, ended) = (of(1, 1, "a"), of(1, 2, "a"), of(1, 3, "a"));
+    for record in [&queued, &running, &ended] {
+        orders.take(record.clone()).unwrap();
+    }
+    orders.steer(ended.key().unwrap(), Steer::Cancel, None).unwrap();
+    orders.lock().jobs.get_mut(&running.key().unwrap()).unwrap().live.is_running = true;
+    let stand = |record: &Record| {
+        let state = orders.lock();
+        let job = &state.jobs[&record.key().unwrap()];
+        (job.record.clone(), job.live.wanted, job.live.pace.clone())
+    };
+    let before = [&queued, &running, &ended].map(stand);
+    std::fs::remove_dir_all(dir.path().join("orders")).unwrap();
+    let again = |record: &Record| Record { warrant: "02".into(), ..record.clone() };
+    for record in [&queued, &running, &ended] {
+        let key = record.key().unwrap();
+        for steer in Steer::ALL {
+            let _ = orders.steer(key, *steer, Some("03".into()));
+        }
+        assert!(orders.set_rate(key, "1M").is_err() && orders.take(again(record)).is_err());
+    }
+    assert_eq!(orders.steer(queued.key().unwrap(), Steer::Pause, None).unwrap_err().code, CloseCode::Internal);
+    assert_eq!([&queued, &running, &ended].map(stand), before);
+}
+
+#[test]
 fn the_same_order_again_is_the_same_job_and_after_its_end_the_next_attempt() {
     let dir = tempfile::tempdir().unwrap();
     let orders = book(&dir);

@@ -170,10 +170,6 @@ impl Opener for Servers {
     }
 
     fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
-        if request.options.backup.is_some() {
-            let text = "an SFTP server keeps no copy of what is replaced or removed";
-            return Err(refused(Refused::Request, text, "leave --backup-dir out, or copy to another directory"));
-        }
         let place = self.place(location)?;
         let there = absent(place.session.stat(&place.path).attributes());
         let there = there.map_err(|fault| lost(&place.server.name, &fault))?;

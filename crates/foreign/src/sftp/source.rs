@@ -195,11 +195,12 @@ impl Scan<'_> {
                 return Ok(());
             }
             let shown = [&shown[..], b"/"].concat();
-            levels.push(Level { path, shown, key: None, own: Some((name, found)) });
+            levels.push(Level { path, shown: shown.clone(), key: None, own: Some((name, found)) });
             if is_taken {
                 self.arrive(levels);
             }
-            let done = if self.is_over { Ok(()) } else { self.below(levels, false) };
+            let is_open = !self.is_over && selection.may_hold(shown.strip_suffix(b"/").unwrap_or(&shown));
+            let done = if is_open { self.below(levels, false) } else { Ok(()) };
             levels.pop();
             return done;
         }

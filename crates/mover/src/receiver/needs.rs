@@ -17,6 +17,7 @@ pub fn check(options: &TransferOptions, facts: &SinkFacts) -> store::Result<()> 
         (options.verify == Verify::Reread && !can.reread, "read back what was written (--verify reread)"),
         (options.view.is_some() && !can.views, "show what has arrived of a file (--show prefix)"),
         (options.fidelity.hard_links && !can.hard_links, "give a file several names (--hard-links)"),
+        (options.backup.is_some() && !can.backup, "put aside what is replaced or removed (--backup-dir)"),
     ];
     let lacking = |what: &str| {
         let why = format!("this kind of destination ({}) cannot {what}", facts.file_system);
@@ -80,6 +81,7 @@ mod tests {
             (TransferOptions { deletion, ..options() }, "--delete"),
             (TransferOptions { compare: Compare::Checksum, ..options() }, "--compare checksum"),
             (TransferOptions { verify: Verify::Reread, ..options() }, "--verify reread"),
+            (TransferOptions { backup: Some(b"old".to_vec()), ..options() }, "--backup-dir"),
             (keeping(Fidelity { hard_links: true, ..Fidelity::default() }), "--hard-links"),
         ] {
             let why = refused(&asking, Abilities::NONE).expect(named);

@@ -112,8 +112,8 @@ struct Book {
     /// Frames that were read ahead, in their order.
     ready: VecDeque<Ready>,
     next_replacement: u64,
-    /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
-    untold_failures: u32,
+    /// Calls that have settled objects and not yet told the receiver, the counters or the observer: `Finish` may not overtake them.
+    untold: u32,
     is_finish_sent: bool,
 }
 
@@ -139,7 +139,7 @@ impl SendJob {
             guard: guard::Guard::default(),
             ready: VecDeque::new(),
             next_replacement: REPLACEMENT_FIRST,
-            untold_failures: 0,
+            untold: 0,
             is_finish_sent: false,
         };
         Arc::new(SendJob {
@@ -309,6 +309,8 @@ impl SendJob {
                 failures.push(self.failure_of(&batch.objects[index], record));
             }
         }
+        // Another thread may settle the last object meanwhile: the job must not end before these are counted and told.
+        book.untold += 1;
         drop(book);
         failures.into_iter().for_each(|failure| self.failed(failure));
         if let Some(observer) = &self.observer {
@@ -317,6 +319,7 @@ impl SendJob {
             }
             sealed.iter().for_each(|event| observer.followed(event));
         }
+        self.book.lock().unwrap().untold -= 1;
         self.finish_if_complete();
         Ok(())
     }
@@ -408,13 +411,13 @@ impl SendJob {
             let mut book = self.book.lock().unwrap();
             book.files.remove(&id);
             let settled = book.split.settle(id).is_some();
-            book.untold_failures += u32::from(settled);
+            book.untold += u32::from(settled);
             settled
         };
         if settled {
             let failure = Failure { path: self.source.path(object), kind, message };
             self.tell_failures(vec![(id, failure)]);
-            self.book.lock().unwrap().untold_failures -= 1;
+            self.book.lock().unwrap().untold -= 1;
             self.finish_if_complete();
         }
     }
@@ -533,12 +536,12 @@ impl SendJob {
 
     /// The receiver has all of it, if that is all that is waited for.
     fn may_leave(&self, book: &Book) -> bool {
-        self.options.wait == Wait::Buffered && book.untold_failures == 0 && book.split.is_all_buffered()
+        self.options.wait == Wait::Buffered && book.untold == 0 && book.split.is_all_buffered()
     }
 
     fn finish_if_complete(&self) {
         let mut book = self.book.lock().unwrap();
-        let is_complete = book.split.is_complete() && book.untold_failures == 0;
+        let is_complete = book.split.is_complete() && book.untold == 0;
         let is_buffered = !is_complete && self.may_leave(&book);
         if (is_complete || is_buffered || mutant::is_on("finish-early") && book.split.is_all_sent())
             && !book.is_finish_sent

@@ -1,0 +1,147 @@
+//! Whether a command works as it was given: its locations and options, looked up in the table (`transfer::matrix`) before anything is
+//! opened.
+//!
+//! Not here: the table, and what depends on one server or file.
+
+use super::values;
+use crate::exit::Result;
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Command};
+use daemon::{EndpointBook, Paths};
+use std::ffi::OsStr;
+use transfer::matrix::{self, Given, Verbs};
+
+/// Values that ask for nothing, of options that have no default.
+const NEUTRAL: [(&str, &str); 4] =
+    [("compress", "none"), ("compare", "mtime"), ("bwlimit", "off"), ("class", "normal")];
+
+/// `command` is the definition without the user's settings.
+pub fn check(words: &[&str], matches: &ArgMatches, command: &Command) -> Result<()> {
+    let [word] = words else { return Ok(()) };
+    let (Some(verb), Some(command)) = (Verbs::of(word), command.find_subcommand(word)) else { return Ok(()) };
+    let named: Vec<&OsStr> = ["locations", "first", "second"]
+        .into_iter()
+        .filter_map(|id| matches.try_get_raw(id).ok().flatten())
+        .flatten()
+        .collect();
+    let [sources @ .., destination] = &named[..] else { return Ok(()) };
+    let given = given(matches, command);
+    let book = Paths::from_env().ok().map(|paths| EndpointBook::new(paths.endpoints()));
+    let is_endpoint = |name: &str| book.as_ref().is_some_and(|book| book.has(name));
+    let destination = values::location(destination)?;
+    for source in sources {
+        matrix::check((verb, word), (&values::location(source)?, &destination), &given, &is_endpoint)?;
+    }
+    Ok(())
+}
+
+/// The options that are not at their defaults.
+fn given(matches: &ArgMatches, command: &Command) -> Vec<Given> {
+    let of = |arg: &clap::Arg| {
+        let (id, name) = (arg.get_id().as_str(), arg.get_long()?);
+        let source = matches.try_contains_id(id).ok().and_then(|_| matches.value_source(id))?;
+        let value = match arg.get_action() {
+            ArgAction::SetTrue => matches.get_flag(id).then(String::new)?,
+            ArgAction::Count => (matches.get_count(id) > 0).then(String::new)?,
+            _ => matches.get_raw(id)?.next()?.to_string_lossy().into_owned(),
+        };
+        let is_default = arg.get_default_values().iter().any(|default| default.as_os_str() == &value[..]);
+        let is_asked = !is_default && !NEUTRAL.contains(&(name, &value[..]));
+        is_asked.then(|| Given { name: name.to_owned(), value, is_typed: source == ValueSource::CommandLine })
+    };
+    command.get_arguments().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::program;
+    use std::collections::BTreeSet;
+    use transfer::matrix::{Value, rules};
+
+    /// Options that every copy takes, whatever its ends.
+    const EVERYWHERE: &[&str] = &[
+        "append-only",
+        "bwlimit",
+        "chunk-size",
+        "digest",
+        "end",
+        "fail-fast",
+        "keep-going",
+        "lag-alarm",
+        "links",
+        "max-duration",
+        "max-transfer",
+        "memory",
+        "no-group",
+        "no-owner",
+        "no-perms",
+        "one-way",
+        "progress",
+        "quiet",
+        "recursive",
+        "times",
+        "until",
+        "verbose",
+    ];
+
+    fn refusal(words: &[&str]) -> Option<String> {
+        let program = program();
+        let matches = program.clone().try_get_matches_from([&["thalweg"], words].concat()).unwrap();
+        let (word, matches) = matches.subcommand().unwrap();
+        check(&[word], matches, &program).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_table_knows_every_option_and_no_other() {
+        let program = program();
+        let mut known = BTreeSet::new();
+        for (verb, name) in Verbs::NAMES {
+            let command = program.find_subcommand(name).unwrap();
+            let flags: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
+            known.extend(flags.iter().map(|flag| (*flag).to_owned()));
+            let is_named = |flag: &str| {
+                EVERYWHERE.contains(&flag) || rules().any(|rule| rule.flags.iter().any(|named| named.name == flag))
+            };
+            let unknown: Vec<_> = flags.iter().filter(|flag| !is_named(flag)).collect();
+            assert!(unknown.is_empty(), "{name} {verb:?}: say of {unknown:?} where they work");
+        }
+        let named = rules().flat_map(|rule| rule.flags).map(|flag| flag.name).chain(EVERYWHERE.iter().copied());
+        let gone: Vec<_> = named.filter(|name| !known.contains(*name)).collect();
+        assert!(gone.is_empty(), "{gone:?} are no options of any of the verbs");
+        let worded = rules().flat_map(|rule| rule.flags).filter_map(|flag| match flag.value {
+            Value::Is(word) => Some((flag.name, word)),
+            _ => None,
+        });
+        for (name, word) in worded {
+            let verb = if name == "show" { "follow" } else { "cp" };
+            let given = [verb, &format!("--{name}={word}"), "a", "b"];
+            program.clone().try_get_matches_from([&["thalweg"], &given[..]].concat()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_at_its_default_or_asks_for_nothing_is_not_given() {
+        for words in [
+            &["cp", "--paths", "auto", "--buffer", "auto", "--compress=none", "--class", "normal", "a", "b"][..],
+            &["cp", "--fsync", "batch", "a", "s3://b/k"],
+            &["cp", "--compare", "mtime", "a", "-"],
+        ] {
+            assert_eq!(refusal(words), None, "{words:?}");
+        }
+        assert!(refusal(&["cp", "-z", "a", "b"]).unwrap().contains("--compress is for streams"));
+        assert!(refusal(&["cp", "a", "host:b", "--paths", "all"]).unwrap().contains("and host is reached over ssh"));
+    }
+
+    #[test]
+    fn a_setting_without_effect_is_no_mistake_and_one_that_cannot_be_kept_is() {
+        let settings = |flag: &str, value: &'static str| {
+            let with = program().mut_subcommand("cp", |cp| cp.mut_arg(flag, |arg| arg.default_value(value)));
+            let matches = with.try_get_matches_from(["thalweg", "cp", "a", "-"]).unwrap();
+            check(&["cp"], matches.subcommand().unwrap().1, &program()).map_err(|e| e.to_string())
+        };
+        assert_eq!(settings("buffer", "always"), Ok(()));
+        assert_eq!(settings("archive", "true"), Ok(()));
+        assert!(settings("dry_run", "true").unwrap_err().contains("--dry-run"));
+    }
+}
