@@ -1,6 +1,6 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names.
 //!
-//! `routes` says what can be asked, `asking` who asks, `problem` how a refusal reads, `follow` is the stream of events. docs/hub.md lists the
+//! `routes` and `schedules` say what can be asked, `asking` who asks, `problem` how a refusal reads, `follow` is the stream of events. docs/hub.md lists the
 //! routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
 //! Invariants: what is answered comes from `hub::Hub`, which decides what somebody may see; a body, a head and the number of those
@@ -12,6 +12,7 @@ mod asking;
 mod follow;
 mod problem;
 mod routes;
+mod schedules;
 
 use hub::Hub;
 use std::io;

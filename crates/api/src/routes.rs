@@ -22,11 +22,11 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 const PAGE_DEFAULT: usize = 100;
 
-type Answer = Result<Response, Problem>;
+pub(crate) type Answer = Result<Response, Problem>;
 
 #[derive(Clone)]
-struct Served {
-    hub: Hub,
+pub(crate) struct Served {
+    pub hub: Hub,
     stopped: watch::Receiver<bool>,
 }
 
@@ -41,23 +41,26 @@ pub fn router(hub: Hub, stopped: watch::Receiver<bool>) -> Router {
         .route("/api/v1/endpoints", get(endpoints).post(add_endpoint))
         .route("/api/v1/events", get(events))
         .route("/api/v1/summary", get(summary))
+        .merge(crate::schedules::routes())
         .fallback(nothing)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(Served { hub, stopped })
 }
 
-async fn nothing() -> Problem {
+pub(crate) async fn nothing() -> Problem {
     let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
     Problem::new(StatusCode::NOT_FOUND, error)
 }
 
 /// Runs a call that blocks.
-async fn ask<T: Send + 'static>(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn ask<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Problem> {
     let failed = |_| Error::new(Exit::Fatal, "a thread of the hub failed; this is a bug");
     Ok(spawn_blocking(call).await.map_err(failed)??)
 }
 
-fn who(peer: Peer) -> Result<Principal, Problem> {
+pub(crate) fn who(peer: Peer) -> Result<Principal, Problem> {
     let nobody = || Error::new(Exit::Authentication, "the kernel does not say who asks");
     peer.principal().ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, nobody()))
 }
@@ -69,7 +72,7 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
     JobId::from_hex(text).ok_or_else(|| wrong().into())
 }
 
-fn text_of(body: Result<Bytes, BytesRejection>) -> Result<String, Problem> {
+pub(crate) fn text_of(body: Result<Bytes, BytesRejection>) -> Result<String, Problem> {
     let usage = |text: String| Error::new(Exit::Usage, text).hint("docs/hub.md says what is expected");
     let body = body.map_err(|e| Problem::new(e.status(), usage(e.body_text())))?;
     String::from_utf8(body.to_vec()).map_err(|_| usage("the body is not UTF-8".to_owned()).into())

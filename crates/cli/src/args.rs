@@ -15,7 +15,7 @@ mod documented;
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "hub")]
-use crate::commands::{batch, hub, queue, submit};
+use crate::commands::{batch, hub, queue, schedule, submit};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
@@ -64,6 +64,8 @@ pub enum Command {
     Batch(batch::Args),
     #[cfg(feature = "hub")]
     Queue(queue::Args),
+    #[cfg(feature = "hub")]
+    Schedule(schedule::Args),
     Sync(Box<sync::Args>),
     Follow(Box<follow::Args>),
     Filter(filter::Args),

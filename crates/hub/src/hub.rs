@@ -4,10 +4,10 @@
 //!
 //! Not here: how those who ask are known (`api`).
 
+use crate::audit::Deed;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
-use crate::job_file::{BODY_BYTES_MAX, JobFile};
-use crate::owner::{After, Command, Owner, Submission};
+use crate::owner::{Command, Owner};
 use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
 use crate::store::Store;
 use crate::subscription::Subscription;
@@ -16,18 +16,15 @@ use daemon::endpoints::Replace;
 use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
 use model::{Exit, JobId};
 use net::Identity;
-use queue::{Limits, Status, Verb};
+use queue::{Limits, Now, Status, Verb};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Jobs of one batch.
-pub const BATCH_JOBS_MAX: usize = 10_000;
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
-const KEY_BYTES_MAX: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -49,27 +46,14 @@ pub struct Principal {
     pub is_admin: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
-    New,
-    /// It was there already: by its key, or as an open job that asks for the same.
-    Known,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Submitted {
-    pub id: JobId,
-    pub taken: Taken,
-}
-
 #[derive(Clone)]
 pub struct Hub {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     commands: SyncSender<Command>,
-    reader: Arc<Reader>,
+    pub(crate) reader: Arc<Reader>,
     ring: Arc<Ring>,
     live: LiveJobs,
     book: EndpointBook,
@@ -120,69 +104,6 @@ impl Hub {
         }
     }
 
-    /// Durable when this returns. The same key with the same job is the same job.
-    pub fn submit(&self, who: &Principal, file: JobFile, key: Option<&str>) -> Result<Submitted> {
-        let mut taken = self.take(who, vec![file], key)?;
-        taken.pop().ok_or_else(|| Error::new(Exit::Fatal, "no answer for a job"))
-    }
-
-    /// All of them or none; in the order given. With a key, each has it with its position.
-    pub fn batch(&self, who: &Principal, files: Vec<JobFile>, key: Option<&str>) -> Result<Vec<Submitted>> {
-        if files.is_empty() {
-            return Err(wrong("a batch without a job", "write one JSON object a line"));
-        }
-        if files.len() > BATCH_JOBS_MAX {
-            return Err(wrong(format!("a batch of {} jobs is too large", files.len()), "give at most 10,000 at once"));
-        }
-        self.take(who, files, key)
-    }
-
-    fn take(&self, who: &Principal, files: Vec<JobFile>, key: Option<&str>) -> Result<Vec<Submitted>> {
-        if key.is_some_and(|key| key.is_empty() || key.len() > KEY_BYTES_MAX) {
-            return Err(wrong("a key has 1 to 128 bytes", "a random word is best"));
-        }
-        let is_batch = files.len() > 1;
-        let order = in_order(&files)?;
-        let mut place = vec![0; files.len()];
-        order.iter().enumerate().for_each(|(new, old)| place[*old] = new);
-        let names: HashMap<&str, usize> =
-            files.iter().enumerate().filter_map(|(at, file)| Some((file.name.as_deref()?, at))).collect();
-        let mut jobs = Vec::with_capacity(files.len());
-        for old in &order {
-            let file = &files[*old];
-            let at =
-                |e: Error| if is_batch { Error { message: format!("job {}: {}", old + 1, e.message), ..e } } else { e };
-            let wish = file.wish(&who.name).map_err(at)?;
-            let body = serde_json::to_string(file).unwrap_or_default();
-            if body.len() > BODY_BYTES_MAX {
-                return Err(wrong("the job is larger than 256 KiB", "list fewer paths in one job"));
-            }
-            let mut after = Vec::new();
-            for text in &file.after {
-                after.push(match (names.get(text.as_str()), JobId::from_hex(text)) {
-                    (Some(position), _) => After::Here(place[*position]),
-                    (None, Some(id)) => After::Job(id),
-                    (None, None) => {
-                        return Err(at(wrong(
-                            format!("after = {text:?} is neither the id of a job nor the name of one here"),
-                            "`thalweg job ls` lists the ids",
-                        )));
-                    }
-                });
-            }
-            let digest = net::sha256(body.as_bytes());
-            let key = key.map(|key| if is_batch { format!("{key}#{old}") } else { key.to_owned() });
-            let key = key.map(|key| (key, digest));
-            jobs.push(Submission { owner: who.name.clone(), file: file.clone(), wish, body, key, after });
-        }
-        let taken = self.ask(|reply| Command::Submit { jobs, reply })??;
-        let of = |new: usize| {
-            let (id, is_new) = taken[new];
-            Submitted { id, taken: if is_new { Taken::New } else { Taken::Known } }
-        };
-        Ok(place.into_iter().map(of).collect())
-    }
-
     /// A page of jobs, from the newest on, behind a cursor that an earlier page named.
     pub fn list(&self, who: &Principal, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
         let mut filter = filter.clone();
@@ -213,7 +134,7 @@ impl Hub {
     /// Steers a job; with a version, only if it is still that one.
     pub fn steer(&self, who: &Principal, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
         self.show(who, id)?;
-        self.ask(|reply| Command::Steer { id, verb, version, reply })?
+        self.change(who, verb.word(), move |_| id.to_string(), move |owner, now| owner.steer(now, id, verb, version))
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.
@@ -246,15 +167,28 @@ impl Hub {
 
     /// Redeems a ticket: the hub is the endpoint's client from then on.
     pub fn add_endpoint(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
+        let enrolled = self.enrol(who, name, ticket, replace);
+        let name = name.to_owned();
+        self.change(
+            who,
+            "endpoint add",
+            move |_| name,
+            move |owner, _| {
+                let endpoint = enrolled?;
+                owner.courier(&endpoint.name).look();
+                Ok(endpoint)
+            },
+        )
+    }
+
+    fn enrol(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
         if !who.is_admin {
             return Err(Error::new(Exit::Refused, "only an administrator adds endpoints").hint("ask who runs the hub"));
         }
         let ticket =
             Ticket::parse(ticket).map_err(|e| Error::new(Exit::Usage, format!("the ticket: {e}")).hint(e.hint()))?;
         let replace = if replace { Replace::Always } else { Replace::SameIdentity };
-        let enrolled = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?;
-        let _ = self.inner.commands.send(Command::Look { endpoint: name.to_owned() });
-        let endpoint = enrolled.endpoint;
+        let endpoint = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?.endpoint;
         Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin: endpoint.pin.to_string() })
     }
 
@@ -269,7 +203,9 @@ impl Hub {
             jobs.iter().filter(|job| job.status == Status::Queued.word()).filter_map(id_of).collect::<Vec<_>>();
         let why = match queued.is_empty() {
             true => HashMap::new(),
-            false => self.ask(|reply| Command::Why { ids: queued, reply })?,
+            false => {
+                self.look(move |owner| queued.into_iter().filter_map(|id| Some((id, owner.queue.why(id)?))).collect())?
+            }
         };
         let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner);
         for job in jobs {
@@ -279,12 +215,41 @@ impl Hub {
         Ok(())
     }
 
-    fn ask<T>(&self, make: impl FnOnce(SyncSender<T>) -> Command) -> Result<T> {
-        let ended = || Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs");
+    /// Changes something on the owner's thread, and answers when that is durable. What was done, or why not, is in the audit log.
+    pub(crate) fn change<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        action: &'static str,
+        target: impl FnOnce(&Result<T>) -> String + Send + 'static,
+        change: impl FnOnce(&mut Owner, Now) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = sync_channel(1);
-        self.inner.commands.send(make(reply)).map_err(|_| ended())?;
+        let who = who.name.clone();
+        self.send(Command::Change(Box::new(move |owner, now| {
+            let outcome = change(owner, now);
+            owner.group.audit.push(Deed::new(&who, action, &target(&outcome), &outcome));
+            Box::new(move |failed| drop(reply.try_send(failed.map_or(outcome, |e| Err(e.clone())))))
+        })))?;
+        answer.recv().map_err(|_| ended())?
+    }
+
+    /// Looks at something on the owner's thread.
+    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Owner) -> T + Send + 'static) -> Result<T> {
+        let (reply, answer) = sync_channel(1);
+        self.send(Command::Change(Box::new(move |owner, _| {
+            drop(reply.try_send(look(owner)));
+            Box::new(|_| {})
+        })))?;
         answer.recv().map_err(|_| ended())
     }
+
+    fn send(&self, command: Command) -> Result<()> {
+        self.inner.commands.send(command).map_err(|_| ended())
+    }
+}
+
+fn ended() -> Error {
+    Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs")
 }
 
 fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
@@ -295,74 +260,7 @@ fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
     }
 }
 
-fn wrong(text: impl Into<String>, hint: &str) -> Error {
-    Error::new(Exit::Usage, text).hint(hint)
-}
-
 /// The answer to what is not there and to what is somebody else's.
 fn no_such_job() -> Error {
     Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("`thalweg job ls` lists them")
-}
-
-/// Positions, those that others come after before them.
-fn in_order(files: &[JobFile]) -> Result<Vec<usize>> {
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    for (at, file) in files.iter().enumerate() {
-        if let Some(name) = &file.name
-            && names.insert(name, at).is_some()
-        {
-            return Err(wrong(format!("two jobs of the batch are called {name}"), "give each a name of its own"));
-        }
-    }
-    let mut left: Vec<usize> = vec![0; files.len()];
-    let mut followers: Vec<Vec<usize>> = vec![Vec::new(); files.len()];
-    for (at, file) in files.iter().enumerate() {
-        for before in file.after.iter().filter_map(|name| names.get(name.as_str())) {
-            left[at] += 1;
-            followers[*before].push(at);
-        }
-    }
-    let mut order: Vec<usize> = (0..files.len()).filter(|at| left[*at] == 0).collect();
-    let mut next = 0;
-    while let Some(at) = order.get(next).copied() {
-        next += 1;
-        for follower in &followers[at] {
-            left[*follower] -= 1;
-            if left[*follower] == 0 {
-                order.push(*follower);
-            }
-        }
-    }
-    if order.len() == files.len() {
-        return Ok(order);
-    }
-    let in_loop: Vec<&str> = files
-        .iter()
-        .zip(&left)
-        .filter(|(_, left)| **left > 0)
-        .filter_map(|(file, _)| file.name.as_deref())
-        .take(5)
-        .collect();
-    Err(wrong(format!("jobs come after each other in a loop: {}", in_loop.join(", ")), "no job can come after itself"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(name: &str, after: &[&str]) -> JobFile {
-        let mut file = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap();
-        file.name = Some(name.to_owned());
-        file.after = after.iter().map(|name| (*name).to_owned()).collect();
-        file
-    }
-
-    #[test]
-    fn a_batch_is_put_in_order_and_a_loop_is_refused() {
-        assert_eq!(in_order(&[file("c", &["b"]), file("b", &["a"]), file("a", &[])]).unwrap(), [2, 1, 0]);
-        let refused = in_order(&[file("a", &["b"]), file("b", &["a"]), file("c", &[])]).unwrap_err();
-        assert!(refused.message.contains("in a loop: a, b"), "{refused:?}");
-        assert!(in_order(&[file("a", &["a"])]).unwrap_err().message.contains("loop"));
-        assert!(in_order(&[file("a", &[]), file("a", &[])]).unwrap_err().message.contains("two jobs"));
-    }
 }

@@ -1,8 +1,10 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, `owner` is the
-//! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
-//! questions without holding anybody up, `events` and `subscription` tell of changes, `windows` knows time zones.
+//! `Hub` is the handle that others hold, with `submission` and `scheduling`: the interface over HTTP is a client of it. `job_file` reads
+//! what a job is. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
+//! `hearing` hears of them, `recurring` begins what has a schedule. `store` is the database, with `database`, `rows`, `schedules` and
+//! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
+//! of changes, `windows`, `times` and `almanac` know time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -15,7 +17,13 @@
 
 mod job_file;
 mod windows;
+mod times;
+mod almanac;
 mod events;
+mod database;
+mod rows;
+mod schedules;
+mod audit;
 mod store;
 mod reader;
 mod subscription;
@@ -23,15 +31,26 @@ mod order;
 mod refusal;
 mod courier;
 mod owner;
+mod intake;
+mod dispatch;
+mod hearing;
+mod recurring;
 mod hub;
+mod submission;
+mod scheduling;
 
+pub use audit::{Head, Verified, verify as verify_audit};
 pub use daemon::Error;
 pub use events::{Event, Missed};
-pub use hub::{Hub, Options, Principal, Submitted, Taken};
+pub use hub::{Hub, Options, Principal};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+pub use recurring::ScheduleVerb;
+pub use schedules::{ScheduleFile, ScheduleView};
+pub use submission::{Submitted, Taken};
 pub use subscription::Subscription;
+pub use times::Times;
 
 pub type Result<T> = std::result::Result<T, Error>;
 

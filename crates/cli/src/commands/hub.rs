@@ -2,12 +2,14 @@
 
 use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
-use crate::output;
-use crate::service;
+use crate::output::{self, counted};
+use crate::service::{self, Service};
 use api::Api;
+use clap::Subcommand;
 use daemon::trust::make_private_directory;
-use hub::{Hub, Options};
+use hub::{Head, Hub, Options};
 use model::Exit;
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,24 +18,93 @@ use std::time::Duration;
 /// Runs in the foreground until SIGTERM. Jobs are handed in with `thalweg submit` and `thalweg batch`, looked at with `thalweg
 /// queue` and `thalweg job`. The hub opens no data: endpoints carry its jobs out, and go on while it is away.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Example:\n\
 \x20   thalweg hub --state-dir ~/.local/state/thalweg-hub\n\
 \x20   thalweg endpoint add siteA --ticket-file ticketA --hub\n\
 \x20   thalweg submit job.toml")]
 pub struct Args {
     /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
+    #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
+    state_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Look at the record of who did what
+    #[command(subcommand)]
+    Audit(Audit),
+}
+
+#[derive(Subcommand, Debug)]
+enum Audit {
+    /// Check that no line of the audit log was changed, removed or cut off, and print the newest digest
+    ///
+    /// Each line names the digest of the one before it, and a file beside the database says how far it had come. Whoever rewrote all
+    /// of that is found by a digest that was kept elsewhere: the hub's log has the newest one whenever it starts.
+    #[command(after_help = "Example:\n\x20   thalweg hub audit verify --state-dir ~/.local/state/thalweg-hub")]
+    Verify(Verify),
+    /// Print the audit log of the running hub: one JSON object a line
+    #[command(after_help = "Example:\n\x20   thalweg hub audit ls")]
+    Ls,
+}
+
+#[derive(clap::Args, Debug)]
+struct Verify {
+    /// The hub's state directory; the hub may be running
     #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR")]
     state_dir: PathBuf,
+    /// A JSON object
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    match (args.action, args.state_dir) {
+        (Some(Action::Audit(Audit::Verify(verify))), _) => audit_verify(&verify),
+        (Some(Action::Audit(Audit::Ls)), _) => audit_ls(),
+        (None, state_dir) => serve(state_dir.expect("clap demands it")),
+    }
+}
+
+fn audit_verify(args: &Verify) -> Result<Exit> {
+    let found = hub::verify_audit(&args.state_dir)?;
+    let (lines, Head { n, digest }) = (found.head.n + 1 - found.first, found.head);
+    output::line(&match args.json {
+        true => json!({"v": 1, "first": found.first, "last": n, "digest": digest}).to_string(),
+        false => format!("{} in order, up to line {n}: {digest}", counted(lines as u64, "line", "lines")),
+    });
+    Ok(Exit::Done)
+}
+
+fn audit_ls() -> Result<Exit> {
+    let service = Service::new()?;
+    let mut after = 0;
+    loop {
+        let lines = service.get(&format!("/audit?limit=1000&after={after}"))?;
+        let lines = lines.as_array().map_or(&[][..], Vec::as_slice);
+        for line in lines {
+            if !output::line(&line.to_string()) {
+                return Ok(Exit::Done);
+            }
+        }
+        match lines.last().and_then(|line| line["n"].as_i64()) {
+            Some(last) => after = last,
+            None => return Ok(Exit::Done),
+        }
+    }
+}
+
+fn serve(state_dir: PathBuf) -> Result<Exit> {
     let socket = service::socket()?;
     if let Some(directory) = socket.parent() {
         make_private_directory(directory)?;
     }
-    make_private_directory(&args.state_dir)?;
+    make_private_directory(&state_dir)?;
     let interrupt = Interrupt::watch()?;
-    let hub = Hub::start(Options::new(args.state_dir))?;
+    let hub = Hub::start(Options::new(state_dir))?;
     let listening = |e: std::io::Error| {
         let text = format!("listen on {}: {}", output::shown(&socket), crate::exit::plain(&e));
         error(Exit::Failed, text, "one hub of a user runs at a time: stop the other one")

@@ -18,6 +18,8 @@ pub mod submit;
 pub mod batch;
 #[cfg(feature = "hub")]
 pub mod queue;
+#[cfg(feature = "hub")]
+pub mod schedule;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -68,6 +70,8 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Batch(args) => batch::run(args),
         #[cfg(feature = "hub")]
         Command::Queue(args) => queue::run(args),
+        #[cfg(feature = "hub")]
+        Command::Schedule(args) => schedule::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),

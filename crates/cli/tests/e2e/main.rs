@@ -49,4 +49,6 @@ mod buffers;
 mod rates;
 #[cfg(feature = "hub")]
 mod hubs;
+#[cfg(feature = "hub")]
+mod recurrences;
 mod sftp_servers;
