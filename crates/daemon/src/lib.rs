@@ -16,7 +16,7 @@
 pub mod error;
 mod time;
 pub mod trust;
-mod private_file;
+pub mod private_file;
 pub mod paths;
 pub mod ticket;
 pub mod endpoints;

@@ -5,6 +5,8 @@
 //! Not here: how those who ask are known (`api`).
 
 use crate::audit::Deed;
+use crate::channels::Channels;
+use crate::outbox::Posting;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::owner::{Command, Owner};
@@ -30,11 +32,12 @@ const WAITING_MAX: usize = 4096;
 pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
+    pub channels: Channels,
 }
 
 impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
-        Options { state_dir, limits: Limits::default() }
+        Options { state_dir, limits: Limits::default(), channels: Channels::default() }
     }
 }
 
@@ -75,8 +78,11 @@ impl Hub {
         let generation_from = store.generation_from;
         let (commands, incoming) = sync_channel(WAITING_MAX);
         let (words, heard) = sync_channel::<Word>(WAITING_MAX);
+        let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
+        let posting = Posting::start(options.channels, &commands).map_err(failed)?;
         let owner = Owner::new(
             store,
+            posting,
             options.limits,
             book.clone(),
             identity.clone(),
@@ -85,7 +91,6 @@ impl Hub {
             incoming,
             words,
         )?;
-        let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
         let passing = commands.clone();
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;

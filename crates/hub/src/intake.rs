@@ -35,6 +35,7 @@ impl Owner {
         let mut known = Vec::with_capacity(jobs.len());
         for job in &jobs {
             self.check_endpoints(&job.wish)?;
+            self.posting.channels.check(&job.file.notify)?;
             known.push(self.known_by_key(job)?);
         }
         for job in &jobs {
@@ -68,12 +69,13 @@ impl Owner {
         after: Vec<JobId>,
     ) -> Result<(JobId, bool)> {
         let Submission { owner, wish, body, key, file, .. } = job;
-        let labels = file.labels.into_iter().collect();
+        let labels = file.labels.clone().into_iter().collect();
         let seq = self.next_seq;
         let taken = self.queue.submit(now, Job::new(id, seq, wish.facts.clone(), after));
         let (id, is_new) = match taken {
             Ok(queue::Taken::New) => {
                 self.next_seq += 1;
+                self.posting.watch(id, &file);
                 self.group.new.push(NewJob { id, seq, wish, body, labels });
                 (id, true)
             }
@@ -154,6 +156,7 @@ impl Owner {
         }
         if self.queue.get(id).is_none() {
             let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
+            self.posting.watch(id, &stored.file);
             self.queue.restore(now, stored.job);
             self.visitors.push(id);
         }

@@ -2,6 +2,7 @@
 //!
 //! Not here: what a transfer's options mean (`model::TransferSpec`).
 
+use crate::channels::{self, Notify};
 use crate::windows::Window;
 use crate::{Error, Result};
 use model::name::{Escaped, relative_path, unescape};
@@ -55,6 +56,9 @@ pub struct JobFile {
     pub after: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Who is told of which of its states: channels of the hub, with states.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notify: Notify,
     /// What other jobs of the same batch call this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -113,6 +117,7 @@ impl JobFile {
     /// Checks everything that can be checked without asking anybody.
     pub fn wish(&self, owner: &str) -> Result<Wish> {
         self.check_bounds()?;
+        channels::check_bounds(&self.notify)?;
         let kind = match self.kind.as_str() {
             "copy" => Kind::Copy,
             "sync" => Kind::Sync,

@@ -2,7 +2,7 @@
 //!
 //! `Hub` is the handle that others hold, with `submission` and `scheduling`: the interface over HTTP is a client of it. `job_file` reads
 //! what a job is. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
-//! `hearing` hears of them, `recurring` begins what has a schedule. `store` is the database, with `database`, `rows`, `schedules` and
+//! `hearing` hears of them, `recurring` begins what has a schedule, `outbox` tells of jobs by way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
 //! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
 //! of changes, `windows`, `times` and `almanac` know time zones.
 //!
@@ -16,6 +16,8 @@
 //! Not here: who is next (`queue`), HTTP (`api`), what an order does (`daemon`).
 
 mod job_file;
+mod channels;
+mod delivery;
 mod windows;
 mod times;
 mod almanac;
@@ -35,11 +37,15 @@ mod intake;
 mod dispatch;
 mod hearing;
 mod recurring;
+mod outbox;
 mod hub;
 mod submission;
 mod scheduling;
+#[cfg(test)]
+mod scene;
 
 pub use audit::{Head, Verified, verify as verify_audit};
+pub use channels::Channels;
 pub use daemon::Error;
 pub use events::{Event, Missed};
 pub use hub::{Hub, Options, Principal};

@@ -10,6 +10,7 @@ use crate::almanac::Almanac;
 use crate::courier::{Courier, Word};
 use crate::events::Ring;
 use crate::order::order_id;
+use crate::outbox::Posting;
 use crate::reader::LiveJobs;
 use crate::store::{Group, Store};
 use crate::{Error, Result, unix_ms};
@@ -44,6 +45,7 @@ pub enum Command {
 
 pub struct Owner {
     pub store: Store,
+    pub(crate) posting: Posting,
     pub queue: Queue,
     pub limits: Limits,
     pub book: EndpointBook,
@@ -82,6 +84,7 @@ impl Owner {
     #[allow(clippy::too_many_arguments, reason = "made in one place, of all that the hub has")]
     pub fn new(
         store: Store,
+        posting: Posting,
         limits: Limits,
         book: EndpointBook,
         identity: Identity,
@@ -93,6 +96,7 @@ impl Owner {
         let mut owner = Owner {
             queue: Queue::new(limits.clone(), Box::new(Almanac::default())),
             store,
+            posting,
             limits,
             book,
             identity,
@@ -132,6 +136,9 @@ impl Owner {
             let now = self.now();
             self.begin_scheduled(now);
             self.queue.step(now);
+            if let Err(e) = self.post(now) {
+                error!(error = %e.message, "what is to be told cannot be read");
+            }
             self.settle();
             if is_over {
                 break;
@@ -166,6 +173,7 @@ impl Owner {
         let now = self.now();
         for stored in open {
             let job = stored.job;
+            self.posting.watch(job.id, &stored.file);
             if let Some(endpoint) = job.executor().cloned() {
                 let order = Order {
                     job: job.id,
@@ -195,10 +203,14 @@ impl Owner {
     fn settle(&mut self) {
         let (changes, actions) = self.queue.take();
         self.visitors.drain(..).for_each(|id| self.queue.let_go(id));
+        let told = self.tell(&changes);
         self.group.changes = changes;
         let group = std::mem::take(&mut self.group);
         let replies = std::mem::take(&mut self.replies);
-        let committed = if group.is_empty() { Ok(Vec::new()) } else { self.store.commit(&group) };
+        let committed = match group.is_empty() {
+            true => Ok(Vec::new()),
+            false => told.and_then(|()| self.store.commit(&group)),
+        };
         match committed {
             Ok(events) => {
                 self.note_orders(&group.changes);

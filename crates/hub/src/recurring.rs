@@ -49,6 +49,7 @@ impl Owner {
     /// The same schedule again is the same one; another with its name is refused.
     pub(crate) fn add_schedule(&mut self, owner: &str, file: ScheduleFile) -> Result<()> {
         self.check_endpoints(&file.job.wish(owner)?)?;
+        self.posting.channels.check(&file.job.notify)?;
         let name = file.name.clone();
         let there = self.latest(&name)?;
         match there {
@@ -164,41 +165,14 @@ pub fn no_such_schedule(name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use crate::hub::{Hub, Options, Principal};
+    use crate::hub::Principal;
     use crate::recurring::ScheduleVerb;
+    use crate::scene::{anna, jobs, start, state, until};
     use crate::schedules::{ScheduleFile, StoredSchedule};
     use crate::store::{Group, Store};
-    use crate::{JobView, unix_ms, verify_audit};
-    use daemon::endpoints::Replace;
-    use daemon::{Endpoint, EndpointBook};
-    use model::Pin;
-    use std::path::Path;
-    use std::time::{Duration, Instant};
+    use crate::{Channels, unix_ms, verify_audit};
 
     const FILE: &str = r#"{"name":"hourly","times":{"at":["*:00"]},"job":{"source":"a:x/","destination":"b:y/"}}"#;
-
-    fn state() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        let book = EndpointBook::new(dir.path().join("endpoints"));
-        for (name, key) in [("a", 1), ("b", 2)] {
-            let (addresses, added) = (vec!["127.0.0.1:1".into()], "2026-01-01T00:00:00Z".into());
-            let known = Endpoint { name: name.into(), addresses, pin: Pin([key; 32]), added };
-            book.add(&known, Replace::Always).unwrap();
-        }
-        dir
-    }
-
-    fn anna() -> Principal {
-        Principal { name: "unix:7".into(), is_admin: true }
-    }
-
-    fn start(dir: &Path) -> Hub {
-        Hub::start(Options::new(dir.to_owned())).unwrap()
-    }
-
-    fn jobs(hub: &Hub) -> Vec<JobView> {
-        hub.list(&anna(), &crate::Filter::default(), None, 100).unwrap().jobs
-    }
 
     /// One that was there two days ago has missed many hours: it begins one job, through restarts as well.
     #[test]
@@ -210,11 +184,8 @@ mod tests {
         store.commit(&Group { schedules: vec![stored], ..Group::default() }).unwrap();
         drop(store);
         for _ in 0..3 {
-            let hub = start(dir.path());
-            let since = Instant::now();
-            while jobs(&hub).is_empty() && since.elapsed() < Duration::from_secs(60) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            let hub = start(dir.path(), Channels::default());
+            until(|| !jobs(&hub).is_empty());
             let view = hub.schedule(&anna(), "hourly").unwrap();
             assert_eq!((jobs(&hub).len(), view.last_job), (1, Some(jobs(&hub)[0].id.clone())));
             hub.stop();
@@ -225,7 +196,7 @@ mod tests {
     #[test]
     fn a_schedule_is_made_run_paused_and_removed_by_those_who_may() {
         let dir = state();
-        let hub = start(dir.path());
+        let hub = start(dir.path(), Channels::default());
         let file = || ScheduleFile::from_json(FILE).unwrap();
         assert!(hub.add_schedule(&anna(), file()).unwrap().next.is_some());
         hub.add_schedule(&anna(), file()).unwrap();

@@ -7,6 +7,7 @@
 use crate::audit::{self, Deed, Head, Mark};
 use crate::database::{of_sqlite, path, prepare, recognise};
 use crate::events::Event;
+use crate::outbox::{self, Outgoing, Posted};
 use crate::rows::{COLUMNS, Key, NewJob, Report, Stored, insert, of_row, put_report, update};
 use crate::schedules::{self, StoredSchedule};
 use crate::{Error, Result, unix_ms};
@@ -50,14 +51,18 @@ pub struct Group {
     pub audit: Vec<Deed>,
     /// Endpoints that said what they have.
     pub heard: Vec<String>,
+    /// What is to be told, and what was.
+    pub messages: Vec<Outgoing>,
+    pub posted: Vec<Posted>,
 }
 
 impl Group {
     pub fn is_empty(&self) -> bool {
-        let Group { new, changes, keys, reports, removed, schedules, dropped, audit, heard } = self;
+        let Group { new, changes, keys, reports, removed, schedules, dropped, audit, heard, messages, posted } = self;
         let has_jobs = !(new.is_empty() && changes.is_empty() && removed.is_empty());
         let has_more = !(keys.is_empty() && reports.is_empty() && audit.is_empty() && heard.is_empty());
-        !has_jobs && !has_more && schedules.is_empty() && dropped.is_empty()
+        let tells = !(messages.is_empty() && posted.is_empty());
+        !has_jobs && !has_more && !tells && schedules.is_empty() && dropped.is_empty()
     }
 }
 
@@ -135,6 +140,11 @@ impl Store {
             rows.collect::<rusqlite::Result<Vec<String>>>()
         };
         read().map_err(|e| self.failed(&e))
+    }
+
+    /// Messages of a channel that are due.
+    pub fn due(&self, channel: &str, now: i64) -> Result<Vec<(i64, String, usize)>> {
+        outbox::due(&self.connection, channel, now).map_err(|e| self.failed(&e))
     }
 
     pub fn schedules(&self) -> Result<Vec<StoredSchedule>> {
@@ -272,8 +282,13 @@ impl Store {
         for endpoint in &group.heard {
             transaction.execute("DELETE FROM unheard WHERE endpoint = ?1", [endpoint])?;
         }
+        let left_out = outbox::put(&transaction, &group.messages, now)?;
+        group.posted.iter().try_for_each(|posted| outbox::note(&transaction, posted))?;
         let head = audit::write(&transaction, head, &group.audit, now)?;
         transaction.commit()?;
+        if left_out > 0 {
+            warn!(left_out, "too many messages wait: these are not sent");
+        }
         Ok((events, head))
     }
 

@@ -7,10 +7,10 @@ use crate::service::{self, Service};
 use api::Api;
 use clap::Subcommand;
 use daemon::trust::make_private_directory;
-use hub::{Head, Hub, Options};
+use hub::{Channels, Head, Hub, Options};
 use model::Exit;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Keep a queue of jobs between endpoints, and see to it that each is done
@@ -27,6 +27,9 @@ pub struct Args {
     /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
     #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
     state_dir: Option<PathBuf>,
+    /// A file of channels by which the hub tells what became of jobs (docs/hub.md)
+    #[arg(long, value_name = "FILE", env = "THALWEG_CHANNELS")]
+    channels: Option<PathBuf>,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -65,7 +68,7 @@ pub fn run(args: Args) -> Result<Exit> {
     match (args.action, args.state_dir) {
         (Some(Action::Audit(Audit::Verify(verify))), _) => audit_verify(&verify),
         (Some(Action::Audit(Audit::Ls)), _) => audit_ls(),
-        (None, state_dir) => serve(state_dir.expect("clap demands it")),
+        (None, state_dir) => serve(state_dir.expect("clap demands it"), args.channels.as_deref()),
     }
 }
 
@@ -97,14 +100,15 @@ fn audit_ls() -> Result<Exit> {
     }
 }
 
-fn serve(state_dir: PathBuf) -> Result<Exit> {
+fn serve(state_dir: PathBuf, channels: Option<&Path>) -> Result<Exit> {
     let socket = service::socket()?;
     if let Some(directory) = socket.parent() {
         make_private_directory(directory)?;
     }
     make_private_directory(&state_dir)?;
     let interrupt = Interrupt::watch()?;
-    let hub = Hub::start(Options::new(state_dir))?;
+    let channels = channels.map(Channels::read).transpose()?.unwrap_or_default();
+    let hub = Hub::start(Options { channels, ..Options::new(state_dir) })?;
     let listening = |e: std::io::Error| {
         let text = format!("listen on {}: {}", output::shown(&socket), crate::exit::plain(&e));
         error(Exit::Failed, text, "one hub of a user runs at a time: stop the other one")
