@@ -1,18 +1,24 @@
 //! The stream of events: server-sent events with durable numbers, which replays what was missed and then goes on.
 
+use crate::served::Served;
+use crate::streams::Place;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use hub::Subscription;
+use hub::{Principal, Subscription};
+use model::mutant;
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 /// A comment is sent when nothing else was for so long.
 const QUIET_MAX: Duration = Duration::from_secs(15);
-/// How long one wait for an event holds its thread.
-const WAIT: Duration = Duration::from_millis(500);
+/// How often it is looked at whether who follows may still do so.
+const LOOK: Duration = Duration::from_secs(3);
+/// For a reader to take what was sent.
+const SLOW_MAX: Duration = Duration::from_secs(60);
 /// Answers of events that wait for a slow reader.
 const WAITING_MAX: usize = 16;
 
@@ -21,41 +27,66 @@ pub fn reset(last: i64) -> Response {
     stream(Body::from(format!("event: reset\nid: {last}\ndata: {{\"last\":{last}}}\n\n")))
 }
 
-/// Sends what a subscription yields until the reader goes or the hub ends.
-pub fn follow(mut subscription: Subscription, mut stopped: watch::Receiver<bool>) -> Response {
+/// Sends what a subscription yields until the reader goes or may not read any more, or the hub ends.
+pub fn follow(subscription: Subscription, place: Place, served: &Served, who: Principal) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(WAITING_MAX);
+    let (news, stopped, hub) = (served.streams.news(), served.stopped.clone(), served.hub.clone());
     tokio::spawn(async move {
-        let mut quiet = Duration::ZERO;
-        if sender.send(Bytes::from_static(b": connected\n\n")).await.is_err() {
-            return;
-        }
-        loop {
-            let asked = spawn_blocking(move || {
-                let events = subscription.next(WAIT);
-                (subscription, events)
-            });
-            let events = tokio::select! {
-                asked = asked => match asked {
-                    Ok((returned, Ok(Some(events)))) => { subscription = returned; events }
-                    _ => return,
-                },
-                _ = stopped.wait_for(|is_over| *is_over) => return,
-            };
-            let mut text = String::new();
-            for event in &events {
-                let _ = write!(text, "id: {}\nevent: status\ndata: {}\n\n", event.id, event.data);
-            }
-            quiet = if text.is_empty() { quiet + WAIT } else { Duration::ZERO };
-            if quiet >= QUIET_MAX {
-                quiet = Duration::ZERO;
-                text.push_str(": \n\n");
-            }
-            if !text.is_empty() && sender.send(text.into()).await.is_err() || sender.is_closed() {
-                return;
-            }
-        }
+        let _place = place;
+        let is_allowed = move || hub.access().is_current(&who) || mutant::is_on("stream-outlives-its-token");
+        send(subscription, &sender, news, stopped, &is_allowed).await;
     });
     stream(Body::new(Received(receiver)))
+}
+
+/// Nothing says why it ended: the reader asks again, and hears.
+async fn send(
+    mut subscription: Subscription,
+    sender: &mpsc::Sender<Bytes>,
+    mut news: watch::Receiver<i64>,
+    mut stopped: watch::Receiver<bool>,
+    is_allowed: &(dyn Fn() -> bool + Send + Sync),
+) -> Option<()> {
+    let mut quiet_since = Instant::now();
+    let mut text = ": connected\n\n".to_owned();
+    loop {
+        news.mark_unchanged();
+        if !is_allowed() {
+            return None;
+        }
+        let events = match subscription.is_behind() {
+            true => {
+                let (returned, events) = spawn_blocking(move || {
+                    let events = subscription.poll();
+                    (subscription, events)
+                })
+                .await
+                .ok()?;
+                subscription = returned;
+                events
+            }
+            false => subscription.poll(),
+        };
+        for event in events.ok()?? {
+            let _ = write!(text, "id: {}\nevent: status\ndata: {}\n\n", event.id, event.data);
+        }
+        if text.is_empty() && quiet_since.elapsed() >= QUIET_MAX {
+            text.push_str(": \n\n");
+        }
+        if !text.is_empty() {
+            quiet_since = Instant::now();
+            timeout(SLOW_MAX, sender.send(std::mem::take(&mut text).into())).await.ok()?.ok()?;
+        }
+        if subscription.is_behind() {
+            continue;
+        }
+        tokio::select! {
+            changed = news.changed() => changed.ok()?,
+            () = sleep(LOOK) => {}
+            () = sender.closed() => return None,
+            _ = stopped.wait_for(|is_over| *is_over) => return None,
+        }
+    }
 }
 
 fn stream(body: Body) -> Response {

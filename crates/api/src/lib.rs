@@ -1,75 +1,174 @@
-//! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names.
+//! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names, and on a port with TLS.
 //!
-//! `routes` and `schedules` say what can be asked, `asking` who asks, `problem` how a refusal reads, `follow` is the stream of events. docs/hub.md lists the
-//! routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
+//! `connections` accepts, `certificate` proves who the hub is, `gate` lets a request in by what `table` says of it, `asking` and
+//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events.
+//! docs/hub.md lists the routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
 //! Invariants: what is answered comes from `hub::Hub`, which decides what somebody may see; a body, a head and the number of those
 //! who ask at once are bounded; an error is `application/problem+json` with the program's exit code.
 //!
 //! Not here: jobs (`hub`), storage.
 
-mod asking;
-mod follow;
 mod problem;
+mod sessions;
+mod failures;
+mod paces;
+mod streams;
+mod served;
+mod asking;
+mod table;
+mod gate;
+mod answering;
+mod follow;
+mod session;
+mod tokens;
+mod console;
 mod routes;
 mod schedules;
+mod certificate;
+mod connections;
+#[cfg(test)]
+mod tests;
 
-use hub::Hub;
+pub use certificate::Files;
+
+use failures::Failures;
+use hub::{Error, Hub};
+use model::{Exit, Pin};
+use paces::Paces;
+use served::{BODIES_KIB_MAX, Served};
+use sessions::Sessions;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use tokio::net::UnixListener;
-use tokio::sync::watch;
+use std::sync::Arc;
+use streams::Streams;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 /// Threads for calls that block.
 const BLOCKING_MAX: usize = 64;
+
+/// A port, and what the hub is called there.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub address: SocketAddr,
+    /// Names beside its addresses and `localhost`.
+    pub names: Vec<String>,
+    /// In place of the hub's own certificate.
+    pub files: Option<Files>,
+}
+
+/// Where the hub can be reached.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    pub address: SocketAddr,
+    /// Of the certificate's key.
+    pub pin: Pin,
+}
 
 /// The interface of a running hub; it ends when this is dropped.
 pub struct Api {
     socket: PathBuf,
     stop: watch::Sender<bool>,
     runtime: Option<tokio::runtime::Runtime>,
+    pub reached: Option<Reached>,
 }
 
 impl Api {
-    /// Listens on a socket, which nobody else can connect to. One that an earlier hub left is replaced.
-    pub fn start(hub: Hub, socket: &Path) -> io::Result<Api> {
+    /// Listens on a socket, which nobody else can connect to, and on a port if there is to be one. A socket that an earlier hub
+    /// left is replaced.
+    pub fn start(hub: Hub, socket: &Path, network: Option<Network>) -> hub::Result<Api> {
+        let failed = |what: String| {
+            move |e: io::Error| {
+                Error::new(Exit::Failed, format!("{what}: {}", e.to_string().split(" (os").next().unwrap_or("")))
+            }
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(BLOCKING_MAX)
             .thread_name("api")
             .enable_all()
-            .build()?;
-        let listener = runtime.block_on(async { listen(socket) })?;
+            .build()
+            .map_err(failed("start the interface".to_owned()))?;
+        let _inside = runtime.enter();
+        let listening = failed(format!("listen on {}", socket.display()));
+        let listener = connections::listen(socket)
+            .map_err(|e| listening(e).hint("one hub of a user runs at a time: stop the other one"))?;
+        let port = network.map(|network| Port::open(&hub, network)).transpose()?;
         let (stop, stopped) = watch::channel(false);
-        let router = routes::router(hub, stopped.clone());
-        let service = router.into_make_service_with_connect_info::<asking::Peer>();
-        let mut ended = stopped;
-        runtime.spawn(async move {
-            let until = async move { _ = ended.wait_for(|is_over| *is_over).await };
-            if let Err(e) = axum::serve(listener, service).with_graceful_shutdown(until).await {
-                tracing::error!(error = %e, "the interface over HTTP ended");
-            }
-        });
-        Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime) })
+        let served = Served {
+            streams: Streams::start(hub.clone()).map_err(failed("start a thread".to_owned()))?,
+            hub,
+            stopped: stopped.clone(),
+            sessions: Arc::new(Sessions::default()),
+            failures: Arc::new(Failures::default()),
+            paces: Arc::new(Paces::default()),
+            bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            names: port.as_ref().map_or(Arc::new([]), |port| port.names.clone().into()),
+            url: port.as_ref().map(|port| port.url().into()),
+        };
+        let router = routes::router(served);
+        runtime.spawn(connections::serve_local(listener, router.clone(), stopped.clone()));
+        let reached = port.as_ref().map(|port| Reached { address: port.address, pin: port.pin });
+        if let Some(port) = port {
+            runtime.spawn(connections::serve_network(port.listener, port.tls, router, stopped));
+        }
+        drop(_inside);
+        Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime), reached })
     }
 }
 
-fn listen(socket: &Path) -> io::Result<UnixListener> {
-    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another hub listens there"));
-    }
-    match std::fs::symlink_metadata(socket) {
-        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(socket)?,
-        Ok(_) => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what has that name is no socket, and stays"));
+struct Port {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    tls: TlsAcceptor,
+    pin: Pin,
+    /// The first is the one to tell others.
+    names: Vec<String>,
+}
+
+impl Port {
+    fn open(hub: &Hub, network: Network) -> hub::Result<Port> {
+        let Network { address, mut names, files } = network;
+        let failed = |e: io::Error| {
+            Error::new(
+                Exit::Failed,
+                format!("listen on {address}: {}", e.to_string().split(" (os").next().unwrap_or("")),
+            )
+            .hint("is another program there? Name another port, or stop that one")
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if names.is_empty() && !address.ip().is_loopback() {
+            names.extend(std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()));
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
+        names.push("localhost".to_owned());
+        let mut subjects = names.clone();
+        if !address.ip().is_unspecified() {
+            subjects.push(address.ip().to_string());
+        }
+        for loopback in ["127.0.0.1", "::1"] {
+            if !subjects.iter().any(|name| name == loopback) {
+                subjects.push(loopback.to_owned());
+            }
+        }
+        let proof = certificate::proof(hub.state_dir(), &subjects, files.as_ref())?;
+        Ok(Port { listener, address, tls: TlsAcceptor::from(proof.config), pin: proof.pin, names })
     }
-    let listener = UnixListener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+
+    /// For a browser. On this host's loopback no certificate needs to be believed.
+    fn url(&self) -> String {
+        match self.address.ip() {
+            ip if ip.is_loopback() => format!("http://{}", self.address),
+            ip if ip.is_unspecified() || self.names.len() > 1 => {
+                format!("https://{}:{}", self.names[0], self.address.port())
+            }
+            _ => format!("https://{}", self.address),
+        }
+    }
 }
 
 impl Drop for Api {
@@ -79,25 +178,5 @@ impl Drop for Api {
             runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         }
         let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_socket_makes_room_for_a_socket() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let _inside = runtime.enter();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hub.sock");
-        drop(listen(&path).unwrap());
-        assert_eq!(std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        drop(listen(&path).unwrap());
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, "a file of the user").unwrap();
-        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(std::fs::read(&path).unwrap(), b"a file of the user");
     }
 }

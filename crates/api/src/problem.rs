@@ -5,15 +5,29 @@ use axum::response::{IntoResponse, Response};
 use hub::Error;
 use model::Exit;
 use serde_json::json;
+use std::time::Duration;
 
 pub struct Problem {
     status: StatusCode,
     error: Error,
+    /// When to ask again.
+    wait: Option<Duration>,
 }
 
 impl Problem {
     pub fn new(status: StatusCode, error: Error) -> Problem {
-        Problem { status, error }
+        Problem { status, error, wait: None }
+    }
+
+    pub fn absent() -> Problem {
+        let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
+        Problem::new(StatusCode::NOT_FOUND, error)
+    }
+
+    /// Too many of something: to be asked again after a while.
+    pub fn too_many(what: &str, wait: Duration) -> Problem {
+        let error = Error::new(Exit::Temporary, format!("too many {what}")).hint("wait, then ask again");
+        Problem { status: StatusCode::TOO_MANY_REQUESTS, error, wait: Some(wait) }
     }
 }
 
@@ -30,17 +44,26 @@ impl From<Error> for Problem {
             Exit::Unreachable | Exit::Authentication | Exit::Version => StatusCode::BAD_GATEWAY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Problem { status, error }
+        Problem::new(status, error)
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Problem { status, error } = self;
-        let body = json!({"title": status.canonical_reason(), "status": status.as_u16(), "detail": error.message,
+        let Problem { status, error, wait } = self;
+        let seconds = wait.map(|wait| wait.as_secs().max(1));
+        let mut body = json!({"title": status.canonical_reason(), "status": status.as_u16(), "detail": error.message,
             "hint": error.hint, "code": error.exit as i32});
+        if let Some(seconds) = seconds {
+            body["retry_after"] = json!(seconds);
+        }
         let mut response = (status, body.to_string()).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.extend(seconds.map(|seconds| (header::RETRY_AFTER, HeaderValue::from(seconds))));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"thalweg\""));
+        }
         response
     }
 }

@@ -1,68 +1,56 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
-use crate::asking::Peer;
+use crate::answering::{Answer, ask, text_of};
+use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
+use crate::served::Served;
+use crate::{console, gate, schedules, session, tokens};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use hub::{Error, Filter, Hub, JobFile, JobView, Principal, Submitted, Taken, Verb};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Json, Router};
+use hub::{Error, Filter, JobFile, JobView, Submitted, Taken, Verb};
 use model::order::Status;
 use model::{Exit, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 
-const BODY_BYTES_MAX: usize = 1 << 20;
-const BATCH_BYTES_MAX: usize = 8 << 20;
 const PAGE_DEFAULT: usize = 100;
 
-pub(crate) type Answer = Result<Response, Problem>;
-
-#[derive(Clone)]
-pub(crate) struct Served {
-    pub hub: Hub,
-    stopped: watch::Receiver<bool>,
-}
-
-pub fn router(hub: Hub, stopped: watch::Receiver<bool>) -> Router {
-    let batch = post(batch).layer(DefaultBodyLimit::max(BATCH_BYTES_MAX));
+/// Who may ask for what stands in `table`, and is looked at in `gate`.
+pub fn router(served: Served) -> Router {
     Router::new()
         .route("/api/v1/jobs", get(list).post(submit))
-        .route("/api/v1/jobs:batch", batch)
+        .route("/api/v1/jobs:batch", post(batch))
         .route("/api/v1/jobs/{id}", get(show).delete(remove))
         .route("/api/v1/jobs/{id}/failures", get(failures))
         .route("/api/v1/jobs/{id}/{verb}", post(steer))
         .route("/api/v1/endpoints", get(endpoints).post(add_endpoint))
         .route("/api/v1/events", get(events))
         .route("/api/v1/summary", get(summary))
-        .merge(crate::schedules::routes())
-        .fallback(nothing)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Served { hub, stopped })
+        .route("/api/v1/tokens", get(tokens::list).post(tokens::add))
+        .route("/api/v1/tokens/{name}", delete(tokens::remove))
+        .route("/api/v1/rules", get(tokens::rules).post(tokens::add_rule))
+        .route("/api/v1/rules/{id}", delete(tokens::remove_rule))
+        .route("/api/v1/session/code", post(session::code))
+        .route("/api/v1/session", get(session::show).post(session::begin).delete(session::end))
+        .route("/api/v1/openapi.json", get(openapi))
+        .route("/healthz", get(async || "ok\n"))
+        .merge(schedules::routes())
+        .merge(console::pages())
+        .fallback(async || Problem::absent())
+        // How much each may send is in the table.
+        .layer(DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn_with_state(served.clone(), gate::gate))
+        .with_state(served)
 }
 
-pub(crate) async fn nothing() -> Problem {
-    let error = Error::new(Exit::Usage, "there is nothing of this name").hint("docs/hub.md lists the routes");
-    Problem::new(StatusCode::NOT_FOUND, error)
-}
-
-/// Runs a call that blocks.
-pub(crate) async fn ask<T: Send + 'static>(
-    call: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Problem> {
-    let failed = |_| Error::new(Exit::Fatal, "a thread of the hub failed; this is a bug");
-    Ok(spawn_blocking(call).await.map_err(failed)??)
-}
-
-pub(crate) fn who(peer: Peer) -> Result<Principal, Problem> {
-    let nobody = || Error::new(Exit::Authentication, "the kernel does not say who asks");
-    peer.principal().ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, nobody()))
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
 }
 
 fn job_id(text: &str) -> Result<JobId, Problem> {
@@ -70,12 +58,6 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
         Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
     };
     JobId::from_hex(text).ok_or_else(|| wrong().into())
-}
-
-pub(crate) fn text_of(body: Result<Bytes, BytesRejection>) -> Result<String, Problem> {
-    let usage = |text: String| Error::new(Exit::Usage, text).hint("docs/hub.md says what is expected");
-    let body = body.map_err(|e| Problem::new(e.status(), usage(e.body_text())))?;
-    String::from_utf8(body.to_vec()).map_err(|_| usage("the body is not UTF-8".to_owned()).into())
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -97,11 +79,11 @@ fn submitted(one: &Submitted) -> Value {
 
 async fn submit(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer {
-    let (who, key, text) = (who(peer)?, key_of(&headers)?, text_of(body)?);
+    let (key, text) = (key_of(&headers)?, text_of(body)?);
     let taken = ask(move || served.hub.submit(&who, JobFile::from_json(&text)?, key.as_deref())).await?;
     let status = if taken.taken == Taken::New { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(submitted(&taken))).into_response())
@@ -109,11 +91,11 @@ async fn submit(
 
 async fn batch(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer {
-    let (who, key, text) = (who(peer)?, key_of(&headers)?, text_of(body)?);
+    let (key, text) = (key_of(&headers)?, text_of(body)?);
     let taken = ask(move || {
         let mut files = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -175,12 +157,12 @@ impl Asked {
 
 async fn list(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Answer {
     let usage =
         |e: QueryRejection| Error::new(Exit::Usage, e.body_text()).hint("docs/hub.md lists what can be asked for");
-    let (who, Query(asked)) = (who(peer)?, asked.map_err(usage)?);
+    let Query(asked) = asked.map_err(usage)?;
     let filter = asked.filter()?;
     let limit = asked.limit.unwrap_or(PAGE_DEFAULT);
     let page = ask(move || served.hub.list(&who, &filter, asked.after, limit)).await?;
@@ -192,19 +174,23 @@ fn of_job(status: StatusCode, job: &JobView) -> Response {
     (status, [(header::ETAG, tag)], Json(job)).into_response()
 }
 
-async fn show(State(served): State<Served>, ConnectInfo(peer): ConnectInfo<Peer>, Path(id): Path<String>) -> Answer {
-    let (who, id) = (who(peer)?, job_id(&id)?);
+async fn show(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = job_id(&id)?;
     let job = ask(move || served.hub.show(&who, id)).await?;
     Ok(of_job(StatusCode::OK, &job))
 }
 
 async fn failures(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Answer {
-    let (who, id) = (who(peer)?, job_id(&id)?);
+    let id = job_id(&id)?;
     let (after, limit) = (asked.after.unwrap_or(0), asked.limit.unwrap_or(PAGE_DEFAULT));
     let found = ask(move || served.hub.failures(&who, id, after, limit)).await?;
     Ok(Json(found).into_response())
@@ -212,13 +198,13 @@ async fn failures(
 
 async fn steer(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     Path((id, verb)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Answer {
-    let (who, id, version) = (who(peer)?, job_id(&id)?, version_of(&headers)?);
+    let (id, version) = (job_id(&id)?, version_of(&headers)?);
     let verb = Verb::from_word(&verb).filter(|verb| *verb != Verb::Remove);
-    let Some(verb) = verb else { return Ok(nothing().await.into_response()) };
+    let Some(verb) = verb else { return Err(Problem::absent()) };
     let job = ask(move || {
         served.hub.steer(&who, id, verb, version)?;
         served.hub.show(&who, id)
@@ -230,18 +216,17 @@ async fn steer(
 
 async fn remove(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Answer {
-    let (who, id, version) = (who(peer)?, job_id(&id)?, version_of(&headers)?);
+    let (id, version) = (job_id(&id)?, version_of(&headers)?);
     ask(move || served.hub.steer(&who, id, Verb::Remove, version)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn endpoints(State(served): State<Served>, ConnectInfo(peer): ConnectInfo<Peer>) -> Answer {
-    who(peer)?;
-    Ok(Json(ask(move || served.hub.endpoints()).await?).into_response())
+async fn endpoints(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>) -> Answer {
+    Ok(Json(ask(move || served.hub.endpoints(&who)).await?).into_response())
 }
 
 /// An endpoint that the hub is to know, by its ticket.
@@ -256,10 +241,10 @@ struct NewEndpoint {
 
 async fn add_endpoint(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer {
-    let (who, text) = (who(peer)?, text_of(body)?);
+    let text = text_of(body)?;
     let endpoint = ask(move || {
         // What serde says of a text that is wrong would repeat parts of the ticket.
         let wrong = |_| Error::new(Exit::Usage, "an endpoint is `name`, `ticket` and `replace`");
@@ -278,24 +263,23 @@ struct Following {
 
 async fn events(
     State(served): State<Served>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(Caller { who, .. }): Extension<Caller>,
     Query(asked): Query<Following>,
     headers: HeaderMap,
 ) -> Answer {
-    let who = who(peer)?;
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let after = named.or(asked.after);
-    let stopped = served.stopped.clone();
-    match ask(move || served.hub.events(&who, after)).await? {
-        Ok(subscription) => Ok(follow(subscription, stopped)),
+    let place = served.streams.place(&who)?;
+    let (hub, asker) = (served.hub.clone(), who.clone());
+    match ask(move || hub.events(&asker, after)).await? {
+        Ok(subscription) => Ok(follow(subscription, place, &served, who)),
         Err(missed) => Ok(reset(missed.last)),
     }
 }
 
-async fn summary(State(served): State<Served>, ConnectInfo(peer): ConnectInfo<Peer>) -> Answer {
-    who(peer)?;
+async fn summary(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>) -> Answer {
     let pin = served.hub.pin();
-    let counts = ask(move || served.hub.counts()).await?;
+    let counts = ask(move || served.hub.counts(&who)).await?;
     let open: serde_json::Map<String, Value> =
         counts.into_iter().map(|(status, count)| (status, json!(count))).collect();
     Ok(Json(json!({"pin": pin, "open": open})).into_response())

@@ -9,6 +9,7 @@
 pub mod dataset;
 pub mod compare;
 pub mod lag;
+pub mod field;
 pub mod sweep;
 pub mod repro;
 pub mod tool;

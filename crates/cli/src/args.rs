@@ -15,7 +15,7 @@ mod documented;
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "hub")]
-use crate::commands::{batch, hub, queue, schedule, submit};
+use crate::commands::{batch, console, hub, queue, rule, schedule, submit, token};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
@@ -66,6 +66,12 @@ pub enum Command {
     Queue(queue::Args),
     #[cfg(feature = "hub")]
     Schedule(schedule::Args),
+    #[cfg(feature = "hub")]
+    Token(token::Args),
+    #[cfg(feature = "hub")]
+    Rule(rule::Args),
+    #[cfg(feature = "hub")]
+    Console(console::Args),
     Sync(Box<sync::Args>),
     Follow(Box<follow::Args>),
     Filter(filter::Args),

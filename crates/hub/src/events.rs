@@ -92,16 +92,31 @@ impl Ring {
         self.lock().last
     }
 
-    /// The events behind one, waiting for such for so long.
-    pub fn after(&self, after: i64, wait: Duration) -> Found {
+    /// The oldest event that is in memory, or the next one.
+    pub fn first(&self) -> i64 {
         let state = self.lock();
+        state.events.front().map_or(state.last + 1, |first| first.id)
+    }
+
+    /// Waits until there is an event behind one, for so long; the newest, and nothing when the hub ends.
+    pub fn wait(&self, after: i64, wait: Duration) -> Option<i64> {
         let has_none = |state: &mut RingState| state.last <= after && !state.is_closed;
-        let state = self.filled.wait_timeout_while(state, wait, has_none).unwrap_or_else(PoisonError::into_inner).0;
+        let state =
+            self.filled.wait_timeout_while(self.lock(), wait, has_none).unwrap_or_else(PoisonError::into_inner).0;
+        (!state.is_closed).then_some(state.last)
+    }
+
+    /// The events behind one.
+    pub fn after(&self, after: i64) -> Found {
+        let state = self.lock();
         if state.last <= after {
             return if state.is_closed { Found::Closed } else { Found::Nothing };
         }
         match state.events.front().is_some_and(|first| first.id <= after + 1) {
-            true => Found::Events(state.events.iter().filter(|event| event.id > after).cloned().collect()),
+            true => {
+                let from = state.events.partition_point(|event| event.id <= after);
+                Found::Events(state.events.range(from..).cloned().collect())
+            }
             false => Found::Older,
         }
     }

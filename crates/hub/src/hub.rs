@@ -4,11 +4,13 @@
 //!
 //! Not here: how those who ask are known (`api`).
 
+use crate::access::{Access, Principal};
 use crate::audit::Deed;
 use crate::channels::Channels;
-use crate::outbox::Posting;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
+use crate::job_file::JobFile;
+use crate::outbox::Posting;
 use crate::owner::{Command, Owner};
 use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
 use crate::store::Store;
@@ -20,10 +22,11 @@ use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Now, Status, Verb};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
@@ -41,14 +44,6 @@ impl Options {
     }
 }
 
-/// Who asks. An administrator sees and steers everybody's jobs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Principal {
-    /// Such as `unix:anna`.
-    pub name: String,
-    pub is_admin: bool,
-}
-
 #[derive(Clone)]
 pub struct Hub {
     pub(crate) inner: Arc<Inner>,
@@ -62,6 +57,8 @@ pub(crate) struct Inner {
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
+    pub(crate) access: Arc<Access>,
+    state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
     _lock: StateLock,
 }
@@ -76,6 +73,7 @@ impl Hub {
         let book = EndpointBook::new(options.state_dir.join("endpoints"));
         let (ring, live) = (Ring::starting_after(store.last_event), LiveJobs::default());
         let generation_from = store.generation_from;
+        let access = Arc::new(Access::open(&options.state_dir)?);
         let (commands, incoming) = sync_channel(WAITING_MAX);
         let (words, heard) = sync_channel::<Word>(WAITING_MAX);
         let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
@@ -83,6 +81,7 @@ impl Hub {
         let owner = Owner::new(
             store,
             posting,
+            access.clone(),
             options.limits,
             book.clone(),
             identity.clone(),
@@ -95,8 +94,20 @@ impl Hub {
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;
         let reader = Arc::new(Reader::new(&options.state_dir));
-        let owner = Mutex::new(Some(owner));
-        let inner = Inner { commands, reader, ring, live, book, identity, generation_from, owner, _lock: lock };
+        let (owner, state_dir) = (Mutex::new(Some(owner)), options.state_dir);
+        let inner = Inner {
+            commands,
+            reader,
+            ring,
+            live,
+            book,
+            identity,
+            generation_from,
+            access,
+            state_dir,
+            owner,
+            _lock: lock,
+        };
         Ok(Hub { inner: Arc::new(inner) })
     }
 
@@ -112,7 +123,7 @@ impl Hub {
     /// A page of jobs, from the newest on, behind a cursor that an earlier page named.
     pub fn list(&self, who: &Principal, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
         let mut filter = filter.clone();
-        if !who.is_admin {
+        if !who.is_admin() {
             // What somebody else's name would show is nothing of this one's.
             if filter.owner.as_ref().is_some_and(|owner| *owner != who.name) {
                 return Ok(Page { jobs: Vec::new(), next: None });
@@ -125,7 +136,7 @@ impl Hub {
     }
 
     pub fn show(&self, who: &Principal, id: JobId) -> Result<JobView> {
-        let found = self.inner.reader.job(id)?.filter(|job| who.is_admin || job.owner == who.name);
+        let found = self.inner.reader.job(id)?.filter(|job| who.is_admin() || job.owner == who.name);
         let mut jobs = vec![found.ok_or_else(no_such_job)?];
         self.enliven(&mut jobs)?;
         jobs.pop().ok_or_else(no_such_job)
@@ -138,8 +149,12 @@ impl Hub {
 
     /// Steers a job; with a version, only if it is still that one.
     pub fn steer(&self, who: &Principal, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
-        self.show(who, id)?;
-        self.change(who, verb.word(), move |_| id.to_string(), move |owner, now| owner.steer(now, id, verb, version))
+        let job = self.show(who, id)?;
+        // What ran once may not be allowed any more.
+        if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
+            self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
+        }
+        self.change(&who.name, verb.word(), move |_| id.to_string(), move |owner, now| owner.steer(now, id, verb, version))
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.
@@ -152,22 +167,30 @@ impl Hub {
         if !is_known || after > last || (after > 0 && after + 1 < oldest) {
             return Ok(Err(Missed { last }));
         }
-        let owner = (!who.is_admin).then(|| who.name.clone());
+        let owner = (!who.is_admin()).then(|| who.name.clone());
         Ok(Ok(Subscription::new(self.inner.ring.clone(), self.inner.reader.clone(), owner, after)))
     }
 
-    /// Open jobs by status.
-    pub fn counts(&self) -> Result<Vec<(String, u64)>> {
-        self.inner.reader.counts()
+    /// Waits for an event behind one, for so long; the number of the newest, and nothing when the hub ends.
+    pub fn wait_for_event(&self, after: i64, wait: Duration) -> Option<i64> {
+        self.inner.ring.wait(after, wait)
     }
 
-    pub fn endpoints(&self) -> Result<Vec<EndpointView>> {
+    /// One's own open jobs by status, or everybody's for an administrator.
+    pub fn counts(&self, who: &Principal) -> Result<Vec<(String, u64)>> {
+        self.inner.reader.counts((!who.is_admin()).then_some(&who.name[..]))
+    }
+
+    /// The endpoints that somebody may use somehow.
+    pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
         let view = |endpoint: daemon::Endpoint| EndpointView {
             name: endpoint.name,
             addresses: endpoint.addresses,
             pin: endpoint.pin.to_string(),
         };
-        Ok(self.inner.book.list()?.into_iter().map(view).collect())
+        let mut known = self.inner.book.list()?;
+        known.retain(|endpoint| self.inner.access.knows_endpoint(who, &endpoint.name));
+        Ok(known.into_iter().map(view).collect())
     }
 
     /// Redeems a ticket: the hub is the endpoint's client from then on.
@@ -175,7 +198,7 @@ impl Hub {
         let enrolled = self.enrol(who, name, ticket, replace);
         let name = name.to_owned();
         self.change(
-            who,
+            &who.name,
             "endpoint add",
             move |_| name,
             move |owner, _| {
@@ -187,14 +210,16 @@ impl Hub {
     }
 
     fn enrol(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
-        if !who.is_admin {
-            return Err(Error::new(Exit::Refused, "only an administrator adds endpoints").hint("ask who runs the hub"));
-        }
+        only_admin(who)?;
         let ticket =
             Ticket::parse(ticket).map_err(|e| Error::new(Exit::Usage, format!("the ticket: {e}")).hint(e.hint()))?;
         let replace = if replace { Replace::Always } else { Replace::SameIdentity };
         let endpoint = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?.endpoint;
         Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin: endpoint.pin.to_string() })
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        &self.inner.state_dir
     }
 
     pub fn pin(&self) -> String {
@@ -223,13 +248,13 @@ impl Hub {
     /// Changes something on the owner's thread, and answers when that is durable. What was done, or why not, is in the audit log.
     pub(crate) fn change<T: Send + 'static>(
         &self,
-        who: &Principal,
+        who: &str,
         action: &'static str,
         target: impl FnOnce(&Result<T>) -> String + Send + 'static,
         change: impl FnOnce(&mut Owner, Now) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = sync_channel(1);
-        let who = who.name.clone();
+        let who = who.to_owned();
         self.send(Command::Change(Box::new(move |owner, now| {
             let outcome = change(owner, now);
             owner.group.audit.push(Deed::new(&who, action, &target(&outcome), &outcome));
@@ -262,6 +287,13 @@ fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
         if commands.send(Command::Heard(word)).is_err() {
             break;
         }
+    }
+}
+
+pub(crate) fn only_admin(who: &Principal) -> Result<()> {
+    match who.is_admin() {
+        true => Ok(()),
+        false => Err(Error::new(Exit::Refused, "only an administrator may do this").hint("ask whoever runs the hub")),
     }
 }
 

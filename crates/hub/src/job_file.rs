@@ -4,7 +4,7 @@
 
 use crate::channels::{self, Notify};
 use crate::windows::Window;
-use crate::{Error, Result};
+use crate::{Error, Result, strict};
 use model::name::{Escaped, relative_path, unescape};
 use model::order::Kind;
 use model::{Class, Exit, Location, TransferSpec};
@@ -99,7 +99,7 @@ impl JobFile {
 
     /// From JSON.
     pub fn from_json(text: &str) -> Result<JobFile> {
-        let value = serde_json::from_str(text).map_err(|e| wrong(format!("not JSON: {e}"), FIELDS))?;
+        let value = strict::parse(text).map_err(|e| wrong(format!("not JSON: {e}"), FIELDS))?;
         JobFile::from_value(value)
     }
 

@@ -1,8 +1,9 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold, with `submission` and `scheduling`: the interface over HTTP is a client of it. `job_file` reads
-//! what a job is. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
-//! `hearing` hears of them, `recurring` begins what has a schedule, `outbox` tells of jobs by way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
+//! `Hub` is the handle that others hold, with `submission`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
+//! what a job is, and `strict` JSON; `access` and `rule` say who may do what. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
+//! `hearing` hears of them, `recurring` begins what has a schedule, `outbox` tells of jobs by
+//! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
 //! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
 //! of changes, `windows`, `times` and `almanac` know time zones.
 //!
@@ -15,6 +16,7 @@
 //!
 //! Not here: who is next (`queue`), HTTP (`api`), what an order does (`daemon`).
 
+mod strict;
 mod job_file;
 mod channels;
 mod delivery;
@@ -28,6 +30,8 @@ mod schedules;
 mod audit;
 mod store;
 mod reader;
+mod rule;
+mod access;
 mod subscription;
 mod order;
 mod refusal;
@@ -41,14 +45,16 @@ mod outbox;
 mod hub;
 mod submission;
 mod scheduling;
+mod granting;
 #[cfg(test)]
 mod scene;
 
+pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
 pub use audit::{Head, Verified, verify as verify_audit};
 pub use channels::Channels;
-pub use daemon::Error;
+pub use daemon::{Error, private_file};
 pub use events::{Event, Missed};
-pub use hub::{Hub, Options, Principal};
+pub use hub::{Hub, Options};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};

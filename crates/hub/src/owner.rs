@@ -6,6 +6,7 @@
 //!
 //! Not here: what is handed in (`intake`), orders (`dispatch`, `hearing`), schedules (`recurring`).
 
+use crate::access::Access;
 use crate::almanac::Almanac;
 use crate::courier::{Courier, Word};
 use crate::events::Ring;
@@ -46,6 +47,7 @@ pub enum Command {
 pub struct Owner {
     pub store: Store,
     pub(crate) posting: Posting,
+    pub(crate) access: Arc<Access>,
     pub queue: Queue,
     pub limits: Limits,
     pub book: EndpointBook,
@@ -85,6 +87,7 @@ impl Owner {
     pub fn new(
         store: Store,
         posting: Posting,
+        access: Arc<Access>,
         limits: Limits,
         book: EndpointBook,
         identity: Identity,
@@ -97,6 +100,7 @@ impl Owner {
             queue: Queue::new(limits.clone(), Box::new(Almanac::default())),
             store,
             posting,
+            access,
             limits,
             book,
             identity,

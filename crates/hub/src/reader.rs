@@ -232,12 +232,13 @@ impl Reader {
         self.with(|connection| audit::lines(connection, after, limit.clamp(1, PAGE_MAX)))
     }
 
-    /// Open jobs by status.
-    pub fn counts(&self) -> Result<Vec<(String, u64)>> {
+    /// Open jobs by status, of one owner or of all.
+    pub fn counts(&self, owner: Option<&str>) -> Result<Vec<(String, u64)>> {
         self.with(|connection| {
-            let mut select =
-                connection.prepare_cached("SELECT status, count(*) FROM jobs WHERE ended IS NULL GROUP BY status")?;
-            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+            let mut select = connection.prepare_cached(
+                "SELECT status, count(*) FROM jobs WHERE ended IS NULL AND (?1 IS NULL OR owner = ?1) GROUP BY status",
+            )?;
+            let rows = select.query_map([owner], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
             rows.collect()
         })
     }

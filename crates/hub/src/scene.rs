@@ -1,6 +1,7 @@
 //! For tests: a hub that knows two endpoints which do not answer.
 
-use crate::hub::{Hub, Options, Principal};
+use crate::access::Principal;
+use crate::hub::{Hub, Options};
 use crate::{Channels, Filter, JobView};
 use daemon::endpoints::Replace;
 use daemon::{Endpoint, EndpointBook};
@@ -20,7 +21,7 @@ pub fn state() -> tempfile::TempDir {
 }
 
 pub fn anna() -> Principal {
-    Principal { name: "unix:7".into(), is_admin: true }
+    Principal::local(0)
 }
 
 pub fn start(dir: &Path, channels: Channels) -> Hub {

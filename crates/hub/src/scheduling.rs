@@ -1,10 +1,11 @@
 //! Schedules and the audit log, as they are asked for.
 
-use crate::hub::{Hub, Principal};
+use crate::access::Principal;
+use crate::hub::{Hub, only_admin};
 use crate::recurring::{ScheduleVerb, no_such_schedule};
 use crate::schedules::{ScheduleFile, ScheduleView};
-use crate::{Error, Result};
-use model::{Exit, JobId};
+use crate::Result;
+use model::JobId;
 use serde_json::Value;
 
 impl Hub {
@@ -13,14 +14,17 @@ impl Hub {
         file.check(&who.name)?;
         let (owner, name) = (who.name.clone(), file.name.clone());
         let target = name.clone();
-        self.change(who, "schedule add", move |_| target, move |hub, _| hub.add_schedule(&owner, file))?;
+        if !who.is_admin() {
+            self.inner.access.check(&who.name, &file.job.wish(&who.name)?)?;
+        }
+        self.change(&who.name, "schedule add", move |_| target, move |hub, _| hub.add_schedule(&owner, file))?;
         self.schedule(who, &name)
     }
 
     /// One's own; an administrator sees everybody's.
     pub fn schedules(&self, who: &Principal) -> Result<Vec<ScheduleView>> {
         let mut found = self.inner.reader.schedules()?;
-        found.retain(|schedule| who.is_admin || schedule.owner == who.name);
+        found.retain(|schedule| who.is_admin() || schedule.owner == who.name);
         Ok(found)
     }
 
@@ -32,16 +36,12 @@ impl Hub {
     pub fn steer_schedule(&self, who: &Principal, name: &str, verb: ScheduleVerb) -> Result<Option<JobId>> {
         self.schedule(who, name)?;
         let (target, name) = (name.to_owned(), name.to_owned());
-        self.change(who, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
+        self.change(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
     }
 
     /// Lines of the audit log behind one.
     pub fn audit(&self, who: &Principal, after: i64, limit: usize) -> Result<Vec<Value>> {
-        match who.is_admin {
-            true => self.inner.reader.audit(after, limit),
-            false => {
-                Err(Error::new(Exit::Refused, "only an administrator reads the audit log").hint("ask who runs the hub"))
-            }
-        }
+        only_admin(who)?;
+        self.inner.reader.audit(after, limit)
     }
 }

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, pa
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Events of a new generation begin this far beyond the last one.
 const GENERATION_STEP: i64 = 1 << 32;
@@ -82,6 +82,8 @@ impl Store {
         recognise(&connection).map_err(failed)?.check(&path)?;
         prepare(&mut connection).map_err(failed)?;
         let audit = audit::head(&connection).map_err(failed)?;
+        // In another log, which whoever can change this one may not be able to change.
+        info!(line = audit.n, digest = audit.digest, "the audit log goes on");
         let (state_dir, marked) = (state_dir.to_owned(), Instant::now());
         let (last_event, generation_from) = (0, 0);
         let mut store = Store { connection, path: path.clone(), state_dir, audit, marked, last_event, generation_from };

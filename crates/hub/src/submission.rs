@@ -1,6 +1,7 @@
 //! Handing jobs in: one, or a batch that is taken whole or not at all.
 
-use crate::hub::{Hub, Principal};
+use crate::access::Principal;
+use crate::hub::Hub;
 use crate::intake::{After, Submission};
 use crate::job_file::{BODY_BYTES_MAX, JobFile};
 use crate::{Error, Result};
@@ -69,6 +70,9 @@ impl Hub {
             let at =
                 |e: Error| if is_batch { Error { message: format!("job {}: {}", old + 1, e.message), ..e } } else { e };
             let wish = file.wish(&who.name).map_err(at)?;
+            if !who.is_admin() {
+                self.inner.access.check(&who.name, &wish).map_err(at)?;
+            }
             let body = serde_json::to_string(file).unwrap_or_default();
             if body.len() > BODY_BYTES_MAX {
                 return Err(wrong("the job is larger than 256 KiB", "list fewer paths in one job"));
@@ -91,7 +95,7 @@ impl Hub {
             let key = key.map(|key| (key, digest));
             jobs.push(Submission { owner: who.name.clone(), file: file.clone(), wish, body, key, after });
         }
-        let taken = self.change(who, "submit", first_and_last, move |owner, now| owner.submit(now, jobs))?;
+        let taken = self.change(&who.name, "submit", first_and_last, move |owner, now| owner.submit(now, jobs))?;
         let of = |new: usize| {
             let (id, is_new) = taken[new];
             Submitted { id, taken: if is_new { Taken::New } else { Taken::Known } }

@@ -6,7 +6,6 @@ use crate::Result;
 use crate::events::{Event, Found, Ring};
 use crate::reader::Reader;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Events read from the database in one go.
 const REPLAY_MAX: usize = 500;
@@ -24,10 +23,15 @@ impl Subscription {
         Subscription { ring, reader, owner, after }
     }
 
-    /// The next events, waiting for one for so long. Empty when none came that is for this one; nothing when the hub ends.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Vec<Arc<Event>>>> {
+    /// Whether the next events are in the database alone, so that `poll` takes a while.
+    pub fn is_behind(&self) -> bool {
+        self.after < self.ring.last() && self.after + 1 < self.ring.first()
+    }
+
+    /// The next events. Empty when there is none for this one yet; nothing when the hub ends.
+    pub fn poll(&mut self) -> Result<Option<Vec<Arc<Event>>>> {
         let last = self.ring.last();
-        let found = match self.ring.after(self.after, wait) {
+        let found = match self.ring.after(self.after) {
             Found::Closed => return Ok(None),
             Found::Nothing => return Ok(Some(Vec::new())),
             Found::Events(events) => events,

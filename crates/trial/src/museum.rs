@@ -295,6 +295,14 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what could not be written down is answered as if it had been",
         Test("hub", "a_full_disk_refuses_a_group_whole"),
     ),
+    ("rule-compares-text", "a rule for x also allows xy", Test("hub", "a_rule_covers_a_path")),
+    ("host-unchecked", "the hub answers to a name that is not its own", Test("api", "a_name_that_is_not_the_hubs")),
+    ("origin-unchecked", "a page of others changes something", Test("api", "what_a_browser_sends_by_itself")),
+    (
+        "stream-outlives-its-token",
+        "events are told without a right to them",
+        Test("api", "a_stream_ends_with_the_right"),
+    ),
 ];
 
 #[derive(Args)]
@@ -480,7 +488,7 @@ mod tests {
         let mut switches = std::collections::BTreeSet::new();
         for name in [
             "ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli", "plan", "queue",
-            "hub",
+            "hub", "api",
         ] {
             gather(&crates.join(name).join("src"), &mut switches);
         }

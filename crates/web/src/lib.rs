@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client: connections that are kept, TLS by the host's roots, bounds on all that a server sends.
+//! A blocking HTTP/1.1 client: connections that are kept, TLS by the host's roots or one pinned key, bounds on all that a server sends.
 //!
 //! A `Client` speaks to one origin. A request's body is in memory, or sent by the caller piece by piece (`Upload`); a response's
 //! body is read by the caller, from the socket into the caller's memory. Whoever waits can be told to stop (`Stop`).

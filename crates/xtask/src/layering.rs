@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ssh", &["model", "mover", "transfer", "net", "store", "wire", "daemon"]),
     ("queue", &["model"]),
     ("hub", &["model", "queue", "daemon", "transfer", "net", "web"]),
-    ("api", &["model", "hub"]),
+    ("api", &["model", "hub", "net"]),
     ("emulator", &[]),
     ("lab", &["model", "emulator"]),
     ("content", &[]),

@@ -3,7 +3,7 @@
 use super::submit::read;
 use crate::exit::Result;
 use crate::output::{self, counted};
-use crate::service::Service;
+use crate::service::{HubArgs, Service};
 use model::Exit;
 use serde_json::json;
 use std::path::PathBuf;
@@ -28,11 +28,13 @@ pub struct Args {
     /// One JSON object for each job
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     let text = read(&args.file)?;
-    let taken = Service::new()?.post("/jobs:batch", &text, args.key.as_deref())?;
+    let taken = Service::new(&args.hub)?.post("/jobs:batch", &text, args.key.as_deref())?;
     let jobs = taken.as_array().map_or(&[][..], Vec::as_slice);
     for job in jobs {
         let id = output::shown(job["id"].as_str().unwrap_or_default());

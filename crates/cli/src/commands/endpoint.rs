@@ -44,6 +44,9 @@ struct Add {
     #[cfg(feature = "hub")]
     #[arg(long, env = "THALWEG_HUB")]
     hub: bool,
+    #[cfg(feature = "hub")]
+    #[command(flatten)]
+    which: crate::service::HubArgs,
 }
 
 /// List the known endpoints: name, addresses, identity
@@ -94,12 +97,12 @@ fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The ticket goes to the hub over its socket, whose other end is this user's process.
+/// The ticket goes to the hub over this user's own socket, or over TLS.
 #[cfg(feature = "hub")]
 fn add_to_hub(add: &Add) -> Result<Exit> {
     let ticket = read_ticket(&add.ticket_file)?.to_text();
     let body = serde_json::json!({"name": add.name, "ticket": ticket, "replace": add.replace}).to_string();
-    let added = crate::service::Service::new()?.post("/endpoints", &body, None)?;
+    let added = crate::service::Service::new(&add.which)?.post("/endpoints", &body, None)?;
     output::note(&format!(
         "the hub knows endpoint {} from now on",
         output::shown(added["name"].as_str().unwrap_or_default())

@@ -1,22 +1,24 @@
 //! `thalweg hub`: keeps jobs until they are done, and hands them to endpoints.
 
-use crate::exit::{Result, error};
+use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{self, counted};
-use crate::service::{self, Service};
-use api::Api;
+use crate::service::{self, HubArgs, Service};
+use api::{Api, Files, Network, Reached};
 use clap::Subcommand;
 use daemon::trust::make_private_directory;
 use hub::{Channels, Head, Hub, Options};
 use model::Exit;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Keep a queue of jobs between endpoints, and see to it that each is done
 ///
 /// Runs in the foreground until SIGTERM. Jobs are handed in with `thalweg submit` and `thalweg batch`, looked at with `thalweg
-/// queue` and `thalweg job`. The hub opens no data: endpoints carry its jobs out, and go on while it is away.
+/// queue` and `thalweg job`. The hub opens no data: endpoints carry its jobs out, and go on while it is away. With --listen it is
+/// reached from other hosts and by browsers: `thalweg token` makes what they need, `thalweg console` lets a browser in.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Example:\n\
@@ -27,6 +29,18 @@ pub struct Args {
     /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
     #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
     state_dir: Option<PathBuf>,
+    /// Be reached here as well, with TLS and tokens: ADDR:PORT, such as [::]:7741; a loopback address also takes plain HTTP
+    #[arg(long, value_name = "ADDR:PORT", env = "THALWEG_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// A name by which browsers and programs reach the hub; may be repeated [default: this host's]
+    #[arg(long, value_name = "NAME", requires = "listen", env = "THALWEG_HOST")]
+    host: Vec<String>,
+    /// A certificate with its chain, in PEM, in place of the hub's own, which is known by its pin
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "key_file"], env = "THALWEG_CERT_FILE")]
+    cert_file: Option<PathBuf>,
+    /// The private key of that certificate, in PEM, readable by this user only
+    #[arg(long, value_name = "FILE", requires = "cert_file", env = "THALWEG_KEY_FILE")]
+    key_file: Option<PathBuf>,
     /// A file of channels by which the hub tells what became of jobs (docs/hub.md)
     #[arg(long, value_name = "FILE", env = "THALWEG_CHANNELS")]
     channels: Option<PathBuf>,
@@ -51,7 +65,13 @@ enum Audit {
     Verify(Verify),
     /// Print the audit log of the running hub: one JSON object a line
     #[command(after_help = "Example:\n\x20   thalweg hub audit ls")]
-    Ls,
+    Ls(Ls),
+}
+
+#[derive(clap::Args, Debug)]
+struct Ls {
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -65,10 +85,10 @@ struct Verify {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    match (args.action, args.state_dir) {
-        (Some(Action::Audit(Audit::Verify(verify))), _) => audit_verify(&verify),
-        (Some(Action::Audit(Audit::Ls)), _) => audit_ls(),
-        (None, state_dir) => serve(state_dir.expect("clap demands it"), args.channels.as_deref()),
+    match args.action {
+        Some(Action::Audit(Audit::Verify(verify))) => audit_verify(&verify),
+        Some(Action::Audit(Audit::Ls(ls))) => audit_ls(&ls.hub),
+        None => serve(args),
     }
 }
 
@@ -82,8 +102,8 @@ fn audit_verify(args: &Verify) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn audit_ls() -> Result<Exit> {
-    let service = Service::new()?;
+fn audit_ls(hub: &HubArgs) -> Result<Exit> {
+    let service = Service::new(hub)?;
     let mut after = 0;
     loop {
         let lines = service.get(&format!("/audit?limit=1000&after={after}"))?;
@@ -100,21 +120,23 @@ fn audit_ls() -> Result<Exit> {
     }
 }
 
-fn serve(state_dir: PathBuf, channels: Option<&Path>) -> Result<Exit> {
+fn serve(args: Args) -> Result<Exit> {
+    let state_dir = args.state_dir.expect("clap demands it");
     let socket = service::socket()?;
     if let Some(directory) = socket.parent() {
         make_private_directory(directory)?;
     }
     make_private_directory(&state_dir)?;
     let interrupt = Interrupt::watch()?;
-    let channels = channels.map(Channels::read).transpose()?.unwrap_or_default();
+    let channels = args.channels.as_deref().map(Channels::read).transpose()?.unwrap_or_default();
     let hub = Hub::start(Options { channels, ..Options::new(state_dir) })?;
-    let listening = |e: std::io::Error| {
-        let text = format!("listen on {}: {}", output::shown(&socket), crate::exit::plain(&e));
-        error(Exit::Failed, text, "one hub of a user runs at a time: stop the other one")
-    };
-    let api = Api::start(hub.clone(), &socket).map_err(listening)?;
+    let files = args.cert_file.zip(args.key_file).map(|(certificate, key)| Files { certificate, key });
+    let network = args.listen.map(|address| Network { address, names: args.host, files });
+    let api = Api::start(hub.clone(), &socket, network)?;
     output::line(&format!("ready on {}, identity {}", output::shown(&socket), hub.pin()));
+    if let Some(Reached { address, pin }) = &api.reached {
+        output::line(&format!("ready on https://{address}, certificate {pin}"));
+    }
     while !interrupt.wait(Duration::from_secs(3600)) {}
     drop(api);
     hub.stop();

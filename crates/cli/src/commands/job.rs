@@ -4,6 +4,8 @@ use crate::exit::{Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::progress::Mode;
 use crate::output::{self, counted};
+#[cfg(feature = "hub")]
+use crate::service::HubArgs;
 use crate::transfer::orders::{Follower, amounts, error_of, id_of, state_of, status_of, summary};
 use daemon::hand_in::{Desk, Told};
 use daemon::{Endpoint, EndpointBook, Paths};
@@ -69,6 +71,9 @@ pub struct List {
     /// One JSON object for each job
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[cfg(feature = "hub")]
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -79,6 +84,9 @@ pub struct One {
     /// A JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[cfg(feature = "hub")]
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -121,7 +129,7 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
     let (one, verb) = match action {
         Action::Ls(list) => {
             if list.endpoint.is_none()
-                && let Some(service) = Service::running()?
+                && let Some(service) = Service::running(&list.hub)?
             {
                 service.list(list.json)?;
             }
@@ -137,7 +145,7 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
         Action::Rm(one) => (one, "rm"),
     };
     let Some(id) = id_of(&one.id) else { return Ok(None) };
-    let Some(service) = Service::running()? else { return Ok(None) };
+    let Some(service) = Service::running(&one.hub)? else { return Ok(None) };
     if !service.has(id)? {
         return Ok(None);
     }

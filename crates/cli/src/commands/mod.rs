@@ -20,6 +20,12 @@ pub mod batch;
 pub mod queue;
 #[cfg(feature = "hub")]
 pub mod schedule;
+#[cfg(feature = "hub")]
+pub mod token;
+#[cfg(feature = "hub")]
+pub mod rule;
+#[cfg(feature = "hub")]
+pub mod console;
 pub mod mv;
 pub mod ls;
 pub mod tree;
@@ -72,6 +78,12 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Queue(args) => queue::run(args),
         #[cfg(feature = "hub")]
         Command::Schedule(args) => schedule::run(args),
+        #[cfg(feature = "hub")]
+        Command::Token(args) => token::run(args),
+        #[cfg(feature = "hub")]
+        Command::Rule(args) => rule::run(args),
+        #[cfg(feature = "hub")]
+        Command::Console(args) => console::run(args),
         Command::Follow(args) => follow::run(*args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),

@@ -2,8 +2,8 @@
 
 use crate::exit::Result;
 use crate::output::{self, counted};
-use crate::service::Service;
 use crate::service::jobs::waiting_line;
+use crate::service::{HubArgs, Service};
 use model::Exit;
 use serde_json::json;
 
@@ -20,10 +20,12 @@ pub struct Args {
     /// One JSON object for each job
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let service = Service::new()?;
+    let service = Service::new(&args.hub)?;
     let mut left = args.limit;
     service.jobs("&status=open&order=oldest", &mut |job| {
         if left == 0 {

@@ -3,8 +3,8 @@
 use super::submit::read_job;
 use crate::exit::Result;
 use crate::output::{self, shown};
-use crate::service::Service;
 use crate::service::jobs::text;
+use crate::service::{HubArgs, Service};
 use clap::Subcommand;
 use hub::{ScheduleFile, Times};
 use model::Exit;
@@ -65,6 +65,8 @@ struct Add {
     /// A JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -72,6 +74,8 @@ struct List {
     /// One JSON object for each schedule
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -82,36 +86,37 @@ struct One {
     /// A JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let service = Service::new()?;
     match args.action {
         Action::Add(add) => {
-            let Add { name, at, days, zone, file, json } = add;
+            let Add { name, at, days, zone, file, json, hub } = add;
             let file = ScheduleFile { name, times: Times { at, days, zone }, job: read_job(&file)? };
             let body = serde_json::to_string(&file).unwrap_or_default();
-            let added = service.post("/schedules", &body, None)?;
+            let added = Service::new(&hub)?.post("/schedules", &body, None)?;
             output::line(&if json { versioned(&added) } else { line(&added) });
         }
         Action::Ls(list) => {
-            let all = service.get("/schedules")?;
+            let all = Service::new(&list.hub)?.get("/schedules")?;
             for one in all.as_array().into_iter().flatten() {
                 output::line(&if list.json { versioned(one) } else { line(one) });
             }
         }
-        Action::Pause(one) => steer(&service, &one, "pause")?,
-        Action::Resume(one) => steer(&service, &one, "resume")?,
+        Action::Pause(one) => steer(&one, "pause")?,
+        Action::Resume(one) => steer(&one, "resume")?,
         Action::Run(one) => {
-            let begun = service.post(&format!("{}/run", target(&one)), "", None)?;
-            let id = text(&begun, "id");
+            let begun = Service::new(&one.hub)?.post(&format!("{}/run", target(&one)), "", None)?;
+            let id = text(&begun, "last_job");
             output::line(&match one.json {
                 true => json!({"v": 1, "event": "job", "id": id, "is_new": true}).to_string(),
                 false => format!("submitted as job {id}"),
             });
         }
         Action::Rm(one) => {
-            service.delete(&target(&one))?;
+            Service::new(&one.hub)?.delete(&target(&one))?;
             if one.json {
                 output::line(&json!({"v": 1, "name": one.name}).to_string());
             }
@@ -120,8 +125,8 @@ pub fn run(args: Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn steer(service: &Service, one: &One, verb: &str) -> Result<()> {
-    let steered = service.post(&format!("{}/{verb}", target(one)), "", None)?;
+fn steer(one: &One, verb: &str) -> Result<()> {
+    let steered = Service::new(&one.hub)?.post(&format!("{}/{verb}", target(one)), "", None)?;
     if one.json {
         output::line(&versioned(&steered));
     }

@@ -2,7 +2,7 @@
 
 use crate::exit::{self, Result, error};
 use crate::output;
-use crate::service::Service;
+use crate::service::{HubArgs, Service};
 use hub::JobFile;
 use model::Exit;
 use serde_json::json;
@@ -31,12 +31,14 @@ pub struct Args {
     /// A JSON object
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     let job = read_job(&args.file)?;
     let body = serde_json::to_string(&job).unwrap_or_default();
-    let taken = Service::new()?.post("/jobs", &body, args.key.as_deref())?;
+    let taken = Service::new(&args.hub)?.post("/jobs", &body, args.key.as_deref())?;
     let (id, is_new) = (output::shown(taken["id"].as_str().unwrap_or_default()), taken["is_new"] == true);
     output::line(&match (args.json, is_new) {
         (true, _) => json!({"v": 1, "event": "job", "id": id, "is_new": is_new}).to_string(),

@@ -1,44 +1,47 @@
-//! The hub of this user, as its client: requests over its socket, and its refusals as errors of the program.
+//! A hub, as its client: requests over this user's socket or to a URL, and its refusals as errors of the program.
 //!
-//! `jobs` shows and steers its jobs. Not here: the hub itself (`hub`), its interface (`api`).
+//! `place` says which hub it is, `jobs` shows and steers its jobs. Not here: the hub itself (`hub`), its interface (`api`).
 
 pub mod jobs;
+mod place;
+
+pub use place::{HubArgs, socket};
 
 use crate::exit::{Error, Result, error};
 use crate::output;
-use daemon::Paths;
 use model::{Exit, JobId};
 use serde_json::Value;
-use std::path::PathBuf;
-use web::{Client, ErrorKind, Origin, Request, Trust};
+use web::{Client, ErrorKind, Request};
 
 /// A page of jobs is at most 1,000, of some KiB each; a batch's answer 10,000 ids.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Where the hub listens, and its clients look for it.
-pub fn socket() -> Result<PathBuf> {
-    Ok(Paths::from_env()?.runtime.join("hub.sock"))
-}
-
 pub struct Service {
     client: Client,
-    socket: PathBuf,
+    /// With the token, at a URL.
+    headers: Vec<(String, String)>,
 }
 
 impl Service {
     /// Nothing is asked yet.
-    pub fn new() -> Result<Service> {
-        let socket = socket()?;
-        let client = Client::new(Origin::local(socket.clone()), &Trust::default())
-            .map_err(|e| error(Exit::Failed, e.text, "this is a mistake of the program"))?;
-        Ok(Service { client, socket })
+    pub fn new(hub: &HubArgs) -> Result<Service> {
+        let (client, headers) = hub.client()?;
+        Ok(Service { client, headers })
     }
 
-    /// The hub, if one runs.
-    pub fn running() -> Result<Option<Service>> {
-        let service = Service::new()?;
-        let is_there = std::os::unix::net::UnixStream::connect(&service.socket).is_ok();
+    /// The hub that was named, or this user's if it runs.
+    pub fn running(hub: &HubArgs) -> Result<Option<Service>> {
+        let service = Service::new(hub)?;
+        let socket = &service.client.origin().socket;
+        let is_there = socket.as_ref().is_none_or(|socket| std::os::unix::net::UnixStream::connect(socket).is_ok());
         Ok(is_there.then_some(service))
+    }
+
+    /// Where browsers find it, where it is not on this user's socket.
+    pub fn url(&self) -> Option<String> {
+        let origin = self.client.origin();
+        let scheme = if origin.is_tls { "https" } else { "http" };
+        origin.socket.is_none().then(|| format!("{scheme}://{}", origin.authority()))
     }
 
     pub fn get(&self, target: &str) -> Result<Value> {
@@ -51,15 +54,21 @@ impl Service {
         self.ask("POST", target, &headers, body.as_bytes())
     }
 
-    pub fn delete(&self, target: &str) -> Result<()> {
-        self.ask("DELETE", target, &[], b"").map(drop)
+    pub fn delete(&self, target: &str) -> Result<Value> {
+        self.ask("DELETE", target, &[], b"")
     }
 
     fn ask(&self, method: &'static str, target: &str, headers: &[(String, String)], body: &[u8]) -> Result<Value> {
         let target = format!("/api/v1{target}");
-        let response = self.client.send(&Request { method, target: &target, headers, body });
+        let headers = [&self.headers[..], headers].concat();
+        let response = self.client.send(&Request { method, target: &target, headers: &headers, body });
         let lost = |e: web::Error| match e.kind {
-            ErrorKind::Unreachable => self.nobody(),
+            ErrorKind::Unreachable => self.nobody(&e.text),
+            ErrorKind::Untrusted => error(
+                Exit::Authentication,
+                format!("the hub: {}", e.text),
+                "compare --hub-pin with what the hub said when it started; without one its certificate must be of an authority",
+            ),
             _ => error(Exit::Temporary, format!("the hub: {}", e.text), "give the command again when the hub runs"),
         };
         let response = response.map_err(lost)?;
@@ -75,9 +84,19 @@ impl Service {
         }
     }
 
-    fn nobody(&self) -> Error {
-        let text = format!("no hub of this user runs: nobody answers at {}", output::shown(&self.socket));
-        error(Exit::Unreachable, text, "start one: thalweg hub --state-dir DIR")
+    fn nobody(&self, why: &str) -> Error {
+        match &self.client.origin().socket {
+            Some(socket) => error(
+                Exit::Unreachable,
+                format!("no hub of this user runs: nobody answers at {}", output::shown(socket)),
+                "start one: thalweg hub --state-dir DIR; or name another host's: --hub-url URL",
+            ),
+            None => error(
+                Exit::Unreachable,
+                format!("the hub does not answer: {}", output::shown(why)),
+                "look at --hub-url, and whether the hub runs with --listen",
+            ),
+        }
     }
 }
 

@@ -48,6 +48,8 @@ mod dav_servers;
 mod buffers;
 mod rates;
 #[cfg(feature = "hub")]
+mod hub_access;
+#[cfg(feature = "hub")]
 mod hubs;
 #[cfg(feature = "hub")]
 mod recurrences;

@@ -101,3 +101,32 @@ fn what_a_killed_measurement_left_is_removed_by_the_next() {
     bed.run(&storage("root", &["--only", "metadata"])).succeeded();
     assert!(is_empty(&bed.path("root")));
 }
+
+#[test]
+fn a_pair_of_hosts_is_measured_in_both_directions_and_left_as_it_was() {
+    let (bed, server) = Bed::with_endpoint();
+    fs::create_dir(bed.path("here")).unwrap();
+    let field = ["bench", "field", "lab:scratch", "--root", "here", "--seconds", "0.2", "--rounds", "1", "--out"];
+    bed.run(&[&field[..], &["bundle"]].concat()).succeeded();
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(bed.path("bundle/summary.json")).unwrap()).unwrap();
+    let samples = summary["samples"].as_array().unwrap();
+    for from_and_to in
+        ["here to memory there", "there to memory here", "here to storage there", "there to storage here"]
+    {
+        let moved = |sample: &serde_json::Value| sample["done"]["bytes"].as_u64().unwrap() > 1 << 20;
+        let is_of = |sample: &&serde_json::Value| sample["item"].as_str().unwrap().ends_with(from_and_to);
+        assert!(samples.iter().find(is_of).is_some_and(moved), "{from_and_to}: {summary}");
+    }
+    assert!(samples.iter().all(|sample| sample["exit"] == 0 && sample["done"]["files"]["skipped"] == 0), "{summary}");
+    assert!(summary["findings"].as_array().unwrap().iter().any(|finding| finding["found"].is_string()), "{summary}");
+    let page = fs::read_to_string(bed.path("bundle/README.md")).unwrap();
+    assert!(page.contains("| memory here to memory there | 1 of ") && page.contains("give --net"), "{page}");
+    assert!(is_empty(&bed.path("here")) && is_empty(&bed.path("root/scratch")));
+
+    let again = bed.run(&[&field[..], &["bundle"]].concat());
+    assert!(again.code == Some(2) && again.error().contains("not empty"), "{}", again.error());
+    let nobody = bed.run(&["bench", "field", "nobody", "--out", "other"]);
+    assert!(nobody.code == Some(1) && nobody.error().contains("nobody"), "{}", nobody.error());
+    server.stop();
+}

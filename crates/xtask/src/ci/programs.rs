@@ -1,8 +1,10 @@
 //! The test programs of the build: which there are, and how they run.
 //!
 //! They are run without cargo, several at a time and each with more threads than processors where its tests mostly wait;
-//! those that judge by times come alone. Each has a log of its own and its seconds are kept.
+//! those that judge by times come alone. Each has a log of its own and its seconds are kept. Few tests that failed beside
+//! others are run once more, one at a time: one that then passes counts as passed, and its name and log are shown.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +18,9 @@ use super::Surroundings;
 use super::plan::Selection;
 use super::step::{Outcome, Step, dashed, end_of};
 use crate::workspace::Workspace;
+
+/// More failures than these are not the neighbours' doing.
+const AGAIN_AT_MOST: usize = 4;
 
 /// One program full of tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,10 +62,17 @@ pub fn run(selection: &Selection, ahead: &[&str], step: &Step, surroundings: &Su
     // Taken from the end: programs with most in them tend to be the largest files, and shall not come last.
     chosen.sort_by_key(|program| fs::metadata(&program.path).map_or(0, |file| file.len()));
     let (left, sum) = (Mutex::new(chosen), Mutex::new(Outcome::default()));
+    let again: Mutex<Vec<(Program, String)>> = Mutex::default();
     let worker = || -> Result<()> {
         loop {
             let Some(program) = left.lock().expect("no worker panics").pop() else { return Ok(()) };
-            let outcome = one(&program, selection, ahead, step, surroundings)?;
+            let outcome = one(&program, selection, None, ahead, step, surroundings)?;
+            let names =
+                outcome.details.iter().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+            let names: BTreeSet<_> = names.map(str::to_owned).collect();
+            if names.len() == outcome.failed {
+                again.lock().expect("no worker panics").extend(names.into_iter().map(|name| (program.clone(), name)));
+            }
             let mut sum = sum.lock().expect("no worker panics");
             sum.passed += outcome.passed;
             sum.failed += outcome.failed;
@@ -72,23 +84,47 @@ pub fn run(selection: &Selection, ahead: &[&str], step: &Step, surroundings: &Su
         threads.into_iter().try_for_each(|thread| thread.join().expect("a worker does not panic"))
     })?;
     let mut sum = sum.into_inner().expect("no worker panics");
-    sum.note = format!("{} tests", sum.passed);
+    let again = again.into_inner().expect("no worker panics");
+    let mut only_alone = String::new();
+    if again.len() == sum.failed && again.len() <= AGAIN_AT_MOST {
+        for (program, name) in again {
+            if one(&program, selection, Some(&name), ahead, step, surroundings)?.failed == 0 {
+                sum.passed += 1;
+                sum.failed -= 1;
+                only_alone += &format!(", passed only when run again alone: {name}");
+            }
+        }
+    }
+    sum.note = format!("{} tests{only_alone}", sum.passed);
     if sum.passed == 0 && sum.failed == 0 {
         sum = Outcome { note: "no test ran".to_owned(), failed: 1, ..sum };
     }
     Ok(sum)
 }
 
-fn one(program: &Program, of: &Selection, ahead: &[&str], step: &Step, at: &Surroundings) -> Result<Outcome> {
-    let name = format!("{}: {}", step.name, program.name);
+/// Runs the tests of one program that are selected, or the test of that name alone.
+fn one(
+    program: &Program,
+    of: &Selection,
+    alone: Option<&str>,
+    ahead: &[&str],
+    step: &Step,
+    at: &Surroundings,
+) -> Result<Outcome> {
+    let name = format!("{}{}: {}", step.name, if alone.is_some() { " again" } else { "" }, program.name);
     let path = at.logs.join(format!("{}.log", dashed(&name.replace(':', ""))));
     let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
     let mut words = ahead.iter().map(Into::into).chain([program.path.clone().into_os_string()]);
     let mut command = Command::new(words.next().context("a program")?);
     command.args(words).current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-    command.arg(format!("--test-threads={}", of.threads));
-    for filter in of.filters {
-        command.args(of.is_without.then_some("--skip")).arg(filter);
+    match alone {
+        Some(name) => _ = command.args(["--exact", name]),
+        None => {
+            command.arg(format!("--test-threads={}", of.threads));
+            for filter in of.filters {
+                command.args(of.is_without.then_some("--skip")).arg(filter);
+            }
+        }
     }
     at.prepare(&mut command);
     if !ahead.is_empty() {

@@ -9,6 +9,7 @@ mod diff;
 mod report;
 mod net;
 mod lag;
+mod field;
 
 use crate::exit::Result;
 use model::Exit;
@@ -30,6 +31,7 @@ enum Part {
     Report(report::Args),
     Net(Box<net::Args>),
     Lag(Box<lag::Args>),
+    Field(Box<field::Args>),
 }
 
 pub fn run(args: Args) -> Result<Exit> {
@@ -42,5 +44,6 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Report(args) => report::run(args),
         Part::Net(args) => net::run(*args),
         Part::Lag(args) => lag::run(*args),
+        Part::Field(args) => field::run(*args),
     }
 }

@@ -1,0 +1,168 @@
+//! The interface as a whole, without sockets: a hub in a directory of its own, and requests as connections hand them on.
+
+use crate::asking::Peer;
+use crate::failures::Failures;
+use crate::paces::Paces;
+use crate::routes::router;
+use crate::served::{BODIES_KIB_MAX, Served};
+use crate::sessions::Sessions;
+use crate::streams::Streams;
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::{Request, Response, StatusCode};
+use hub::{Hub, Options, Principal, Scopes};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tower_service::Service;
+
+struct Room {
+    _dir: tempfile::TempDir,
+    hub: Hub,
+    served: Served,
+    router: Router,
+    _stop: watch::Sender<bool>,
+}
+
+const REMOTE: &str = "192.0.2.7:5000";
+
+fn room() -> Room {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = Hub::start(Options::new(dir.path().to_owned())).unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let served = Served {
+        streams: Streams::start(hub.clone()).unwrap(),
+        hub: hub.clone(),
+        stopped,
+        sessions: Arc::new(Sessions::default()),
+        failures: Arc::new(Failures::default()),
+        paces: Arc::new(Paces::default()),
+        bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+        names: Arc::new(["hub.example".to_owned()]),
+        url: None,
+    };
+    Room { _dir: dir, hub, router: router(served.clone()), served, _stop: stop }
+}
+
+impl Room {
+    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
+        let address = REMOTE.parse().unwrap();
+        let peer = Peer::Remote { address, local: "192.0.2.1:7741".parse().unwrap(), is_tls: true };
+        let mut request = Request::builder().method(method).uri(path).extension(peer);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header("host", "hub.example:7741");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    fn admin(&self) -> Principal {
+        Principal::local(0)
+    }
+
+    fn token(&self, name: &str, scopes: &str) -> String {
+        let scopes = Scopes::parse(scopes).unwrap();
+        let token = self.hub.add_token(&self.admin(), name, scopes, Duration::from_secs(60)).unwrap();
+        format!("Bearer {token}")
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.hub.stop();
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(test);
+}
+
+#[test]
+fn a_name_that_is_not_the_hubs_is_not_answered() {
+    run(async {
+        let room = room();
+        let token = room.token("a", "read");
+        for (host, status) in [
+            ("evil.example", 421),
+            ("evil.example:7741", 421),
+            ("hub.example.evil.example", 421),
+            ("[evil", 421),
+            ("hub.example", 200),
+            ("HUB.example.:7741", 200),
+            ("192.0.2.1:7741", 200),
+            ("[2001:db8::1]:7741", 200),
+        ] {
+            let answer = room.ask("GET", "/api/v1/session", &[("host", host), ("authorization", &token)]).await;
+            assert_eq!(answer.status().as_u16(), status, "{host}");
+        }
+    });
+}
+
+#[test]
+fn what_a_browser_sends_by_itself_changes_nothing() {
+    run(async {
+        let room = room();
+        let code = room.served.sessions.code(&room.admin());
+        let (_, secret) = room.served.sessions.redeem(&code).unwrap();
+        let cookie = format!("other=1; thalweg_7741={secret}");
+        for (headers, status) in [
+            (&[][..], 403),
+            (&[("origin", "https://evil.example")], 403),
+            (&[("origin", "http://hub.example:7741")], 403),
+            (&[("sec-fetch-site", "cross-site")], 403),
+            (&[("sec-fetch-site", "same-origin")], 404),
+            (&[("origin", "https://hub.example:7741")], 404),
+        ] {
+            let headers = [headers, &[("cookie", &cookie[..])]].concat();
+            let answer = room.ask("DELETE", "/api/v1/tokens/nobody", &headers).await;
+            assert_eq!(answer.status().as_u16(), status, "{headers:?}");
+        }
+        // A token was put there by whoever asks; the cookie of another port is none of ours.
+        let token = room.token("a", "admin");
+        let answer = room.ask("DELETE", "/api/v1/tokens/nobody", &[("authorization", &token)]).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+        let other = format!("thalweg_77411={secret}; thalweg={secret}");
+        assert_eq!(room.ask("GET", "/api/v1/session", &[("cookie", &other)]).await.status(), StatusCode::UNAUTHORIZED);
+    });
+}
+
+#[test]
+fn a_stream_ends_with_the_right_to_it() {
+    run(async {
+        let room = room();
+        let token = room.token("a", "read");
+        let mut body = room.ask("GET", "/api/v1/events", &[("authorization", &token)]).await.into_body();
+        let mut next = async || std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await;
+        let first = next().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&first[..], b": connected\n\n");
+        room.hub.remove_token(&room.admin(), "a").unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), next()).await;
+        assert!(matches!(ended, Ok(None)), "it goes on");
+    });
+}
+
+#[test]
+fn one_holder_of_a_token_has_so_many_streams_and_gets_them_back() {
+    run(async {
+        let room = room();
+        let token = room.token("a", "read");
+        let mut open = Vec::new();
+        for _ in 0..20 {
+            let answer = room.ask("GET", "/api/v1/events", &[("authorization", &token)]).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            open.push(answer);
+        }
+        let answer = room.ask("GET", "/api/v1/events", &[("authorization", &token)]).await;
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(answer.headers().contains_key("retry-after"));
+        drop(open);
+        let again = async {
+            while room.ask("GET", "/api/v1/events", &[("authorization", &token)]).await.status() != StatusCode::OK {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), again).await.unwrap();
+    });
+}

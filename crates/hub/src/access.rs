@@ -1,0 +1,487 @@
+//! Who may do what at a hub: tokens with scopes, and rules for those that are no administrators.
+//!
+//! A token is shown once and kept as its digest; it names a principal, `token:NAME`, which may do nothing until a rule allows it.
+//! A scope says what kind of request a token is good for, a rule what its jobs may touch. Both are in `access.json` beside the
+//! database: what was withdrawn does not come back with an old copy of the queue.
+//!
+//! Invariants: no secret is kept, shown twice, or compared in a time that depends on it; a change is durable before it is answered;
+//! what is not allowed is refused. Not here: how a token reaches us (`api`), what endpoints allow the hub itself (its tickets).
+
+use crate::events::rfc3339;
+use crate::job_file::Wish;
+use crate::rule::{Rule, Verb};
+use crate::{Error, Result, unix_ms};
+use daemon::private_file::{self, Existing};
+use model::Exit;
+use model::name::relative_path;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// What a token of ours begins with, so that scanners find one that went astray.
+const PREFIX: &str = "twh_";
+const TOKENS_MAX: usize = 1000;
+const RULES_MAX: usize = 10_000;
+const FILE_BYTES_MAX: u64 = 16 << 20;
+const NAME_BYTES_MAX: usize = 64;
+pub const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// What a request may be for; each is a bit of `Scopes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// See one's own jobs.
+    Read = 1,
+    /// Hand in jobs.
+    Submit = 2,
+    /// Pause, resume, change, cancel, forget one's own jobs.
+    Steer = 4,
+    /// Everything, for everybody's jobs; endpoints, tokens and rules besides.
+    Admin = 8,
+}
+
+impl Scope {
+    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Steer, Scope::Admin];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Submit => "submit",
+            Scope::Steer => "steer",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    pub const ALL: Scopes = Scopes(15);
+    /// What somebody who is no administrator can have.
+    pub const ORDINARY: Scopes = Scopes(7);
+
+    pub fn of(scopes: &[Scope]) -> Scopes {
+        Scopes(scopes.iter().fold(0, |bits, scope| bits | *scope as u8))
+    }
+
+    /// Words with commas between them.
+    pub fn parse(text: &str) -> Result<Scopes> {
+        let word = |word: &str| Scope::ALL.into_iter().find(|scope| scope.word() == word.trim());
+        let scopes: Option<Vec<Scope>> = text.split(',').map(word).collect();
+        let wrong =
+            || Error::new(Exit::Usage, format!("{text:?} is no list of scopes")).hint("read, submit, steer, admin");
+        Ok(Scopes::of(&scopes.ok_or_else(wrong)?))
+    }
+
+    pub fn has(self, scope: Scope) -> bool {
+        self.0 & (scope as u8 | Scope::Admin as u8) != 0
+    }
+
+    pub fn words(self) -> Vec<&'static str> {
+        Scope::ALL.into_iter().filter(|scope| self.0 & *scope as u8 != 0).map(Scope::word).collect()
+    }
+}
+
+/// Who asks. An administrator sees and steers everybody's jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Principal {
+    /// `unix:UID` or `token:NAME`.
+    pub name: String,
+    pub scopes: Scopes,
+    /// The digest of the token that it came with.
+    token: Option<[u8; 32]>,
+}
+
+impl Principal {
+    /// Somebody whom the kernel names: whoever runs the hub and root are its administrators.
+    pub fn local(user: u32) -> Principal {
+        let scopes = if is_own(user) { Scopes::ALL } else { Scopes::ORDINARY };
+        Principal { name: format!("unix:{user}"), scopes, token: None }
+    }
+
+    pub fn is_admin(&self) -> bool {
+        self.scopes.has(Scope::Admin)
+    }
+}
+
+fn is_own(user: u32) -> bool {
+    user == 0 || user == rustix::process::getuid().as_raw()
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    name: String,
+    /// SHA-256 of the token, in hexadecimal digits.
+    digest: String,
+    scopes: Vec<Scope>,
+    /// Milliseconds since 1970.
+    created: i64,
+    expires: i64,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    version: u32,
+    last_rule: u64,
+    tokens: Vec<Token>,
+    rules: Vec<(u64, String)>,
+}
+
+const VERSION: u32 = 1;
+
+/// A token as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct TokenView {
+    pub name: String,
+    pub scopes: Vec<&'static str>,
+    pub created: String,
+    pub expires: String,
+    pub is_expired: bool,
+}
+
+/// A rule as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleView {
+    pub id: u64,
+    pub rule: String,
+}
+
+pub struct Access {
+    path: PathBuf,
+    /// Held for writing while a change is made durable.
+    held: RwLock<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    tokens: Vec<(Token, [u8; 32])>,
+    rules: Vec<(u64, Rule)>,
+    last_rule: u64,
+}
+
+fn wrong(text: impl Into<String>, hint: &str) -> Error {
+    Error::new(Exit::Usage, text).hint(hint)
+}
+
+impl Access {
+    pub fn open(state_dir: &Path) -> Result<Access> {
+        let path = state_dir.join("access.json");
+        let bytes = private_file::read(&path, FILE_BYTES_MAX, true)?;
+        let unreadable = |what: &str| {
+            Error::new(Exit::Failed, format!("{} {what}", path.display()))
+                .hint("restore it from a backup, or remove it and make tokens and rules anew")
+        };
+        let table: Table = match &bytes {
+            Some(bytes) => serde_json::from_slice(bytes).map_err(|_| unreadable("cannot be read"))?,
+            None => Table { version: VERSION, ..Table::default() },
+        };
+        if table.version != VERSION {
+            return Err(unreadable("is of another version of this program"));
+        }
+        let digest = |token: Token| Some((model::Pin::from_hex(&token.digest)?.0, token));
+        let tokens: Option<Vec<_>> =
+            table.tokens.into_iter().map(|token| digest(token).map(|(digest, token)| (token, digest))).collect();
+        let rules: Result<Vec<_>> = table.rules.iter().map(|(id, text)| Ok((*id, Rule::parse(text)?))).collect();
+        let tokens = tokens.ok_or_else(|| unreadable("holds a digest that is none"))?;
+        let held = RwLock::new(Held { tokens, rules: rules?, last_rule: table.last_rule });
+        Ok(Access { path, held })
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Held) -> T) -> T {
+        look(&self.held.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes effect once it is durable, or not at all.
+    fn change<T>(&self, change: impl FnOnce(&mut Held) -> Result<T>) -> Result<T> {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Held { tokens: held.tokens.clone(), rules: held.rules.clone(), last_rule: held.last_rule };
+        let answer = change(&mut next)?;
+        let table = Table {
+            version: VERSION,
+            last_rule: next.last_rule,
+            tokens: next.tokens.iter().map(|(token, _)| token.clone()).collect(),
+            rules: next.rules.iter().map(|(id, rule)| (*id, rule.to_string())).collect(),
+        };
+        let text = serde_json::to_string(&table).unwrap_or_default();
+        private_file::write(&self.path, text.as_bytes(), Existing::Replace)
+            .map_err(|e| Error::of_file("write", &self.path, e))?;
+        *held = next;
+        Ok(answer)
+    }
+
+    /// Makes a token and returns it: the only time that it can be seen. One of the name that has expired makes room.
+    pub fn new_token(&self, name: &str, scopes: Scopes, lifetime: Duration) -> Result<String> {
+        let is_name = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_name) {
+            return Err(wrong("a token's name has 1 to 64 letters, digits, `.`, `_` and `-`", "choose another name"));
+        }
+        if lifetime.is_zero() || lifetime > LIFETIME_MAX {
+            return Err(wrong("a token holds for a year at most", "give a shorter time, and make another one then"));
+        }
+        if scopes == Scopes::default() {
+            return Err(wrong("a token without a scope is good for nothing", "read, submit, steer, admin"));
+        }
+        let secret = format!("{PREFIX}{}", model::Pin(net::random_bytes()));
+        let digest = net::sha256(secret.as_bytes());
+        let now = unix_ms();
+        let token = Token {
+            name: name.to_owned(),
+            digest: model::Pin(digest).to_string(),
+            scopes: Scope::ALL.into_iter().filter(|scope| scopes.words().contains(&scope.word())).collect(),
+            created: now,
+            expires: now + lifetime.as_millis() as i64,
+        };
+        self.change(|held| {
+            held.tokens.retain(|(other, _)| other.name != name || other.expires > now);
+            if held.tokens.iter().any(|(other, _)| other.name == name) {
+                return Err(Error::new(Exit::LimitCrossed, format!("there is a token {name} already"))
+                    .hint("choose another name, or remove that one first: `thalweg token rm`"));
+            }
+            if held.tokens.len() >= TOKENS_MAX {
+                return Err(Error::new(Exit::LimitCrossed, "there are 1,000 tokens already").hint("remove some first"));
+            }
+            held.tokens.push((token, digest));
+            Ok(())
+        })?;
+        Ok(secret)
+    }
+
+    pub fn tokens(&self) -> Vec<TokenView> {
+        let now = unix_ms();
+        let view = |token: &Token| TokenView {
+            name: token.name.clone(),
+            scopes: Scopes::of(&token.scopes).words(),
+            created: rfc3339(token.created),
+            expires: rfc3339(token.expires),
+            is_expired: token.expires <= now,
+        };
+        self.read(|held| held.tokens.iter().map(|(token, _)| view(token)).collect())
+    }
+
+    /// Withdraws a token, and with it what rules allowed it: another one of this name begins with nothing.
+    pub fn remove_token(&self, name: &str) -> Result<()> {
+        self.change(|held| {
+            let before = held.tokens.len();
+            held.tokens.retain(|(token, _)| token.name != name);
+            if held.tokens.len() == before {
+                let text = format!("there is no token {}", model::name::Escaped(name.as_bytes()));
+                return Err(Error::new(Exit::SourceFileNotFound, text).hint("`thalweg token ls` lists them"));
+            }
+            held.rules.retain(|(_, rule)| rule.who != format!("token:{name}"));
+            Ok(())
+        })
+    }
+
+    /// Whose token this is, if it is one and has not expired.
+    pub fn recognise(&self, secret: &str) -> Option<Principal> {
+        let digest = net::sha256(secret.as_bytes());
+        let now = unix_ms();
+        self.read(|held| {
+            // All are looked at, each in the same time.
+            let mut found = None;
+            for (token, known) in &held.tokens {
+                if net::constant_time_eq(known, &digest) {
+                    found = Some(token);
+                }
+            }
+            let token = found.filter(|token| token.expires > now)?;
+            Some(Principal {
+                name: format!("token:{}", token.name),
+                scopes: Scopes::of(&token.scopes),
+                token: Some(digest),
+            })
+        })
+    }
+
+    /// Whether what somebody came with still holds.
+    pub fn is_current(&self, who: &Principal) -> bool {
+        let Some(digest) = &who.token else { return true };
+        let now = unix_ms();
+        self.read(|held| held.tokens.iter().any(|(token, known)| known == digest && token.expires > now))
+    }
+
+    /// Whether a principal of this name is an administrator.
+    pub fn is_admin(&self, name: &str) -> bool {
+        match name.split_once(':') {
+            Some(("unix", user)) => user.parse().is_ok_and(is_own),
+            Some(("token", name)) => {
+                let is_it = |(token, _): &(Token, _)| token.name == name && token.scopes.contains(&Scope::Admin);
+                self.read(|held| held.tokens.iter().any(is_it))
+            }
+            _ => false,
+        }
+    }
+
+    pub fn rules(&self) -> Vec<RuleView> {
+        let view = |(id, rule): &(u64, Rule)| RuleView { id: *id, rule: rule.to_string() };
+        self.read(|held| held.rules.iter().map(view).collect())
+    }
+
+    pub fn add_rule(&self, text: &str) -> Result<RuleView> {
+        let rule = Rule::parse(text)?;
+        self.change(|held| {
+            if let Some((id, known)) = held.rules.iter().find(|(_, known)| *known == rule) {
+                return Ok(RuleView { id: *id, rule: known.to_string() });
+            }
+            if held.rules.len() >= RULES_MAX {
+                return Err(Error::new(Exit::LimitCrossed, "there are 10,000 rules already").hint("remove some first"));
+            }
+            held.last_rule += 1;
+            let view = RuleView { id: held.last_rule, rule: rule.to_string() };
+            held.rules.push((held.last_rule, rule));
+            Ok(view)
+        })
+    }
+
+    /// Whom the rule was for.
+    pub fn remove_rule(&self, id: u64) -> Result<String> {
+        self.change(|held| {
+            let found = held.rules.iter().position(|(known, _)| *known == id);
+            let at = found.ok_or_else(|| {
+                Error::new(Exit::SourceFileNotFound, format!("there is no rule {id}"))
+                    .hint("`thalweg rule ls` lists them")
+            })?;
+            Ok(held.rules.remove(at).1.who)
+        })
+    }
+
+    /// Whether rules allow somebody what a job of theirs does. The first thing that they do not is named.
+    pub fn check(&self, who: &str, wish: &Wish) -> Result<()> {
+        let sources = wish.spec.sources.iter().map(|source| (Verb::Read, &wish.facts.from, source.path()));
+        let to = wish.spec.destination.path();
+        let mut needs: Vec<_> = sources.collect();
+        needs.push((Verb::Write, &wish.facts.to, to));
+        if wish.spec.options.deletion.is_some() {
+            needs.push((Verb::Delete, &wish.facts.to, to));
+        }
+        self.read(|held| {
+            for (verb, endpoint, path) in needs {
+                // Of what is no path, such as generated content, only whoever may reach the whole endpoint may ask.
+                let names = relative_path(path).unwrap_or_default();
+                if !held.rules.iter().any(|(_, rule)| rule.allows(who, verb, endpoint, &names)) {
+                    let place = format!("{endpoint}:{}", model::name::Escaped(path));
+                    let text = format!("{who} may not {} {place}", verb.word());
+                    let hint =
+                        format!("an administrator allows it: thalweg rule add 'allow {who} {} {place}'", verb.word());
+                    return Err(Error::new(Exit::Refused, text).hint(hint));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether any rule speaks of an endpoint for somebody.
+    pub fn knows_endpoint(&self, who: &Principal, endpoint: &str) -> bool {
+        who.is_admin()
+            || self.read(|held| held.rules.iter().any(|(_, rule)| rule.who == who.name && rule.endpoint == endpoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobFile;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn access() -> (tempfile::TempDir, Access) {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        (dir, access)
+    }
+
+    #[test]
+    fn a_token_is_known_until_it_expires_or_is_removed_and_never_kept() {
+        let (dir, access) = access();
+        let secret = access.new_token("ci", Scopes::parse("read,submit").unwrap(), HOUR).unwrap();
+        assert!(secret.starts_with(PREFIX) && secret.len() == 68, "256 bits in hexadecimal digits");
+        let who = access.recognise(&secret).unwrap();
+        assert_eq!((&who.name[..], who.scopes.words()), ("token:ci", vec!["read", "submit"]));
+        assert!(!who.is_admin() && !who.scopes.has(Scope::Steer) && who.scopes.has(Scope::Read));
+        for wrong in ["", "twh_", &secret[..67], &format!("{secret}0"), &secret.to_uppercase()] {
+            assert!(access.recognise(wrong).is_none(), "{wrong}");
+        }
+        let kept = std::fs::read_to_string(dir.path().join("access.json")).unwrap();
+        assert!(!kept.contains(&secret[4..]), "the secret is in the file");
+        // What was answered is durable; another hub of this directory knows it.
+        assert!(Access::open(dir.path()).unwrap().recognise(&secret).is_some());
+        assert_eq!(access.new_token("ci", Scopes::ALL, HOUR).unwrap_err().exit, Exit::LimitCrossed);
+        access.add_rule("allow token:ci read a:").unwrap();
+        access.remove_token("ci").unwrap();
+        assert!(access.recognise(&secret).is_none() && !access.is_current(&who) && access.rules().is_empty());
+        let short = access.new_token("ci", Scopes::ALL, Duration::from_millis(1)).unwrap();
+        while access.tokens().iter().any(|token| !token.is_expired) {
+            std::thread::yield_now();
+        }
+        assert!(access.recognise(&short).is_none());
+        // An expired one makes room for its successor.
+        access.new_token("ci", Scopes::ALL, HOUR).unwrap();
+        assert_eq!(access.tokens().len(), 1);
+    }
+
+    #[test]
+    fn what_makes_no_token_is_refused() {
+        let (_dir, access) = access();
+        for (name, scopes, lifetime) in [
+            ("", Scopes::ALL, HOUR),
+            ("a b", Scopes::ALL, HOUR),
+            (&"x".repeat(65), Scopes::ALL, HOUR),
+            ("a", Scopes::default(), HOUR),
+            ("a", Scopes::ALL, LIFETIME_MAX + HOUR),
+            ("a", Scopes::ALL, Duration::ZERO),
+        ] {
+            assert_eq!(access.new_token(name, scopes, lifetime).unwrap_err().exit, Exit::Usage, "{name} {lifetime:?}");
+        }
+        assert!(Scopes::parse("read,write").is_err() && Scopes::parse("").is_err());
+    }
+
+    #[test]
+    fn a_job_needs_a_rule_for_each_place_that_it_touches() {
+        let (dir, access) = access();
+        let check = |text: &str| {
+            let wish = JobFile::from_json(text).unwrap().wish("token:ci").unwrap();
+            access.check("token:ci", &wish).map_err(|e| e.message)
+        };
+        let copy = r#"{"source":"a:run/7","destination":"b:in/7"}"#;
+        assert_eq!(check(copy).unwrap_err(), "token:ci may not read a:run/7");
+        access.add_rule("allow token:ci read a:run").unwrap();
+        assert_eq!(check(copy).unwrap_err(), "token:ci may not write b:in/7");
+        access.add_rule("allow token:ci write,read b:in").unwrap();
+        check(copy).unwrap();
+        for (other, said) in [
+            (r#"{"source":"a:running/7","destination":"b:in/7"}"#, "may not read a:running/7"),
+            (r#"{"source":["a:run/7","a:other"],"destination":"b:in/"}"#, "may not read a:other"),
+            (r#"{"source":"a:run/7","destination":"b:inn"}"#, "may not write b:inn"),
+            (r#"{"source":"a:","destination":"b:in"}"#, "may not read a:"),
+            (
+                r#"{"kind":"sync","source":"a:run/","destination":"b:in/","options":{"delete":true}}"#,
+                "may not delete b:in/",
+            ),
+            (r#"{"source":"b:in/7","destination":"a:run/7"}"#, "may not write a:run/7"),
+        ] {
+            assert!(check(other).unwrap_err().contains(said), "{other}: {:?}", check(other));
+        }
+        let again = Access::open(dir.path()).unwrap();
+        assert_eq!(again.rules().len(), 2);
+        again.remove_rule(again.rules()[0].id).unwrap();
+        assert_eq!(again.add_rule("allow token:ci read a:").unwrap().id, 3, "an id is given once");
+        assert_eq!(again.remove_rule(99).unwrap_err().exit, Exit::SourceFileNotFound);
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_that_is_damaged_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let (dir, access) = access();
+        access.new_token("a", Scopes::ALL, HOUR).unwrap();
+        let path = dir.path().join("access.json");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(Access::open(dir.path()).err().unwrap().exit, Exit::Refused);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&path, "{").unwrap();
+        assert!(Access::open(dir.path()).err().unwrap().message.contains("cannot be read"));
+    }
+}
