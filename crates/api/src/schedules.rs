@@ -39,7 +39,11 @@ async fn add(
     Ok((StatusCode::CREATED, Json(added)).into_response())
 }
 
-async fn show(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>, Path(name): Path<String>) -> Answer {
+async fn show(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Answer {
     Ok(Json(ask(move || served.hub.schedule(&who, &name)).await?).into_response())
 }
 

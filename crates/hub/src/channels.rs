@@ -80,13 +80,11 @@ impl Channels {
         let absent = || Error::of_file("read", path, std::io::ErrorKind::NotFound.into());
         let bytes = private_file::read(path, FILE_BYTES_MAX, false)?.ok_or_else(absent)?;
         let text = String::from_utf8(bytes).map_err(|_| wrong(format!("{}: not UTF-8", path.display())))?;
-        Channels::from_toml(&text)
-            .map_err(|e| Error { message: format!("{}: {}", path.display(), e.message), ..e })
+        Channels::from_toml(&text).map_err(|e| Error { message: format!("{}: {}", path.display(), e.message), ..e })
     }
 
     pub(crate) fn from_toml(text: &str) -> Result<Channels> {
-        let tables: BTreeMap<String, Table> =
-            toml::from_str(text).map_err(|e| wrong(e.message().to_owned()))?;
+        let tables: BTreeMap<String, Table> = toml::from_str(text).map_err(|e| wrong(e.message().to_owned()))?;
         if tables.len() > CHANNELS_MAX {
             return Err(wrong(format!("there are at most {CHANNELS_MAX} channels")));
         }
@@ -138,13 +136,17 @@ impl Table {
                     return Err(wrong("the secret of a webhook has at least 16 bytes"));
                 }
                 if !(url.starts_with("https://") || self.allow_private && url.starts_with("http://")) {
-                    return Err(wrong("a webhook's address begins with https://; http:// needs `allow_private = true`"));
+                    return Err(wrong(
+                        "a webhook's address begins with https://; http:// needs `allow_private = true`",
+                    ));
                 }
                 Means::Webhook { url, secret, allow_private: self.allow_private, ca_file: self.ca_file }
             }
             (None, [_, ..], []) => {
                 let is_address = |text: &String| {
-                    text.len() <= 254 && text.contains('@') && !text.starts_with('-')
+                    text.len() <= 254
+                        && text.contains('@')
+                        && !text.starts_with('-')
                         && text.chars().all(|c| c.is_ascii_graphic() && !",;<>()\"\\".contains(c))
                 };
                 if let Some(text) = self.mail.iter().find(|text| !is_address(text)) {

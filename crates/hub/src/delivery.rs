@@ -119,7 +119,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [.., high, low] = segments;
     let last = Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match segments {
-        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => is_public_v4(last) && address != Ipv6Addr::LOCALHOST,
+        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+            is_public_v4(last) && address != Ipv6Addr::LOCALHOST
+        }
         // 6to4.
         [0x2002, high, low, ..] => is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))),
         [0x2001, 0xdb8, ..] | [0x2001, 0, ..] => false,
@@ -161,9 +163,28 @@ mod tests {
     #[test]
     fn only_addresses_of_the_internet_are_public() {
         for text in [
-            "127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
-            "255.255.255.255", "198.18.0.1", "192.0.0.8", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:10.0.0.1",
-            "::7f00:1", "64:ff9b::a00:1", "2002:a00:1::", "2001:db8::1", "2001::1",
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "172.16.0.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "192.0.0.8",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "::7f00:1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "2001:db8::1",
+            "2001::1",
         ] {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
@@ -225,7 +246,8 @@ mod tests {
         assert!(asked.starts_with("POST /in?x=1 HTTP/1.1\r\n") && asked.ends_with("{\"v\":1}"), "{asked}");
         let expected = signature(b"0123456789abcdef", "thalweg-7", 1000, b"{\"v\":1}");
         assert!(asked.contains(&expected) && asked.contains("webhook-timestamp: 1000"), "{asked}");
-        let (port, served) = server("HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n");
+        let (port, served) =
+            server("HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n");
         assert!(deliver(&hook(port, true), &message(), 1000).unwrap_err().contains("redirects are not followed"));
         served.join().unwrap();
         assert!(deliver(&hook(port, false), &message(), 1000).unwrap_err().contains("no public address"));

@@ -1,11 +1,11 @@
 //! Tokens and rules, as administrators give and withdraw them, and what becomes of jobs that nothing allows any more.
 
+use crate::Result;
 use crate::access::{Access, Principal, RuleView, Scopes};
 use crate::hub::{Hub, only_admin};
 use crate::job_file::JobFile;
 use crate::owner::Owner;
 use crate::reader::{Filter, PAGE_MAX};
-use crate::Result;
 use model::JobId;
 use queue::Verb;
 use std::time::Duration;
@@ -67,7 +67,13 @@ impl Hub {
     }
 
     /// Done already, or refused: that is in the audit log before it is answered.
-    fn record<T: Send + 'static>(&self, who: &Principal, action: &'static str, target: String, outcome: Result<T>) -> Result<T> {
+    fn record<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        action: &'static str,
+        target: String,
+        outcome: Result<T>,
+    ) -> Result<T> {
         self.change(&who.name, action, move |_| target, move |_, _| outcome)
     }
 }

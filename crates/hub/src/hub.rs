@@ -31,7 +31,8 @@ use std::time::Duration;
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
 
-#[derive(Clone, Debug)]
+/// Not shown: channels have secrets.
+#[derive(Clone)]
 pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
@@ -154,7 +155,12 @@ impl Hub {
         if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
             self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
         }
-        self.change(&who.name, verb.word(), move |_| id.to_string(), move |owner, now| owner.steer(now, id, verb, version))
+        self.change(
+            &who.name,
+            verb.word(),
+            move |_| id.to_string(),
+            move |owner, now| owner.steer(now, id, verb, version),
+        )
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.

@@ -1,10 +1,10 @@
 //! Schedules and the audit log, as they are asked for.
 
+use crate::Result;
 use crate::access::Principal;
 use crate::hub::{Hub, only_admin};
 use crate::recurring::{ScheduleVerb, no_such_schedule};
 use crate::schedules::{ScheduleFile, ScheduleView};
-use crate::Result;
 use model::JobId;
 use serde_json::Value;
 
