@@ -144,6 +144,7 @@ impl Owner {
                 error!(error = %e.message, "what is to be told cannot be read");
             }
             self.settle();
+            self.store.mark();
             if is_over {
                 break;
             }

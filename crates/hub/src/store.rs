@@ -28,6 +28,8 @@ pub struct Store {
     state_dir: PathBuf,
     audit: Head,
     marked: Instant,
+    /// Nothing was written since.
+    is_marked: bool,
     pub last_event: i64,
     /// The first event that this generation has, or may still have.
     pub generation_from: i64,
@@ -84,9 +86,10 @@ impl Store {
         let audit = audit::head(&connection).map_err(failed)?;
         // In another log, which whoever can change this one may not be able to change.
         info!(line = audit.n, digest = audit.digest, "the audit log goes on");
-        let (state_dir, marked) = (state_dir.to_owned(), Instant::now());
+        let (state_dir, marked, is_marked) = (state_dir.to_owned(), Instant::now(), true);
         let (last_event, generation_from) = (0, 0);
-        let mut store = Store { connection, path: path.clone(), state_dir, audit, marked, last_event, generation_from };
+        let mut store =
+            Store { connection, path: path.clone(), state_dir, audit, marked, is_marked, last_event, generation_from };
         store.begin_generation().map_err(failed)?;
         store.mark_now();
         Ok(store)
@@ -127,10 +130,17 @@ impl Store {
 
     /// Writes down beside the database how far it has come. That it cannot be written holds nobody up.
     pub fn mark_now(&mut self) {
-        self.marked = Instant::now();
+        (self.marked, self.is_marked) = (Instant::now(), true);
         let mark = Mark { event: self.last_event, audit: self.audit.clone() };
         if let Err(error) = mark.write(&self.state_dir) {
             warn!(%error, "hub.mark cannot be written: an old copy of hub.db may not be noticed");
+        }
+    }
+
+    /// The same, where something was written and the last mark is old.
+    pub fn mark(&mut self) {
+        if !self.is_marked && self.marked.elapsed() >= MARK_EVERY {
+            self.mark_now();
         }
     }
 
@@ -238,9 +248,7 @@ impl Store {
             Ok((events, audit)) => {
                 self.last_event = events.last().map_or(self.last_event, |event| event.id);
                 self.audit = audit;
-                if self.marked.elapsed() >= MARK_EVERY {
-                    self.mark_now();
-                }
+                self.is_marked = false;
                 Ok(events)
             }
             Err(_) if model::mutant::is_on("hub-answers-before-it-is-durable") => Ok(Vec::new()),

@@ -88,7 +88,7 @@ impl Parsed {
                 self.zone.preceding(after).next().map(|change| change.timestamp())
             }),
             AmbiguousOffset::Fold { .. } if mutant::is_on("schedule-twice-at-the-hour-change") => {
-                let both = [ambiguous.clone().earlier(), ambiguous.later()];
+                let both = [ambiguous.earlier(), ambiguous.later()];
                 return both.into_iter().flatten().map(Timestamp::as_millisecond).collect();
             }
             _ => ambiguous.earlier().ok(),
