@@ -10,8 +10,8 @@ use crate::channels::Channels;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::job_file::JobFile;
-use crate::outbox::Posting;
-use crate::owner::{Command, Owner};
+use crate::outbox::{Posting, Tell};
+use crate::owner::{Command, Owner, Reply};
 use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
 use crate::store::Store;
 use crate::subscription::Subscription;
@@ -78,7 +78,16 @@ impl Hub {
         let (commands, incoming) = sync_channel(WAITING_MAX);
         let (words, heard) = sync_channel::<Word>(WAITING_MAX);
         let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
-        let posting = Posting::start(options.channels, &commands).map_err(failed)?;
+        let heard_of = commands.clone();
+        let tell: Arc<Tell> = Arc::new(move |outcome| {
+            let change = move |owner: &mut Owner, now: Now| -> Reply {
+                owner.posted(now, outcome);
+                Box::new(|_| {})
+            };
+            // A hub that ends does not listen any more.
+            let _ = heard_of.send(Command::Change(Box::new(change)));
+        });
+        let posting = Posting::start(options.channels, &tell).map_err(failed)?;
         let owner = Owner::new(
             store,
             posting,

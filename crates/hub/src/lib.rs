@@ -2,7 +2,7 @@
 //!
 //! `Hub` is the handle that others hold, with `submission`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
 //! what a job is, and `strict` JSON; `access` and `rule` say who may do what. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
-//! `hearing` hears of them, `recurring` begins what has a schedule, `outbox` tells of jobs by
+//! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
 //! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
 //! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
 //! of changes, `windows`, `times` and `almanac` know time zones.
@@ -42,6 +42,7 @@ mod dispatch;
 mod hearing;
 mod recurring;
 mod outbox;
+mod telling;
 mod hub;
 mod submission;
 mod scheduling;

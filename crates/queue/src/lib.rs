@@ -27,6 +27,7 @@ mod steer;
 mod heard;
 mod timers;
 mod schedule;
+mod firing;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +36,8 @@ pub use fault::{Fault, pause_ms};
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};
 pub use queue::{Action, Limits, Queue};
-pub use schedule::{Firing, Schedule};
+pub use firing::Firing;
+pub use schedule::Schedule;
 pub use slots::Health;
 pub use status::{Goal, Reason, Status, Verb, may_follow};
 pub use submit::{Refused, Taken};
