@@ -10,10 +10,17 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How often it is looked whether the files are others.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// A certificate of an authority with its key, in PEM.
 #[derive(Clone, Debug)]
@@ -40,6 +47,30 @@ pub fn proof(state_dir: &Path, names: &[String], files: Option<&Files>) -> Resul
             let path = state_dir.join("tls.pem");
             let pem = own(&path, names)?;
             of_pem(&pem, &pem, &path)
+        }
+    }
+}
+
+/// Takes files that were renewed into use, as long as connections are accepted.
+pub async fn renew(files: Files, tls: watch::Sender<TlsAcceptor>) {
+    let stamp =
+        |path: &Path| std::fs::metadata(path).map(|found| (found.ino(), found.mtime(), found.mtime_nsec())).ok();
+    let stamps = || (stamp(&files.certificate), stamp(&files.key));
+    let mut known = stamps();
+    while !tls.is_closed() {
+        sleep(LOOK).await;
+        let now = stamps();
+        if now == known {
+            continue;
+        }
+        match proof(Path::new(""), &[], Some(&files)) {
+            Ok(proof) => {
+                tracing::info!(pin = %proof.pin, "the certificate was renewed");
+                _ = tls.send(TlsAcceptor::from(proof.config));
+                known = now;
+            }
+            // One of the two may not be written yet.
+            Err(e) => tracing::warn!(error = %e.message, "the certificate was not renewed; the old one stays in use"),
         }
     }
 }

@@ -101,7 +101,12 @@ async fn accept<T>(
     }
 }
 
-pub async fn serve_network(listener: TcpListener, tls: TlsAcceptor, router: Router, mut stopped: Stopped) {
+pub async fn serve_network(
+    listener: TcpListener,
+    tls: watch::Receiver<TlsAcceptor>,
+    router: Router,
+    mut stopped: Stopped,
+) {
     let (room, crowds) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Crowds::default());
     let may_be_plain = listener.local_addr().is_ok_and(|own| own.ip().is_loopback());
     loop {
@@ -111,7 +116,7 @@ pub async fn serve_network(listener: TcpListener, tls: TlsAcceptor, router: Rout
         };
         let Some(((stream, address), permit)) = accepted else { continue };
         let Some(member) = crowds.admit(address.ip()) else { continue };
-        let (tls, router, stopped) = (tls.clone(), router.clone(), stopped.clone());
+        let (tls, router, stopped) = (tls.borrow().clone(), router.clone(), stopped.clone());
         tokio::spawn(async move {
             let _ = serve_one(stream, address, tls, may_be_plain, router, stopped).await;
             drop((permit, member));

@@ -5,7 +5,7 @@ use crate::streams::Place;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use hub::{Principal, Subscription};
+use hub::{Principal, Subscription, Watch};
 use model::mutant;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
+/// What runs is counted each second, and looked at twice as often.
+const RATES_EVERY: Duration = Duration::from_millis(500);
 /// A comment is sent when nothing else was for so long.
 const QUIET_MAX: Duration = Duration::from_secs(15);
 /// How often it is looked at whether who follows may still do so.
@@ -27,14 +29,21 @@ pub fn reset(last: i64) -> Response {
     stream(Body::from(format!("event: reset\nid: {last}\ndata: {{\"last\":{last}}}\n\n")))
 }
 
-/// Sends what a subscription yields until the reader goes or may not read any more, or the hub ends.
-pub fn follow(subscription: Subscription, place: Place, served: &Served, who: Principal) -> Response {
+/// Sends what a subscription yields, and each second what runs, until the reader goes or may not read any more, or the hub ends. Rates
+/// have no number: what was missed of them is not sent again.
+pub fn follow(
+    subscription: Subscription,
+    rates: Option<Watch>,
+    place: Place,
+    served: &Served,
+    who: Principal,
+) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(WAITING_MAX);
     let (news, stopped, hub) = (served.streams.news(), served.stopped.clone(), served.hub.clone());
     tokio::spawn(async move {
         let _place = place;
         let is_allowed = move || hub.access().is_current(&who) || mutant::is_on("stream-outlives-its-token");
-        send(subscription, &sender, news, stopped, &is_allowed).await;
+        send(subscription, rates, &sender, news, stopped, &is_allowed).await;
     });
     stream(Body::new(Received(receiver)))
 }
@@ -42,6 +51,7 @@ pub fn follow(subscription: Subscription, place: Place, served: &Served, who: Pr
 /// Nothing says why it ended: the reader asks again, and hears.
 async fn send(
     mut subscription: Subscription,
+    mut rates: Option<Watch>,
     sender: &mpsc::Sender<Bytes>,
     mut news: watch::Receiver<i64>,
     mut stopped: watch::Receiver<bool>,
@@ -70,6 +80,9 @@ async fn send(
         for event in events.ok()?? {
             let _ = write!(text, "id: {}\nevent: status\ndata: {}\n\n", event.id, event.data);
         }
+        if let Some(news) = rates.as_mut().and_then(Watch::news) {
+            let _ = write!(text, "event: rates\ndata: {news}\n\n");
+        }
         if text.is_empty() && quiet_since.elapsed() >= QUIET_MAX {
             text.push_str(": \n\n");
         }
@@ -82,7 +95,7 @@ async fn send(
         }
         tokio::select! {
             changed = news.changed() => changed.ok()?,
-            () = sleep(LOOK) => {}
+            () = sleep(if rates.is_some() { RATES_EVERY } else { LOOK }) => {}
             () = sender.closed() => return None,
             _ = stopped.wait_for(|is_over| *is_over) => return None,
         }

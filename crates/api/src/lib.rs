@@ -1,7 +1,8 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names, and on a port with TLS.
 //!
 //! `connections` accepts, `certificate` proves who the hub is, `gate` lets a request in by what `table` says of it, `asking` and
-//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events.
+//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
+//! `samples` what is drawn, `console` the pages for browsers.
 //! docs/hub.md lists the routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
 //! Invariants: what is answered comes from `hub::Hub`, which decides what somebody may see; a body, a head and the number of those
@@ -22,6 +23,7 @@ mod answering;
 mod follow;
 mod session;
 mod tokens;
+mod samples;
 mod console;
 mod routes;
 mod schedules;
@@ -36,6 +38,7 @@ use failures::Failures;
 use hub::{Error, Hub};
 use model::{Exit, Pin};
 use paces::Paces;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use served::{BODIES_KIB_MAX, Served};
 use sessions::Sessions;
 use std::io;
@@ -91,11 +94,14 @@ impl Api {
             .enable_all()
             .build()
             .map_err(failed("start the interface".to_owned()))?;
+        // A descriptor for each of those who may ask at once. Where the host permits fewer, accepting pauses (`connections`).
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         let _inside = runtime.enter();
+        let port = network.map(|network| Port::open(&hub, network)).transpose()?;
         let listening = failed(format!("listen on {}", socket.display()));
         let listener = connections::listen(socket)
             .map_err(|e| listening(e).hint("one hub of a user runs at a time: stop the other one"))?;
-        let port = network.map(|network| Port::open(&hub, network)).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let served = Served {
             streams: Streams::start(hub.clone()).map_err(failed("start a thread".to_owned()))?,
@@ -112,7 +118,9 @@ impl Api {
         runtime.spawn(connections::serve_local(listener, router.clone(), stopped.clone()));
         let reached = port.as_ref().map(|port| Reached { address: port.address, pin: port.pin });
         if let Some(port) = port {
-            runtime.spawn(connections::serve_network(port.listener, port.tls, router, stopped));
+            let (renewed, tls) = watch::channel(port.tls);
+            runtime.spawn(connections::serve_network(port.listener, tls, router, stopped));
+            port.files.map(|files| runtime.spawn(certificate::renew(files, renewed)));
         }
         drop(_inside);
         Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime), reached })
@@ -123,6 +131,7 @@ struct Port {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     tls: TlsAcceptor,
+    files: Option<Files>,
     pin: Pin,
     /// The first is the one to tell others.
     names: Vec<String>,
@@ -136,7 +145,7 @@ impl Port {
                 Exit::Failed,
                 format!("listen on {address}: {}", e.to_string().split(" (os").next().unwrap_or("")),
             )
-            .hint("is another program there? Name another port, or stop that one")
+            .hint("name an address of this host, and a port that no other program has")
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -156,7 +165,7 @@ impl Port {
             }
         }
         let proof = certificate::proof(hub.state_dir(), &subjects, files.as_ref())?;
-        Ok(Port { listener, address, tls: TlsAcceptor::from(proof.config), pin: proof.pin, names })
+        Ok(Port { listener, address, tls: TlsAcceptor::from(proof.config), files, pin: proof.pin, names })
     }
 
     /// For a browser. On this host's loopback no certificate needs to be believed.

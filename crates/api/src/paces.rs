@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 const PER_SECOND: f64 = 300.0;
 const AT_ONCE: f64 = 600.0;
+/// Principals that are kept at least.
+const KNOWN_MAX: usize = 2048;
 
 #[derive(Default)]
 pub struct Paces {
-    /// What is left to each, and when that was so. There are no more principals than tokens.
+    /// What is left to each, and when that was so.
     left: Mutex<HashMap<String, (f64, Instant)>>,
 }
 
@@ -18,6 +20,10 @@ impl Paces {
     pub fn take(&self, who: &str) -> Result<(), Duration> {
         let now = Instant::now();
         let mut all = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= KNOWN_MAX {
+            // Whoever rested so long has all of it again.
+            all.retain(|_, (_, since)| (now - *since).as_secs_f64() * PER_SECOND < AT_ONCE);
+        }
         let (left, since) = all.entry(who.to_owned()).or_insert((AT_ONCE, now));
         *left = (*left + (now - *since).as_secs_f64() * PER_SECOND).min(AT_ONCE);
         *since = now;

@@ -1,11 +1,11 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
-use crate::answering::{Answer, ask, text_of};
+use crate::answering::{Answer, ask, job_id, text_of};
 use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
 use crate::served::Served;
-use crate::{console, gate, schedules, session, tokens};
+use crate::{console, gate, samples, schedules, session, tokens};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use hub::{Error, Filter, JobFile, JobView, Submitted, Taken, Verb};
+use model::Exit;
 use model::order::Status;
-use model::{Exit, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub fn router(served: Served) -> Router {
     Router::new()
         .route("/api/v1/jobs", get(list).post(submit))
         .route("/api/v1/jobs:batch", post(batch))
-        .route("/api/v1/jobs/{id}", get(show).delete(remove))
+        .route("/api/v1/jobs/{id}", get(show).patch(change).delete(remove))
         .route("/api/v1/jobs/{id}/failures", get(failures))
         .route("/api/v1/jobs/{id}/{verb}", post(steer))
         .route("/api/v1/endpoints", get(endpoints).post(add_endpoint))
@@ -41,6 +41,7 @@ pub fn router(served: Served) -> Router {
         .route("/api/v1/openapi.json", get(openapi))
         .route("/healthz", get(async || "ok\n"))
         .merge(schedules::routes())
+        .merge(samples::routes())
         .merge(console::pages())
         .fallback(async || Problem::absent())
         // How much each may send is in the table.
@@ -51,13 +52,6 @@ pub fn router(served: Served) -> Router {
 
 async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
-}
-
-fn job_id(text: &str) -> Result<JobId, Problem> {
-    let wrong = || {
-        Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
-    };
-    JobId::from_hex(text).ok_or_else(|| wrong().into())
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -214,6 +208,28 @@ async fn steer(
     Ok(of_job(status, &job))
 }
 
+async fn change(
+    State(served): State<Served>,
+    Extension(Caller { who, .. }): Extension<Caller>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Answer {
+    let (id, version, text) = (job_id(&id)?, version_of(&headers)?, text_of(body)?);
+    let wrong =
+        || Error::new(Exit::Usage, "a change is an object").hint("such as {\"rate\": \"80Mbit\"}; null takes one away");
+    let changes = match hub::parse_json(&text) {
+        Ok(Value::Object(changes)) if !changes.is_empty() => changes,
+        _ => return Err(wrong().into()),
+    };
+    let job = ask(move || {
+        served.hub.change(&who, id, changes, version)?;
+        served.hub.show(&who, id)
+    })
+    .await?;
+    Ok(of_job(StatusCode::OK, &job))
+}
+
 async fn remove(
     State(served): State<Served>,
     Extension(Caller { who, .. }): Extension<Caller>,
@@ -259,6 +275,9 @@ async fn add_endpoint(
 #[serde(deny_unknown_fields)]
 struct Following {
     after: Option<i64>,
+    /// Also what runs, each second.
+    #[serde(default)]
+    rates: bool,
 }
 
 async fn events(
@@ -270,9 +289,10 @@ async fn events(
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let after = named.or(asked.after);
     let place = served.streams.place(&who)?;
+    let rates = asked.rates.then(|| served.hub.watch(&who));
     let (hub, asker) = (served.hub.clone(), who.clone());
     match ask(move || hub.events(&asker, after)).await? {
-        Ok(subscription) => Ok(follow(subscription, place, &served, who)),
+        Ok(subscription) => Ok(follow(subscription, rates, place, &served, who)),
         Err(missed) => Ok(reset(missed.last)),
     }
 }

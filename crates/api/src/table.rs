@@ -45,8 +45,12 @@ pub const ROUTES: &[Route] = &[
     row("POST", "/api/v1/jobs", SUBMIT, BODY),
     row("POST", "/api/v1/jobs:batch", SUBMIT, BATCH),
     row("GET", "/api/v1/jobs/{id}", READ, NO_BODY),
+    row("PATCH", "/api/v1/jobs/{id}", STEER, SMALL),
     row("DELETE", "/api/v1/jobs/{id}", STEER, NO_BODY),
     row("GET", "/api/v1/jobs/{id}/failures", READ, NO_BODY),
+    row("GET", "/api/v1/jobs/{id}/samples", READ, NO_BODY),
+    row("GET", "/api/v1/jobs/{id}/events", READ, NO_BODY),
+    row("GET", "/api/v1/samples", ADMIN, NO_BODY),
     row("POST", "/api/v1/jobs/{id}/{verb}", STEER, SMALL),
     row("GET", "/api/v1/endpoints", READ, NO_BODY),
     row("POST", "/api/v1/endpoints", ADMIN, SMALL),
@@ -71,6 +75,7 @@ pub const ROUTES: &[Route] = &[
     row("GET", "/api/v1/openapi.json", Nothing, NO_BODY),
     row("GET", "/healthz", Nothing, NO_BODY),
     row("GET", "/", Nothing, NO_BODY),
+    row("GET", "/assets/{*name}", Nothing, NO_BODY),
 ];
 
 /// The row of a request, by the path that the router matched.

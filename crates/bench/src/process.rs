@@ -169,6 +169,8 @@ pub enum Ready {
     /// Something in its network namespace listens on this TCP port.
     Listens(u16),
     Exists(PathBuf),
+    /// It has written a line that begins so.
+    Says(&'static str),
 }
 
 /// A server in the foreground; stopped when dropped.
@@ -191,6 +193,7 @@ impl Server {
             let is_ready = match ready {
                 Ready::Listens(port) => is_listening(group.id(), *port),
                 Ready::Exists(path) => path.exists(),
+                Ready::Says(word) => read_output(log).lines().any(|line| line.starts_with(word)),
             };
             if is_ready {
                 return Ok(Server { group });

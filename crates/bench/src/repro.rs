@@ -19,6 +19,7 @@ mod loss;
 mod processors;
 mod over_time;
 mod clients;
+mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};
 pub use judge::{Check, Verdict};

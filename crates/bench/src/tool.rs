@@ -15,7 +15,7 @@ mod rsync_ssh;
 mod scp;
 mod sshd;
 mod tar;
-mod thalweg;
+pub(crate) mod thalweg;
 mod xrootd;
 
 pub use ends::{Class, Host};

@@ -15,13 +15,13 @@ mod documented;
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "hub")]
-use crate::commands::{batch, console, hub, queue, rule, schedule, submit, token};
+use crate::commands::{batch, console, hub, queue, rule, run, schedule, submit, token};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
 use crate::commands::{
     calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, filter, follow, job, ls, man,
-    mkdir, mv, plan, rm, serve, stat, sum,
+    mkdir, mv, plan, rm, serve, stage, stat, sum,
 };
 use crate::exit::Result;
 use crate::output;
@@ -61,6 +61,8 @@ pub enum Command {
     #[cfg(feature = "hub")]
     Submit(submit::Args),
     #[cfg(feature = "hub")]
+    Run(run::Args),
+    #[cfg(feature = "hub")]
     Batch(batch::Args),
     #[cfg(feature = "hub")]
     Queue(queue::Args),
@@ -73,6 +75,7 @@ pub enum Command {
     #[cfg(feature = "hub")]
     Console(console::Args),
     Sync(Box<sync::Args>),
+    Stage(Box<stage::Args>),
     Follow(Box<follow::Args>),
     Filter(filter::Args),
     Mv(mv::Args),

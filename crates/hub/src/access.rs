@@ -70,8 +70,10 @@ impl Scopes {
     pub fn parse(text: &str) -> Result<Scopes> {
         let word = |word: &str| Scope::ALL.into_iter().find(|scope| scope.word() == word.trim());
         let scopes: Option<Vec<Scope>> = text.split(',').map(word).collect();
-        let wrong =
-            || Error::new(Exit::Usage, format!("{text:?} is no list of scopes")).hint("read, submit, steer, admin");
+        let wrong = || {
+            Error::new(Exit::Usage, format!("{text:?} is no list of scopes"))
+                .hint("the scopes are read, submit, steer and admin, with commas between them")
+        };
         Ok(Scopes::of(&scopes.ok_or_else(wrong)?))
     }
 

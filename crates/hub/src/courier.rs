@@ -55,6 +55,10 @@ pub enum Errand {
     Forget {
         order: JobId,
     },
+    SetRate {
+        order: JobId,
+        rate: Option<String>,
+    },
     /// All that is known of an ended order.
     Report {
         order: JobId,
@@ -73,6 +77,10 @@ pub enum Word {
         job: JobId,
         attempt: u32,
         answer: Answer,
+    },
+    /// The endpoint was not reached.
+    RateUntold {
+        order: JobId,
     },
     Census(Census),
     /// With what failed in it.
@@ -241,6 +249,16 @@ impl Courier {
             Errand::Stop { order } => self.steer(order, Steer::Cancel),
             Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop)),
             Errand::Forget { order } => self.steer(order, Steer::Remove),
+            Errand::SetRate { order, rate } => {
+                let told = self.desk().and_then(|desk| {
+                    desk.set_rate(order, rate.as_deref(), &stop)
+                        .or_else(|e| if desk.is_open() { Ok(()) } else { Err(e) })
+                });
+                if let Err(e) = told {
+                    self.say(Word::RateUntold { order });
+                    self.lost(&e);
+                }
+            }
             Errand::Report { order } => match self.desk().and_then(|desk| desk.ask(order, &stop)) {
                 Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
                 // The next census brings it again.

@@ -27,6 +27,7 @@ impl Owner {
                         endpoint: endpoint.clone(),
                         taken: None,
                         is_asked: false,
+                        has_rate: true,
                         renewed: Some(Instant::now()),
                     };
                     self.orders.entry(id).or_insert(order);
@@ -64,6 +65,7 @@ impl Owner {
         match action {
             Action::Probe { endpoint } => self.courier(&endpoint).look(),
             Action::HandIn { id, attempt, role, endpoint } => self.hand_in(id, attempt, role, &endpoint),
+            Action::SetRate { id, attempt, endpoint } => self.set_rate(id, attempt, &endpoint),
             Action::Stop { id, attempt, endpoint } => {
                 self.courier(&endpoint).send(Errand::Stop { order: order_id(id, attempt) });
             }
@@ -79,6 +81,15 @@ impl Owner {
                 self.courier(&endpoint).send(Errand::Forget { order: order_id(id, attempt) });
             }
         }
+    }
+
+    /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
+    pub(crate) fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
+        let order = order_id(id, attempt);
+        let rate = self.store.job(id).ok().flatten().map(|stored| stored.file.rate);
+        let (Some(rate), Some(known)) = (rate, self.orders.get_mut(&order)) else { return };
+        known.has_rate = true;
+        self.courier(endpoint).send(Errand::SetRate { order, rate });
     }
 
     fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {

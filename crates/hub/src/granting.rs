@@ -32,7 +32,7 @@ impl Hub {
                     // It may have ended meanwhile.
                     let target = id.to_string();
                     let cancel = move |hub: &mut Owner, now| hub.steer(now, id, Verb::Cancel, None);
-                    cancelled += usize::from(self.change("hub", "cancel", move |_| target, cancel).is_ok());
+                    cancelled += usize::from(self.carry_out("hub", "cancel", move |_| target, cancel).is_ok());
                 }
             }
             after = page.next;
@@ -74,6 +74,6 @@ impl Hub {
         target: String,
         outcome: Result<T>,
     ) -> Result<T> {
-        self.change(&who.name, action, move |_| target, move |_, _| outcome)
+        self.carry_out(&who.name, action, move |_| target, move |_, _| outcome)
     }
 }

@@ -29,6 +29,9 @@ impl Owner {
                     order.taken = Some(stamp);
                 }
             }
+            Word::RateUntold { order } => {
+                self.orders.get_mut(&order).into_iter().for_each(|order| order.has_rate = false);
+            }
             Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
             Word::Unreached { endpoint, text } => {
                 warn!(endpoint, text, "an endpoint does not answer");
@@ -105,6 +108,7 @@ impl Owner {
                 endpoint: endpoint.into(),
                 taken: Some(0),
                 is_asked: false,
+                has_rate: false,
                 renewed: Some(Instant::now()),
             };
             self.orders.insert(order_id(job, attempt), order);
@@ -139,7 +143,10 @@ impl Owner {
             }
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
-                if let Answer::News(news) = &answer {
+                if !order.has_rate {
+                    self.set_rate(job, attempt, endpoint);
+                }
+                if let (Answer::News(news), Some(order)) = (&answer, self.orders.get_mut(&id)) {
                     let waits = news.reason == model::order::Reason::Credentials;
                     if waits && order.renewed.is_none_or(|at| at.elapsed() >= RENEWED_MAX) {
                         order.renewed = Some(Instant::now());
@@ -150,8 +157,10 @@ impl Owner {
                     let live = Live {
                         work: news.work,
                         bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }

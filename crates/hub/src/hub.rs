@@ -12,7 +12,10 @@ use crate::events::{Missed, Ring};
 use crate::job_file::JobFile;
 use crate::outbox::{Posting, Tell};
 use crate::owner::{Command, Owner, Reply};
-use crate::reader::{EndpointView, FailureView, Filter, JobView, LiveJobs, Page, Reader};
+use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, Page, Reader};
+use crate::retention::Keep;
+use crate::samples::{Samples, Total, Watch};
+use crate::series::Series;
 use crate::store::Store;
 use crate::subscription::Subscription;
 use crate::{Error, Result};
@@ -21,6 +24,7 @@ use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Now, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,6 +34,8 @@ use std::time::Duration;
 
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
+/// Events of one job that are told at once.
+const PAST_MAX: usize = 200;
 
 /// Not shown: channels have secrets.
 #[derive(Clone)]
@@ -37,11 +43,12 @@ pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
     pub channels: Channels,
+    pub keep: Keep,
 }
 
 impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
-        Options { state_dir, limits: Limits::default(), channels: Channels::default() }
+        Options { state_dir, limits: Limits::default(), channels: Channels::default(), keep: Keep::default() }
     }
 }
 
@@ -58,6 +65,7 @@ pub(crate) struct Inner {
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
+    samples: Samples,
     pub(crate) access: Arc<Access>,
     state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
@@ -93,6 +101,7 @@ impl Hub {
             posting,
             access.clone(),
             options.limits,
+            options.keep,
             book.clone(),
             identity.clone(),
             ring.clone(),
@@ -104,6 +113,7 @@ impl Hub {
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;
         let reader = Arc::new(Reader::new(&options.state_dir));
+        let samples = Samples::start(&options.state_dir, live.clone(), reader.clone()).map_err(failed)?;
         let (owner, state_dir) = (Mutex::new(Some(owner)), options.state_dir);
         let inner = Inner {
             commands,
@@ -113,6 +123,7 @@ impl Hub {
             book,
             identity,
             generation_from,
+            samples,
             access,
             state_dir,
             owner,
@@ -128,6 +139,7 @@ impl Hub {
         if let Some(owner) = owner {
             let _ = owner.join();
         }
+        self.inner.samples.stop();
     }
 
     /// A page of jobs, from the newest on, behind a cursor that an earlier page named.
@@ -164,12 +176,20 @@ impl Hub {
         if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
             self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
         }
-        self.change(
+        self.carry_out(
             &who.name,
             verb.word(),
             move |_| id.to_string(),
             move |owner, now| owner.steer(now, id, verb, version),
         )
+    }
+
+    /// Changes an open job's `rate`, `class` or `priority`; with a version, only if it is still that one. A running job has the
+    /// other rate within a second; another class counts in the queue at once, and at endpoints from its next attempt.
+    pub fn change(&self, who: &Principal, id: JobId, changes: Map<String, Value>, version: Option<u64>) -> Result<()> {
+        self.show(who, id)?;
+        let target = format!("{id} {}", Value::Object(changes.clone()));
+        self.carry_out(&who.name, "change", move |_| target, move |owner, now| owner.change(now, id, &changes, version))
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.
@@ -186,6 +206,32 @@ impl Hub {
         Ok(Ok(Subscription::new(self.inner.ring.clone(), self.inner.reader.clone(), owner, after)))
     }
 
+    /// The rate of a job since it began.
+    pub fn samples(&self, who: &Principal, id: JobId) -> Result<Series> {
+        self.show(who, id)?;
+        Ok(self.inner.samples.of_job(id))
+    }
+
+    /// The rate of everything, for those who may see everything.
+    pub fn total_samples(&self, who: &Principal) -> Result<Vec<Total>> {
+        match who.is_admin() {
+            true => Ok(self.inner.samples.total()),
+            false => Err(Error::new(Exit::Refused, "only an administrator sees the rate of all jobs")
+                .hint("the own jobs' rates are told with the events")),
+        }
+    }
+
+    /// What runs, second by second.
+    pub fn watch(&self, who: &Principal) -> Watch {
+        self.inner.samples.watch((!who.is_admin()).then(|| who.name.clone()))
+    }
+
+    /// What happened to a job, the oldest first.
+    pub fn past(&self, who: &Principal, id: JobId) -> Result<Vec<serde_json::Value>> {
+        self.show(who, id)?;
+        self.inner.reader.past(id, PAST_MAX)
+    }
+
     /// Waits for an event behind one, for so long; the number of the newest, and nothing when the hub ends.
     pub fn wait_for_event(&self, after: i64, wait: Duration) -> Option<i64> {
         self.inner.ring.wait(after, wait)
@@ -198,7 +244,11 @@ impl Hub {
 
     /// The endpoints that somebody may use somehow.
     pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
+        let mut health: HashMap<String, Health> = self.look(|owner| {
+            owner.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect()
+        })?;
         let view = |endpoint: daemon::Endpoint| EndpointView {
+            health: health.remove(&endpoint.name).unwrap_or_default(),
             name: endpoint.name,
             addresses: endpoint.addresses,
             pin: endpoint.pin.to_string(),
@@ -212,7 +262,7 @@ impl Hub {
     pub fn add_endpoint(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
         let enrolled = self.enrol(who, name, ticket, replace);
         let name = name.to_owned();
-        self.change(
+        self.carry_out(
             &who.name,
             "endpoint add",
             move |_| name,
@@ -230,7 +280,8 @@ impl Hub {
             Ticket::parse(ticket).map_err(|e| Error::new(Exit::Usage, format!("the ticket: {e}")).hint(e.hint()))?;
         let replace = if replace { Replace::Always } else { Replace::SameIdentity };
         let endpoint = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?.endpoint;
-        Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin: endpoint.pin.to_string() })
+        let (health, pin) = (Health::default(), endpoint.pin.to_string());
+        Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin, health })
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -255,13 +306,13 @@ impl Hub {
         let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner);
         for job in jobs {
             let Some(id) = id_of(job) else { continue };
-            job.enliven(live.get(&id).copied().filter(|_| job.code.is_none()), why.get(&id));
+            job.enliven(live.get(&id).cloned().filter(|_| job.code.is_none()), why.get(&id));
         }
         Ok(())
     }
 
     /// Changes something on the owner's thread, and answers when that is durable. What was done, or why not, is in the audit log.
-    pub(crate) fn change<T: Send + 'static>(
+    pub(crate) fn carry_out<T: Send + 'static>(
         &self,
         who: &str,
         action: &'static str,

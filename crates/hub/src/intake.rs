@@ -5,10 +5,11 @@
 use crate::job_file::{JobFile, Wish};
 use crate::owner::Owner;
 use crate::refusal::refused;
-use crate::rows::{Key, NewJob};
+use crate::rows::{Key, NewJob, Rewritten};
 use crate::{Error, Result};
 use model::{Exit, JobId};
 use queue::{Job, Now, Status, Verb};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 pub struct Submission {
@@ -148,6 +149,25 @@ impl Owner {
             None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
         };
         Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
+    }
+
+    pub(crate) fn change(&mut self, now: Now, id: JobId, changes: &Map<String, Value>, version: Option<u64>) -> Result<()> {
+        if let Some(version) = version {
+            self.store.check_version(id, version)?;
+        }
+        let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
+        if self.queue.get(id).is_none() {
+            let (status, help) = (stored.job.status, "only an open job can be changed");
+            return Err(refused(&queue::Refused::WrongState { status, help }));
+        }
+        // What was changed since the last transaction.
+        let pending = self.group.rewritten.iter().rev().find(|other| other.id == id);
+        let file = pending.map_or(Ok(stored.file), |other| JobFile::from_json(&other.body))?.changed(changes)?;
+        let facts = file.wish(&stored.job.facts.owner)?.facts;
+        self.queue.change(now, id, facts.clone()).map_err(|e| refused(&e))?;
+        let body = serde_json::to_string(&file).unwrap_or_default();
+        self.group.rewritten.push(Rewritten { id, body, facts });
+        Ok(())
     }
 
     pub(crate) fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {

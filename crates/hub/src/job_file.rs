@@ -114,15 +114,61 @@ impl JobFile {
         }
     }
 
+    /// What is to be moved, for whoever carries it out without a hub.
+    pub fn transfer(&self) -> Result<(Kind, TransferSpec)> {
+        self.check_bounds()?;
+        let kind = self.kind()?;
+        let mut spec = self.spec(kind)?;
+        if let Some(class) = &self.class {
+            let of = class.parse().map_err(|_| wrong(format!("class {class:?} is not high, normal or low"), FIELDS))?;
+            spec.options.class = Some(of);
+        }
+        Ok((kind, spec))
+    }
+
+    fn kind(&self) -> Result<Kind> {
+        match self.kind.as_str() {
+            "copy" => Ok(Kind::Copy),
+            "sync" => Ok(Kind::Sync),
+            other => Err(wrong(format!("kind {other:?} is not copy or sync"), FIELDS)),
+        }
+    }
+
+    /// The same with other values of what may be changed of an open job: `rate`, `class`, `priority`; `null` takes one away.
+    pub fn changed(mut self, changes: &Map<String, Value>) -> Result<JobFile> {
+        let text = |key: &str, value: &Value| match value {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(wrong(format!("`{key}` is a text, or null"), FIELDS)),
+        };
+        for (key, value) in changes {
+            match key.as_str() {
+                "rate" => {
+                    self.rate = text(key, value)?;
+                    self.options.remove("bwlimit");
+                }
+                "class" => self.class = text(key, value)?,
+                "priority" => {
+                    let number = serde_json::from_value(value.clone());
+                    self.priority =
+                        number.map_err(|_| wrong("`priority` is a number from -128 to 127, or null", FIELDS))?;
+                }
+                other => {
+                    return Err(wrong(
+                        format!("`{other}` of a job cannot be changed"),
+                        "rate, class and priority can; for anything else cancel the job and submit another",
+                    ));
+                }
+            }
+        }
+        Ok(self)
+    }
+
     /// Checks everything that can be checked without asking anybody.
     pub fn wish(&self, owner: &str) -> Result<Wish> {
         self.check_bounds()?;
         channels::check_bounds(&self.notify)?;
-        let kind = match self.kind.as_str() {
-            "copy" => Kind::Copy,
-            "sync" => Kind::Sync,
-            other => return Err(wrong(format!("kind {other:?} is not copy or sync"), FIELDS)),
-        };
+        let kind = self.kind()?;
         let class: Option<Class> = match &self.class {
             Some(word) => Some(word.parse().map_err(|e| wrong(format!("class {e}"), FIELDS))?),
             None => None,

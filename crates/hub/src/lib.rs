@@ -5,7 +5,7 @@
 //! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
 //! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
 //! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
-//! of changes, `windows`, `times` and `almanac` know time zones.
+//! of changes, `samples` and `series` of rates, `retention` forgets; `windows`, `times` and `almanac` know time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -28,11 +28,14 @@ mod database;
 mod rows;
 mod schedules;
 mod audit;
+mod retention;
 mod store;
 mod reader;
 mod rule;
 mod access;
 mod subscription;
+mod series;
+mod samples;
 mod order;
 mod refusal;
 mod courier;
@@ -62,6 +65,10 @@ pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
 pub use recurring::ScheduleVerb;
 pub use schedules::{ScheduleFile, ScheduleView};
 pub use submission::{Submitted, Taken};
+pub use retention::Keep;
+pub use samples::{Total, Watch};
+pub use series::{Point, Series};
+pub use strict::parse as parse_json;
 pub use subscription::Subscription;
 pub use times::Times;
 

@@ -19,7 +19,7 @@ pub fn warrant_id(order: JobId) -> [u8; 16] {
     digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
 }
 
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     Escaped(text.as_bytes()).to_string()
 }
 

@@ -13,6 +13,7 @@ use crate::events::Ring;
 use crate::order::order_id;
 use crate::outbox::Posting;
 use crate::reader::LiveJobs;
+use crate::retention::{Keep, Sweep};
 use crate::store::{Group, Store};
 use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
@@ -29,6 +30,8 @@ use tracing::error;
 const GROUP_MAX: usize = 512;
 /// The calendar is looked at this often, whatever it does meanwhile.
 const TICK: Duration = Duration::from_secs(1);
+/// Between two sweeps through what is old.
+const SWEEP_PAUSE: Duration = Duration::from_secs(600);
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -69,6 +72,10 @@ pub struct Owner {
     pub(crate) unheard: HashSet<String>,
     /// Every job of the database could be read.
     pub(crate) knows_all: bool,
+    keep: Keep,
+    sweep: Sweep,
+    /// When the sweep goes on.
+    sweep_at: Instant,
 }
 
 pub(crate) struct Order {
@@ -78,6 +85,8 @@ pub(crate) struct Order {
     /// When it was taken, by the courier's count; nothing while it is on its way.
     pub taken: Option<u64>,
     pub is_asked: bool,
+    /// The endpoint has the job's present rate, or is being told it.
+    pub has_rate: bool,
     /// When its warrant was made or renewed, as far as this hub knows it.
     pub renewed: Option<Instant>,
 }
@@ -89,6 +98,7 @@ impl Owner {
         posting: Posting,
         access: Arc<Access>,
         limits: Limits,
+        keep: Keep,
         book: EndpointBook,
         identity: Identity,
         ring: Arc<Ring>,
@@ -117,6 +127,9 @@ impl Owner {
             next_seq: 0,
             unheard: HashSet::new(),
             knows_all: false,
+            keep,
+            sweep: Sweep::default(),
+            sweep_at: Instant::now() + SWEEP_PAUSE,
         };
         owner.load()?;
         Ok(owner)
@@ -145,6 +158,7 @@ impl Owner {
             }
             self.settle();
             self.store.mark();
+            self.forget_old();
             if is_over {
                 break;
             }
@@ -162,6 +176,22 @@ impl Owner {
         let now = self.now().ms;
         let next = self.queue.next_ms().map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now)));
         next.min(TICK)
+    }
+
+    /// A bit of what is old, while nobody waits.
+    fn forget_old(&mut self) {
+        if Instant::now() < self.sweep_at {
+            return;
+        }
+        let pause = match self.store.forget_old(&mut self.sweep, self.keep) {
+            Ok(true) => SWEEP_PAUSE,
+            Ok(false) => TICK,
+            Err(e) => {
+                error!(error = %e.message, "what is old cannot be forgotten");
+                SWEEP_PAUSE
+            }
+        };
+        self.sweep_at = Instant::now() + pause;
     }
 
     /// The queue as the database has it.
@@ -186,6 +216,8 @@ impl Owner {
                     endpoint,
                     taken: Some(0),
                     is_asked: false,
+                    // The hub before this one may have ended while it told it.
+                    has_rate: false,
                     renewed: None,
                 };
                 self.orders.insert(order_id(job.id, job.attempt), order);

@@ -21,12 +21,16 @@ const BUSY_MAX: Duration = Duration::from_secs(2);
 pub const PAGE_MAX: usize = 1000;
 
 /// What changes too often to be written down.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Live {
     pub work: Work,
     pub bytes_per_second: u64,
+    /// At the destination or on their way there.
+    pub bytes_reached: u64,
     pub files_failed: u64,
     pub files_skipped: u64,
+    /// What limits the rate, in a sentence; empty where that is not known.
+    pub bottleneck: Arc<str>,
 }
 
 /// Shared with those who look on; held to copy a few numbers.
@@ -91,6 +95,11 @@ pub struct JobView {
     pub files: Counts,
     pub bytes: Counts,
     pub bytes_per_second: u64,
+    /// Of a running one: at the destination or on their way there. A large file is not `ok` before its end.
+    pub bytes_reached: u64,
+    /// What limits the rate of a running one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<String>,
     /// Of the last attempt that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Value>,
@@ -102,6 +111,16 @@ pub struct Counts {
     pub ok: u64,
     pub skipped: u64,
     pub failed: u64,
+}
+
+impl Counts {
+    /// Files and bytes, as they are at this moment.
+    pub fn of(live: &Live) -> (Counts, Counts) {
+        let Live { work, files_failed, files_skipped, .. } = live;
+        let files =
+            Counts { listed: work.files_listed, ok: work.files_done, skipped: *files_skipped, failed: *files_failed };
+        (files, Counts { listed: work.bytes_listed, ok: work.bytes_done, ..Counts::default() })
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -116,6 +135,36 @@ pub struct EndpointView {
     pub name: String,
     pub addresses: Vec<String>,
     pub pin: String,
+    #[serde(flatten)]
+    pub health: Health,
+}
+
+/// Whether an endpoint answers: `up`, `down`, or `unknown` while no job needed it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Health {
+    pub health: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    pub takes_orders: bool,
+    /// Open ones that need it.
+    pub jobs: usize,
+}
+
+impl From<queue::EndpointState<'_>> for Health {
+    fn from(state: queue::EndpointState<'_>) -> Health {
+        let health = match state.is_up {
+            None => "unknown",
+            Some(true) => "up",
+            Some(false) => "down",
+        };
+        Health { health, text: state.text.to_owned(), takes_orders: state.takes_orders, jobs: state.jobs }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health { health: "unknown", text: String::new(), takes_orders: true, jobs: 0 }
+    }
 }
 
 pub struct Reader {
@@ -214,6 +263,17 @@ impl Reader {
         })
     }
 
+    /// What is kept of a job's past, the oldest first.
+    pub fn past(&self, id: JobId, limit: usize) -> Result<Vec<Value>> {
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT data FROM (SELECT id, data FROM events WHERE job = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id",
+            )?;
+            let rows = select.query_map(rusqlite::params![id.0, limit as i64], |row| row.get::<_, String>(0))?;
+            rows.map(|data| data.map(|data| serde_json::from_str(&data).unwrap_or(Value::Null))).collect()
+        })
+    }
+
     /// Whether an event is there, and the oldest one.
     pub fn has_event(&self, id: i64) -> Result<(bool, i64)> {
         self.with(|connection| {
@@ -309,6 +369,8 @@ fn view(row: &Row<'_>) -> rusqlite::Result<JobView> {
         },
         bytes: Counts { listed: count(19)?, ok: count(21)?, ..Counts::default() },
         bytes_per_second: 0,
+        bytes_reached: 0,
+        bottleneck: None,
         report,
     })
 }
@@ -316,11 +378,11 @@ fn view(row: &Row<'_>) -> rusqlite::Result<JobView> {
 impl JobView {
     /// With what is known of it at this moment.
     pub fn enliven(&mut self, live: Option<Live>, why: Option<&(Reason, String)>) {
-        if let Some(Live { work, bytes_per_second, files_failed, files_skipped }) = live {
-            self.files =
-                Counts { listed: work.files_listed, ok: work.files_done, skipped: files_skipped, failed: files_failed };
-            self.bytes = Counts { listed: work.bytes_listed, ok: work.bytes_done, ..Counts::default() };
-            self.bytes_per_second = bytes_per_second;
+        if let Some(live) = live {
+            (self.files, self.bytes) = Counts::of(&live);
+            self.bytes_per_second = live.bytes_per_second;
+            self.bytes_reached = live.bytes_reached;
+            self.bottleneck = Some(live.bottleneck.to_string()).filter(|text| !text.is_empty());
         }
         if let Some((reason, text)) = why {
             self.reason = Some(reason.word().to_owned());

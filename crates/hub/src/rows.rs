@@ -5,13 +5,19 @@
 use crate::job_file::{JobFile, Wish};
 use model::JobId;
 use model::order::Role;
-use queue::{Goal, Job, Reason, Status, Work};
+use queue::{Facts, Goal, Job, Reason, Status, Work};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// A row that says what a job is, beside where it stands.
 pub struct Stored {
     pub job: Job,
     pub file: JobFile,
+}
+
+pub struct Rewritten {
+    pub id: JobId,
+    pub body: String,
+    pub facts: Facts,
 }
 
 pub struct NewJob {

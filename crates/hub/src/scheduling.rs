@@ -17,7 +17,7 @@ impl Hub {
         if !who.is_admin() {
             self.inner.access.check(&who.name, &file.job.wish(&who.name)?)?;
         }
-        self.change(&who.name, "schedule add", move |_| target, move |hub, _| hub.add_schedule(&owner, file))?;
+        self.carry_out(&who.name, "schedule add", move |_| target, move |hub, _| hub.add_schedule(&owner, file))?;
         self.schedule(who, &name)
     }
 
@@ -36,7 +36,7 @@ impl Hub {
     pub fn steer_schedule(&self, who: &Principal, name: &str, verb: ScheduleVerb) -> Result<Option<JobId>> {
         self.schedule(who, name)?;
         let (target, name) = (name.to_owned(), name.to_owned());
-        self.change(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
+        self.carry_out(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
     }
 
     /// Lines of the audit log behind one.

@@ -8,7 +8,8 @@ use crate::audit::{self, Deed, Head, Mark};
 use crate::database::{of_sqlite, path, prepare, recognise};
 use crate::events::Event;
 use crate::outbox::{self, Outgoing, Posted};
-use crate::rows::{COLUMNS, Key, NewJob, Report, Stored, insert, of_row, put_report, update};
+use crate::retention::{Keep, Sweep};
+use crate::rows::{COLUMNS, Key, NewJob, Report, Rewritten, Stored, insert, of_row, put_report, update};
 use crate::schedules::{self, StoredSchedule};
 use crate::{Error, Result, unix_ms};
 use model::{Exit, JobId};
@@ -47,6 +48,8 @@ pub struct Group {
     pub keys: Vec<Key>,
     pub reports: Vec<Report>,
     pub removed: Vec<JobId>,
+    /// Jobs that are asked for otherwise than before.
+    pub rewritten: Vec<Rewritten>,
     /// Schedules as they are now.
     pub schedules: Vec<StoredSchedule>,
     pub dropped: Vec<String>,
@@ -60,8 +63,9 @@ pub struct Group {
 
 impl Group {
     pub fn is_empty(&self) -> bool {
-        let Group { new, changes, keys, reports, removed, schedules, dropped, audit, heard, messages, posted } = self;
-        let has_jobs = !(new.is_empty() && changes.is_empty() && removed.is_empty());
+        let Group { new, changes, keys, reports, removed, rewritten, .. } = self;
+        let Group { schedules, dropped, audit, heard, messages, posted, .. } = self;
+        let has_jobs = !(new.is_empty() && changes.is_empty() && removed.is_empty() && rewritten.is_empty());
         let has_more = !(keys.is_empty() && reports.is_empty() && audit.is_empty() && heard.is_empty());
         let tells = !(messages.is_empty() && posted.is_empty());
         !has_jobs && !has_more && !tells && schedules.is_empty() && dropped.is_empty()
@@ -271,6 +275,10 @@ impl Store {
             insert.execute(params![id, now, job.id.0, event.owner, event.data])?;
             events.push(event);
         }
+        for Rewritten { id, body, facts } in &group.rewritten {
+            let put = "UPDATE jobs SET body = ?2, class = ?3, priority = ?4 WHERE id = ?1";
+            transaction.prepare_cached(put)?.execute(params![id.0, body, facts.class.name(), facts.priority])?;
+        }
         for key in &group.keys {
             let put = "INSERT INTO keys VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
             transaction.prepare_cached(put)?.execute(params![key.owner, key.key, key.digest, key.job.0, now])?;
@@ -300,6 +308,11 @@ impl Store {
             warn!(left_out, "too many messages wait: these are not sent");
         }
         Ok((events, head))
+    }
+
+    /// Forgets some of what is old; true once all was looked at.
+    pub fn forget_old(&mut self, sweep: &mut Sweep, keep: Keep) -> Result<bool> {
+        sweep.step(&mut self.connection, keep, unix_ms()).map_err(|e| of_sqlite(&self.path, &e))
     }
 
     fn failed(&self, error: &rusqlite::Error) -> Error {

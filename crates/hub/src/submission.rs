@@ -95,7 +95,7 @@ impl Hub {
             let key = key.map(|key| (key, digest));
             jobs.push(Submission { owner: who.name.clone(), file: file.clone(), wish, body, key, after });
         }
-        let taken = self.change(&who.name, "submit", first_and_last, move |owner, now| owner.submit(now, jobs))?;
+        let taken = self.carry_out(&who.name, "submit", first_and_last, move |owner, now| owner.submit(now, jobs))?;
         let of = |new: usize| {
             let (id, is_new) = taken[new];
             Submitted { id, taken: if is_new { Taken::New } else { Taken::Known } }

@@ -115,6 +115,14 @@ pub struct LaneTimes {
     /// Of the one thread that commits groups, beside the lanes: making data durable, and giving final names.
     pub commit_sync_ns: u64,
     pub commit_publish_ns: u64,
+    pub fill: Fill,
+}
+
+/// What waits in the buffer of one side; zeros where a job has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fill {
+    pub capacity_bytes: u64,
+    pub waiting_bytes: u64,
 }
 
 impl LaneTimes {

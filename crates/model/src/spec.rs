@@ -26,6 +26,8 @@ pub const RETRIES_DEFAULT: u32 = 5;
 pub struct TransferSpec {
     pub sources: Vec<Location>,
     pub destination: Location,
+    /// Where the same is to be had besides: of one source.
+    pub replicas: Vec<Location>,
     /// What of the sources is taken.
     pub choice: Choice,
     /// All but the selection, which is made of `choice` when the transfer starts.
@@ -58,6 +60,7 @@ impl TransferSpec {
         TransferSpec {
             sources,
             destination,
+            replicas: Vec::new(),
             choice: Choice::default(),
             options: TransferOptions::default(),
             streams: None,
@@ -115,6 +118,7 @@ mod tests {
         TransferSpec {
             sources: vec![location(b"./a\\b\n\xff"), location(b"lab:x\xfe"), location(b"s3://b/\xff")],
             destination: location(b"tw://[::1]:7740/in"),
+            replicas: vec![location(b"b:x\xfe"), location(b"c:y")],
             choice: Choice {
                 filter: Filter::new(rules.to_vec()).unwrap(),
                 size_bytes_min: 3,
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 40, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 41, "{written}");
     }
 
     #[test]

@@ -136,6 +136,8 @@ const _: () = assert!(LANE_BYTES * 64 <= MEMORY_BYTES_MAX);
 /// Lanes that bring what waited in a buffer to storage: as many as a store behind a network needs to be busy, and each has its
 /// memory.
 pub const DRAIN_LANES_MAX: u32 = 4;
+/// Lanes that read a source into a buffer ahead of the network: like those that drain one.
+pub const READ_LANES_MAX: u32 = 4;
 /// A lane that has been in storage for so long stands for storage that stands still: what comes meanwhile goes to the buffer.
 pub const STORAGE_LATE: Duration = Duration::from_millis(50);
 /// And after so long it counts as storage that stalls, which is remembered.

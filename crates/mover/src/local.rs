@@ -190,14 +190,15 @@ impl Lane<'_> {
         loop {
             self.clock.enter(Stage::Scan);
             let clock = &mut self.clock;
-            let work = self.sender.claim(self.number, &mut |is_credit| {
-                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let work = self.sender.claim(self.number, &mut |waits_in| {
+                clock.enter(waits_in);
                 true
             });
             let Some(work) = work else { return Ok(()) };
             match work {
                 Work::Files { batch, range } => self.copy_files(&batch, range)?,
                 Work::Chunk { batch, index, extent } => self.copy_chunk(&batch.objects[index], extent)?,
+                Work::Ready(_) => unreachable!("a copy within one host reads nothing ahead"),
             }
             self.clock.note_cpu();
         }

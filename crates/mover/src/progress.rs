@@ -3,13 +3,13 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::fidelity::{Warning, Warnings};
-use model::progress::{Behind, Counts, LaneTimes, STAGES, Stage, StreamFacts};
+use model::progress::{Behind, Counts, Fill, LaneTimes, STAGES, Stage, StreamFacts};
 use os::sync::Mutex;
 use os::time::Instant;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 macro_rules! counters {
@@ -107,9 +107,14 @@ pub struct Progress {
     notes: Mutex<Vec<String>>,
     /// Where the source is followed.
     pub behind: Mutex<Option<Behind>>,
+    /// The size of this side's buffer, and what waits in it.
+    buffer: OnceLock<(u64, Arc<AtomicU64>)>,
     /// What could not be kept of objects that arrived.
     warnings: Mutex<Warnings>,
 }
+
+/// In the destination's storage.
+const STORAGE: [Stage; 4] = [Stage::Create, Stage::Write, Stage::Sync, Stage::Publish];
 
 /// A stage's number fits.
 const STAGE_BITS: u32 = 8;
@@ -151,6 +156,7 @@ impl Progress {
             congestion: Mutex::default(),
             notes: Mutex::default(),
             behind: Mutex::default(),
+            buffer: OnceLock::new(),
             warnings: Mutex::default(),
         })
     }
@@ -198,17 +204,26 @@ impl Progress {
         }
         sum.commit_sync_ns = self.commit.sync_ns.load(Relaxed);
         sum.commit_publish_ns = self.commit.publish_ns.load(Relaxed);
+        if let Some((capacity_bytes, waiting_bytes)) = self.buffer.get() {
+            sum.fill = Fill { capacity_bytes: *capacity_bytes, waiting_bytes: waiting_bytes.load(Relaxed) };
+        }
         sum
     }
 
     /// A lane has been in storage for so long without coming back.
     pub fn is_in_storage_for(&self, time: Duration) -> bool {
-        let (now_us, time_us) = (self.started.elapsed().as_micros() as u64, time.as_micros() as u64);
-        let storage = [Stage::Create, Stage::Write, Stage::Sync, Stage::Publish].map(|stage| stage as u64);
-        self.here.lock().unwrap().iter().any(|lane| {
-            let now = lane.now.load(Relaxed);
-            storage.contains(&(now & ((1 << STAGE_BITS) - 1))) && now_us.saturating_sub(now >> STAGE_BITS) > time_us
-        })
+        self.is_in_for(&STORAGE, time)
+    }
+
+    /// A lane has been in one of these stages for so long without coming back.
+    pub fn is_in_for(&self, stages: &[Stage], time: Duration) -> bool {
+        let elapsed = self.started.elapsed();
+        self.here.lock().unwrap().iter().any(|lane| lane.is_in_for(stages, elapsed, time))
+    }
+
+    /// Has a buffer told of beside the times of this side.
+    pub fn show_buffer(&self, capacity_bytes: u64, waiting_bytes: Arc<AtomicU64>) {
+        let _ = self.buffer.set((capacity_bytes, waiting_bytes));
     }
 
     pub fn set_there(&self, times: LaneTimes) {
@@ -265,6 +280,12 @@ struct LaneCells {
 }
 
 impl LaneCells {
+    fn is_in_for(&self, stages: &[Stage], elapsed: Duration, time: Duration) -> bool {
+        let now = self.now.load(Relaxed);
+        let is_in = stages.iter().any(|stage| *stage as u64 == now & ((1 << STAGE_BITS) - 1));
+        is_in && (elapsed.as_micros() as u64).saturating_sub(now >> STAGE_BITS) > time.as_micros() as u64
+    }
+
     fn times(&self) -> LaneTimes {
         self.note_wait();
         LaneTimes {
@@ -351,7 +372,28 @@ pub struct LaneClock {
     progress: Arc<Progress>,
 }
 
+/// Tells other threads how long a lane has been in its stage.
+pub struct LaneWatch {
+    cells: Arc<LaneCells>,
+    started: Instant,
+}
+
+impl LaneWatch {
+    /// How long the lane could have run and had no processor, where the kernel tells.
+    pub fn waited_ns(&self) -> u64 {
+        self.cells.account.lock().unwrap().as_ref().and_then(Account::wait_ns).unwrap_or(0)
+    }
+
+    pub fn is_in_storage_for(&self, time: Duration) -> bool {
+        self.cells.is_in_for(&STORAGE, self.started.elapsed(), time)
+    }
+}
+
 impl LaneClock {
+    pub fn watch(&self) -> LaneWatch {
+        LaneWatch { cells: self.cells.clone(), started: self.progress.started }
+    }
+
     /// Ends the stage the lane was in.
     pub fn enter(&mut self, stage: Stage) {
         let now = Instant::now();

@@ -3,7 +3,7 @@
 use crate::job::Ending;
 use crate::progress::{Progress, Snapshot};
 use model::fidelity::Warning;
-use model::progress::{LaneTimes, STAGES, Stage, StreamFacts};
+use model::progress::{Fill, LaneTimes, STAGES, Stage, StreamFacts};
 use model::{Failure, TransferOptions};
 use wire::message::Times;
 
@@ -136,6 +136,8 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts, congestio
         commit_sync_ns: times.commit_sync_ns,
         commit_publish_ns: times.commit_publish_ns,
         congestion: congestion.to_owned(),
+        buffer_bytes: times.fill.capacity_bytes,
+        buffer_waiting_bytes: times.fill.waiting_bytes,
     }
 }
 
@@ -159,6 +161,7 @@ pub fn times_from_wire(times: &Times) -> LaneTimes {
         cpu_wait_ns: times.cpu_wait_ns,
         commit_sync_ns: times.commit_sync_ns,
         commit_publish_ns: times.commit_publish_ns,
+        fill: Fill { capacity_bytes: times.buffer_bytes, waiting_bytes: times.buffer_waiting_bytes },
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The product's is `net::DataStream`: TCP under TLS. Trials give lanes streams that lose, delay and damage what is sent.
 
+use model::{Extent, ObjectId};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -20,7 +21,39 @@ pub struct Pulse {
     pub backlog_bytes: u64,
 }
 
+/// What a frame brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// So many small objects of one batch, from this one on.
+    Pack {
+        first: ObjectId,
+        count: usize,
+        bytes: u64,
+    },
+    Chunk {
+        object: ObjectId,
+        extent: Extent,
+    },
+}
+
+impl Unit {
+    pub fn payload_bytes(&self) -> u64 {
+        match self {
+            Unit::Pack { bytes, .. } => *bytes,
+            Unit::Chunk { extent, .. } => extent.length(),
+        }
+    }
+}
+
 pub trait Stream: Send {
+    /// Says what the next frame brings, to a stream that keeps frames.
+    fn announce(&mut self, _: Unit) {}
+
+    /// What is sent goes over the network now.
+    fn is_network(&self) -> bool {
+        true
+    }
+
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
 
     /// Fills the buffer; a stream that ends before it is full is an error.
@@ -153,6 +186,14 @@ impl Stream for net::DataStream {
 
 /// A lane may have a stream for its time only: whoever lent it reads the counters afterwards.
 impl<S: Stream> Stream for &mut S {
+    fn announce(&mut self, unit: Unit) {
+        (**self).announce(unit);
+    }
+
+    fn is_network(&self) -> bool {
+        (**self).is_network()
+    }
+
     fn widen(&mut self) {
         (**self).widen();
     }

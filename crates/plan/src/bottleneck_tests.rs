@@ -2,7 +2,7 @@
 
 use crate::{Amounts, Observed, VERDICTS};
 use model::progress::Stage::*;
-use model::progress::{Bottleneck, LaneTimes, Stage, StreamFacts};
+use model::progress::{Bottleneck, Fill, LaneTimes, Stage, StreamFacts};
 use proptest::prelude::*;
 
 const NO_FACTS: StreamFacts = StreamFacts {
@@ -563,6 +563,7 @@ fn any_times() -> impl Strategy<Value = LaneTimes> {
             cpu_wait_ns,
             commit_sync_ns,
             commit_publish_ns,
+            fill: Fill::default(),
         },
     )
 }

@@ -15,6 +15,19 @@ use std::cmp::Reverse;
 /// What the class and the share had, priority, age: the least is next.
 type Rank = (f64, f64, Reverse<i8>, u64);
 
+/// What is known of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndpointState<'a> {
+    pub name: &'a str,
+    /// Nothing while nobody asked it.
+    pub is_up: Option<bool>,
+    /// Why it is away.
+    pub text: &'a str,
+    pub takes_orders: bool,
+    /// Open jobs that need it.
+    pub jobs: usize,
+}
+
 const WHOLE: u32 = 8;
 const SMALL: u32 = 1;
 
@@ -54,6 +67,20 @@ impl Queue {
             None => "others are before it".to_owned(),
         };
         Some((Reason::Slot, text))
+    }
+
+    /// Each endpoint that some job named: whether it answers, whether it carries out jobs, and how many open jobs need it.
+    pub fn endpoints(&self) -> impl Iterator<Item = EndpointState<'_>> {
+        self.endpoints.iter().map(|endpoint| EndpointState {
+            name: &endpoint.name,
+            is_up: match endpoint.health {
+                Health::Unknown => None,
+                health => Some(health == Health::Up),
+            },
+            text: &endpoint.text,
+            takes_orders: endpoint.takes_orders,
+            jobs: endpoint.jobs,
+        })
     }
 
     fn choose(&self, now: Now) -> Option<(Lane, JobId)> {

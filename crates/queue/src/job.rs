@@ -5,7 +5,7 @@ use model::order::Role;
 use model::{Class, JobId};
 use std::sync::Arc;
 
-/// What does not change while a job lives.
+/// What was asked for; it changes only when somebody asks for something else (`change`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     pub owner: Arc<str>,

@@ -24,6 +24,7 @@ mod queue;
 mod choose;
 mod submit;
 mod steer;
+mod change;
 mod heard;
 mod timers;
 mod schedule;
@@ -32,6 +33,7 @@ mod firing;
 mod tests;
 
 pub use calendar::{Always, Calendar, Now, Opening, Slots};
+pub use choose::EndpointState;
 pub use fault::{Fault, pause_ms};
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};

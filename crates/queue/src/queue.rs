@@ -36,6 +36,8 @@ impl Default for Limits {
 pub enum Action {
     /// Give the order of this attempt to the endpoint.
     HandIn { id: JobId, attempt: u32, role: Role, endpoint: Arc<str> },
+    /// Give the order the rate that its job has now.
+    SetRate { id: JobId, attempt: u32, endpoint: Arc<str> },
     /// Have the endpoint stop the order; what it verified is kept.
     Stop { id: JobId, attempt: u32, endpoint: Arc<str> },
     /// Have a waiting order tried at once, with a new warrant.
@@ -229,11 +231,8 @@ impl Queue {
         date.map(|at| self.dates.insert((at, id)));
         if status == Status::Queued {
             self.lanes.entry(lane).or_default().insert(place);
-        } else if let Some(places) = self.lanes.get_mut(&lane) {
-            places.remove(&place);
-            if places.is_empty() {
-                self.lanes.remove(&lane);
-            }
+        } else {
+            self.leave_lane(lane, place);
         }
         if !matches!(status, Status::Running | Status::Stopping) {
             self.hold(id, 0);
@@ -241,6 +240,21 @@ impl Queue {
         if status != Status::Waiting {
             self.park(id, 0);
         }
+    }
+
+    pub(crate) fn leave_lane(&mut self, lane: Lane, place: Place) {
+        if let Some(places) = self.lanes.get_mut(&lane) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.lanes.remove(&lane);
+            }
+        }
+    }
+
+    /// Notes that something of a job is otherwise now.
+    pub(crate) fn note_change(&mut self, id: JobId) {
+        let job = self.get(id).cloned();
+        self.changes.extend(job);
     }
 
     /// Waits, for a time if one is given.

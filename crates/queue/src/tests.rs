@@ -491,3 +491,38 @@ fn what_a_later_copy_of_the_records_gave_is_adopted_before_anything_is_given() {
         }
     }
 }
+
+#[test]
+fn a_job_that_is_given_another_priority_or_class_goes_before_others() {
+    let mut scene = Scene::new();
+    let all: Vec<_> = (0..6).map(|_| scene.submit(|_| {})).collect();
+    let begun = given(&scene.step());
+    assert_eq!(begun, [(all[0], Role::Sends), (all[1], Role::Sends)]);
+    let change = |scene: &mut Scene, id: JobId, change: &dyn Fn(&mut Facts)| {
+        let mut facts = (*scene.queue.get(id).unwrap().facts).clone();
+        change(&mut facts);
+        scene.queue.change(scene.now, id, facts)
+    };
+    change(&mut scene, all[5], &|facts| facts.priority = 9).unwrap();
+    change(&mut scene, all[4], &|facts| facts.class = Class::High).unwrap();
+    assert_eq!(given(&scene.step()), [(all[4], Role::Sends)], "its class has a slot of its own");
+    let (_, actions) = scene.hear(all[0], ended(Exit::Done));
+    assert_eq!(given(&actions)[0].0, all[5], "before those that were submitted earlier");
+    // Its executor hears of a rate; what it holds is given back once.
+    change(&mut scene, all[4], &|facts| (facts.class, facts.nature) = (Class::Low, [99; 16])).unwrap();
+    let actions = scene.step();
+    assert!(actions.iter().any(|action| matches!(action, Action::SetRate { id, .. } if *id == all[4])), "{actions:?}");
+    for id in [all[1], all[4], all[5], all[2], all[3]] {
+        assert_eq!(scene.state(id).0, Status::Running, "{id}");
+        assert_eq!(change(&mut scene, id, &|facts| facts.nature = [98; 16]), Ok(()));
+        scene.end(id, Exit::Done);
+    }
+    assert!(scene.queue.is_empty());
+    // A job that is so already is in the way; what has ended is not changed.
+    let (one, other) = (scene.submit(|_| {}), scene.submit(|_| {}));
+    let nature = scene.queue.get(other).unwrap().facts.nature;
+    let refused = change(&mut scene, one, &|facts| facts.nature = nature);
+    assert!(matches!(refused, Err(Refused::WrongState { .. })), "{refused:?}");
+    let facts = (*scene.queue.get(one).unwrap().facts).clone();
+    assert_eq!(scene.queue.change(scene.now, JobId([77; 16]), facts), Err(Refused::NoSuchJob));
+}

@@ -7,17 +7,19 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
-use crate::route::Route;
+use crate::replicas::Others;
+use crate::route::{Replica, Route};
 use crate::witness::Witness;
 use model::pace::Timetable;
 use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
 use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, copy};
+use mover::receiver::Tally;
 use mover::session::{Client, Guide, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
 use net::Identity;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::open::{OpenSink, OpenSource, Rights, Shape, SinkRequest};
 
@@ -29,10 +31,12 @@ pub struct Attempt<'a> {
     pub identity: Option<&'a Identity>,
     pub job: JobId,
     pub witness: &'a Arc<Witness>,
-    pub control: &'a Control,
+    pub control: &'a Arc<Control>,
     pub started: Instant,
     /// Where a session begins after one of several paths was lost.
     pub standby: &'a Arc<Standby>,
+    /// What came of each of several holders, by name.
+    pub tallies: Mutex<Vec<(String, Tally)>>,
 }
 
 impl Guide for Attempt<'_> {
@@ -58,7 +62,7 @@ impl Attempt<'_> {
         options.pace = self.control.pace();
         match self.route {
             Route::Push { peer, path } => self.push(&**peer, path, options, progress),
-            Route::Pull { peer, paths } => self.pull(&**peer, paths, options, progress),
+            Route::Pull { peer, paths, replicas } => self.pull(&**peer, paths, replicas, options, progress),
             Route::Local => self.copy_here(options, progress),
         }
     }
@@ -77,6 +81,7 @@ impl Attempt<'_> {
         &self,
         peer: &dyn Peer,
         paths: &[Vec<u8>],
+        replicas: &[Replica],
         mut options: TransferOptions,
         progress: &Arc<Progress>,
     ) -> Result<Report> {
@@ -100,9 +105,25 @@ impl Attempt<'_> {
             is_sequential: destination.is_sequential,
         };
         let sink = destination.sink.clone();
-        let pulled = client.pull(spec, sink, progress.clone(), self.observer(), self);
+        if replicas.is_empty() {
+            let pulled = client.pull(spec, sink, progress.clone(), self.observer(), self);
+            client.close();
+            return self.settle(pulled, &destination);
+        }
+        if spec.is_sequential {
+            destination.abandon();
+            return Err(Error::request("this destination takes one file in order", "use one source"));
+        }
+        let others = Others::start(self, replicas, &spec);
+        let among = Some((&others.gather, 0));
+        let pulled = client.pull_among(spec, sink, progress.clone(), self.observer(), self, among);
         client.close();
-        self.settle(pulled, &destination)
+        let (tallies, outvoted) = others.end(peer.name());
+        *self.tallies.lock().unwrap() = tallies;
+        match outvoted {
+            Some(error) => self.settle(pulled, &destination).and(Err(error)),
+            None => self.settle(pulled, &destination),
+        }
     }
 
     fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
@@ -146,19 +167,7 @@ impl Attempt<'_> {
     }
 
     fn connect(&self, peer: &dyn Peer, way: Way, paths: &[Vec<u8>]) -> Result<Client> {
-        let options = ConnectOptions {
-            // Of streams that this host sends on, or that a host accepts for the session; an endpoint is asked with the job.
-            congestion: match (peer.is_endpoint(), way) {
-                (true, Way::Pull) => None,
-                _ => self.spec.congestion.clone(),
-            },
-            tuning: Tuning {
-                streams: self.spec.streams,
-                paths: self.spec.paths.clone(),
-                standby: self.standby.clone(),
-            },
-            memory: Memory::new(self.memory_bytes()),
-        };
+        let options = self.connect_options(peer, way);
         let connected = peer.connect(&Use {
             way,
             paths,
@@ -172,10 +181,29 @@ impl Attempt<'_> {
         if let Some(timeout) = no_progress(&self.spec.bounds, self.options) {
             client.set_no_progress_timeout(timeout);
         }
+        if let Some((spool, how)) = &self.means.buffer {
+            client.buffer_in(spool.clone(), *how);
+        }
         Ok(client)
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub fn connect_options(&self, peer: &dyn Peer, way: Way) -> ConnectOptions {
+        ConnectOptions {
+            // Of streams that this host sends on, or that a host accepts for the session; an endpoint is asked with the job.
+            congestion: match (peer.is_endpoint(), way) {
+                (true, Way::Pull) => None,
+                _ => self.spec.congestion.clone(),
+            },
+            tuning: Tuning {
+                streams: self.spec.streams,
+                paths: self.spec.paths.clone(),
+                standby: self.standby.clone(),
+            },
+            memory: Memory::new(self.memory_bytes()),
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
         self.spec.memory_bytes.unwrap_or(mover::limits::MEMORY_BYTES_MAX)
     }
 

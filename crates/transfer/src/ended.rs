@@ -5,6 +5,7 @@ use crate::route::Direction;
 use model::progress::Bottleneck;
 use model::quantity::Rate;
 use model::{Failure, Location, TransferOptions, TransferSpec};
+use mover::receiver::Tally;
 use mover::{PathReport, Report};
 
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct Ended {
     pub first_byte_seconds: Option<f64>,
     /// Network paths of all attempts together.
     pub paths: Vec<PathReport>,
+    /// What came of each of several holders, by name.
+    pub sources: Vec<(String, Tally)>,
     pub bottleneck: Bottleneck,
     pub attempts: u32,
     /// What failed, as far as it is kept.
@@ -67,6 +70,7 @@ impl Ended {
             seconds: 0.0,
             first_byte_seconds: None,
             paths: Vec::new(),
+            sources: Vec::new(),
             bottleneck: nothing_moved(),
             attempts: 0,
             failures: Vec::new(),

@@ -4,7 +4,7 @@
 //! TransferSpec (model) + Means ─► Transfer::start ─► observe, steer, cancel ─► wait ─► Ended
 //! ```
 //! `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens what is on this host, `capability`
-//! refuses what the other side would pass over, `attempt` runs the mover once, `run` tries again and sums up, `witness` keeps what
+//! refuses what the other side would pass over, `attempt` runs the mover once (`replicas` has other holders help), `run` tries again and sums up, `witness` keeps what
 //! failed and what was delivered, `sample` says how it goes. docs/embedding.md shows it in use.
 //!
 //! Invariants:
@@ -23,6 +23,7 @@ mod means;
 mod watcher;
 mod capability;
 mod apart;
+mod replicas;
 mod attempt;
 mod witness;
 mod sample;
@@ -42,5 +43,5 @@ pub use means::Means;
 pub use model::TransferSpec;
 pub use peer::{NoPeers, Peer, Peers, Use, Way};
 pub use route::Direction;
-pub use sample::{History, Sample, bottleneck};
+pub use sample::{History, Legs, Sample, bottleneck, legs};
 pub use watcher::{Unwatched, Watcher};

@@ -2,11 +2,13 @@
 
 use crate::peer::{NoPeers, Peers};
 use crate::watcher::{Unwatched, Watcher};
+use model::options::Buffer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use store::Stores;
+use store::spool::Spool;
 
 pub struct Means {
     pub stores: Stores,
@@ -14,6 +16,8 @@ pub struct Means {
     pub watcher: Arc<dyn Watcher>,
     /// Set when the transfer is to stop in order. A signal's handler may hold it too.
     pub stop: Arc<AtomicBool>,
+    /// Where content may wait on this host for the network, or for storage.
+    pub buffer: Option<(Arc<Spool>, Buffer)>,
     /// Lists what was delivered, in this file of this host.
     pub manifest: Option<PathBuf>,
     /// From when on durations count.
@@ -28,6 +32,7 @@ impl Means {
             peers: Arc::new(peers),
             watcher: Arc::new(Unwatched),
             stop: Arc::default(),
+            buffer: None,
             manifest: None,
             started: Instant::now(),
         }

@@ -31,9 +31,16 @@ impl Direction {
     }
 }
 
+/// Another holder of what is pulled.
+#[derive(Clone)]
+pub struct Replica {
+    pub peer: Arc<dyn Peer>,
+    pub path: Vec<u8>,
+}
+
 pub enum Route {
     Push { peer: Arc<dyn Peer>, path: Vec<u8> },
-    Pull { peer: Arc<dyn Peer>, paths: Vec<Vec<u8>> },
+    Pull { peer: Arc<dyn Peer>, paths: Vec<Vec<u8>>, replicas: Vec<Replica> },
     Local,
 }
 
@@ -65,6 +72,7 @@ impl Route {
         if is_null(destination.path()) && spec.options.verify == Verify::Reread {
             return Err(Error::request("null: keeps nothing, so nothing can be read back", "omit --verify reread"));
         }
+        check_replicas(spec)?;
         let remote = sources.iter().filter(|source| source.is_remote()).count();
         match (remote, destination.is_remote()) {
             (0, false) => Ok(Route::Local),
@@ -90,7 +98,8 @@ impl Route {
                     }
                 }
                 let paths = sources.iter().map(|source| peer.path(source.path())).collect();
-                Ok(Route::Pull { peer, paths })
+                let replicas = find_replicas(spec, peers, &*peer)?;
+                Ok(Route::Pull { peer, paths, replicas })
             }
             (n, true) if n == sources.len() => Err(Error::request(
                 "a transfer within one process has one end on this host",
@@ -113,16 +122,34 @@ impl Route {
 
     /// The same command has the same id, wherever in the file system it is given.
     pub fn job_id(&self, spec: &TransferSpec, identity: Option<&Identity>) -> JobId {
-        let sources: Vec<_> = spec.sources.iter().map(absolute).collect();
+        let sources: Vec<_> = spec.sources.iter().chain(&spec.replicas).map(absolute).collect();
         let pin = identity.map_or(Pin([0; 32]), Identity::pin);
         job_id(pin, &sources, absolute(&spec.destination), &spec.choice, &spec.options)
+    }
+
+    /// Another holder leads the next attempt; the one before is asked last. False where there is only one.
+    pub fn next_lead(&mut self) -> bool {
+        let Route::Pull { peer, paths, replicas } = self else { return false };
+        if replicas.is_empty() {
+            return false;
+        }
+        let next = replicas.remove(0);
+        let before = std::mem::replace(peer, next.peer);
+        let path = std::mem::replace(&mut paths[0], next.path);
+        replicas.push(Replica { peer: before, path });
+        true
+    }
+
+    /// How many others have what is pulled.
+    pub fn replicas(&self) -> usize {
+        if let Route::Pull { replicas, .. } = self { replicas.len() } else { 0 }
     }
 
     /// What the endpoint's refusal of a job means to the user.
     pub fn refused(&self, refusal: &Refusal) -> Error {
         let (mut refused, names_directory) = match self {
             Route::Push { peer, .. } => (peer.refused(refusal), false),
-            Route::Pull { peer, paths } => (peer.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
+            Route::Pull { peer, paths, .. } => (peer.refused(refusal), paths.iter().any(|path| path.ends_with(b"/"))),
             Route::Local => (Error::from_refusal("this host", refusal), false),
         };
         if refusal.code == CloseCode::NotFound && names_directory {
@@ -159,6 +186,54 @@ fn absolute(location: &Location) -> Vec<u8> {
         bytes.push(b'/');
     }
     bytes
+}
+
+/// What several holders of the same can be asked for.
+fn check_replicas(spec: &TransferSpec) -> Result<()> {
+    if spec.replicas.is_empty() {
+        return Ok(());
+    }
+    let TransferSpec { sources, destination, options, .. } = spec;
+    let (text, advice) = match () {
+        () if sources.len() != 1 => ("--replica names other holders of one source", "give a command for each source"),
+        () if !sources.iter().chain(&spec.replicas).all(Location::is_remote) => {
+            ("--replica is for endpoints and hosts that all have the same", "name each as NAME:PATH")
+        }
+        () if destination.is_remote() => (
+            "several holders are read by the host that keeps the copy",
+            "run the command there, with a path as destination",
+        ),
+        () if *destination == Location::Pipe => {
+            ("standard output takes one file in order", "name a file or a directory")
+        }
+        () if options.digest != model::DigestAlgorithm::Blake3 => {
+            ("what several holders send is compared by BLAKE3", "choose --digest blake3")
+        }
+        () if options.is_delta => ("--replica takes nothing from the old version of a file", "omit --delta"),
+        () if options.payload_bytes_max.is_some() || options.pace.is_some() => {
+            ("--max-transfer and --bwlimit bound one sender", "omit them, or copy from one holder")
+        }
+        () => return Ok(()),
+    };
+    Err(Error::request(text, advice))
+}
+
+fn find_replicas(spec: &TransferSpec, peers: &dyn Peers, lead: &dyn Peer) -> Result<Vec<Replica>> {
+    let mut replicas: Vec<Replica> = Vec::new();
+    for location in &spec.replicas {
+        let peer = peers.find(location)?;
+        check_paths(spec, &*peer)?;
+        if std::iter::once(lead)
+            .chain(replicas.iter().map(|other| &*other.peer))
+            .any(|other| other.name() == peer.name())
+        {
+            let text = format!("{} is named twice: each holder brings its part once", peer.name());
+            return Err(Error::request(text, "name each endpoint once"));
+        }
+        let path = peer.path(location.path());
+        replicas.push(Replica { peer, path });
+    }
+    Ok(replicas)
 }
 
 /// A session over ssh has the one connection that ssh made, or that of an endpoint which nobody configured.

@@ -14,11 +14,11 @@ use crate::witness::Witness;
 use model::progress::Counts;
 use model::quantity::counted;
 use model::{FailureKind, JobId, Location, TransferOptions, TransferSpec};
-use mover::receiver::BUFFERED;
+use mover::receiver::{BUFFERED, Tally};
 use mover::session::Standby;
 use mover::{CloseCode, Ending, PathReport, Progress, Removal, Report};
 use net::Identity;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The pause before the first retry; it doubles up to `PAUSE_MAX`.
@@ -55,6 +55,7 @@ pub struct Sums {
     resumed_bytes_last: Option<u64>,
     first_byte_seconds: Option<f64>,
     paths: Vec<PathReport>,
+    sources: Vec<(String, Tally)>,
 }
 
 /// What is to be done after an attempt.
@@ -74,9 +75,11 @@ impl Run {
     fn until_the_end(&mut self) -> (Option<Report>, Option<Error>) {
         let mut last: Option<Report> = None;
         let mut failures = 0;
+        // Of several holders, how many have led in vain since something moved.
+        let mut leads = 0;
         loop {
             let (attempted, has_moved) = self.once();
-            failures = if has_moved { 0 } else { failures };
+            (failures, leads) = if has_moved { (0, 0) } else { (failures, leads) };
             let verdict = match attempted {
                 Ok(report) => {
                     let verdict = self.judge(&report);
@@ -91,6 +94,12 @@ impl Run {
                 Verdict::Done => return (last, None),
                 Verdict::Failed(error) => error,
             };
+            let is_lost = matches!(error.kind, Kind::Temporary | Kind::Unreachable) && !self.control.is_stopped();
+            if is_lost && leads < self.route.replicas() && self.route.next_lead() {
+                leads += 1;
+                self.means.watcher.will_retry(&error, leads as u32, Duration::ZERO);
+                continue;
+            }
             // An endpoint that was never reached is more likely named wrongly than just down.
             let may_retry = error.kind == Kind::Temporary || (error.kind == Kind::Unreachable && last.is_some());
             let is_last = failures >= self.control.retries() || self.spec.has_pipe();
@@ -128,8 +137,11 @@ impl Run {
             control: &self.control,
             started: self.started,
             standby: &self.standby,
+            tallies: Mutex::default(),
         };
         let attempted = attempt.run(&progress, self.sums.sent_bytes);
+        let tallies = attempt.tallies.into_inner().unwrap_or_default();
+        self.sums.add_sources(tallies);
         self.means.watcher.attempt_ended();
         let snapshot = progress.snapshot();
         if let Some(first) = snapshot.first_payload {
@@ -207,6 +219,7 @@ impl Run {
                 .as_ref()
                 .map_or_else(nothing_moved, |report| bottleneck(None, &report.snapshot, direction)),
             paths: self.sums.paths,
+            sources: self.sums.sources,
             attempts: self.sums.attempts,
             failures: witnessed.failures,
             failures_not_kept: witnessed.not_kept,
@@ -226,6 +239,16 @@ impl Sums {
         self.bytes += counts.bytes_done;
         self.resumed_bytes.get_or_insert(counts.bytes_resumed);
         self.add_paths(&report.paths);
+    }
+
+    /// A holder of several attempts is one; what the last one says of it counts.
+    fn add_sources(&mut self, tallies: Vec<(String, Tally)>) {
+        for (name, tally) in tallies {
+            match self.sources.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => known.add(tally),
+                None => self.sources.push((name, tally)),
+            }
+        }
     }
 
     /// A path of several attempts is one.

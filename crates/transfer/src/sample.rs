@@ -3,7 +3,7 @@
 //! Not here: counting (`mover::progress`), judging (`plan`), and showing it.
 
 use crate::route::Direction;
-use model::progress::{Behind, Bottleneck, Counts, LaneTimes, StreamFacts};
+use model::progress::{Behind, Bottleneck, Counts, Fill, LaneTimes, StreamFacts};
 use model::quantity::Rate;
 use mover::Snapshot;
 use plan::{Amounts, Observed};
@@ -28,6 +28,19 @@ pub struct Sample {
     pub bottleneck: Bottleneck,
     /// Where the source is followed.
     pub behind: Option<Behind>,
+    /// Where a buffer is used.
+    pub legs: Option<Legs>,
+}
+
+/// The legs of a transfer with buffers: from the source to the network, over the network, and to the destination's storage.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Legs {
+    pub source: Fill,
+    pub destination: Fill,
+    /// Of the last few seconds, in the order above.
+    pub rates: [Rate; 3],
+    /// The one that limits the others.
+    pub limit: Option<&'static str>,
 }
 
 impl Sample {
@@ -75,6 +88,7 @@ impl History {
             seconds_left: plan::time_left(&estimated, complete, rate, files_per_second),
             bottleneck: bottleneck(from, &now, self.direction),
             behind: now.behind,
+            legs: legs(from, &now, self.direction),
         };
         self.snapshots.push_back(now);
         sample
@@ -92,6 +106,44 @@ fn moved(counts: &Counts) -> u64 {
     reached(counts).saturating_sub(counts.bytes_resumed)
 }
 
+/// What waits in the buffers of the source's side and of the destination's.
+fn fills(at: &Snapshot, direction: Direction) -> [Fill; 2] {
+    match direction {
+        Direction::Push | Direction::Local => [at.here.fill, at.there.fill],
+        Direction::Pull => [at.there.fill, at.here.fill],
+    }
+}
+
+fn has_buffer(fills: &[Fill; 2]) -> bool {
+    fills.iter().any(|fill| fill.capacity_bytes > 0)
+}
+
+/// What was read, carried and stored since `from`, or since the start; nothing where there is no buffer.
+pub fn legs(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) -> Option<Legs> {
+    let [source, destination] = fills(to, direction);
+    if !has_buffer(&[source, destination]) {
+        return None;
+    }
+    let passed = |at: &Snapshot| {
+        let ([source, destination], moved) = (fills(at, direction), moved(&at.counts));
+        [moved.saturating_add(source.waiting_bytes), moved, moved.saturating_sub(destination.waiting_bytes)]
+    };
+    let (before, elapsed) = from.map_or(([0; 3], Duration::ZERO), |from| (passed(from), from.elapsed));
+    let (now, seconds) = (passed(to), to.elapsed.saturating_sub(elapsed).as_secs_f64());
+    let rates = std::array::from_fn(|leg| Rate::over(now[leg].saturating_sub(before[leg]), seconds));
+    Some(Legs { source, destination, rates, limit: leg_of(bottleneck(from, to, direction).stage) })
+}
+
+/// The leg that a verdict is of.
+fn leg_of(stage: &str) -> Option<&'static str> {
+    match stage {
+        "read" | "scan" => Some("source"),
+        "network" | "send" | "receive" | "limit" | "buffers" => Some("network"),
+        "create" | "write" | "sync" | "publish" => Some("destination"),
+        _ => None,
+    }
+}
+
 /// What limited a whole attempt, or the part between two snapshots.
 pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) -> Bottleneck {
     let none = LaneTimes::default();
@@ -106,7 +158,16 @@ pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) 
     };
     let is_local = direction == Direction::Local;
     let (amounts, is_following) = (amounts_since(from, to), to.behind.is_some());
-    plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, is_following, amounts })
+    let mut found = plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, is_following, amounts });
+    if let Some(leg) = leg_of(found.stage).filter(|_| has_buffer(&fills(to, direction))) {
+        let leg = match leg {
+            "source" => "the first, from the source to the network",
+            "network" => "the second, over the network",
+            _ => "the third, to the destination's storage",
+        };
+        found.sentence.push_str(&format!("; of the three legs it is {leg}"));
+    }
+    found
 }
 
 fn amounts_since(from: Option<&Snapshot>, to: &Snapshot) -> Amounts {

@@ -118,6 +118,13 @@ fn workplace(named: Option<&Path>, program: &Path) -> Result<PathBuf> {
     found.context("no directory on a disk is known: name one with --work")
 }
 
+/// Whose buffer a copy goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Buffer {
+    Endpoint,
+    Client,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// The client sends, the endpoint receives.
@@ -138,6 +145,8 @@ pub struct Bed<'a> {
     outside: Tree,
     /// Copies keep names, owners and attributes, and write through io_uring.
     pub is_whole: bool,
+    /// Who has a buffer that everything goes through.
+    pub buffer: Option<Buffer>,
     /// Numbers the outputs of programs.
     runs: u32,
 }
@@ -166,6 +175,7 @@ impl<'a> Bed<'a> {
             is_enrolled: false,
             outside,
             is_whole: false,
+            buffer: None,
             runs: 0,
         })
     }
@@ -192,6 +202,9 @@ impl<'a> Bed<'a> {
         command.args(["serve", "--listen", "127.0.0.1:0", "--ticket-file"]).arg(self.dir.join("server/ticket"));
         if self.is_whole && rustix::process::geteuid().is_root() {
             command.arg("--super");
+        }
+        if self.buffer == Some(Buffer::Endpoint) {
+            command.args(["--buffer", "server/buffer:16MiB"]);
         }
         command.arg("--root").arg(root).arg("--advertise").arg(self.relay.address.to_string());
         self.runs += 1;
@@ -229,6 +242,11 @@ impl<'a> Bed<'a> {
         command.args(["--chunk-size", self.ground.chunk_size]);
         if self.is_whole {
             command.args(["-aHX", "--numeric-ids", "--engine", "uring"]);
+        }
+        match self.buffer {
+            Some(Buffer::Endpoint) => _ = command.args(["--buffer", "always"]),
+            Some(Buffer::Client) => _ = command.args(["--buffer", "client/buffer:16MiB"]),
+            None => {}
         }
         match self.direction {
             Direction::Push => command.arg(slashed(&self.ground.source)).arg("lab:in/"),

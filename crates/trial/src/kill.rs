@@ -15,7 +15,7 @@
 
 use crate::calls::{CALLS, Seen, durable_numbers};
 use crate::check;
-use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Buffer, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
 use crate::process::{Ended, Tracing};
 use crate::record::{Outcome, Tally};
 use crate::relay::Witness;
@@ -47,8 +47,8 @@ pub struct Args {
     /// Trials at the same time
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
-    /// One trial: which part dies
-    #[arg(long, requires = "point")]
+    /// Which part dies, in all trials
+    #[arg(long)]
     case: Option<Case>,
     /// One trial: at which durable call; given again, the recovery dies there
     #[arg(long, value_name = "N:before|N:after", requires = "case")]
@@ -78,21 +78,48 @@ pub enum Case {
     PushWhole,
     /// As pull-receiver, with names, owners and attributes kept, through io_uring
     PullWhole,
+    /// As push-receiver, with everything through the endpoint's buffer
+    PushBuffered,
+    /// The client that sends, while what it sent waits in the endpoint's buffer
+    PushBufferedSender,
+    /// The client that sends what it reads ahead into a buffer of its own
+    PushAhead,
+    /// The endpoint that sends what it reads ahead into its buffer
+    PullAhead,
 }
 
-pub const CASES: [Case; 6] =
-    [Case::PushReceiver, Case::PushSender, Case::PullReceiver, Case::PullSender, Case::PushWhole, Case::PullWhole];
+pub const CASES: [Case; 10] = [
+    Case::PushReceiver,
+    Case::PushSender,
+    Case::PullReceiver,
+    Case::PullSender,
+    Case::PushWhole,
+    Case::PullWhole,
+    Case::PushBuffered,
+    Case::PushBufferedSender,
+    Case::PushAhead,
+    Case::PullAhead,
+];
 
 impl Case {
     pub fn direction(self) -> Direction {
         match self {
-            Case::PushReceiver | Case::PushSender | Case::PushWhole => Direction::Push,
-            Case::PullReceiver | Case::PullSender | Case::PullWhole => Direction::Pull,
+            Case::PullReceiver | Case::PullSender | Case::PullWhole | Case::PullAhead => Direction::Pull,
+            _ => Direction::Push,
         }
     }
 
     pub fn is_endpoint(self) -> bool {
-        matches!(self, Case::PushReceiver | Case::PullSender | Case::PushWhole)
+        matches!(self, Case::PushReceiver | Case::PullSender | Case::PushWhole | Case::PushBuffered | Case::PullAhead)
+    }
+
+    /// Which of the two has a buffer that everything goes through.
+    pub fn buffer(self) -> Option<Buffer> {
+        match self {
+            Case::PushBuffered | Case::PushBufferedSender | Case::PullAhead => Some(Buffer::Endpoint),
+            Case::PushAhead => Some(Buffer::Client),
+            _ => None,
+        }
     }
 
     pub fn is_whole(self) -> bool {
@@ -107,6 +134,10 @@ impl Case {
             Case::PullSender => "pull-sender",
             Case::PushWhole => "push-whole",
             Case::PullWhole => "pull-whole",
+            Case::PushBuffered => "push-buffered",
+            Case::PushBufferedSender => "push-buffered-sender",
+            Case::PushAhead => "push-ahead",
+            Case::PullAhead => "pull-ahead",
         }
     }
 }
@@ -233,7 +264,7 @@ fn replay(plan: &Plan) -> String {
 
 /// The trials that were asked for.
 fn plans(args: &Args, counted: &[(Case, u64, u64)]) -> Vec<Plan> {
-    if let Some(case) = args.case {
+    if let Some(case) = args.case.filter(|_| !args.point.is_empty()) {
         return vec![Plan { case, points: args.point.clone() }];
     }
     let mut random = Random::new(args.seed);
@@ -271,7 +302,7 @@ fn point(random: &mut Random, points: u64) -> Point {
 /// Counts the durable calls of a victim in a run without faults, and the bytes that it takes.
 fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
     let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
-    bed.is_whole = case.is_whole();
+    (bed.is_whole, bed.buffer) = (case.is_whole(), case.buffer());
     let watched = Arc::new(Mutex::new(Watched::default()));
     let mut held = killed(&mut bed, case, None, &watched)?.held;
     if held.is_ok() {
@@ -302,7 +333,7 @@ impl Trial {
 
 fn trial(ground: &Ground, plan: &Plan) -> Result<Trial> {
     let mut bed = Bed::new(ground, plan.case.direction(), tree::fill_older)?;
-    bed.is_whole = plan.case.is_whole();
+    (bed.is_whole, bed.buffer) = (plan.case.is_whole(), plan.case.buffer());
     let (mut hits, mut phases) = (Vec::new(), Vec::new());
     for point in &plan.points {
         let watched = Arc::new(Mutex::new(Watched::default()));

@@ -90,6 +90,16 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what waits is not delivered while its sender is away",
         Test("mover", "goes_on_without_its_sender"),
     ),
+    (
+        "sent-by-nobody",
+        "what was read ahead is not noted with the lane that sends it",
+        Test("mover", "takes_no_credit_until_it_leaves"),
+    ),
+    (
+        "take-over-in-mid-frame",
+        "a stream is taken over from a stuck lane in the middle of a frame",
+        Test("mover", "a_stuck_lane_finds_the_rest"),
+    ),
     ("leave-staging", "the end of a job leaves its staging", Simulation(1)),
     (
         "publish-what-is-not-sealed",
@@ -226,6 +236,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("daemon", "nobody_gets_in_by_a_warrant"),
     ),
     ("warrant-of-any-path", "a warrant opens every path at its audience", Test("daemon", "a_warrant_allows_its_job")),
+    (
+        "mix-replicas",
+        "what one holder left becomes part of another one's version",
+        Test("mover", "what_an_earlier_attempt_left_counts"),
+    ),
+    ("chunk-before-tree", "a holder is believed what it sends", Test("thalweg", "a_holder_of_other_bytes")),
     ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),
     (
         "wait-for-silent-paths",

@@ -112,7 +112,7 @@ impl Client {
     }
 
     fn exchange(&self, mut connection: Connection, request: &Request<'_>) -> Result<Response> {
-        let framing = match !request.body.is_empty() || matches!(request.method, "PUT" | "POST") {
+        let framing = match !request.body.is_empty() || matches!(request.method, "PUT" | "POST" | "PATCH") {
             true => format!("Content-Length: {}\r\n", request.body.len()),
             false => String::new(),
         };

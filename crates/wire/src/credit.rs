@@ -33,6 +33,8 @@ impl EntryCredit {
 pub struct ByteCredit {
     granted: u64,
     in_flight: u64,
+    /// Of those, what has not left this side.
+    waiting: u64,
 }
 
 impl ByteCredit {
@@ -43,7 +45,17 @@ impl ByteCredit {
     /// True when `bytes` may go out. One unit may always be in flight: a chunk larger than the grant must not wait for
     /// ever.
     pub fn may_send(&self, bytes: u64) -> bool {
-        self.in_flight == 0 || self.in_flight.saturating_add(bytes) <= self.granted
+        let out = self.in_flight.saturating_sub(self.waiting);
+        out == 0 || out.saturating_add(bytes) <= self.granted
+    }
+
+    /// Of what was counted as sent, `bytes` wait on this side.
+    pub fn waits(&mut self, bytes: u64) {
+        self.waiting += bytes;
+    }
+
+    pub fn leaves(&mut self, bytes: u64) {
+        self.waiting = self.waiting.saturating_sub(bytes);
     }
 
     pub fn sent(&mut self, bytes: u64) {

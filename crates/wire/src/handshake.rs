@@ -47,6 +47,9 @@ pub mod feature {
     /// A sender takes message 70 from either side, and keeps to the smallest rate that it knows; `Options.class`.
     pub const SHARED_PACE: u64 = 1 << 21;
 
+    /// Digests are told of objects that are wanted already, so that other holders can bring parts of them.
+    pub const SOURCES: u64 = 1 << 24;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -66,7 +69,8 @@ pub mod feature {
         | PATHS
         | GROWTH
         | VIEW
-        | SHARED_PACE;
+        | SHARED_PACE
+        | SOURCES;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -97,6 +97,12 @@ pub struct OrderNews {
     pub until: u64,
     #[prost(uint32, tag = "20")]
     pub role: u32,
+    /// What limits the rate at the moment; empty where that is not known.
+    #[prost(string, tag = "21")]
+    pub bottleneck: String,
+    /// At the destination or on their way there: a large file is not done before its end.
+    #[prost(uint64, tag = "22")]
+    pub bytes_reached: u64,
 }
 
 /// What failed in a job, in the order in which it did.

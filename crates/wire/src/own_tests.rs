@@ -146,6 +146,7 @@ fn of_orders() -> Vec<Message> {
             text: text(),
             source: "s".repeat(PATH_BYTES_MAX),
             destination: "d".repeat(PATH_BYTES_MAX),
+            bottleneck: text(),
             ..OrderNews::default()
         }
         .into(),

@@ -49,4 +49,10 @@ pub struct Times {
     /// Congestion control of the sending streams of this side; empty where it has none.
     #[prost(string, tag = "14")]
     pub congestion: String,
+    /// Size of the buffer that the job has on this side; 0 where it has none.
+    #[prost(uint64, tag = "15")]
+    pub buffer_bytes: u64,
+    /// What of the job waits in it.
+    #[prost(uint64, tag = "16")]
+    pub buffer_waiting_bytes: u64,
 }

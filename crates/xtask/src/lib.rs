@@ -5,6 +5,7 @@
 //! Not here: anything the product needs. No other crate depends on this one and it depends on none of them.
 
 pub mod ci;
+pub mod console;
 pub mod previous;
 pub mod first_build;
 pub mod tidy;

@@ -1,12 +1,12 @@
-//! The verbs of `cargo run -p xtask`: `ci`, `tidy`, `deb`, `static` and `previous`.
+//! The verbs of `cargo run -p xtask`: `ci`, `tidy`, `console`, `deb`, `static` and `previous`.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use xtask::{ci, deb, deb_trial, previous, static_binary, tidy};
+use xtask::{ci, console, deb, deb_trial, previous, static_binary, tidy};
 
 const USAGE: &str = "usage: cargo run -p xtask -- ci [--quick | --full] [--seed N] [--out FOLDER] \
-    | tidy | deb [--try [--quick]] | static | previous";
+    | tidy | console [PROGRAM [FOLDER]] | deb [--try [--quick]] | static | previous";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +16,9 @@ fn main() -> ExitCode {
             Some(options) => ci::run(options).context("run continuous integration"),
             None => return misused(),
         },
+        ["console", more @ ..] if more.len() <= 2 => {
+            console::run(more.first().copied(), more.get(1).copied()).context("try the console")
+        }
         ["deb"] => deb::build(deb::Purpose::Release).map(|_| true).context("build the package"),
         ["deb", "--try"] => deb_trial::run(deb::Purpose::Release).context("try the package"),
         ["deb", "--try", "--quick"] => deb_trial::run(deb::Purpose::Trial).context("try the package"),

@@ -1,7 +1,7 @@
 //! Every published figure and table, and whether it can be made here.
 
 use super::context::Context;
-use super::{clients, latency, loss, over_time, paths, planned, processors};
+use super::{clients, latency, loss, over_time, paths, planned, processors, staging};
 use crate::error::{Error, Kind, Result};
 
 /// What keeps an item from running.
@@ -168,7 +168,14 @@ pub const ITEMS: &[Item] = &[
     ),
     other("s0-f6", "streaming sweep by congestion control", Needs::Feature("transfer of growing files")),
     other("s0-f7", "topology", Needs::Command("thalweg lab draw")),
-    other("s0-f9", "streaming sweep at three latencies", Needs::Feature("transfer of growing files")),
+    runs(
+        "s0-f9",
+        "append streaming beside bulk",
+        staging::growing,
+        2.0,
+        "28 sets that grow to 1 TiB at 10, 50 and 100 ms, 100 Gbit/s: 0.980 of the rate of finished files in production",
+        "one file and 16 at 500 Mbit/s and 74 ms, beside a copy of the same files when they are finished",
+    ),
     other("s0-f10", "storage throughput and latency", Needs::Command("thalweg bench storage")),
     other("s0-f11", "cloud object stores", Needs::Feature("object stores")),
     other("s0-f12", "cluster", Needs::Feature("clusters of endpoints")),
@@ -179,7 +186,38 @@ pub const ITEMS: &[Item] = &[
     other("s0-t5", "volumes and times", Needs::Feature("the volume planner")),
     other("s0-t7", "cloud services (tables 7-10)", Needs::Feature("the cloud planner")),
     other("s0-predict", "prediction of another path", Needs::Feature("a fitted model of a path")),
-    other("s0-stage", "staging through burst buffers", Needs::Feature("staging")),
+    runs(
+        "s0-stage",
+        "staging: six sizes of a buffer",
+        staging::sizes,
+        4.0,
+        "that a burst buffer takes the stalls of storage off the path",
+        "a sink of 100 MB/s that stands still for 5 of 20 s, 500 Mbit/s, 74 ms, 4 GiB; held against the model",
+    ),
+    runs(
+        "s0-stage-both",
+        "staging: stalls at both ends",
+        staging::both_ends,
+        4.0,
+        "buffers at both ends, three legs that overlap",
+        "a source that stands still for 3 of 15 s, the sink of s0-stage, ten times the volume of a buffer",
+    ),
+    runs(
+        "s0-stage-fast",
+        "staging: a buffer that is not needed",
+        staging::bypass,
+        1.0,
+        "nothing",
+        "storage in memory without a link: automatic, never, always",
+    ),
+    runs(
+        "s0-stage-share",
+        "staging: one of four jobs hangs",
+        staging::sharing,
+        1.0,
+        "several flows through one buffer",
+        "three jobs beside one whose storage stands still all the time, 500 Mbit/s, 74 ms",
+    ),
     other("s1-f7", "disks read alone", Needs::Command("thalweg bench storage")),
     other("s1-f8", "one disk over streams", Needs::Feature("the disk model's fit")),
     other("s1-f9", "several disks on one channel", Needs::Feature("the disk model's fit")),

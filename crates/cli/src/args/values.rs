@@ -4,6 +4,7 @@ use crate::exit::{Result, usage};
 use crate::output;
 use model::Location;
 use model::name::NAME_BYTES_MAX;
+use model::options::Buffer;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -96,6 +97,21 @@ pub fn buffer(text: &str) -> Result<(PathBuf, u64), String> {
         true => Err("a buffer is DIR:SIZE, such as /nvme/thalweg:2TiB".into()),
         false => Ok((path.into(), bytes)),
     }
+}
+
+/// Whether buffers are used, or where there is one on this host.
+#[derive(Clone, Debug)]
+pub enum BufferWish {
+    How(Buffer),
+    Here(PathBuf, u64),
+}
+
+pub fn buffer_wish(text: &str) -> Result<BufferWish, String> {
+    if let Ok(how) = text.parse() {
+        return Ok(BufferWish::How(how));
+    }
+    let here = buffer(text).map(|(path, bytes)| BufferWish::Here(path, bytes));
+    here.map_err(|why| format!("{why}; or auto, always or never"))
 }
 
 /// Reads what can be the name of a congestion control; whether there is one of that name is for the kernel that sends.

@@ -1,6 +1,7 @@
 //! `thalweg cp`: copies, and says what moved, how fast and how safely, and what limited it.
 
 use crate::args::ssh::SshArgs;
+use crate::args::values::BufferWish;
 use crate::args::{elsewhere, values};
 use crate::calibrations;
 use crate::commands::plan::prediction::{self, Planned};
@@ -55,6 +56,10 @@ pub struct Args {
     /// What to copy, and finally the destination; several sources must be on the same side
     #[arg(required = true, value_name = "LOCATION")]
     locations: Vec<OsString>,
+    /// Another holder of the same: parts of large files and whole small ones come from each, as fast as it can, and every part is
+    /// compared with what the first holder has. Repeat it for each (docs/replicas.md)
+    #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
+    replica: Vec<OsString>,
     /// How files become durable before they appear: one by one, in groups, or without waiting
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
@@ -98,9 +103,16 @@ pub struct Args {
     /// Write the paths that failed, one per line, with the reasons as comments
     #[arg(long, value_name = "FILE", env = "THALWEG_REPORT")]
     report: Option<PathBuf>,
-    /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while the storage there cannot keep up
-    #[arg(long, value_name = "auto|always|never", default_value = "auto", env = "THALWEG_BUFFER")]
-    buffer: Buffer,
+    /// Whether content may wait in the far endpoint's buffer (`serve --buffer`) while storage cannot keep up there; DIR:SIZE is a
+    /// buffer on this host, which reads slow sources ahead, or receives for slow storage (docs/buffers.md)
+    #[arg(
+        long,
+        value_name = "auto|always|never|DIR:SIZE",
+        default_value = "auto",
+        value_parser = values::buffer_wish,
+        env = "THALWEG_BUFFER"
+    )]
+    buffer: BufferWish,
     /// Stay until everything is delivered, or only until what is not lies verified and durable in the far endpoint's buffer,
     /// which delivers it; the exit code is 9 then
     #[arg(long, value_name = "delivered|buffered", default_value = "delivered", env = "THALWEG_WAIT")]
@@ -187,6 +199,10 @@ impl Args {
         })
     }
 
+    pub fn locations(&self) -> &[OsString] {
+        &self.locations
+    }
+
     /// A list says what of the source is taken.
     pub fn is_listed(&self) -> bool {
         self.selection.is_listed()
@@ -208,15 +224,26 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    let (sources, destination) = values::sources_and_destination(&args.locations)?;
-    let mut sources = sources.iter().map(|source| values::location(source)).collect::<Result<Vec<_>>>()?;
+    // Where no source stands alone, the first of the holders is the one that the others are compared with.
+    let has_source = args.locations.len() > 1 || args.replica.is_empty();
+    let locations = if has_source { args.locations.clone() } else { [&args.replica[..1], &args.locations].concat() };
+    let replicas = if has_source { &args.replica[..] } else { &args.replica[1..] };
+    let (sources, destination) = values::sources_and_destination(&locations)?;
+    let read = |locations: &[OsString]| locations.iter().map(|one| values::location(one)).collect::<Result<Vec<_>>>();
+    let (mut sources, mut replicas) = (read(sources)?, read(replicas)?);
     if args.is_listed() {
+        replicas.iter_mut().for_each(Location::name_contents);
         let [source] = &mut sources[..] else {
             return Err(usage("a list of files applies to one source", "give a command for each source"));
         };
         source.name_contents();
     }
     let mut request = request(args, more, sources, values::location(destination)?)?;
+    if !replicas.is_empty() {
+        // What comes from one holder is compared with what another one has: a checksum would not do.
+        request.spec.options.digest = DigestAlgorithm::Blake3;
+        request.spec.replicas = replicas;
+    }
     let planned = plan(args, &mut request)?;
     if let Some(nice) = args.nice {
         give_way(nice)?;
@@ -304,6 +331,35 @@ fn note_outcome(planned: &Planned, ended: &Ended) {
     if let Err(e) = calibrations::record(&outcome) {
         output::note(&format!("note: {}", e.message));
     }
+}
+
+/// Runs a transfer that was written down, with flags of `cp` that say how it is shown.
+#[cfg(feature = "hub")]
+pub fn run_spec(
+    command: &'static str,
+    spec: TransferSpec,
+    flags: Vec<String>,
+    buffer: Option<(PathBuf, u64)>,
+    progress: Mode,
+) -> Result<Exit> {
+    let started = Instant::now();
+    let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
+    let args: Args = elsewhere::parse_words("cp", words)?;
+    check_buffer(buffer.as_ref(), &spec.sources, &spec.destination)?;
+    let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
+    let progress = progress.resolved(args.json, args.quiet);
+    let request = Request { command, spec, buffer, manifest: None, progress, ssh };
+    carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
+}
+
+fn check_buffer(buffer: Option<&(PathBuf, u64)>, sources: &[Location], destination: &Location) -> Result<()> {
+    if buffer.is_some() && sources.iter().any(Location::is_remote) == destination.is_remote() {
+        return Err(usage(
+            "--buffer DIR:SIZE is for copies between this host and another",
+            "omit it; between two endpoints each uses a buffer of its own (`serve --buffer`)",
+        ));
+    }
+    Ok(())
 }
 
 /// Runs a copy from here for a command that was given on another host.
@@ -405,6 +461,11 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             "omit it: a copy to this host is delivered when it ends",
         ));
     }
+    let buffer = match &args.buffer {
+        BufferWish::Here(path, bytes) => Some((path.clone(), *bytes)),
+        BufferWish::How(_) => None,
+    };
+    check_buffer(buffer.as_ref(), &sources, &destination)?;
     if options.verify == Verify::None {
         check_unverified(sources.iter().chain([&destination]).any(Location::is_remote), args.manifest.is_some())?;
     }
@@ -413,6 +474,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         spec: TransferSpec {
             sources,
             destination,
+            replicas: Vec::new(),
             choice,
             options,
             streams: args.streams,
@@ -423,6 +485,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             retries: if more.follow.is_some() { u32::MAX } else { args.retries },
             bounds: args.limits.bounds(),
         },
+        buffer,
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
@@ -453,7 +516,10 @@ fn options(args: &Args, more: &More) -> Result<TransferOptions> {
         follow: more.follow.clone().map(Arc::new),
         view: more.view.clone().map(Arc::new),
         fidelity: args.fidelity.fidelity(),
-        buffer: args.buffer,
+        buffer: match args.buffer {
+            BufferWish::How(how) => how,
+            BufferWish::Here(..) => Buffer::Auto,
+        },
         wait: args.wait,
         ..TransferOptions::default()
     };

@@ -1,18 +1,24 @@
 //! `thalweg hub`: keeps jobs until they are done, and hands them to endpoints.
 
-use crate::exit::Result;
+use crate::args::values::time_span;
+use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::{self, counted};
 use crate::service::{self, HubArgs, Service};
+use crate::service::own_endpoint::OwnEndpoint;
 use api::{Api, Files, Network, Reached};
 use clap::Subcommand;
 use daemon::trust::make_private_directory;
-use hub::{Channels, Head, Hub, Options};
+use hub::{Channels, Head, Hub, Keep, Options};
 use model::Exit;
+use model::quantity::parse_bytes;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How often it is looked at whether the own endpoint lives.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Keep a queue of jobs between endpoints, and see to it that each is done
 ///
@@ -29,8 +35,17 @@ pub struct Args {
     /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
     #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
     state_dir: Option<PathBuf>,
+    /// Serve this directory as well, as the endpoint `here`, by a process of its own
+    #[arg(long, value_name = "DIR", env = "THALWEG_SERVE")]
+    serve: Option<PathBuf>,
+    /// How long ended jobs and events are kept, such as 90d or 26w
+    #[arg(long, value_name = "TIME", value_parser = time_span, default_value = "90d", env = "THALWEG_KEEP")]
+    keep: Duration,
+    /// The size of hub.db beyond which the oldest of them go sooner
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "4GiB", env = "THALWEG_KEEP_SIZE")]
+    keep_size: u64,
     /// Be reached here as well, with TLS and tokens: ADDR:PORT, such as [::]:7741; a loopback address also takes plain HTTP
-    #[arg(long, value_name = "ADDR:PORT", env = "THALWEG_LISTEN")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address, env = "THALWEG_LISTEN")]
     listen: Option<SocketAddr>,
     /// A name by which browsers and programs reach the hub; may be repeated [default: this host's]
     #[arg(long, value_name = "NAME", requires = "listen", env = "THALWEG_HOST")]
@@ -84,6 +99,10 @@ struct Verify {
     json: bool,
 }
 
+fn socket_address(text: &str) -> std::result::Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address to listen on is ADDR:PORT, such as 127.0.0.1:7741 or [::]:7741".to_owned())
+}
+
 pub fn run(args: Args) -> Result<Exit> {
     match args.action {
         Some(Action::Audit(Audit::Verify(verify))) => audit_verify(&verify),
@@ -129,7 +148,8 @@ fn serve(args: Args) -> Result<Exit> {
     make_private_directory(&state_dir)?;
     let interrupt = Interrupt::watch()?;
     let channels = args.channels.as_deref().map(Channels::read).transpose()?.unwrap_or_default();
-    let hub = Hub::start(Options { channels, ..Options::new(state_dir) })?;
+    let keep = Keep { age: args.keep, bytes: args.keep_size };
+    let hub = Hub::start(Options { channels, keep, ..Options::new(state_dir) })?;
     let files = args.cert_file.zip(args.key_file).map(|(certificate, key)| Files { certificate, key });
     let network = args.listen.map(|address| Network { address, names: args.host, files });
     let api = Api::start(hub.clone(), &socket, network)?;
@@ -137,8 +157,16 @@ fn serve(args: Args) -> Result<Exit> {
     if let Some(Reached { address, pin }) = &api.reached {
         output::line(&format!("ready on https://{address}, certificate {pin}"));
     }
-    while !interrupt.wait(Duration::from_secs(3600)) {}
+    let mut own = args.serve.map(|root| OwnEndpoint::start(&hub, &root)).transpose()?;
+    let mut ended = None;
+    while !interrupt.wait(LOOK) && ended.is_none() {
+        ended = own.as_mut().and_then(OwnEndpoint::ended);
+    }
+    drop(own);
     drop(api);
     hub.stop();
-    Ok(Exit::Done)
+    match ended {
+        Some(why) => Err(error(Exit::Failed, format!("the endpoint `here` ended: {why}"), "what it said stands above")),
+        None => Ok(Exit::Done),
+    }
 }

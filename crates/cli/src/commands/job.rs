@@ -126,6 +126,10 @@ pub fn run(args: Args) -> Result<Exit> {
 #[cfg(feature = "hub")]
 fn at_hub(action: &Action) -> Result<Option<Exit>> {
     use crate::service::{Service, id_of};
+    let rate = match action {
+        Action::Rate(Rate { rate, .. }) => Some(rate),
+        _ => None,
+    };
     let (one, verb) = match action {
         Action::Ls(list) => {
             if list.endpoint.is_none()
@@ -153,8 +157,8 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
         "show" => service.show(id, one.json),
         "watch" => service.watch(id, one.json),
         "rate" => {
-            let advice = "cancel it, and submit it with another rate: what was verified is not sent again";
-            Err(error(Exit::Usage, "the hub cannot change the rate of a job that it has", advice))
+            let rate = rate.and_then(|rate| rate.rate_min().map(|_| rate.to_string()));
+            service.set_rate(id, rate.as_deref(), one.json)
         }
         verb => service.steer(id, verb, one.json),
     }

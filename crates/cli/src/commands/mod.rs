@@ -7,6 +7,7 @@ pub mod ticket;
 pub mod contract;
 pub mod cp;
 pub mod sync;
+pub mod stage;
 pub mod filter;
 pub mod follow;
 pub mod job;
@@ -14,6 +15,8 @@ pub mod job;
 pub mod hub;
 #[cfg(feature = "hub")]
 pub mod submit;
+#[cfg(feature = "hub")]
+pub mod run;
 #[cfg(feature = "hub")]
 pub mod batch;
 #[cfg(feature = "hub")]
@@ -67,11 +70,14 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Contract(args) => contract::run(args),
         Command::Cp(args) => cp::run(*args),
         Command::Sync(args) => sync::run(*args),
+        Command::Stage(args) => stage::run(*args),
         Command::Job(args) => job::run(args),
         #[cfg(feature = "hub")]
         Command::Hub(args) => hub::run(args),
         #[cfg(feature = "hub")]
         Command::Submit(args) => submit::run(args),
+        #[cfg(feature = "hub")]
+        Command::Run(args) => run::run(args),
         #[cfg(feature = "hub")]
         Command::Batch(args) => batch::run(args),
         #[cfg(feature = "hub")]

@@ -7,7 +7,7 @@ use model::name::Escaped;
 use model::options::Verify;
 use model::quantity::ByteCount;
 use model::{Change, Failure, FailureKind};
-use mover::receiver::BUFFERED;
+use mover::receiver::{BUFFERED, Tally};
 use mover::{Ending, Removal, Report};
 use plan::{StreamInputs, stream_table};
 use std::io::{self, BufWriter, Write};
@@ -53,6 +53,7 @@ pub fn summary(ended: &Ended) -> Vec<String> {
         lines.push("nothing was changed (--dry-run)".to_owned());
         return lines;
     }
+    lines.extend(sources(ended));
     lines.extend([pace(ended), limit(ended)]);
     if !ended.bottleneck.advice.is_empty() {
         lines.push(format!("to go faster: {}", Escaped(ended.bottleneck.advice.as_bytes())));
@@ -61,6 +62,30 @@ pub fn summary(ended: &Ended) -> Vec<String> {
         lines.push(format!("synthetic {}: no storage was used there", ended.synthetic.join(" and ")));
     }
     lines
+}
+
+/// What each of several holders brought, and why one brought no more.
+fn sources(ended: &Ended) -> Vec<String> {
+    let line = |(name, tally): &(String, Tally)| {
+        let mut text = format!("from {}: {}", Escaped(name.as_bytes()), ByteCount(tally.bytes));
+        if tally.bad_chunks > 0 {
+            text.push_str(&format!(
+                "; other content than the first holder's in {}, fetched elsewhere",
+                counted(tally.bad_chunks, "part", "parts")
+            ));
+        }
+        if let Some(difference) = &tally.difference {
+            text.push_str(&format!(
+                "; {} not taken, another version ({difference})",
+                counted(tally.differing, "file", "files")
+            ));
+        }
+        if let Some(why) = &tally.dropped {
+            text.push_str(&format!("; dropped: {}", Escaped(why.as_bytes())));
+        }
+        text
+    };
+    ended.sources.iter().map(line).collect()
 }
 
 fn moved(ended: &Ended) -> String {

@@ -11,13 +11,13 @@ use model::change::Subject;
 use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
-use model::progress::{Behind, Bottleneck};
+use model::progress::{Behind, Bottleneck, Fill};
 use model::{Change, Exit, Failure, FailureKind, JobId};
-use mover::Followed;
-use mover::PathReport;
+use mover::receiver::{BUFFERED, Tally};
+use mover::{Ending, Followed, PathReport, Report, Snapshot};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use transfer::{Direction, Ended, Sample};
+use transfer::{Direction, Ended, Legs, Sample, legs};
 
 const VERSION: u32 = 1;
 
@@ -147,6 +147,7 @@ struct Progress {
     bottleneck: Limit,
     lag_bytes: Option<u64>,
     lag_seconds_p99: Option<f64>,
+    legs: Option<DoneLegs>,
 }
 
 /// How far the destination of a source that is followed is behind.
@@ -164,6 +165,41 @@ impl Lag {
         let [seconds_p50, seconds_p99, seconds_oldest] =
             [behind.lag.p50, behind.lag.p99, behind.lag.oldest].map(seconds);
         Lag { bytes: behind.bytes, files: behind.files, seconds_p50, seconds_p99, seconds_oldest }
+    }
+}
+
+/// The legs of a transfer with buffers.
+#[derive(Serialize)]
+struct DoneLegs {
+    read_bytes_per_second: u64,
+    sent_bytes_per_second: u64,
+    stored_bytes_per_second: u64,
+    source_buffer: Option<Buffered>,
+    destination_buffer: Option<Buffered>,
+    limit: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Buffered {
+    capacity_bytes: u64,
+    waiting_bytes: u64,
+}
+
+impl DoneLegs {
+    fn of(legs: &Legs) -> DoneLegs {
+        let fill = |fill: Fill| {
+            let Fill { capacity_bytes, waiting_bytes } = fill;
+            (capacity_bytes > 0).then_some(Buffered { capacity_bytes, waiting_bytes })
+        };
+        let [read, sent, stored] = legs.rates.map(|rate| rate.bytes_per_second as u64);
+        DoneLegs {
+            read_bytes_per_second: read,
+            sent_bytes_per_second: sent,
+            stored_bytes_per_second: stored,
+            source_buffer: fill(legs.source),
+            destination_buffer: fill(legs.destination),
+            limit: legs.limit,
+        }
     }
 }
 
@@ -212,6 +248,7 @@ impl Progress {
             bottleneck: Limit { stage: sample.bottleneck.stage, share: rounded(sample.bottleneck.share) },
             lag_bytes: sample.behind.map(|behind| behind.bytes),
             lag_seconds_p99: sample.behind.and_then(|behind| seconds(behind.lag.p99)),
+            legs: sample.legs.as_ref().map(DoneLegs::of),
         }
     }
 }
@@ -281,12 +318,14 @@ struct Done {
     tls: bool,
     streams: u32,
     paths: Vec<DonePath>,
+    sources: Vec<DoneSource>,
     engine: Option<String>,
     cc: Option<String>,
     rtt_us: Option<u64>,
     retransmits: u64,
     attempts: u32,
     bottleneck: Verdict,
+    legs: Option<DoneLegs>,
     lag_seconds_p50: Option<f64>,
     lag_seconds_p99: Option<f64>,
     notes: Vec<String>,
@@ -314,6 +353,32 @@ impl DonePath {
             bytes: path.bytes,
             streams: path.streams,
             failure: path.failure.as_ref().map(|why| Escaped(why.as_bytes()).to_string()),
+        }
+    }
+}
+
+/// One of several holders.
+#[derive(Serialize)]
+struct DoneSource {
+    name: String,
+    bytes: u64,
+    files: u64,
+    bad_chunks: u64,
+    differing: u64,
+    difference: Option<String>,
+    dropped: Option<String>,
+}
+
+impl DoneSource {
+    fn of((name, tally): &(String, Tally)) -> DoneSource {
+        DoneSource {
+            name: name.clone(),
+            bytes: tally.bytes,
+            files: tally.files,
+            bad_chunks: tally.bad_chunks,
+            differing: tally.differing,
+            difference: tally.difference.clone(),
+            dropped: tally.dropped.clone(),
         }
     }
 }
@@ -367,6 +432,15 @@ impl Warned {
     }
 }
 
+/// The last moment: the other side has not told that nothing waits any more.
+fn at_the_end(report: &Report) -> Snapshot {
+    let mut snapshot = report.snapshot.clone();
+    if matches!(report.ending, Ending::Finished(_)) && report.durable != BUFFERED {
+        (snapshot.here.fill.waiting_bytes, snapshot.there.fill.waiting_bytes) = (0, 0);
+    }
+    snapshot
+}
+
 impl Done {
     fn of(ended: &Ended, exit: Exit) -> Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
@@ -401,12 +475,14 @@ impl Done {
             tls: ended.direction != Direction::Local,
             streams: report.map_or(0, |report| report.streams),
             paths: ended.paths.iter().map(DonePath::of).collect(),
+            sources: ended.sources.iter().map(DoneSource::of).collect(),
             engine: report.and_then(|report| said(&report.engine)),
             cc: report.and_then(|report| said(&report.congestion)),
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),
             retransmits: facts.retransmits,
             attempts: ended.attempts,
             bottleneck: Verdict::of(&ended.bottleneck),
+            legs: report.and_then(|report| legs(None, &at_the_end(report), ended.direction)).as_ref().map(DoneLegs::of),
             lag_seconds_p50: lag.and_then(|lag| seconds(lag.p50)),
             lag_seconds_p99: lag.and_then(|lag| seconds(lag.p99)),
             notes: report.map(|report| report.notes.clone()).unwrap_or_default(),

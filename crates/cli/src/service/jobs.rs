@@ -80,6 +80,14 @@ impl Service {
         Ok(Exit::Done)
     }
 
+    pub fn set_rate(&self, id: JobId, rate: Option<&str>, is_json: bool) -> Result<Exit> {
+        let job = self.patch(&format!("/jobs/{id}"), &json!({"rate": rate}).to_string())?;
+        if is_json {
+            output::line(&with_version(&job).to_string());
+        }
+        Ok(Exit::Done)
+    }
+
     /// Follows a job to its end, through restarts of the hub, and ends with its code.
     pub fn watch(&self, id: JobId, is_json: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;

@@ -4,6 +4,7 @@
 
 pub mod jobs;
 mod place;
+pub mod own_endpoint;
 
 pub use place::{HubArgs, socket};
 
@@ -52,6 +53,11 @@ impl Service {
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         headers.extend(key.map(|key| ("idempotency-key".to_owned(), key.to_owned())));
         self.ask("POST", target, &headers, body.as_bytes())
+    }
+
+    pub fn patch(&self, target: &str, body: &str) -> Result<Value> {
+        let headers = [("content-type".to_owned(), "application/json".to_owned())];
+        self.ask("PATCH", target, &headers, body.as_bytes())
     }
 
     pub fn delete(&self, target: &str) -> Result<Value> {

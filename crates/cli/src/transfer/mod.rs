@@ -58,6 +58,7 @@ fn run_to(
         peers,
         watcher: shown.clone(),
         stop: interrupt.flag().clone(),
+        buffer: request.open_buffer()?,
         manifest: request.manifest.clone(),
         started,
     };

@@ -198,6 +198,7 @@ fn check(request: &Request) -> Result<()> {
         () if options.is_dry_run => "--dry-run",
         () if options.tells_changes && request.command != "sync" => "--itemize",
         () if options.follow.is_some() => "follow",
+        () if !request.spec.replicas.is_empty() => "--replica",
         () if matches!(request.spec.paths, PathWish::Fixed(_)) => "--paths LOCAL=REMOTE",
         () => return Ok(()),
     };
@@ -358,6 +359,7 @@ fn sample_of(news: &OrderNews) -> Sample {
     let nowhere = TransferSpec::new(vec![Location::Null], Location::Null);
     Sample {
         behind: None,
+        legs: None,
         counts,
         is_listing_complete: news.is_listing_complete,
         seconds: 0.0,

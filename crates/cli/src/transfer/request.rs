@@ -1,19 +1,24 @@
 //! What the user asked for, and what came of it.
 
 use super::remote::Ssh;
-use crate::exit::Error;
+use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::output::progress::Mode;
 use ::transfer::{Direction, Ended};
+use model::options::Buffer;
 use model::{Exit, Location, TransferSpec};
 use std::path::PathBuf;
+use std::sync::Arc;
+use store::spool::Spool;
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub command: &'static str,
     pub spec: TransferSpec,
+    /// Where content may wait on this host, and how much.
+    pub buffer: Option<(PathBuf, u64)>,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
     pub ssh: Ssh,
@@ -23,7 +28,23 @@ impl Request {
     /// With everything chosen automatically, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         let spec = TransferSpec::new(sources, destination);
-        Request { command: "cp", spec, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+        Request { command: "cp", spec, buffer: None, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+    }
+}
+
+impl Request {
+    /// Opens the buffer on this host. What is sent is read ahead into it; what is received goes there while storage is late.
+    pub fn open_buffer(&self) -> Result<Option<(Arc<Spool>, Buffer)>> {
+        let Some((path, bytes)) = &self.buffer else { return Ok(None) };
+        let spool = Spool::open(path, *bytes).map_err(|e| {
+            error(Exit::Refused, e.to_string(), "name another directory, or another size, with --buffer")
+        })?;
+        if !spool.found().is_empty() {
+            let message = format!("the buffer {} holds what an endpoint has not delivered", path.display());
+            return Err(error(Exit::Refused, message, "name another directory with --buffer"));
+        }
+        let how = if self.spec.destination.is_remote() { Buffer::Always } else { Buffer::Auto };
+        Ok(Some((spool, how)))
     }
 }
 

@@ -87,7 +87,10 @@ impl Watcher for Shown {
         }
         // `follow` does not give up.
         let of = if self.retries == u32::MAX { String::new() } else { format!(" ({failures} of {})", self.retries) };
-        let again = format!("trying again in {}{of}", duration(pause.as_secs_f64()));
+        let again = match pause.is_zero() {
+            true => "the next holder leads".to_owned(),
+            false => format!("trying again in {}{of}", duration(pause.as_secs_f64())),
+        };
         output::note(&format!("{error}; {again}"));
     }
 

@@ -165,3 +165,61 @@ fn without_a_buffer_there_nobody_waits_for_one() {
     let here = bed.run(&["cp", "--wait", "buffered", "f", "g"]);
     assert_eq!(here.code, Some(2), "{}", here.stderr);
 }
+
+#[test]
+fn a_source_may_be_read_ahead_on_either_side_and_nothing_stays_behind() {
+    let bed = bed();
+    let server = serve(&bed);
+    bed.enrol();
+    let ahead = ["--buffer", "ahead:64MiB"];
+    let sent = bed.run(&[&["cp", "--json", "-r"], &ahead[..], &["src/", "lab:a/"]].concat()).succeeded();
+    assert_same(bed.path("src"), bed.path("root/a"));
+    let legs = &sent.done()["legs"];
+    assert!(legs["source_buffer"]["capacity_bytes"].as_u64() >= Some(60 << 20), "{legs}");
+    assert_eq!(legs["source_buffer"]["waiting_bytes"], 0);
+    // One chunk does not fit into the buffer: it goes without.
+    bed.run(&["cp", "--chunk-size", "128MiB", "--buffer", "ahead:64MiB", "src/large", "lab:large"]).succeeded();
+    assert_eq!(fs::read(bed.path("src/large")).unwrap(), fs::read(bed.path("root/large")).unwrap());
+    for (buffer, to) in [("always", "b/"), ("auto", "c/"), ("ahead:64MiB", "d/")] {
+        bed.run(&["cp", "--buffer", buffer, "-r", "lab:a/", to]).succeeded();
+        assert_same(bed.path("src"), bed.path(to));
+    }
+    drop(server);
+    let refused = bed.run(&["cp", "--buffer", "ahead:64MiB", "-r", "src/", "here/"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("another"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_command_does_not_take_an_endpoints_buffer() {
+    let bed = bed();
+    let mut server = serve(&bed);
+    bed.enrol();
+    let busy = bed.run(&["cp", "--buffer", "buffer:64MiB", "-r", "src/", "lab:a/"]);
+    assert_ne!(busy.code, Some(0), "one process at a time");
+    let child = bed.start(&[ALWAYS, &["--retries", "0", "src/", "lab:a/"]].concat());
+    until("something in the buffer, or the end of the copy", || held(&bed) > 0 || bed.path("root/a/large").exists());
+    server.kill();
+    bed.wait(child);
+    if held(&bed) > 0 {
+        let refused = bed.run(&["cp", "--buffer", "buffer:64MiB", "-r", "src/", "lab:a/"]);
+        assert!(refused.stderr.contains("not delivered"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn storages_of_one_host_are_staged_and_a_job_file_runs_without_a_hub() {
+    let bed = bed();
+    bed.run(&["stage", "-r", "src/", "fast/"]).succeeded();
+    assert_same(bed.path("src"), bed.path("fast"));
+    let refused = bed.run(&["stage", "src/", "lab:x/"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("another host"), "{}", refused.stderr);
+    if cfg!(feature = "hub") {
+        bed.write("job.toml", b"source = \"src/\"\ndestination = \"out/\"\n[options]\ndigest = \"blake3\"\n");
+        let ran = bed.run(&["run", "--json", "job.toml"]).succeeded();
+        assert_eq!(ran.done()["verify"], "blake3");
+        assert_same(bed.path("src"), bed.path("out"));
+        bed.write("bad.toml", b"source = \"src/\"\ndestination = \"out/\"\nfollow = 3\n");
+        let bad = bed.run(&["run", "bad.toml"]);
+        assert!(bad.code == Some(2) && bad.stderr.contains("bad.toml"), "{}", bad.stderr);
+    }
+}

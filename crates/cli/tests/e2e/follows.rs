@@ -222,3 +222,25 @@ fn what_cannot_be_followed_is_refused_with_what_to_do() {
     }
     assert!(!bed.path("root/x").exists());
 }
+
+/// Another host writes: this kernel hears of nothing.
+#[cfg(feature = "fuse")]
+#[test]
+fn storage_that_tells_nothing_is_followed_all_the_same() {
+    if !needs::fuse() {
+        return;
+    }
+    let (bed, _server) = Bed::with_endpoint();
+    let _storage = crate::bed::slow_storage(&bed, "src", &["--local-locks"]);
+    let following = Following::start(&bed, "lab:in/");
+    let (first, more) = (noise(300_000, 1), noise(3 << 20, 2));
+    bed.write("src-backing/a.inprogress", &first);
+    following.wait_until_caught_up(1);
+    let growing = bed.path("src-backing/a.inprogress");
+    OpenOptions::new().append(true).open(&growing).unwrap().write_all(&more).unwrap();
+    fs::rename(&growing, bed.path("src-backing/a")).unwrap();
+    following.wait_for("sealed", "a");
+    let (ran, _) = following.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(fs::read(bed.path("root/in/a")).unwrap() == [first, more].concat());
+}

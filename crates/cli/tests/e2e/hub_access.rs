@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 const OPENAPI: &str = include_str!("../../../api/openapi.json");
@@ -343,4 +343,33 @@ fn commands_reach_a_hub_elsewhere_by_its_pin_and_a_token_in_a_private_file() {
     assert!(clear.code == Some(2) && clear.error().contains("in clear text"), "{}", clear.stderr);
     let without = house.bed.run(&["queue", "--hub-url", &url]);
     assert!(without.code == Some(2) && without.error().contains("wants a token"), "{}", without.stderr);
+}
+
+#[test]
+fn a_client_that_was_generated_from_the_document_understands_every_answer() {
+    if !needs::program("openapi-python-client") || !needs::program("openapi-spec-validator") {
+        return;
+    }
+    let house = House::new();
+    house.bed.write("root-sitea/x/one", &crate::bed::noise(1 << 20, 1));
+    let token = house.token("boss", "admin");
+    let document = house.ask("GET", "/api/v1/openapi.json", &[], "").body;
+    let document = house.bed.write("openapi.json", document.as_bytes());
+    let run = |command: &mut Command| {
+        let ran = command.current_dir(house.bed.dir.path()).output().unwrap();
+        let said = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        assert!(ran.status.success(), "{said}");
+        said
+    };
+    run(Command::new("openapi-spec-validator").arg(&document));
+    let generate = ["generate", "--meta", "none", "--output-path", "generated/hubclient", "--path"];
+    fs::create_dir(house.bed.path("generated")).unwrap();
+    run(Command::new("openapi-python-client").args(generate).arg(&document));
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let beside = std::env::split_paths(&search).find(|dir| dir.join("openapi-python-client").exists()).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/generated_client.py");
+    let url = format!("http://{}", house.address);
+    // Words of a command are seen by others on the host; this token is worth nothing to them.
+    let said = run(Command::new(beside.join("python3")).args([script, "generated", &url, &token]));
+    assert!(said.contains("all of it"), "{said}");
 }

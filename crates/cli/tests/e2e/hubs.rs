@@ -208,3 +208,52 @@ fn a_killed_hub_goes_on_with_every_job_and_repeats_none() {
     let third = house.bed.run(&["hub", "--state-dir", "other-state"]);
     assert!(third.error().contains("another hub listens there"), "{}", third.stderr);
 }
+
+#[test]
+fn an_open_job_is_given_another_rate_class_and_priority() {
+    let house = House::new();
+    house.bed.write("root-sitea/x/big", &noise(48 << 20, 7));
+    let id = house.submitted("source = \"sitea:x/\"\ndestination = \"siteb:y/\"\nrate = \"256K\"");
+    until("it to move", || {
+        house.job("show", &id)["bytes"]["ok"].as_u64() > Some(0) || house.job("show", &id)["status"] == "running"
+    });
+    // At the old rate it would take three minutes.
+    let changed = house.bed.run(&["job", "rate", "--json", &id, "200M"]).succeeded().events().pop().unwrap();
+    assert_eq!(changed["job"]["rate"], "209715200B", "{changed}");
+    house.bed.run(&["job", "watch", &id]).succeeded();
+    assert_eq!(contents(&house.bed.path("root-sitea/x")), contents(&house.bed.path("root-siteb/y")));
+    let late = house.bed.run(&["job", "rate", &id, "off"]);
+    assert!(late.code == Some(1) && late.error().contains("only an open job"), "{}", late.stderr);
+}
+
+#[test]
+fn a_hub_serves_a_directory_of_its_own_and_finds_its_endpoint_again() {
+    let bed = Bed::new();
+    bed.write("data/x/one", b"one");
+    let start = || {
+        let hub = bed.start(&["hub", "--state-dir", "hub-state", "--serve", "data"]);
+        until("the endpoint", || {
+            bed.write("job.toml", b"source = \"here:x/\"\ndestination = \"here:y/\"");
+            bed.run(&["submit", "job.toml"]).code == Some(0)
+        });
+        hub
+    };
+    let mut hub = start();
+    let ids = || {
+        let jobs = bed.run(&["job", "ls", "--json"]).succeeded().events();
+        jobs.into_iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    bed.run(&["job", "watch", &ids()[0]]).succeeded();
+    assert_eq!(fs::read(bed.path("data/y/one")).unwrap(), b"one");
+    hub.kill().unwrap();
+    hub.wait().unwrap();
+    fs::remove_dir_all(bed.path("data/y")).unwrap();
+    let mut hub = start();
+    bed.run(&["job", "watch", &ids()[0]]).succeeded();
+    assert_eq!(fs::read(bed.path("data/y/one")).unwrap(), b"one");
+    let here = fs::read_to_string(bed.path("hub-state/here/lock")).unwrap();
+    let pid = rustix::process::Pid::from_raw(hub.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(hub.wait().unwrap().success());
+    assert!(!bed.path(format!("/proc/{}", here.trim())).exists(), "it ended with its hub");
+}

@@ -47,6 +47,7 @@ mod orders;
 mod dav_servers;
 mod buffers;
 mod rates;
+mod replicas;
 #[cfg(feature = "hub")]
 mod hub_access;
 #[cfg(feature = "hub")]

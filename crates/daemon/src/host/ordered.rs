@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::open::{OpenSink, OpenSource};
 use store::posix::PosixSink;
+use store::spool::Spool;
 use store::synthetic::NullSink;
 use store::{DropBox, Sink};
 use wire::handshake::Direction;
@@ -91,6 +92,10 @@ impl Ground for EndpointHost {
 
     fn roster(&self) -> Arc<Roster> {
         self.roster.clone()
+    }
+
+    fn waiting_room(&self) -> Option<Arc<Spool>> {
+        self.buffer.clone()
     }
 
     fn class(&self, owner: Pin, asked: Option<Class>) -> Class {

@@ -145,7 +145,7 @@ fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
         ..Counts::default()
     });
     let counts = job.live.sample.as_ref().map(|sample| sample.counts).or(of_end).unwrap_or_default();
-    let rate = job.live.sample.as_ref().filter(|_| job.live.is_running).map(|sample| sample.rate_now);
+    let running = job.live.sample.as_ref().filter(|_| job.live.is_running);
     OrderNews {
         number,
         job_id: id.0.to_vec(),
@@ -163,10 +163,12 @@ fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
         files_failed: counts.files_failed,
         bytes_listed: counts.bytes_listed,
         bytes_done: counts.bytes_done,
-        bytes_per_second: rate.map_or(0, |rate| rate.bytes_per_second as u64),
+        bytes_per_second: running.map_or(0, |sample| sample.rate_now.bytes_per_second as u64),
         is_listing_complete: job.live.sample.as_ref().is_some_and(|sample| sample.is_listing_complete),
         until: job.live.until,
         role: record.role() as u32,
+        bytes_reached: running.map_or(0, transfer::Sample::reached_bytes),
+        bottleneck: running.map_or_else(String::new, |sample| bounded(&sample.bottleneck.sentence).to_owned()),
     }
 }
 

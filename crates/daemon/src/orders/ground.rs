@@ -6,6 +6,7 @@ use mover::session::Roster;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use store::open::{OpenSink, OpenSource};
+use store::spool::Spool;
 use wire::Refusal;
 
 pub trait Ground: Send + Sync {
@@ -35,6 +36,11 @@ pub trait Ground: Send + Sync {
         is_single: bool,
         options: &TransferOptions,
     ) -> Result<OpenSink, Refusal>;
+
+    /// Where what its jobs send or receive may wait.
+    fn waiting_room(&self) -> Option<Arc<Spool>> {
+        None
+    }
 
     /// Whether somebody has any rights here. True where that cannot be told at this moment.
     fn knows(&self, owner: Pin) -> bool;

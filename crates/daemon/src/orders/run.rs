@@ -57,7 +57,8 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
     rights().map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
     host.may_open(key.0, record.role(), &spec).map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
     let plan = reach::plan((orders.identity.clone(), &orders.memory), host, record, &spec)?;
-    let means = Means { stores: plan.stores, ..Means::new(plan.peers) };
+    let buffer = host.waiting_room().map(|spool| (spool, plan.spec.options.buffer));
+    let means = Means { stores: plan.stores, buffer, ..Means::new(plan.peers) };
     let transfer = Transfer::start(plan.spec, means)?;
     let (mut looked, mut lost_rights, mut doubts) = (Instant::now(), None, Doubts(0));
     while !transfer.wait_timeout(LOOK) {

@@ -36,6 +36,7 @@ macro_rules! form {
 }
 
 form! {
+    replica: Vec<String>,
     fsync: String,
     verify: String,
     digest: String,
@@ -82,6 +83,7 @@ impl From<TransferSpec> for Form {
         let TransferSpec {
             sources,
             destination,
+            replicas,
             choice,
             options,
             streams,
@@ -98,6 +100,7 @@ impl From<TransferSpec> for Form {
             version: VERSION,
             sources: sources.iter().map(written).collect(),
             destination: written(&destination),
+            replica: (!replicas.is_empty()).then(|| replicas.iter().map(written).collect()),
             filter: (!rules.is_empty()).then_some(rules),
             files: listed.map(|listed| listed.paths.iter().map(|path| Escaped(path).to_string()).collect()),
             min_size: (size_bytes_min > 0).then_some(size_bytes_min),
@@ -224,6 +227,7 @@ impl TryFrom<Form> for TransferSpec {
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,
             destination: location(&form.destination)?,
+            replicas: form.replica.iter().flatten().map(|text| location(text)).collect::<Result<_, _>>()?,
             choice: Choice {
                 filter: filter(form.filter.unwrap_or_default())?,
                 size_bytes_min: form.min_size.unwrap_or(0),

@@ -21,4 +21,6 @@ pub struct Answer {
     /// Links that were made: settled when their names are as durable as the user asked.
     pub links: Vec<u64>,
     pub changes: Vec<Change>,
+    /// Ids and digests of paths of all files, where several holders have them.
+    pub keys: Vec<(u64, u64)>,
 }

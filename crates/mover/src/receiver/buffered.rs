@@ -23,6 +23,7 @@ pub const BUFFERED: &str = "buffered";
 impl ReceiveJob {
     /// Lets content wait in a buffer. Before `start`.
     pub(crate) fn buffer_in(&self, hold: Hold) {
+        self.progress.show_buffer(hold.capacity_bytes(), hold.waiting().clone());
         let _ = self.hold.set(hold);
     }
 
@@ -51,6 +52,9 @@ impl ReceiveJob {
 
     /// Objects came to their end: what waits of them is not wanted any more.
     pub(super) fn let_go(&self, ids: impl Iterator<Item = u64>) {
+        if let Some(place) = self.place.get() {
+            return place.gather.settled(ids);
+        }
         if let Some(hold) = self.hold.get() {
             hold.settled(ids);
         }

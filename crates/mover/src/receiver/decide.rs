@@ -8,6 +8,7 @@ use super::answer::Answer;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::events::Event;
+use super::gather::{Keys, Place, TICK};
 use super::links::HardLinks;
 use super::listed::{Expected, Listed};
 use super::policy;
@@ -43,6 +44,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         warnings: Warnings::default(),
         settling: Settling::default(),
         rounds: HashMap::new(),
+        keys: job.place.get().map(Place::keys),
     };
     if let Some(wait) = job.older.get() {
         wait(&job.end);
@@ -64,8 +66,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
         if decide.backlog.is_empty() {
             job.decider.done();
         }
-        let Some(event) = job.decider.take(Duration::from_millis(500)) else { continue };
+        let patience = decide.look_around();
+        let Some(event) = job.decider.take(patience) else { continue };
         match event {
+            Event::Described(batch, charge) if decide.is_beside() => decide.offer(batch, &charge),
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
@@ -100,6 +104,8 @@ pub(super) struct Decide<'a> {
     pub(super) settling: Settling,
     /// How often an object that grew was found changed.
     pub(super) rounds: HashMap<u64, u32>,
+    /// Where several holders have the same objects.
+    keys: Option<Keys>,
 }
 
 /// What is decided of an object.
@@ -114,6 +120,30 @@ pub(super) enum Decided {
 }
 
 impl Decide<'_> {
+    /// The job only brings content into another one.
+    fn is_beside(&self) -> bool {
+        self.job.place.get().is_some_and(|place| !place.is_lead())
+    }
+
+    fn offer(&mut self, batch: Vec<Described>, charge: &Arc<Permit>) {
+        if let (Some(place), Some(keys)) = (self.job.place.get(), &mut self.keys) {
+            place.offered(self.job, keys, batch, charge);
+        }
+    }
+
+    /// Looks after the holders, where there are several. Returns how long the next event may be waited for.
+    fn look_around(&mut self) -> Duration {
+        let Some(place) = self.job.place.get().filter(|place| place.is_lead()) else {
+            return Duration::from_millis(500);
+        };
+        let is_listed = self.job.progress.is_listing_complete.load(Relaxed);
+        if is_listed && !self.is_waiting() && self.job.decider.is_idle() {
+            place.gather.lead_listed();
+        }
+        place.gather.tick();
+        TICK
+    }
+
     fn is_waiting(&self) -> bool {
         !self.comparisons.is_empty() || !self.backlog.is_empty()
     }
@@ -124,6 +154,9 @@ impl Decide<'_> {
             Described::Entry { entry, .. } => entry.id.0,
             Described::BadName { id, .. } => id.0,
         };
+        if let Some(keys) = &mut self.keys {
+            batch.iter().for_each(|described| keys.note(described));
+        }
         let mut answer = Answer { charge: Some(charge.clone()), ..Answer::default() };
         let mut directories = 0;
         let (mut candidates, mut deltas) = (Vec::new(), Vec::new());
@@ -137,6 +170,10 @@ impl Decide<'_> {
             directories += settled.count() as u64;
             let group: Vec<_> =
                 batch.by_ref().take(size).map(|described| self.taken_in(described, &mut answer)).collect();
+            if let Some(keys) = &self.keys {
+                let key = |entry: &Entry| (entry.id.0, keys.of(entry.parent, &entry.name));
+                answer.keys.extend(group.iter().flatten().map(|(entry, _)| key(entry)));
+            }
             self.job.sink.decide_group(&mut group.iter().flatten().map(|(entry, _)| entry), &mut found);
             let mut found = found.drain(..);
             for entry in group {
@@ -173,6 +210,10 @@ impl Decide<'_> {
 
     /// Takes the sender's digests in, and answers the batches that waited for them.
     fn compared(&mut self, digests: Vec<DigestRecord>) {
+        let digests = match self.job.place.get() {
+            Some(place) => place.gather.told(self.job, digests),
+            None => digests,
+        };
         for record in digests {
             if self.settled_window(&record) {
                 continue;
@@ -239,8 +280,13 @@ impl Decide<'_> {
         for (id, large) in &answer.large {
             large.belongs_to(listed.clone(), (id - first) as usize);
         }
-        job.table.lock().unwrap().insert(listed, answer.large);
-        if !answer.wanted.is_empty() || !answer.extents.is_empty() {
+        if let Some(place) = job.place.get() {
+            job.table.lock().unwrap().insert(listed.clone(), answer.large.clone());
+            place.listed(answer.keys, &listed, &answer.large);
+        } else {
+            job.table.lock().unwrap().insert(listed, answer.large);
+        }
+        if job.place.get().is_none() && (!answer.wanted.is_empty() || !answer.extents.is_empty()) {
             let wants = super::tell::wants(job.number, runs_of(answer.wanted), &answer.extents);
             wants.into_iter().for_each(|want| job.port.send(Message::Want(want)));
         }

@@ -129,6 +129,9 @@ impl Decide<'_> {
     /// Wants what is missing of an object that travels in chunks.
     pub(super) fn want_large(&self, entry: &Entry, large: Arc<Large>, answer: &mut Answer) {
         let id = entry.id.0;
+        if self.job.place.get().is_some() {
+            return answer.large.push((id, large));
+        }
         // Without its sender, that word is in the buffer or nowhere.
         if large.is_held_whole() && self.job.replayed.get().is_none() {
             self.resumed_whole(entry, &large);

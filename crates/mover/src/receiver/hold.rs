@@ -14,7 +14,7 @@
 mod frame;
 mod lateness;
 
-pub(super) use self::frame::{Frame, What};
+pub(super) use self::frame::{Frame, REST_HEAD, What};
 pub(crate) use self::lateness::{Lateness, is_slow};
 use super::large::Large;
 use crate::job::End;
@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     spool: Arc<Spool>,
     owner: Owner,
     how: Buffer,
+    /// What is in it can be brought to its place without its sender.
+    has_journal: bool,
     pub(super) lateness: Arc<Lateness>,
     state: Mutex<State>,
     changed: Condvar,
@@ -89,6 +91,7 @@ impl Hold {
             spool,
             owner,
             how,
+            has_journal: true,
             lateness,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -97,6 +100,14 @@ impl Hold {
             taken_bytes: AtomicU64::new(0),
             waiting_bytes: Arc::default(),
         }
+    }
+
+    /// One at a client: what is in it when the client ends comes again with the next attempt.
+    pub fn of_client(spool: Arc<Spool>, owner: Owner, how: Buffer) -> Hold {
+        let mut hold = Hold::new(spool, owner, how, Arc::default());
+        hold.has_journal = false;
+        hold.may_tell.store(false, Relaxed);
+        hold
     }
 
     /// One for what an earlier holder left: nothing of it is written again.
@@ -120,6 +131,10 @@ impl Hold {
         self.spool.capacity_bytes()
     }
 
+    pub fn waiting(&self) -> &Arc<AtomicU64> {
+        &self.waiting_bytes
+    }
+
     /// Bytes that wait for storage.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes.load(Relaxed)
@@ -135,7 +150,7 @@ impl Hold {
                 | Message::Names(_)
                 | Message::Finish(_)
         );
-        if is_kept && self.how != Buffer::Never {
+        if is_kept && self.has_journal && self.how != Buffer::Never {
             let mut state = self.state.lock().unwrap();
             state.is_left |= matches!(message, Message::Finish(finish) if finish.is_buffered);
             if state.lost.is_none() {
@@ -173,6 +188,22 @@ impl Hold {
                 Err(e) => self.lose(&e.to_string()),
             }
         }
+    }
+
+    /// A lane that is stuck in storage may turn to the buffer.
+    pub fn may_turn_aside(&self) -> bool {
+        self.how == Buffer::Auto
+    }
+
+    /// Room, at once or not at all, for the rest of a frame whose lane is stuck in storage.
+    pub fn room_for_rest(&self, bytes: u64) -> Option<Room> {
+        let may_take = self.state.lock().map(|state| state.lost.is_none() && !state.is_over).unwrap_or(false);
+        let bytes = bytes + REST_HEAD.len() as u64;
+        self.spool.reserve(self.owner, Kind::Content, bytes).ok().flatten().filter(|_| may_take)
+    }
+
+    pub fn spool(&self) -> &Spool {
+        &self.spool
     }
 
     /// Takes a frame in that was verified and committed.
@@ -326,6 +357,9 @@ impl Hold {
     }
 
     fn try_make_durable(&self, due: &Due) -> Result<(), String> {
+        if !self.has_journal {
+            return Ok(());
+        }
         let written: Vec<Parcel> =
             due.messages.iter().map(|message| self.write_journal(message)).collect::<Result<_, _>>()?;
         if due.frames.is_empty() && written.is_empty() {

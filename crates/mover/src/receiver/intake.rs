@@ -3,6 +3,7 @@
 
 use super::answer::Answer;
 use super::decide::Decide;
+use super::gather::without_version;
 use crate::progress::count;
 use model::change::cause;
 use model::{End, Entry, Failure, FailureKind, Kind};
@@ -33,6 +34,7 @@ impl Decide<'_> {
         let told = |e: store::Error| (e.kind, e.message());
         let named = self.named(&mut entry, replaces);
         match named.and_then(|()| self.is_open(&entry, answer).map_err(told)) {
+            Ok(true) if self.job.place.get().is_some() => Some((without_version(entry), end)),
             Ok(true) => Some((entry, end)),
             Ok(false) => None,
             Err((kind, message)) => {

@@ -18,7 +18,8 @@ pub(crate) fn pack(job: &Arc<ReceiveJob>, clock: &mut LaneClock, files: &[Packed
     let Some(hold) = job.hold.get() else { return false };
     let what = What::Pack(files.iter().map(|file| file.row.object.0).collect());
     let bytes = what.parcel_bytes(frame.iter().map(|part| part.len() as u64).sum());
-    clock.enter(Stage::Memory);
+    // A full buffer is storage behind it that does not keep up.
+    clock.enter(Stage::Write);
     let Some(mut room) = hold.room(bytes, &|| job.is_storage_late(), &job.end) else { return false };
     clock.enter(Stage::Digest);
     let is_good = |file: &PackedFile<'_>| {
@@ -51,7 +52,7 @@ pub(crate) fn room_for_chunk(
     let hold = job.hold.get()?;
     let extent = record_of(header.object.0, header.extent);
     let what = What::Chunk { extent, is_seal: false, is_large: true };
-    clock.enter(Stage::Memory);
+    clock.enter(Stage::Write);
     let bytes = what.parcel_bytes(HEADER_BYTES as u64 + u64::from(body_bytes));
     let room = hold.room(bytes, &|| job.is_storage_late(), &job.end);
     clock.enter(Stage::Open);

@@ -3,12 +3,15 @@
 //! Invariants: a chunk's bytes may reach staging before its digest is judged, a final name only after. What is sent twice
 //! or was taken back is read and dropped; what its trailer says of the whole object counts all the same.
 //!
-//! Not here: frames and streams (`receive`); `within` is what a lane of a copy within one process can do besides.
+//! Not here: frames and streams (`receive`); `within` is what a lane of a copy within one process can do besides,
+//! `proved` what a lane does of a holder whose content is compared with what another one told.
 
+mod proved;
 mod within;
 
 use super::ReceiveJob;
 use super::commit;
+use super::gather::Place;
 use super::large::{Claimed, Large, Turn, kind_of};
 use super::listed::{Expected, Listed};
 use super::queue::Item;
@@ -29,7 +32,10 @@ use wire::{CloseCode, Message, Refusal};
 
 /// What a lane does with content, wherever it comes from.
 pub(crate) struct Writer<'a> {
+    /// That content goes to.
     job: &'a Arc<ReceiveJob>,
+    /// Where several holders bring it.
+    place: Option<&'a Place>,
     sink: Box<dyn SinkLane>,
     pub clock: LaneClock,
     engines: Engines,
@@ -59,8 +65,17 @@ impl PackedFile<'_> {
     }
 }
 
-struct OpenChunk {
+/// What comes, by the number that the object has in the job, and with the digest that it has to have where its sender is not
+/// believed.
+#[derive(Clone, Copy)]
+struct Coming {
     header: ChunkHeader,
+    id: u64,
+    told: Option<Digest>,
+}
+
+struct OpenChunk {
+    coming: Coming,
     target: Target,
     at: u64,
     /// Nothing of it is data.
@@ -83,14 +98,24 @@ enum Target {
 
 impl<'a> Writer<'a> {
     pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock, breaker: Breaker) -> store::Result<Writer<'a>> {
+        let place = job.place.get();
+        let job = place.map_or(job, |place| place.destination(job));
         // What is read back is looked for by name.
         let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
         let (sink, engines) = (job.sink.lane(is_published_at_once)?, job.engines());
-        Ok(Writer { job, sink, clock, engines, queue: None, open: None, breaker })
+        Ok(Writer { job, place, sink, clock, engines, queue: None, open: None, breaker })
+    }
+
+    /// The holder whose content has to be compared with what the lead told.
+    fn beside(&self) -> Option<&'a Place> {
+        self.place.filter(|place| !place.is_lead())
     }
 
     /// Verifies, stages and publishes the files of a pack.
     pub fn packed(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
+        let proved = self.beside().map(|place| proved::files(place, files, self.job.options.digest)).transpose()?;
+        let proved: Option<Vec<_>> = proved.as_ref().map(|files| files.iter().map(proved::Proved::file).collect());
+        let files = proved.as_deref().unwrap_or(files);
         let mut found = Vec::with_capacity(files.len());
         {
             let mut table = self.job.table.lock().unwrap();
@@ -156,6 +181,9 @@ impl<'a> Writer<'a> {
             Ok(staged) => staged,
             Err(e) => return self.small_failed(&listed, index, &e),
         };
+        if let Some(place) = self.place {
+            place.staged(expected.entry.id.0);
+        }
         if job.durability == Durability::Group {
             self.clock.enter(Stage::Sync);
             return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes }, &job.end);
@@ -187,7 +215,13 @@ impl<'a> Writer<'a> {
 
     /// Opens the target of a chunk.
     pub fn start(&mut self, header: &ChunkHeader) -> Result<(), Refusal> {
-        let found = self.job.table.lock().unwrap().take(header.object.0);
+        let (id, told) = match self.beside().map(|place| place.expected(header.object, header.extent)) {
+            None => (header.object.0, None),
+            Some(Some((id, told))) => (id, Some(told)),
+            // Nobody asked for it, or not any more.
+            Some(None) => (0, None),
+        };
+        let found = self.job.table.lock().unwrap().take(id);
         let mut error = None;
         let target = match found {
             Found::NotNow => Target::Drop,
@@ -212,7 +246,8 @@ impl<'a> Writer<'a> {
             }
         };
         self.clock.enter(Stage::Open);
-        self.open = Some(OpenChunk { header: *header, target, at: header.extent.start, is_hole: false, error });
+        let coming = Coming { header: *header, id, told };
+        self.open = Some(OpenChunk { coming, target, at: header.extent.start, is_hole: false, error });
         Ok(())
     }
 
@@ -398,27 +433,36 @@ impl<'a> Writer<'a> {
             self.note_queue_error();
         }
         let Some(open) = self.open.take() else { return Ok(()) };
-        let verdict = verify::chunk(trailer, open.header.object, open.header.extent, digest);
+        let coming = open.coming;
+        let (header, id) = (coming.header, coming.id);
+        let verdict = verify::chunk(trailer, header.object, header.extent, digest);
+        let verdict =
+            match self.beside().map(|place| proved::chunk(place, &coming, self.job.options.chunk_bytes, verdict)) {
+                Some(None) => {
+                    self.refuse(open, verdict, digest);
+                    return Ok(());
+                }
+                Some(Some(proved)) => proved,
+                None => verdict,
+            };
         match open.target {
             Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
             // Its bytes were compared with the trailer; those that are held were when they came.
-            Target::Held(large, file) => {
-                self.end_large(&open.header, trailer, (large, file, None), (verdict, None), false)
-            }
+            Target::Held(large, file) => self.end_large(coming, trailer, (large, file, None), (verdict, None), false),
             // It is the whole object or nothing: only a sealed chunk was read from one version of its source.
             Target::Small(listed, index) => {
                 let is_sealed = trailer.status == Status::GoodLast || mutant::is_on("publish-what-is-not-sealed");
                 let verdict = if is_sealed || verdict == Verdict::Void { verdict } else { Verdict::Mismatch };
-                self.end_small(&open.header, listed, index, verdict, open.error)
+                self.end_small(coming, listed, index, verdict, open.error)
             }
             Target::Large(large, file, _, turn) => {
-                self.end_large(&open.header, trailer, (large, file, Some(turn)), (verdict, open.error), open.is_hole)
+                self.end_large(coming, trailer, (large, file, Some(turn)), (verdict, open.error), open.is_hole)
             }
             Target::Unopened(large) => {
                 match (verdict, open.error) {
-                    (Verdict::Void, _) | (_, None) => self.job.void(open.header.object.0),
-                    (_, Some(e)) => commit::unopened(self.job, &large, open.header.extent, &e),
+                    (Verdict::Void, _) | (_, None) => self.job.void(id),
+                    (_, Some(e)) => commit::unopened(self.job, &large, header.extent, &e),
                 }
                 Ok(())
             }
@@ -427,7 +471,7 @@ impl<'a> Writer<'a> {
 
     fn end_small(
         &mut self,
-        header: &ChunkHeader,
+        coming: Coming,
         listed: Arc<Listed>,
         index: usize,
         verdict: Verdict,
@@ -436,7 +480,7 @@ impl<'a> Writer<'a> {
         match (verdict, error) {
             (Verdict::Void, _) => {
                 self.sink.abandon();
-                self.job.void(header.object.0);
+                self.job.void(coming.id);
             }
             (_, Some(e)) => {
                 self.sink.abandon();
@@ -448,7 +492,7 @@ impl<'a> Writer<'a> {
             }
             (Verdict::Good(digest), None) => {
                 let mut outcome = Outcome::default();
-                self.seal_small(listed, index, digest, header.extent.length(), &mut outcome);
+                self.seal_small(listed, index, digest, coming.header.extent.length(), &mut outcome);
                 self.job.settle(outcome);
             }
         }
@@ -457,20 +501,20 @@ impl<'a> Writer<'a> {
 
     fn end_large(
         &mut self,
-        header: &ChunkHeader,
+        Coming { header, id, told }: Coming,
         trailer: &ChunkTrailer,
         (large, file, turn): (Arc<Large>, Arc<dyn StagedFile>, Option<Turn>),
         verdict: (Verdict, Option<store::Error>),
         is_hole: bool,
     ) -> Result<(), Refusal> {
         let (listed, index) = large.place().clone();
-        let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
+        let extent = ExtentRecord { object: id, start: header.extent.start, end: header.extent.end };
         let sealed = (trailer.status == Status::GoodLast).then_some(trailer.object_bytes);
         if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
             return Err(malformed("an object is sealed with a size that it does not have"));
         }
         match verdict {
-            (Verdict::Void, _) => self.job.void(header.object.0),
+            (Verdict::Void, _) => self.job.void(id),
             (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;
@@ -487,10 +531,16 @@ impl<'a> Writer<'a> {
                 commit::restart(self.job, &large, &file, &store::Error::of_kind(kind, "receive", b"", why));
             }
             (Verdict::Good(digest), None) => {
-                let recorded = large.record(&file, header.extent, digest, sealed, is_hole);
+                let recorded = match told {
+                    Some(_) => large.record_proved(&file, header.extent, digest, false),
+                    None => large.record(&file, header.extent, digest, sealed, is_hole),
+                };
                 drop(turn);
+                if let Some(place) = self.place {
+                    proved::recorded(place, id, header.extent, &recorded);
+                }
                 // What went into staging that died is not held: all of the object is asked for again.
-                if !matches!(recorded, Ok(None)) {
+                if !matches!(recorded, Ok(None)) && told.is_none() {
                     self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
                 }
                 match recorded {

@@ -153,6 +153,14 @@ impl Large {
         Ok(())
     }
 
+    /// What an earlier attempt left, which counts for nothing here until it was compared with the source.
+    pub fn set_aside(&self) -> Vec<(Extent, Digest)> {
+        let mut state = self.object.state.lock().unwrap();
+        state.held = ExtentSet::new();
+        let chunk = |start: u64| Extent::new(start, self.size_bytes.min(start + self.chunk_bytes));
+        std::mem::take(&mut state.digests).into_iter().map(|(start, digest)| (chunk(start), digest)).collect()
+    }
+
     /// Gives up the held chunk at `start`, the last one, so that it can come again.
     pub fn forget(&self, start: u64) {
         let mut state = self.object.state.lock().unwrap();
@@ -185,6 +193,35 @@ impl Large {
             return Ok(None);
         }
         state.feeders.brought(self.feeder, extent, sealed_bytes);
+        self.note(&mut state, extent, digest, is_hole)
+    }
+
+    /// The same of a chunk whose digest the source itself has told: it needs no seal. What an earlier attempt left is in the journal.
+    pub fn record_proved(
+        &self,
+        file: &Arc<dyn StagedFile>,
+        extent: Extent,
+        digest: Digest,
+        is_in_journal: bool,
+    ) -> store::Result<Option<bool>> {
+        let mut state = self.object.state.lock().unwrap();
+        if state.is_over_for(self.feeder) {
+            return Ok(Some(false));
+        }
+        if !state.is_staged_in(file) {
+            return Ok(None);
+        }
+        state.feeders.proved(extent, self.size_bytes);
+        self.note(&mut state, extent, digest, is_in_journal)
+    }
+
+    fn note(
+        &self,
+        state: &mut State,
+        extent: Extent,
+        digest: Digest,
+        is_outside_journal: bool,
+    ) -> store::Result<Option<bool>> {
         let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
         if self.is_growing {
             // What overlaps was asked for again in other pieces.
@@ -196,7 +233,7 @@ impl Large {
         }
         if state.held.insert(extent) && !says_nothing {
             state.digests.insert(extent.start, digest);
-            let appender = state.appender.as_mut().filter(|_| !is_hole);
+            let appender = state.appender.as_mut().filter(|_| !is_outside_journal);
             let record = appender.map(|appender| appender.extent(extent, &digest));
             match (record, &state.file) {
                 (Some(Ok(record)), Some(file)) => file.seal_extent(extent, &record)?,

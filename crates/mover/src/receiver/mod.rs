@@ -2,7 +2,7 @@
 //!
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
 //! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
-//! holds large objects, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
+//! holds large objects, `gather` has several holders bring them, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
 //! for what is described, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
 //! without a sender), `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
@@ -12,6 +12,7 @@
 //! - The receiver is the authority for what has arrived; whatever a sender sends twice is dropped.
 
 mod asked;
+mod gather;
 mod charge;
 mod table;
 mod listed;
@@ -30,6 +31,7 @@ mod census;
 mod prune;
 mod links;
 mod finish;
+mod aside;
 mod keep;
 mod receive;
 mod drain;
@@ -53,6 +55,7 @@ mod zeros;
 pub use asked::Asked;
 pub use buffered::BUFFERED;
 pub(crate) use buffered::wait_until;
+pub use gather::{Gather, Tally};
 pub(crate) use hold::{Hold, Lateness};
 pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
@@ -144,6 +147,8 @@ pub struct ReceiveJob {
     /// What the job is charged to, and what of it stays to the end.
     memory: OnceLock<Memory>,
     kept: Mutex<Option<Permit>>,
+    /// Among the jobs of several holders.
+    pub(crate) place: OnceLock<gather::Place>,
     pub end: End,
     /// Declared last, so dropped last: whoever sees it gone knows that staging is closed and its locks are free.
     presence: Arc<()>,
@@ -215,6 +220,7 @@ impl ReceiveJob {
             is_left: AtomicBool::new(false),
             memory: OnceLock::new(),
             kept: Mutex::default(),
+            place: OnceLock::new(),
             end: End::default(),
             presence: Arc::default(),
             sink,
@@ -272,6 +278,10 @@ impl ReceiveJob {
                 self.take_described(described);
             }
             Message::SourceFailures(failures) => {
+                if let Some(place) = self.place.get().filter(|place| !place.is_lead()) {
+                    failures.failures.iter().for_each(|record| place.withdrawn(self, record));
+                    return Ok(());
+                }
                 for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
                     match self.has_growing.load(Relaxed) {
                         true => self.take_failure(record),
@@ -364,6 +374,11 @@ impl ReceiveJob {
         self.may_ask_chunks.store(false, Relaxed);
     }
 
+    /// What other holders bring into this job is compared with what its sender tells.
+    pub(crate) fn is_lead(&self) -> bool {
+        self.place.get().is_some_and(gather::Place::is_lead)
+    }
+
     /// As many files take chunks over as may at once.
     fn is_full_of_deltas(&self) -> bool {
         Arc::strong_count(&self.delta_places) > DELTAS_OPEN_MAX
@@ -382,7 +397,9 @@ impl ReceiveJob {
         let is_last_word_owed = is_listed && self.table.lock().unwrap().is_empty();
         // What waits here for storage is not the sender's to bring.
         let is_draining = self.hold.get().is_some_and(|hold| hold.waiting_bytes() > 0);
-        let is_owed = is_in_frame || is_wanted && !is_draining || is_last_word_owed;
+        // What several bring is looked after in their book.
+        let is_beside = self.place.get().is_some_and(|place| !place.is_lead());
+        let is_owed = !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed);
         Headway { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 

@@ -5,13 +5,14 @@
 //! Not here: frames that wait for slow storage (`keep` says which, `drain` takes them out of the job's hold).
 
 use super::ReceiveJob;
-use super::hold::What;
+use super::aside::{Lending, Lent};
+use super::hold::{Hold, What};
 use super::keep;
 use super::lane::{PackedFile, Writer};
 use super::verify::{self, Verdict};
 use crate::block::Block;
 use crate::compression::{Opener, receiver_lane_bytes};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{BLOCK_BYTES, LANE_BYTES};
 use crate::memory::{LanePermit, Memory};
 use crate::progress::LaneClock;
 use crate::stream::{LaneEnd, Stream};
@@ -22,6 +23,8 @@ use model::progress::Stage;
 use os::time::Instant;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+use store::Order;
 use store::spool::Room;
 use wire::data::{CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, decode_pack, trailer_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES, check_data_body};
@@ -47,17 +50,10 @@ pub fn run_lane(
     };
     stream.widen();
     let stream = Opener::new(stream, job.options.compression != Compression::None, &job.progress);
-    let mut lane = match StreamLane::new(job, stream, clock) {
-        Ok(lane) => lane,
-        Err(e) => {
-            job.cancel(CloseCode::Forbidden, &e.to_string());
-            return LaneEnd::Done;
-        }
+    let end = match job.hold.get().filter(|hold| hold.may_turn_aside() && job.facts.order == Order::Any) {
+        Some(hold) => carry_or_turn_aside(job, hold, stream, clock, memory),
+        None => carry(job, stream, clock),
     };
-    let mut end = Ok(());
-    if crate::job::panics(|| end = lane.run()) {
-        job.cancel(CloseCode::Internal, "a lane of this program failed; this is a bug");
-    }
     match end {
         Ok(()) => LaneEnd::Done,
         Err(LaneError::Stream(e)) => LaneEnd::Failed(e),
@@ -66,6 +62,61 @@ pub fn run_lane(
             LaneEnd::Done
         }
     }
+}
+
+/// Takes what a stream brings, to its end.
+fn carry(job: &Arc<ReceiveJob>, stream: impl Stream, clock: LaneClock) -> Result<(), LaneError> {
+    let mut lane = match StreamLane::new(job, stream, clock) {
+        Ok(lane) => lane,
+        Err(e) => {
+            job.cancel(CloseCode::Forbidden, &e.to_string());
+            return Ok(());
+        }
+    };
+    let mut end = Ok(());
+    if crate::job::panics(|| end = lane.run()) {
+        job.cancel(CloseCode::Internal, "a lane of this program failed; this is a bug");
+    }
+    end
+}
+
+/// The same, beside another thread that goes on with the stream when this one is stuck in storage.
+fn carry_or_turn_aside<S: Stream>(
+    job: &Arc<ReceiveJob>,
+    hold: &Hold,
+    stream: S,
+    clock: LaneClock,
+    memory: &Memory,
+) -> Result<(), LaneError> {
+    let (lending, watch) = (Lending::new(stream), clock.watch());
+    let go_on = || -> Option<Result<(), LaneError>> {
+        let mut permit = None;
+        let taken = lending.take(hold, &watch, &mut || {
+            permit = permit.take().or_else(|| memory.acquire(LANE_BYTES, Duration::ZERO));
+            permit.is_some()
+        });
+        match taken {
+            Ok(None) => None,
+            Ok(Some(stream)) => Some(carry(job, stream, job.progress.lane(Stage::Receive))),
+            Err(e) => Some(Err(e.into())),
+        }
+    };
+    std::thread::scope(|scope| {
+        let Ok(other) = std::thread::Builder::new().name("aside".into()).spawn_scoped(scope, go_on) else {
+            return carry(job, Lent::new(&lending, hold.spool()), clock);
+        };
+        let end = carry(job, Lent::new(&lending, hold.spool()), clock);
+        lending.done();
+        other.thread().unpark();
+        if matches!(end, Err(LaneError::Refused(_))) {
+            lending.break_off();
+        }
+        match (end, other.join()) {
+            (Err(LaneError::Refused(refusal)), _) => Err(LaneError::Refused(refusal)),
+            (_, Ok(Some(other))) => other,
+            (end, _) => end,
+        }
+    })
 }
 
 pub(super) enum LaneError {
@@ -144,6 +195,9 @@ impl<'a, S: Stream> StreamLane<'a, S> {
     fn payload_moved(&self, bytes: u64) {
         if self.is_first_hand {
             self.job.progress.payload_moved(bytes);
+            if let Some(place) = self.job.place.get() {
+                place.payload_moved(bytes);
+            }
         }
     }
 
@@ -169,7 +223,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
             files.push(PackedFile { row, bytes, digest: None });
         }
         if self.is_first_hand {
-            self.job.progress.payload_moved(at as u64);
+            self.payload_moved(at as u64);
             if keep::pack(self.job, &mut self.writer.clock, &files, [head, body]) {
                 return Ok(());
             }

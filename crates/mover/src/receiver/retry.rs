@@ -5,7 +5,7 @@
 use super::ReceiveJob;
 use super::listed::Listed;
 use crate::limits::TRIES_MAX;
-use model::FailureKind;
+use model::{Extent, FailureKind};
 use std::sync::Arc;
 use wire::message::{ExtentRecord, Resend, runs_of};
 use wire::{Message, bounded};
@@ -30,6 +30,14 @@ impl ReceiveJob {
         if tries >= TRIES_MAX {
             return self.fail(listed, index, kind, format!("{why}, {tries} times"));
         }
+        if let Some(place) = self.place.get() {
+            let is_all = extent.is_none_or(|extent| extent.end - extent.start > self.options.chunk_bytes);
+            if extent.is_none() {
+                self.table.lock().unwrap().expect_again(id);
+            }
+            let extent = extent.filter(|_| !is_all).map(|extent| Extent::new(extent.start, extent.end));
+            return place.gather.again(id, extent);
+        }
         let mut message = Resend { job: self.number, why: bounded(why).to_owned(), ..Resend::default() };
         match extent {
             Some(extent) => message.extents.push(extent),
@@ -45,6 +53,9 @@ impl ReceiveJob {
     /// fail by it. How often they may is decided where they are replaced.
     pub(super) fn broke_off(&self, id: u64) {
         self.table.lock().unwrap().expect_again(id);
+        if let Some(place) = self.place.get() {
+            return place.gather.again(id, None);
+        }
         let why = "the stream ended early".to_owned();
         self.port.send(Message::Resend(Resend { job: self.number, runs: runs_of(vec![id]), why, ..Resend::default() }));
     }

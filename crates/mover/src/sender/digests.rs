@@ -27,13 +27,18 @@ impl SendJob {
         for id in asked.runs.iter().flat_map(|run| run.ids()) {
             let object = {
                 let book = self.book.lock().unwrap();
-                match chunks.is_some() {
-                    true => book.sealed_object(id).or_else(|| book.split.unanswered_object(id)),
-                    false => book.split.unanswered_object(id),
-                }
+                // Those of one that is wanted are for others that are to bring it.
+                let sealed = book.sealed_object(id).filter(|_| chunks.is_some());
+                sealed.or_else(|| book.split.object(id).filter(|_| !book.split.is_settled(id)))
             };
             let is_fit = |object: &SourceObject| object.entry.kind == Kind::File && object.end == End::Known;
             let object = object.filter(is_fit);
+            if object.is_none() && self.book.lock().unwrap().split.is_settled(id) {
+                // It came to its end before the question came.
+                let digests = vec![DigestRecord { object: id, digest: Vec::new() }];
+                self.port.send(Message::Digests(Digests { job: self.number, digests }));
+                continue;
+            }
             let Some(object) = object.filter(|_| state.open.insert(id)) else {
                 let text = format!("the digest of object {id} is asked for, which cannot be told, or twice");
                 return Err(Refusal::new(CloseCode::WrongState, &text));

@@ -18,6 +18,7 @@ use model::progress::Behind;
 use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId};
 use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Event, Found, Piece, Restart, SourceFile, SourceLane, SourceObject, Watch};
@@ -45,6 +46,7 @@ pub fn run(job: &Arc<SendJob>) {
         files: BTreeMap::new(),
         directories: HashMap::new(),
         names: HashSet::new(),
+        hasher: RandomState::new(),
         next_id: 1,
         changed: BTreeSet::new(),
         markers: Vec::new(),
@@ -116,7 +118,7 @@ struct File {
     object: SourceObject,
     available_bytes: u64,
     /// What it is, once it is complete.
-    ended: Option<Entry>,
+    ended: Option<Box<Entry>>,
     is_sealed: bool,
     /// It was renamed before it could be opened: what it is called in the end is described.
     is_missed: bool,
@@ -130,8 +132,9 @@ struct Following<'a> {
     ids: HashMap<u64, ObjectId>,
     files: BTreeMap<u64, File>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
-    /// Described before.
-    names: HashSet<(ObjectId, Name)>,
+    /// Described before, by a digest of each: there may be very many, and one that is taken for another only costs a description.
+    names: HashSet<u64>,
+    hasher: RandomState,
     next_id: u64,
     /// Files of which something is to be told.
     changed: BTreeSet<u64>,
@@ -199,7 +202,7 @@ impl Following<'_> {
             return;
         }
         let Some(held) = self.held(number, &object) else { return };
-        if !self.names.insert(place.clone()) {
+        if !self.name(place.0, &place.1) {
             return self.describe_again(number, object, held);
         }
         object.entry.id = ObjectId(self.next_id);
@@ -213,6 +216,11 @@ impl Following<'_> {
             _ => {}
         }
         self.scan.take(Found::Object(object));
+    }
+
+    /// Notes a name; false when it was known.
+    fn name(&mut self, parent: ObjectId, name: &Name) -> bool {
+        self.names.insert(self.hasher.hash_one((parent, name)))
     }
 
     /// Opens a file that grows, because it may be renamed before it is read. Nothing where that has happened: it is not described.
@@ -284,7 +292,7 @@ impl Following<'_> {
         }
         let Some(file) = self.files.get_mut(&number) else { return };
         // It may have got another name when it was complete.
-        let last = file.ended.take().unwrap_or_else(|| file.object.entry.clone());
+        let last = file.ended.take().map_or_else(|| file.object.entry.clone(), |entry| *entry);
         (file.available_bytes, file.is_sealed) = (available_bytes, false);
         if file.object.is_growing() && !is_settled {
             self.job.book.lock().unwrap().sealed.remove(&id);
@@ -308,7 +316,7 @@ impl Following<'_> {
     fn ended(&mut self, number: u64, entry: Entry) {
         let Some(file) = self.files.get(&number) else { return };
         let (id, parent) = (file.object.entry.id, file.object.entry.parent);
-        let is_renamed = file.ended.as_ref().unwrap_or(&file.object.entry).name != entry.name;
+        let is_renamed = file.ended.as_deref().unwrap_or(&file.object.entry).name != entry.name;
         let is_over = !file.object.is_growing() || file.is_missed || self.is_settled(id.0);
         if is_over && (is_renamed || file.is_missed) {
             // The old name stays, as in any copy.
@@ -325,16 +333,16 @@ impl Following<'_> {
         if is_renamed {
             self.moved(number, &entry);
         }
+        self.name(parent, &entry.name);
         let Some(file) = self.files.get_mut(&number) else { return };
-        self.names.insert((parent, entry.name.clone()));
-        (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(entry), false);
+        (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(Box::new(entry)), false);
         self.changed.insert(number);
     }
 
     /// A file has another name.
     fn moved(&self, number: u64, entry: &Entry) {
         let Some(file) = self.files.get(&number).filter(|file| !file.is_missed) else { return };
-        let last = file.ended.as_ref().unwrap_or(&file.object.entry);
+        let last = file.ended.as_deref().unwrap_or(&file.object.entry);
         let path = |entry: &Entry| self.job.source.path(&SourceObject { entry: entry.clone(), ..file.object.clone() });
         self.say(Followed::Moved { path: path(last), to: path(entry) });
     }
@@ -348,7 +356,7 @@ impl Following<'_> {
             Restart::Replaced => Followed::Replaced { path },
         });
         let number = object.entry.id.0;
-        self.names.insert((object.entry.parent, object.entry.name.clone()));
+        self.name(object.entry.parent, &object.entry.name);
         let Some(held) = self.held(number, &object) else { return };
         self.describe_again(number, object, held);
     }
@@ -375,7 +383,7 @@ impl Following<'_> {
         book.lags.grown(id, available, Instant::now());
         // What an attempt before this one sent was there at once.
         book.note_arrived(std::iter::once(id));
-        let Some(entry) = file.ended.clone().filter(|_| !file.is_sealed) else { return };
+        let Some(entry) = file.ended.as_deref().filter(|_| !file.is_sealed).cloned() else { return };
         file.is_sealed = true;
         book.final_bytes.insert(id, entry.size_bytes());
         book.sealed.insert(id, entry.clone());

@@ -38,17 +38,19 @@ impl SendJob {
     /// The next unit of work, unless another lane would be done with it sooner.
     pub(super) fn claim_guarded(&self, book: &mut Book, lane: u32) -> Claim {
         let pulse = || self.lanes.pulse(lane).filter(|_| !book.split.is_complete());
-        let Some(pulse) = self.lanes.are_on_paths().then(pulse).flatten() else { return book.split.claim(lane) };
+        let Some(pulse) = self.lanes.are_on_paths().then(pulse).flatten() else {
+            return self.claim_to_send(book, lane);
+        };
         let now = Instant::now();
         book.guard.hear(lane, pulse, now);
         let unit_bytes = if book.split.has_chunks() { self.options.chunk_bytes } else { CLAIM_BYTES };
         if !book.guard.may_take(lane, unit_bytes, self.left_bytes(), now) {
             return Claim::NoWork;
         }
-        let claim = book.split.claim(lane);
+        let claim = self.claim_to_send(book, lane);
         match &claim {
             Claim::Work(work) => book.guard.took(lane, bytes_of(work)),
-            Claim::NoWork if book.split.is_all_claimed() => {
+            Claim::NoWork if book.split.is_all_claimed() && !self.is_read_ahead() => {
                 if let Some(slow) = book.guard.straggler(lane, now) {
                     book.guard.forget(slow);
                     self.lanes.break_off(slow);
@@ -72,5 +74,6 @@ fn bytes_of(work: &Work) -> u64 {
     match work {
         Work::Files { batch, range } => batch.objects[range.clone()].iter().map(|o| o.entry.size_bytes()).sum(),
         Work::Chunk { extent, .. } => extent.length(),
+        Work::Ready(ready) => ready.unit.payload_bytes(),
     }
 }

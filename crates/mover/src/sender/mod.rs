@@ -6,6 +6,8 @@
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
 //! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
 
+mod ahead;
+mod claim;
 mod allowance;
 mod guard;
 mod guarded;
@@ -18,6 +20,7 @@ mod states;
 pub mod work;
 mod large;
 mod send;
+mod read_ahead;
 mod questions;
 mod digests;
 mod start;
@@ -27,6 +30,7 @@ pub use crate::stream::LaneEnd;
 pub use send::run_lane;
 pub(crate) use send::{digest_small, judge_read, read_fragment, read_small};
 
+use self::ahead::{Ahead, Ready};
 use crate::compression::Choice;
 use crate::job::{Delivered, End, Ending, Followed, Observer, Port, bounded_path, cancelled};
 use crate::limits::{INITIAL_ENTRIES, INITIAL_IN_FLIGHT_BYTES, TRIES_MAX};
@@ -44,7 +48,7 @@ use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKin
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use split::{Ids, Split};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -54,7 +58,7 @@ use wire::limits::{DIRECTORIES_MAX, OTHER_NAMES_MAX};
 use wire::listing::{REPLACEMENT_FIRST, record_of};
 use wire::message::{Cancel, Entries, FailureRecord, Finish, Settled, SourceFailures, failures_that_fit};
 use wire::{CloseCode, Message, Refusal, bounded};
-use work::{Batch, Claim, Work};
+use work::Batch;
 
 const REACHED: &str = "as much was sent as one run may send";
 
@@ -80,6 +84,8 @@ pub struct SendJob {
     pub pace: Pace,
     /// How strong the lanes compress.
     pub(crate) compression: Choice,
+    /// Where content waits that is read ahead.
+    ahead: OnceLock<Ahead>,
     /// The receiver's user set how far the job may go.
     is_bound_there: AtomicBool,
     memory: OnceLock<Memory>,
@@ -100,6 +106,8 @@ struct Book {
     sealed: HashMap<u64, Entry>,
     lags: lag::Lags,
     guard: guard::Guard,
+    /// Frames that were read ahead, in their order.
+    ready: VecDeque<Ready>,
     next_replacement: u64,
     /// Objects settled here because they failed, of which the receiver has not been told yet: `Finish` may not overtake that.
     untold_failures: u32,
@@ -126,6 +134,7 @@ impl SendJob {
             sealed: HashMap::new(),
             lags: lag::Lags::default(),
             guard: guard::Guard::default(),
+            ready: VecDeque::new(),
             next_replacement: REPLACEMENT_FIRST,
             untold_failures: 0,
             is_finish_sent: false,
@@ -134,6 +143,7 @@ impl SendJob {
             number,
             pace: Pace::default(),
             compression: Choice::new(options.compression),
+            ahead: OnceLock::new(),
             is_bound_there: AtomicBool::new(false),
             memory: OnceLock::new(),
             options,
@@ -454,33 +464,6 @@ impl SendJob {
                 drop(book);
                 self.source_failed(object, e.kind, e.message());
             }
-        }
-    }
-
-    /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
-    /// any more. It hears whether the receiver has to confirm something before there is work.
-    pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(bool) -> bool) -> Option<Work> {
-        let mut book = self.book.lock().unwrap();
-        loop {
-            if self.end.is_set() {
-                return None;
-            }
-            let is_fit = match self.claim_guarded(&mut book, lane) {
-                Claim::Work(work) => return Some(work),
-                Claim::Complete => return None,
-                Claim::NoWork => on_wait(book.split.is_all_sent()),
-                Claim::NoCredit => on_wait(true),
-                Claim::Spent if book.split.is_idle() => {
-                    drop(book);
-                    self.spent();
-                    return None;
-                }
-                Claim::Spent => on_wait(true),
-            };
-            if !is_fit {
-                return None;
-            }
-            book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0;
         }
     }
 

@@ -4,6 +4,7 @@
 //! digest is of the bytes that were read, before anything else touches them.
 
 use super::SendJob;
+use super::ahead::Ready;
 use super::work::{Batch, Work};
 use crate::block::Block;
 use crate::compression::{Packer, sender_lane_bytes};
@@ -11,7 +12,7 @@ use crate::limits::{BLOCK_BYTES, DIGEST_TIMED_BYTES, PERMIT_PATIENCE};
 use crate::memory::{LanePermit, Memory};
 use crate::pace::Paced;
 use crate::progress::LaneClock;
-use crate::stream::{LaneEnd, Stream};
+use crate::stream::{LaneEnd, Stream, Unit};
 use model::options::Compression;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind};
@@ -60,13 +61,13 @@ pub fn run_lane(job: &Arc<SendJob>, lane: u32, mut stream: impl Stream, memory: 
     LaneEnd::Done
 }
 
-struct Lane<'a, S> {
-    job: &'a Arc<SendJob>,
-    number: u32,
-    stream: S,
+pub(super) struct Lane<'a, S> {
+    pub job: &'a Arc<SendJob>,
+    pub number: u32,
+    pub stream: S,
     source: Box<dyn SourceLane>,
     block: Block,
-    clock: LaneClock,
+    pub clock: LaneClock,
     /// One frame with a pack: header, table, payload.
     pack: Vec<u8>,
     rows: Vec<PackRow>,
@@ -74,7 +75,7 @@ struct Lane<'a, S> {
 }
 
 impl<'a, S: Stream> Lane<'a, S> {
-    fn new(job: &'a Arc<SendJob>, number: u32, stream: S, clock: LaneClock) -> Lane<'a, S> {
+    pub fn new(job: &'a Arc<SendJob>, number: u32, stream: S, clock: LaneClock) -> Lane<'a, S> {
         Lane {
             job,
             number,
@@ -94,8 +95,8 @@ impl<'a, S: Stream> Lane<'a, S> {
             let (clock, stream) = (&mut self.clock, &self.stream);
             // Everything may be in the hands of a stream that broke: then nobody but this lane knows that it is lost.
             let mut is_broken = false;
-            let work = self.job.claim(self.number, &mut |is_credit| {
-                clock.enter(if is_credit { Stage::Credit } else { Stage::Scan });
+            let work = self.job.claim(self.number, &mut |waits_in| {
+                clock.enter(waits_in);
                 is_broken = stream.is_broken() && !model::mutant::is_on("wait-on-a-broken-stream");
                 !is_broken
             });
@@ -103,8 +104,9 @@ impl<'a, S: Stream> Lane<'a, S> {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             match work {
-                Some(Work::Files { batch, range }) => self.send_files(&batch, range)?,
+                Some(Work::Files { batch, mut range }) => self.send_files(&batch, &mut range)?,
                 Some(Work::Chunk { batch, index, extent }) => self.send_chunk(&batch.objects[index], extent)?,
+                Some(Work::Ready(ready)) => self.send_ready(&ready)?,
                 None => break,
             }
             self.clock.note_cpu();
@@ -114,9 +116,30 @@ impl<'a, S: Stream> Lane<'a, S> {
         self.stream.close()
     }
 
-    /// Sends small files in as few packs as hold them.
-    fn send_files(&mut self, batch: &Batch, mut range: Range<usize>) -> io::Result<()> {
-        while !range.is_empty() {
+    /// Sends a frame that was read ahead. One that cannot be read back ends what is read ahead, and this stream with it: half of
+    /// the frame may have left.
+    fn send_ready(&mut self, ready: &Ready) -> io::Result<()> {
+        let (mut at, mut payload) = (0, ready.unit.payload_bytes());
+        while at < ready.frame_bytes() {
+            self.clock.enter(Stage::Read);
+            let part = (ready.frame_bytes() - at).min(self.block.len() as u64);
+            let block = &mut self.block[..part as usize];
+            if let Err(e) = ready.read_exact_at(block, at) {
+                self.job.lose_ahead(&e.to_string());
+                return Err(e);
+            }
+            send_timed(&mut self.stream, &mut self.clock, &[block])?;
+            at += part;
+            let moved = part.min(payload);
+            payload -= moved;
+            self.job.progress.payload_moved(moved);
+        }
+        Ok(())
+    }
+
+    /// Sends small files in as few packs as hold them. What is left of the range was not sent.
+    pub fn send_files(&mut self, batch: &Batch, range: &mut Range<usize>) -> io::Result<()> {
+        while range.start < range.end {
             let mut bytes = 0;
             let mut end = range.start;
             while end < range.end && end - range.start < PACK_FILES_MAX {
@@ -157,12 +180,21 @@ impl<'a, S: Stream> Lane<'a, S> {
         self.pack[..HEADER_BYTES].copy_from_slice(&FrameHeader::new(FrameType::Pack, body_bytes).encode());
         encode_pack_table(&self.rows, &mut self.pack[HEADER_BYTES..HEADER_BYTES + table_bytes]);
         self.job.note_digests(&mut self.digests.iter().copied());
+        let (first, count) = (objects[0].entry.id, objects.len());
+        self.stream.announce(Unit::Pack { first, count, bytes: payload_bytes as u64 });
         send_timed(&mut self.stream, &mut self.clock, &[&self.pack[..HEADER_BYTES + body_bytes]])?;
-        self.job.progress.payload_moved(payload_bytes as u64);
+        self.moved(payload_bytes as u64);
         Ok(())
     }
 
-    fn send_chunk(&mut self, object: &SourceObject, extent: Extent) -> io::Result<()> {
+    /// Content has left, and not only been read.
+    fn moved(&self, bytes: u64) {
+        if self.stream.is_network() {
+            self.job.progress.payload_moved(bytes);
+        }
+    }
+
+    pub fn send_chunk(&mut self, object: &SourceObject, extent: Extent) -> io::Result<()> {
         self.clock.enter(Stage::Read);
         let source = &mut self.source;
         let file = match self.job.file(object, &mut || source.open(object)) {
@@ -234,8 +266,9 @@ impl<'a, S: Stream> Lane<'a, S> {
         let body_bytes = got + chunk_extra_bytes(self.job.options.digest);
         let frame = FrameHeader::new(FrameType::Chunk, body_bytes).encode();
         let header = ChunkHeader { object: object.entry.id, extent }.encode();
+        self.stream.announce(Unit::Chunk { object: object.entry.id, extent });
         send_timed(&mut self.stream, &mut self.clock, &[&frame, &header, &content, &trailer])?;
-        self.job.progress.payload_moved(got as u64);
+        self.moved(got as u64);
         Ok(())
     }
 }
@@ -321,6 +354,7 @@ trait ChunkTarget {
     fn block(&mut self, block: &[u8]) -> io::Result<()>;
     fn end(&mut self, trailer: &ChunkTrailer) -> io::Result<()>;
     fn clock(&mut self) -> &mut LaneClock;
+    fn moved(&self, job: &SendJob, bytes: u64);
 }
 
 /// Reads a chunk of a file whose size is known and passes it on block by block. When the source gives less than it
@@ -347,7 +381,7 @@ fn send_chunk_payload(
         hasher.update(block);
         sent = target.block(block);
         given += block.len() as u64;
-        job.progress.payload_moved(block.len() as u64);
+        target.moved(job, block.len() as u64);
         target.clock().enter(Stage::Read);
         sent.is_ok()
     });
@@ -419,6 +453,7 @@ impl<S: Stream> ChunkTarget for ChunkStream<'_, S> {
         head[..HEADER_BYTES].copy_from_slice(&FrameHeader::new(FrameType::Chunk, body_bytes).encode());
         head[HEADER_BYTES..].copy_from_slice(&header.encode());
         self.head = Some(head);
+        self.stream.announce(Unit::Chunk { object: header.object, extent: header.extent });
         Ok(())
     }
 
@@ -441,5 +476,11 @@ impl<S: Stream> ChunkTarget for ChunkStream<'_, S> {
 
     fn clock(&mut self) -> &mut LaneClock {
         self.clock
+    }
+
+    fn moved(&self, job: &SendJob, bytes: u64) {
+        if self.stream.is_network() {
+            job.progress.payload_moved(bytes);
+        }
     }
 }

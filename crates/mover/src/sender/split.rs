@@ -21,6 +21,7 @@ pub use super::states::Ids;
 use super::states::{State, States, note_step};
 use super::work::{Batch, Claim, Run, Work};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
+use crate::stream::Unit;
 use model::{Extent, Kind, mutant};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -106,6 +107,57 @@ impl Split {
     /// Content that may be sent in all; nothing is no bound.
     pub fn allow(&mut self, payload_bytes_max: Option<u64>) {
         self.allowance.set(payload_bytes_max);
+    }
+
+    /// As much was claimed as may be sent in all.
+    pub fn is_spent(&self) -> bool {
+        self.allowance.is_spent()
+    }
+
+    /// What was read ahead waits to be sent, and takes no credit meanwhile.
+    pub fn waits(&mut self, bytes: u64) {
+        self.bytes.waits(bytes);
+    }
+
+    /// Whether what waits may be sent.
+    pub fn may_leave(&self, bytes: u64) -> bool {
+        self.bytes.may_send(bytes)
+    }
+
+    /// What was read ahead is in the hands of a lane that sends it.
+    pub fn leaves(&mut self, unit: &Unit, lane: u32) {
+        let lane = if mutant::is_on("sent-by-nobody") { u32::MAX } else { lane };
+        self.bytes.leaves(unit.payload_bytes());
+        match unit {
+            Unit::Pack { first, count, .. } => {
+                if let Some((batch, held)) = self.batches.range(..=first.0).next_back() {
+                    let (batch, start) = (*batch, (first.0 - batch) as usize);
+                    let range = start..(start + count).min(held.states.len());
+                    self.note_claimed(lane, batch, range);
+                }
+            }
+            Unit::Chunk { object, extent } => {
+                let large = self.large.get_mut(&object.0);
+                if let Some(chunk) = large.and_then(|large| large.in_flight.get_mut(&extent.start)) {
+                    chunk.lane = lane;
+                }
+            }
+        }
+    }
+
+    /// What was claimed and is not sent is wanted again.
+    pub fn give_back(&mut self, unit: &Unit) {
+        match unit {
+            Unit::Pack { first, count, .. } => {
+                (first.0..first.0 + *count as u64).for_each(|id| self.take_back_small(id, false));
+            }
+            Unit::Chunk { object, extent } => {
+                let is_there = |large: &Large| large.in_flight.contains_key(&extent.start);
+                if self.large.get(&object.0).is_some_and(is_there) {
+                    self.take_back_extent(object.0, *extent);
+                }
+            }
+        }
     }
 
     /// Everything that was sent has been acknowledged, or given up.

@@ -1,5 +1,6 @@
 //! Units of work: what the scan describes in one go, and what a lane takes of it.
 
+use super::ahead::Ready;
 use crate::memory::Permit;
 use model::Extent;
 use std::ops::Range;
@@ -40,6 +41,8 @@ pub enum Work {
     Files { batch: Arc<Batch>, range: Range<usize> },
     /// A chunk of `batch.objects[index]`; of an open-ended object it ends where the source does.
     Chunk { batch: Arc<Batch>, index: usize, extent: Extent },
+    /// A frame that was read ahead.
+    Ready(Ready),
 }
 
 #[derive(Debug)]

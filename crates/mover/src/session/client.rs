@@ -21,19 +21,22 @@ use crate::job_options;
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{Asked, ReceiveJob, ReceiveSpec};
+use crate::receiver::{Asked, Gather, Hold, ReceiveJob, ReceiveSpec, owner_of};
 use crate::report::Report;
 use crate::sender::SendJob;
-use model::options::Wait;
+use model::options::{Buffer, Wait};
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use store::spool::Spool;
 use store::{Order, Sink, Source};
 use wire::handshake::{Direction, EXPORTER_LABEL, VERSION_MAX, VERSION_MIN, check_welcome, feature};
 use wire::message::{self, Hello, Open, Welcome};
 use wire::{CloseCode, FrameReader, Message, Refusal};
 
+/// Under whom what several holders bring is kept in staging: all that is left of an earlier attempt is compared before it counts.
+const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
 /// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.
@@ -77,6 +80,8 @@ pub struct Client {
     roster: OnceLock<(Arc<Roster>, Who)>,
     /// Under whom what is received is kept in staging.
     sender: Pin,
+    /// Where content waits on this host.
+    buffer: OnceLock<(Arc<Spool>, Buffer)>,
 }
 
 pub(super) struct Shared {
@@ -151,7 +156,14 @@ impl Client {
         held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
         drop(held);
         let sender = shared.session.peer;
-        Ok(Client { shared, control: Some(control), next_job: AtomicU32::new(1), roster: OnceLock::new(), sender })
+        Ok(Client {
+            shared,
+            control: Some(control),
+            next_job: AtomicU32::new(1),
+            roster: OnceLock::new(),
+            sender,
+            buffer: OnceLock::new(),
+        })
     }
 
     /// Keeps what is received under another identity than the key of the session: that of whoever has a new key each time, and
@@ -164,6 +176,11 @@ impl Client {
     /// Lists the jobs that begin from here on among those of this endpoint, in the name of `who`.
     pub fn list_in(&self, roster: Arc<Roster>, who: Who) {
         let _ = self.roster.set((roster, who));
+    }
+
+    /// Lets the content of its jobs wait on this host: before the network what they send, before storage what they receive.
+    pub fn buffer_in(&self, spool: Arc<Spool>, how: Buffer) {
+        let _ = self.buffer.set((spool, how));
     }
 
     /// The key of the endpoint.
@@ -261,6 +278,9 @@ impl Client {
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let job = SendJob::new(number, spec.options.clone(), source, port, progress.clone(), observer);
         job.charge_to(self.shared.asker.memory.clone());
+        if let Some((spool, how)) = self.buffer.get() {
+            job.read_ahead_in(spool.clone(), *how);
+        }
         let running = self.shared.session.add_job(number, Job::Send(job.clone()));
         self.enlist(spec.id, &running, number);
         Pacing::new(&spec.options).update(&self.shared.session, number, &running, guide.pace(&spec.options).as_deref());
@@ -290,19 +310,44 @@ impl Client {
         observer: Option<Arc<dyn Observer>>,
         guide: &dyn Guide,
     ) -> store::Result<Report> {
+        self.pull_among(spec, sink, progress, observer, guide, None)
+    }
+
+    /// The same, `among` several holders of the same: with its number, the lead's being the first. What others than the lead bring
+    /// goes where the lead's job puts it; their own sink is not written to.
+    ///
+    /// # Errors
+    /// When the destination cannot be used.
+    pub fn pull_among(
+        &self,
+        spec: PullSpec,
+        sink: Arc<dyn Sink>,
+        progress: Arc<Progress>,
+        observer: Option<Arc<dyn Observer>>,
+        guide: &dyn Guide,
+        among: Option<(&Arc<Gather>, usize)>,
+    ) -> store::Result<Report> {
         let number = self.next_job.fetch_add(1, Relaxed);
         let port = Arc::new(ControlPort(self.shared.session.control.clone()));
         let receive = ReceiveSpec {
             number,
             id: spec.id,
-            sender: self.sender,
+            sender: if among.is_some() { SEVERAL } else { self.sender },
             options: spec.options.clone(),
             rename_to: spec.rename_to.clone(),
         };
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
+        if let Some((gather, holder)) = among {
+            gather.seat(holder, &job);
+        }
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());
+        if let Some((spool, how)) =
+            self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none())
+        {
+            job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
+        }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.enlist(spec.id, &running, number);
         let open = Open {

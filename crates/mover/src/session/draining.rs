@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::receiver::{
     BUFFERED, Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until,
 };
+use crate::sender::SendJob;
 use model::options::Buffer;
 use model::{JobId, Pin, mutant};
 use std::path::Path;
@@ -102,11 +103,21 @@ impl Server {
         }
         let opening =
             Opening { pin: grant.pin, account: grant.account.clone(), name: grant.name.clone(), open: open.clone() };
-        let hold = Hold::new(spool, owner_of(grant.pin, id), job.options.buffer, self.drains.lateness.clone());
+        let owner = owner_of(grant.pin, id);
+        spool.expect(owner, job.options.class.unwrap_or_default().weight());
+        let hold = Hold::new(spool, owner, job.options.buffer, self.drains.lateness.clone());
         hold.begin(opening.encode());
         let bytes = hold.capacity_bytes();
         job.buffer_in(hold);
         bytes
+    }
+
+    /// Lets what a job sends be read ahead, where there is a buffer.
+    pub(super) fn let_read_ahead(&self, job: Arc<SendJob>) -> Arc<SendJob> {
+        if let Some(spool) = self.host.buffer() {
+            job.read_ahead_in(spool, job.options.buffer);
+        }
+        job
     }
 
     /// Something of the job is, or will be, on its way to its place.

@@ -342,7 +342,7 @@ impl Server {
                 accept.is_single = is_single;
                 let job = SendJob::new(number, options, source, port, progress.clone(), observer);
                 job.charge_to(memory);
-                Job::Send(job)
+                Job::Send(self.let_read_ahead(job))
             }
         };
         let running = session.add_job(number, job.clone());

@@ -98,6 +98,9 @@ impl Job {
             Job::Send(job) if job.options.follow.is_some() && !has(feature::GROWTH) => {
                 job.cancel(CloseCode::Version, NO_GROWTH);
             }
+            Job::Receive(job) if !has(feature::SOURCES) && job.is_lead() => {
+                job.cancel(CloseCode::Version, NO_SOURCES);
+            }
             Job::Receive(job) if !has(feature::GROWTH) => job.forbid_growing(),
             _ => {}
         }
@@ -128,6 +131,9 @@ impl Job {
 
 pub(crate) const NO_BUFFER: &str =
     "the other side has no buffer for what it receives: omit --wait buffered, or give it one (`serve --buffer`)";
+
+const NO_SOURCES: &str = "the first of several holders has to prove what the others send, which this one cannot do yet: bring it up \
+                          to date, or name another one first";
 
 const NO_GROWTH: &str = "the other side does not take files while they are written: bring both sides up to date";
 

@@ -4,6 +4,7 @@
 //!
 //! Not here: what a change means.
 
+use super::facts::has_locks_for_all;
 use model::Name;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -50,8 +51,9 @@ impl Hints {
         self.is_complete
     }
 
-    /// Before the directory is listed for the first time.
+    /// Before the directory is listed for the first time. Of what other hosts write to their file system, no kernel tells.
     pub fn add(&mut self, key: u64, directory: BorrowedFd<'_>) {
+        self.is_complete &= has_locks_for_all(directory);
         let Some(inotify) = &self.inotify else { return };
         let flags = WatchFlags::CREATE
             | WatchFlags::MODIFY

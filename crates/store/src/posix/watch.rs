@@ -9,6 +9,7 @@
 //! Not here: reading, and whether what was read is what the file holds in the end.
 
 mod ends;
+mod places;
 
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
@@ -21,6 +22,7 @@ use model::fidelity::Warnings;
 use model::follow::{Follow, FollowEnd, Until};
 use model::{Entry, Failure, FailureKind, Fidelity, Generation, Name, ObjectId, Timestamp};
 use os::time::Instant;
+use places::Places;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,7 +38,9 @@ const UNNAMED_QUIET: Duration = Duration::from_secs(2);
 const END_INTERVAL: Duration = Duration::from_millis(10);
 /// How often everything is listed, with hints and without.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
-const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(1);
+const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(10);
+/// How often files that grow are looked at without hints.
+const LOOK_INTERVAL_BLIND: Duration = Duration::from_secs(1);
 /// Where directories that were found get their keys from; those that the user named have theirs.
 const FIRST_KEY: u64 = 1;
 
@@ -49,8 +53,7 @@ pub struct PosixWatch {
     files: BTreeMap<u64, File>,
     /// Those of them that grow, and perhaps some that do not any more.
     growing: BTreeSet<u64>,
-    /// What was found, by where it lies: its number.
-    places: HashMap<(u64, Name), u64>,
+    places: Places,
     inodes: HashMap<(u64, u64), u64>,
     /// Files that are not where they were, and since when: a rename is told by two events, which may come apart.
     absent: BTreeMap<u64, Instant>,
@@ -64,6 +67,7 @@ pub struct PosixWatch {
     began: Instant,
     changed: Instant,
     listed: Instant,
+    looked: Instant,
     ends_looked_for: Instant,
     /// What was last said of files that can still end.
     may_end: bool,
@@ -118,7 +122,7 @@ impl PosixWatch {
             directories: BTreeMap::new(),
             files: BTreeMap::new(),
             growing: BTreeSet::new(),
-            places: HashMap::new(),
+            places: Places::default(),
             inodes: HashMap::new(),
             absent: BTreeMap::new(),
             to_list: BTreeSet::new(),
@@ -129,6 +133,7 @@ impl PosixWatch {
             began: now,
             changed: now,
             listed: now,
+            looked: now,
             ends_looked_for: now,
             may_end: true,
             missed: Mutex::default(),
@@ -195,8 +200,7 @@ impl PosixWatch {
                     return hear(Event::Failed(Failure { path, kind: error.kind, message: error.message() }));
                 }
                 let there: BTreeSet<&Name> = found.iter().map(|(name, _)| name).collect();
-                let known = self.places.keys().filter(|(at, name)| *at == key && !there.contains(name));
-                let lost: Vec<Name> = known.map(|(_, name)| name.clone()).collect();
+                let lost: Vec<Name> = self.places.names(key).filter(|name| !there.contains(name)).cloned().collect();
                 lost.iter().for_each(|name| self.missing(key, name));
             }
         }
@@ -207,7 +211,7 @@ impl PosixWatch {
 
     /// Nothing is at a name. Whether its file went, or got another name, the rest of the look tells.
     fn missing(&mut self, key: u64, name: &Name) {
-        let number = self.places.remove(&(key, name.clone()));
+        let number = self.places.remove(key, name);
         if let Some(number) = number.filter(|number| self.files.contains_key(number)) {
             self.absent.entry(number).or_insert_with(Instant::now);
         }
@@ -231,7 +235,7 @@ impl PosixWatch {
         match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => self.look_at_file(key, directory, (name, &status), hear),
             kind => {
-                let known = self.places.get(&(key, name.clone())).copied();
+                let known = self.places.get(&(key, name.clone()));
                 let below = known.and_then(|number| self.directories.get(&number));
                 let is_known = match below {
                     Some(below) => below.inode == status.st_ino,
@@ -257,7 +261,7 @@ impl PosixWatch {
             return;
         }
         let place = (key, name.clone());
-        let number = self.places.get(&place).copied().unwrap_or(self.next_number);
+        let number = self.places.get(&place).unwrap_or(self.next_number);
         self.next_number = self.next_number.max(number + 1);
         self.places.insert(place, number);
         self.changed = Instant::now();
@@ -286,7 +290,7 @@ impl PosixWatch {
     ) {
         let place = (key, name.clone());
         let inode = (status.st_dev, status.st_ino);
-        let known = self.places.get(&place).copied();
+        let known = self.places.get(&place);
         let same = self.inodes.get(&inode).copied().filter(|number| self.files.contains_key(number));
         match (known, same) {
             (Some(number), Some(same)) if number == same => self.look_again(number, directory, status, hear),
@@ -382,20 +386,6 @@ impl PosixWatch {
         }
     }
 
-    /// The files in a directory and below it.
-    fn below(&self, key: u64) -> Vec<ObjectId> {
-        let is_below = |mut at: u64| {
-            while at != key {
-                match self.tree.place(at) {
-                    Some((above, _)) => at = above,
-                    None => return false,
-                }
-            }
-            true
-        };
-        self.files.iter().filter(|(_, file)| is_below(file.key)).map(|(number, _)| ObjectId(*number)).collect()
-    }
-
     fn look_again(&mut self, number: u64, directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
         let Some(file) = self.files.get_mut(&number) else { return };
         self.absent.remove(&number);
@@ -445,9 +435,7 @@ impl PosixWatch {
             return self.found_file((key, name), directory, status, hear);
         }
         let before = (file.key, file.name.clone());
-        if self.places.get(&before) == Some(&number) {
-            self.places.remove(&before);
-        }
+        self.places.remove_if(&before, number);
         self.places.insert((key, name.clone()), number);
         let until = &self.rules.until;
         let Some(file) = self.files.get_mut(&number) else { return };
@@ -491,9 +479,7 @@ impl PosixWatch {
         let Some(file) = self.files.remove(&number) else { return };
         self.absent.remove(&number);
         let place = (file.key, file.name);
-        if self.places.get(&place) == Some(&number) {
-            self.places.remove(&place);
-        }
+        self.places.remove_if(&place, number);
         let version = &file.generation.version;
         self.inodes.remove(&(version.storage(), version.object()));
     }
@@ -533,9 +519,14 @@ impl PosixWatch {
             Hint::Everything => is_lost = !model::mutant::is_on("ignore-overflow"),
         });
         for number in closed.iter().filter_map(|place| self.places.get(place)) {
-            self.files.entry(*number).and_modify(|file| file.may_be_free = true);
+            self.files.entry(number).and_modify(|file| file.may_be_free = true);
         }
         let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
+        if !self.hints.is_complete() && self.looked.elapsed() >= LOOK_INTERVAL_BLIND {
+            let growing = self.growing.iter().filter_map(|number| self.files.get(number));
+            self.to_look.extend(growing.map(|file| (file.key, file.name.clone())));
+            self.looked = Instant::now();
+        }
         if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
             self.to_list.extend(self.directories.keys());
             self.listed = Instant::now();

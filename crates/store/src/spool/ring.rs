@@ -4,7 +4,7 @@
 //! - A segment is handed on only when nothing in it is wanted and nobody writes to it; its epoch tells its uses apart.
 //! - The head of a piece is written before the next piece has its place, so that a scan finds what lies behind a torn one.
 //! - The end of an owner is durable before anybody hears of it: what was delivered does not come back.
-//! - Owners that hold less than their part find room although another one holds all that it may.
+//! - Owners that hold less than half of their part find room, whatever others hold. Parts are by weight.
 
 use super::format::{BEFORE_BYTES, HEAD_BYTES, Head, Kind, Owner, PIECE_BYTES, PieceHead, SegmentHead};
 use super::parcel::{Filler, Parcel, Piece};
@@ -21,8 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Of the segments, one in so many is left to owners that hold less than an equal part.
+/// Of the segments, one in so many is left to owners that hold less than their part, newcomers among them.
 const LEFT_TO_OTHERS: u32 = 10;
+/// Of an owner of whom none was told.
+const WEIGHT: u32 = 4;
+/// Of an owner's part, one in so many segments is kept for it. The others are lent: what waits cannot be taken back.
+const KEPT_PART: u64 = 2;
 /// Written over the head of a segment, it makes it one that is free.
 const NO_HEAD: [u8; 8] = [0; 8];
 
@@ -57,11 +61,17 @@ struct Segment {
     is_over: bool,
 }
 
-#[derive(Default)]
 struct Owned {
     segments: u32,
+    weight: u32,
     /// By kind, the segment that is being written.
     heads: [Option<u32>; 2],
+}
+
+impl Default for Owned {
+    fn default() -> Owned {
+        Owned { segments: 0, weight: WEIGHT, heads: [None; 2] }
+    }
 }
 
 /// Room for a parcel, being filled. Dropped before it was committed, it is room again.
@@ -141,6 +151,11 @@ impl Spool {
         if state.owners.contains_key(&owner) && parcels.iter().any(|parcel| parcel.kind == Kind::Journal) {
             state.found.insert(owner, parcels);
         }
+    }
+
+    /// Says that an owner will come, and how much it counts beside others.
+    pub fn expect(&self, owner: Owner, weight: u32) {
+        self.state.lock().unwrap().owners.entry(owner).or_default().weight = weight.max(1);
     }
 
     /// Room for a parcel, if its owner may have it now.
@@ -379,13 +394,20 @@ impl State {
         }
     }
 
-    /// Some room is left to owners that hold less than an equal part of it.
+    /// What is kept for other owners is left to them, and some room to those that hold less than their part.
     fn may_take(&self, owner: Owner, wanted: u32, all: u32) -> bool {
-        let (free, holds) = (self.free.len() as u32, self.owners.get(&owner).map_or(0, |owned| owned.segments));
-        let owners = self.owners.len() as u32 + u32::from(!self.owners.contains_key(&owner));
-        let is_small = owners > 1 && holds + wanted <= all / owners;
-        let left = if is_small { 0 } else { (all / LEFT_TO_OTHERS).max(1) };
-        wanted == 0 || wanted + left <= free
+        let own = self.owners.get(&owner);
+        let (holds, weight) = own.map_or((0, WEIGHT), |owned| (owned.segments, owned.weight));
+        let others = || self.owners.iter().filter(|(other, _)| **other != owner).map(|(_, owned)| owned);
+        let weights = others().map(|owned| u64::from(owned.weight)).sum::<u64>() + u64::from(weight);
+        let part = |weight: u32| u64::from(all) * u64::from(weight) / weights;
+        let kept = |owned: &Owned| part(owned.weight).div_ceil(KEPT_PART).saturating_sub(u64::from(owned.segments));
+        let is_alone = others().next().is_none();
+        let is_small = !is_alone && u64::from(holds + wanted) <= part(weight);
+        let left = if is_small { 0 } else { u64::from((all / LEFT_TO_OTHERS).max(1)) };
+        let is_kept_for_it = u64::from(holds + wanted) <= part(weight).div_ceil(KEPT_PART);
+        let for_others = if is_kept_for_it { 0 } else { others().map(kept).sum::<u64>() };
+        wanted == 0 || u64::from(wanted) + left.max(for_others) <= self.free.len() as u64
     }
 
     /// Reads what an earlier process left.

@@ -222,8 +222,22 @@ impl World {
     fn people(&mut self) -> Held {
         let jobs: Vec<_> = self.disk.keys().copied().collect();
         let Some(id) = jobs.get(self.random.below(jobs.len().max(1) as u64) as usize).copied() else { return Ok(()) };
+        if self.random.below(6) == 0 {
+            return self.change(id);
+        }
         let verb = Verb::ALL[self.random.below(Verb::ALL.len() as u64) as usize];
         self.steer(id, verb)
+    }
+
+    /// Another place among the open ones; whoever carries it out goes on.
+    fn change(&mut self, id: JobId) -> Held {
+        let Some(job) = self.queue.get(id) else { return Ok(()) };
+        let class = Class::ALL[self.random.below(3) as usize];
+        let facts = Facts { priority: self.random.below(5) as i8, class, ..(*job.facts).clone() };
+        let changed = self.queue.change(self.now, id, facts);
+        self.say(|| format!("change {}: {changed:?}", id.0[0]));
+        changed.map_err(|e| format!("an open job was not changed: {e:?}"))?;
+        self.commit(true)
     }
 
     fn steer(&mut self, id: JobId, verb: Verb) -> Held {
@@ -471,6 +485,8 @@ impl World {
                 }
                 (site, Request::HandIn((id, attempt)))
             }
+            // What an executor makes of a rate is not played here.
+            Action::SetRate { .. } => return,
             Action::Stop { id, attempt, endpoint } => (position(&endpoint), Request::Stop((id, attempt))),
             Action::Renew { id, attempt, endpoint } => (position(&endpoint), Request::Renew((id, attempt))),
             Action::Forget { id, attempt, endpoint } => (position(&endpoint), Request::Forget((id, attempt))),

@@ -26,7 +26,7 @@ fn a_schema_that_differs_in_one_word_disagrees() {
         ("uint64 in_flight_bytes = 3;", "uint32 in_flight_bytes = 3;", "credit"),
         ("uint32 version = 1;", "uint64 version = 1;", "welcome"),
         ("sint64 changed_seconds = 8;", "uint64 changed_seconds = 8;", "entries"),
-        ("uint64 rtt_us_min = 10;", "uint64 rtt_us_min = 10; uint64 rtt_us_max = 15;", "times"),
+        ("uint64 rtt_us_min = 10;", "uint64 rtt_us_min = 10; uint64 rtt_us_max = 99;", "times"),
         ("repeated Run runs = 2;", "Run runs = 2;", "want"),
     ] {
         assert!(PROTOCOL_PROTO.contains(ours), "{ours}");

@@ -120,6 +120,7 @@ fn larger(seed: u64) -> Vec<Step> {
         larger("first build", Work::FirstBuild),
         larger("edge product", Work::Edge),
         larger("static", Work::Program("xtask", words("static"))),
+        larger("console in a browser", Work::Program("xtask", words("console"))),
         larger("licences", Work::Cargo(words("deny check"))),
         larger("oldest toolchain", Work::OldestToolchain),
         larger("tests without root", Work::WithoutRoot(UNITS)),

@@ -45,6 +45,8 @@ const PROGRAMS: &[&str] = &[
     "globus-url-copy",
     "globus-gridftp-server",
     "moto_server",
+    "openapi-python-client",
+    "openapi-spec-validator",
 ];
 
 pub fn missing() -> Outcome {

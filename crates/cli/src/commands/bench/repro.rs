@@ -55,7 +55,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Exit> {
     if args.ids.iter().any(|id| id == "list") {
         for item in ITEMS {
-            line(&format!("{:11} {:52} {}", item.id, item.title, item.needs.shown()));
+            line(&format!("{:15} {:52} {}", item.id, item.title, item.needs.shown()));
         }
         return Ok(Exit::Done);
     }

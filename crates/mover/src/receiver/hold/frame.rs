@@ -1,7 +1,7 @@
 //! A frame in the spool, and how it is written there. Its room is free again when nobody has it any more.
 //!
 //! ```text
-//! kind u8 (1 pack, 2 chunk) | reserved 3 | count u32 | what it brings ... | the frame as it travelled | is a seal u8 | is large u8
+//! kind u8 (1 pack, 2 chunk, 3 the rest of a frame) | reserved 3 | count u32 | what it brings ... | the frame as it travelled | is a seal u8 | is large u8
 //!   what a pack brings: an object's id u64, count times; a chunk: object u64, start u64, end u64 (count is 3)
 //! ```
 
@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use store::spool::{Parcel, Spool};
 use wire::limits::PACK_FILES_MAX;
 use wire::message::ExtentRecord;
+
+/// Before the rest of a frame whose first part a lane has: nothing that a later attempt could use.
+pub(crate) const REST_HEAD: [u8; 8] = [3, 0, 0, 0, 0, 0, 0, 0];
 
 const HEAD_BYTES: u64 = 8;
 const FLAGS_BYTES: u64 = 2;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: what is gone over was put in place by the kernel, or reads as zeros.
 
-use super::{OpenChunk, Target, Writer};
+use super::{Coming, OpenChunk, Target, Writer};
 use model::Extent;
 use model::progress::Stage;
 use store::SourceFile;
@@ -11,7 +11,9 @@ use store::SourceFile;
 impl Writer<'_> {
     /// Has what the open chunk is written to share the blocks of its source; true when the chunk's content is there.
     pub fn share(&mut self, source: &dyn SourceFile) -> bool {
-        let Some(OpenChunk { header, target, error: None, .. }) = &mut self.open else { return false };
+        let Some(OpenChunk { coming: Coming { header, .. }, target, error: None, .. }) = &mut self.open else {
+            return false;
+        };
         let length = header.extent.length();
         self.clock.enter(Stage::Write);
         let is_shared = match target {
@@ -56,7 +58,7 @@ impl Writer<'_> {
             *error = file.clear(Extent::new(*at, *at + bytes)).err();
         }
         if let Some(open) = &mut self.open {
-            open.is_hole = bytes == open.header.extent.length();
+            open.is_hole = bytes == open.coming.header.extent.length();
         }
         self.pass(bytes);
         self.clock.enter(Stage::Open);

@@ -5,7 +5,8 @@
 //! - An extent is asked for of one feeder at a time.
 //! - What a feeder that left was asked for is open to the others; so is what came of a feeder and was refused, also while it
 //!   sends that again.
-//! - The object is sealed when every feeder that brought something of it, and is still there, has sealed it.
+//! - The object is sealed when every feeder that brought something of it, and is still there, has sealed it. What was proved needs no
+//!   seal.
 //!
 //! Not here: what is held (`large`), and which jobs meet at one object.
 
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 pub struct Feeders {
     next: u32,
     there: BTreeMap<u32, Feeder>,
+    /// Something came whose digest the source itself had told: the size of the version that it is of.
+    proved_bytes: Option<u64>,
 }
 
 #[derive(Default)]
@@ -72,11 +75,18 @@ impl Feeders {
         }
     }
 
+    /// An extent came, from whomever, whose digest the source had told when it still was the version that was listed.
+    pub fn proved(&mut self, extent: Extent, object_bytes: u64) {
+        self.release(extent);
+        self.proved_bytes = Some(object_bytes);
+    }
+
     /// The size that the object was sealed with.
     pub fn sealed_bytes(&self) -> Option<u64> {
-        let mut brought = self.there.values().filter(|feeder| feeder.brought.is_some());
-        let first = brought.next()?.sealed_bytes?;
-        brought.all(|feeder| feeder.sealed_bytes == Some(first)).then_some(first)
+        let brought = self.there.values().filter(|feeder| feeder.brought.is_some());
+        let mut sealed = brought.map(|feeder| feeder.sealed_bytes).chain(self.proved_bytes.map(Some));
+        let first = sealed.next()??;
+        sealed.all(|bytes| bytes == Some(first)).then_some(first)
     }
 
     /// Lets a feeder go. Returns what it brought last if it sealed nothing and others are there: that has to come again, from
@@ -89,5 +99,6 @@ impl Feeders {
     /// Nothing that was brought is worth anything.
     pub fn start_over(&mut self) {
         self.there.values_mut().for_each(|feeder| *feeder = Feeder::default());
+        self.proved_bytes = None;
     }
 }

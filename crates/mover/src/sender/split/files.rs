@@ -101,14 +101,14 @@ impl Split {
         let held = self.batches.get_mut(&first).expect("its objects are open");
         range.clone().for_each(|index| _ = held.states.set(index, State::Sending));
         self.own_large(lane, None);
-        self.note_claimed(lane, directory, first, range.clone());
+        self.lanes.get_mut(&lane).expect("entered by claim").directory = Some(directory);
+        self.note_claimed(lane, first, range.clone());
         Some(Claim::Work(Work::Files { batch, range }))
     }
 
-    fn note_claimed(&mut self, lane: u32, directory: DirectoryKey, first: u64, range: Range<usize>) {
+    pub(super) fn note_claimed(&mut self, lane: u32, first: u64, range: Range<usize>) {
         let batches = &self.batches;
-        let state = self.lanes.get_mut(&lane).expect("entered by claim");
-        state.directory = Some(directory);
+        let state = self.lanes.entry(lane).or_default();
         if state.claimed.len() >= 64 {
             let is_open =
                 |held: &Held, range: &Range<usize>| held.states.first_of(&[State::Sending], range.clone()).is_some();

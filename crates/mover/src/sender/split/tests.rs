@@ -101,6 +101,47 @@ fn nothing_is_claimed_beyond_the_credit() {
 }
 
 #[test]
+fn what_is_read_ahead_takes_no_credit_until_it_leaves_and_then_belongs_to_the_lane_that_sends_it() {
+    let mut split = described(&[4 * CHUNK], |_| 0);
+    split.grant(0, CHUNK);
+    let chunks: Vec<_> = (0..3)
+        .map(|_| {
+            let (id, extent) = chunk_of(split.claim(9));
+            let unit = Unit::Chunk { object: ObjectId(id), extent };
+            split.waits(unit.payload_bytes());
+            unit
+        })
+        .collect();
+    assert!(split.may_leave(CHUNK));
+    split.leaves(&chunks[0], 0);
+    assert!(!split.may_leave(CHUNK), "the credit is used up");
+    split.held(&ExtentRecord { object: 1, start: 0, end: CHUNK });
+    assert!(split.may_leave(CHUNK));
+    split.leaves(&chunks[1], 0);
+    split.lane_died(0);
+    // What was read and not sent is still there; what the dead lane had comes again.
+    let Unit::Chunk { extent, .. } = chunks[1] else { unreachable!() };
+    assert_eq!(chunk_of(split.claim(0)), (1, extent));
+    split.lane_died(0);
+    split.give_back(&chunks[2]);
+    let Unit::Chunk { extent, .. } = chunks[2] else { unreachable!() };
+    assert_eq!(chunk_of(split.claim(1)), (1, extent));
+}
+
+#[test]
+fn a_pack_that_was_read_ahead_is_wanted_again_when_its_lane_dies() {
+    let mut split = described(&[1000, 1000, 1000], |_| 0);
+    assert_eq!(files_of(split.claim(9)), [1, 2, 3]);
+    let unit = Unit::Pack { first: ObjectId(1), count: 2, bytes: 2000 };
+    split.waits(2000);
+    split.leaves(&unit, 0);
+    split.lane_died(0);
+    assert_eq!(files_of(split.claim(1)), [1, 2]);
+    split.give_back(&Unit::Pack { first: ObjectId(3), count: 1, bytes: 1000 });
+    assert_eq!(files_of(split.claim(1)), [3]);
+}
+
+#[test]
 fn the_last_chunk_read_says_so_even_after_a_lane_died() {
     let mut split = described(&[2 * CHUNK], |_| 0);
     let (_, first) = chunk_of(split.claim(0));
@@ -311,6 +352,7 @@ proptest! {
                             settled += usize::from(split.settle(object.id.0).is_some());
                         }
                     }
+                    Work::Ready(_) => unreachable!("the book gives no frames out"),
                 }
             }
         }

@@ -11,6 +11,20 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const ASK_INTERVAL_OF_LOCKS: Duration = Duration::from_millis(250);
 
 impl PosixWatch {
+    /// The files in a directory and below it.
+    pub(super) fn below(&self, key: u64) -> Vec<ObjectId> {
+        let is_below = |mut at: u64| {
+            while at != key {
+                match self.tree.place(at) {
+                    Some((above, _)) => at = above,
+                    None => return false,
+                }
+            }
+            true
+        };
+        self.files.iter().filter(|(_, file)| is_below(file.key)).map(|(number, _)| ObjectId(*number)).collect()
+    }
+
     /// Whether what marks a file of this name as complete is there.
     pub(super) fn is_marked(&self, key: u64, name: &Name) -> bool {
         let Some((marker, is_beside)) = self.rules.until.marker_of(name.as_bytes()) else { return false };
@@ -32,7 +46,7 @@ impl PosixWatch {
     /// What is listed was looked at; of a directory in which one name is watched all others are looked for.
     fn is_there(&self, key: u64, marker: &Name) -> bool {
         match self.directories.get(&key) {
-            Some(directory) if directory.only.is_none() => self.places.contains_key(&(key, marker.clone())),
+            Some(directory) if directory.only.is_none() => self.places.get(&(key, marker.clone())).is_some(),
             _ => {
                 let directory = self.tree.open(key);
                 directory.is_ok_and(|d| statat(&d, marker.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok())

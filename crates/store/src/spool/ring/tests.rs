@@ -209,3 +209,29 @@ fn segments_that_were_swapped_cut_or_brought_from_another_spool_hold_nothing() {
     file.set_len(7000).unwrap();
     assert_eq!(scanned(&other), [(owner(1), vec![b"job".to_vec()])]);
 }
+
+#[test]
+fn what_one_owner_takes_leaves_others_half_of_their_parts_by_weight() {
+    let (_dir, path) = place();
+    let spool = Spool::open(&path, 64 * MIB).unwrap();
+    let segment = spool.segment_bytes();
+    let all = spool.capacity_bytes() / segment;
+    let fill = |of: Owner| {
+        let mut held = Vec::new();
+        while let Some(parcel) = put(&spool, of, Kind::Content, &vec![0; (segment / 2) as usize]) {
+            held.push(parcel);
+        }
+        held.iter().map(|parcel| parcel.bytes).sum::<u64>() / segment
+    };
+    for (number, weight) in [(1, 16), (2, 4), (3, 4), (4, 16)] {
+        spool.expect(owner(number), weight);
+    }
+    // Its storage hangs: nothing of it is ever released.
+    let hung = fill(owner(1));
+    assert!(hung >= all * 4 / 10 && hung <= all * 16 / 40 + all * 24 / 80, "{hung} of {all}");
+    let (low, high) = (fill(owner(2)), fill(owner(4)));
+    assert!(low + 1 >= all * 4 / 80 && high + 1 >= all * 16 / 80, "{low} and {high} of {all}");
+    assert!(fill(owner(3)) + 1 >= all * 4 / 80, "who comes last has its half too");
+    spool.end(owner(1)).unwrap();
+    assert!(fill(owner(2)) > 0, "what an owner leaves is lent");
+}

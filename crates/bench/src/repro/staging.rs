@@ -1,0 +1,470 @@
+//! Staging through buffers: storage that stalls at one end or both, held against the model of `plan::staging`.
+//!
+//! Slow storage is this program's own (`lab storage`), so an item needs FUSE. The rate of the path alone is measured first, from
+//! memory to memory, and the model is given that rate.
+//!
+//! Invariant: every run is kept in `runs.jsonl`, with the command's last event; a run that did not deliver everything is an error.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lab::Lab;
+use plan::staging::{Leg, Legs, Stalling};
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::judge::{Check, median, shown};
+use crate::dataset;
+use crate::error::{Error, Kind, Result};
+use crate::plot::{self, Axis, Plot, Point, Scale, Series, Unit};
+use crate::process::{Finished, Gated, Ready, Server};
+use crate::sweep::Condition;
+use crate::tool::thalweg::Thalweg;
+use crate::tool::{Bed, Class, Host, Set, Tool, Variant};
+use crate::workspace::{Pauses, Workspace, remove_tree};
+
+const BITS_PER_SECOND: u64 = 500_000_000;
+const RTT_US: u64 = 74_000;
+const MIB: u64 = 1 << 20;
+const CHUNK: u64 = 8 * MIB;
+/// Of one run; a longer one is a failure.
+const LIMIT: Duration = Duration::from_secs(900);
+const ROUNDS: u32 = 5;
+
+/// Storage that moves at a rate and stands still for the first seconds of every period.
+#[derive(Clone, Copy)]
+struct Slow {
+    bytes_per_second: u64,
+    /// Seconds, of seconds.
+    stall: Option<(u64, u64)>,
+}
+
+const SINK: Slow = Slow { bytes_per_second: 100_000_000, stall: Some((5, 20)) };
+const SOURCE: Slow = Slow { bytes_per_second: 100_000_000, stall: Some((3, 15)) };
+
+impl Slow {
+    fn model(self) -> Stalling {
+        let (stall, period) = self.stall.unwrap_or((0, 1));
+        Stalling {
+            bytes_per_second: self.bytes_per_second as f64,
+            stall_seconds: stall as f64,
+            period_seconds: period as f64,
+        }
+    }
+}
+
+/// What a run is made of.
+#[derive(Clone, Default)]
+struct Case {
+    name: String,
+    source: Option<Slow>,
+    sink: Option<Slow>,
+    /// In bytes, on the client's host and on the endpoint's.
+    ahead: Option<u64>,
+    behind: Option<u64>,
+    flags: Vec<String>,
+    bytes: u64,
+}
+
+/// Six sizes of a buffer before a sink that stands still for 5 of every 20 s.
+pub fn sizes(context: &mut Context) -> Result<()> {
+    let far = Far::up(context)?;
+    let (volume, segment) = (4 << 30, 4 * MIB);
+    let path = far.path(context)?;
+    let leg = leg(path, 1.0, segment);
+    let mut curves = [Vec::new(), Vec::new()];
+    for size in [48, 96, 160, 224, 288, 352].map(|mib| mib * MIB) {
+        let case = Case {
+            name: format!("{} MiB", size / MIB),
+            sink: Some(SINK),
+            behind: Some(size),
+            flags: flags(&["--streams", "1", "--buffer", "always"]),
+            bytes: volume,
+            ..Case::default()
+        };
+        let sink = SINK.model();
+        let legs = Legs {
+            source: Stalling::steady(1e12),
+            source_buffer_bytes: 0.0,
+            leg,
+            sink_buffer_bytes: size as f64,
+            sink,
+            volume_bytes: volume as f64,
+        };
+        let predicted = legs.times().map(|times| times.delivered_seconds);
+        let measured = far.rounds(context, &case)?;
+        let ratio = measured.zip(predicted).map(|(measured, predicted)| measured / predicted);
+        context.check(Check::within(format!("{}: delivered after / by the model", case.name), 0.9, 1.1, ratio));
+        if let (Some(measured), Some(predicted)) = (measured, predicted) {
+            let used = |seconds: f64| Point::at(size as f64 / MIB as f64, volume as f64 / seconds / path);
+            curves[0].push(used(measured));
+            curves[1].push(used(predicted));
+        }
+    }
+    if let Some(needed) = leg.smallest_buffer_bytes(&SINK.model()) {
+        context
+            .note(format!("the smallest buffer that leaves the path undisturbed: {} MiB", shown(needed / MIB as f64)));
+    }
+    let [measured, model] = curves;
+    context.plot(Plot {
+        name: "buffer-sizes".into(),
+        title: "Use of the path over the size of the buffer".into(),
+        note: "Volume / time until everything was delivered / rate of the path alone.".into(),
+        x: Axis::new("MiB", Scale::Linear, Unit::Number),
+        y: Axis::new("share of the path", Scale::Linear, Unit::Number),
+        series: vec![
+            Series { name: "measured".into(), kind: plot::Kind::Measured, points: measured },
+            Series { name: "model".into(), kind: plot::Kind::Bound, points: model },
+        ],
+    });
+    Ok(())
+}
+
+/// A stalling source and a stalling sink, with buffers at both ends and with none.
+pub fn both_ends(context: &mut Context) -> Result<()> {
+    let far = Far::up(context)?;
+    let path = far.path(context)?;
+    let buffer = 400 * MIB;
+    let case = |name: &str, size: Option<u64>, how: &str| Case {
+        name: name.into(),
+        source: Some(SOURCE),
+        sink: Some(SINK),
+        ahead: size,
+        behind: size,
+        flags: if size.is_some() { Vec::new() } else { flags(&["--buffer", how]) },
+        bytes: 10 * buffer,
+    };
+    let (with, without) = (case("buffers", Some(buffer), ""), case("no buffers", None, "never"));
+    let legs = Legs {
+        source: SOURCE.model(),
+        source_buffer_bytes: buffer as f64,
+        leg: leg(path, 4.0, 64 * MIB),
+        sink_buffer_bytes: buffer as f64,
+        sink: SINK.model(),
+        volume_bytes: with.bytes as f64,
+    };
+    let (measured, bare) = (far.rounds(context, &with)?, far.rounds(context, &without)?);
+    let predicted = legs.times().map(|times| times.delivered_seconds);
+    let ratio = measured.zip(predicted).map(|(measured, predicted)| measured / predicted);
+    context.check(Check::within("delivered after / by the model", 0.9, 1.1, ratio));
+    let slowest = [path, SOURCE.model().mean_bytes_per_second(), SINK.model().mean_bytes_per_second()];
+    let slowest = with.bytes as f64 / slowest.into_iter().fold(f64::MAX, f64::min);
+    context.check(Check::at_most(
+        "delivered after / slowest leg alone",
+        1.15,
+        measured.map(|seconds| seconds / slowest),
+    ));
+    let gain = bare.zip(measured).map(|(bare, measured)| bare / measured);
+    context.check(Check::told("without buffers / with", "", gain.map_or("no counted run".into(), shown)));
+    // A source that is simply slow: the path waits for it either way.
+    let steady = Slow { bytes_per_second: 40_000_000, stall: None };
+    let slow =
+        |name: &str, ahead| Case { name: name.into(), source: Some(steady), ahead, bytes: 1 << 30, ..Case::default() };
+    let (with, without) = (
+        far.rounds(context, &slow("slow source, read ahead", Some(buffer)))?,
+        far.rounds(context, &slow("slow source", None))?,
+    );
+    let ratio = with.zip(without).map(|(with, without)| with / without);
+    context.check(Check::within("a source that is slow and does not stall: read ahead / not", 0.95, 1.05, ratio));
+    Ok(())
+}
+
+/// Fast storage: what it costs to have a buffer that is not needed, at either end.
+pub fn bypass(context: &mut Context) -> Result<()> {
+    let far = Far::up_with(context, None, 0)?;
+    let case = |how: &str| Case {
+        name: format!("fast storage, {how}"),
+        behind: Some(1 << 30),
+        flags: flags(&["--buffer", how]),
+        bytes: 2 << 30,
+        ..Case::default()
+    };
+    let cases = [case("auto"), case("never"), case("always")];
+    let [auto, never, always] = [0, 1, 2].map(|at| far.rounds(context, &cases[at]));
+    let (auto, never, always) = (auto?, never?, always?);
+    let against = |seconds: Option<f64>| never.zip(seconds).map(|(never, seconds)| never / seconds);
+    context.check(Check::at_least("rate with auto / with never", 0.97, against(auto)));
+    context.check(Check::told(
+        "rate with always / with never",
+        "",
+        against(always).map_or("no counted run".into(), shown),
+    ));
+    Ok(())
+}
+
+/// Four jobs to one endpoint, one of which goes to storage that stands still all the time.
+pub fn sharing(context: &mut Context) -> Result<()> {
+    let far = Far::up(context)?;
+    let bytes = 256 * MIB;
+    let source = far.data(bytes, None)?;
+    let buffer = Some(512 * MIB);
+    let alone = far.beside(context, &source, bytes, buffer, false)?;
+    let beside = far.beside(context, &source, bytes, buffer, true)?;
+    let ratio = alone.zip(beside).map(|(alone, beside)| alone / beside);
+    context.check(Check::at_least("three jobs beside one whose storage hangs: rate / without it", 0.95, ratio));
+    Ok(())
+}
+
+/// What grows, beside the same files when they are finished.
+pub fn growing(context: &mut Context) -> Result<()> {
+    let bits = context.rate(BITS_PER_SECOND)[0].unwrap_or(BITS_PER_SECOND);
+    for (files, name) in [(1u32, "one file"), (16, "16 files")] {
+        let pace = crate::lag::Pace {
+            files,
+            // A little more than the path carries: the rate is that of the path.
+            bytes_per_second: (bits as f64 / 8.0 * 1.05) as u64,
+            write_bytes: MIB as u32,
+            seconds: 20.0,
+            seed: context.options.seed,
+        };
+        let options = crate::lag::Options {
+            pace,
+            idle_files: 0,
+            rounds: context.options.rounds.unwrap_or(ROUNDS),
+            variant: context.variant(),
+            rivals: Vec::new(),
+            scenario: Some(scenario(context)?),
+            with_bulk: true,
+            patience: Duration::from_secs(120),
+            work_dir: context.options.work_dir.clone(),
+            out: Some(context.dir.join(name.replace(' ', "-"))),
+            regenerate: context.options.regenerate.clone(),
+        };
+        let never = AtomicBool::new(false);
+        let report = crate::lag::run(&options, &never, &mut |_| {})?;
+        let shares = report.samples.iter().filter_map(|sample| sample.streaming_over_bulk);
+        let share = median(shares);
+        let claim = format!("{name}: rate while it grows / of the finished files (published: 0.980)");
+        context.check(Check::at_least(claim, 0.97, share));
+        let wrong: u64 =
+            report.samples.iter().map(|sample| sample.wrong_bytes_in_the_end + sample.wrong_bytes_seen).sum();
+        context.check(Check::at_most(format!("{name}: wrong bytes"), 0.0, Some(wrong as f64)));
+    }
+    Ok(())
+}
+
+fn flags(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn leg(bytes_per_second: f64, lanes: f64, segment_bytes: u64) -> Leg {
+    let delay_seconds = RTT_US as f64 / 1e6;
+    Leg { bytes_per_second, delay_seconds, chunk_bytes: CHUNK as f64, lanes, segment_bytes: segment_bytes as f64 }
+}
+
+fn scenario(context: &Context) -> Result<lab::scenario::Scenario> {
+    let bits_per_second = context.rate(BITS_PER_SECOND)[0];
+    Condition { bits_per_second, rtt_us: RTT_US, ..Condition::default() }.scenario(context.options.seed)
+}
+
+/// Two hosts far from each other, and a folder for both.
+struct Far {
+    lab: Lab,
+    workspace: Workspace,
+    cancel: AtomicBool,
+}
+
+impl Far {
+    fn up(context: &Context) -> Result<Far> {
+        Far::up_with(context, Some(BITS_PER_SECOND), RTT_US)
+    }
+
+    fn up_with(context: &Context, bits_per_second: Option<u64>, rtt_us: u64) -> Result<Far> {
+        let bits_per_second = bits_per_second.and_then(|own| context.rate(own)[0]);
+        let condition = Condition { bits_per_second, rtt_us, ..Condition::default() };
+        let workspace = Workspace::create(
+            context.options.work_dir.as_deref(),
+            Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO },
+        )?;
+        let lab = Lab::up(condition.scenario(context.options.seed)?)?;
+        Ok(Far { lab, workspace, cancel: AtomicBool::new(false) })
+    }
+
+    fn dir(&self, name: &str) -> Result<PathBuf> {
+        let path = self.workspace.path().join(name);
+        remove_tree(&path)?;
+        fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+        Ok(path)
+    }
+
+    /// Files of 64 MiB in a directory.
+    fn data(&self, bytes: u64, name: Option<&str>) -> Result<PathBuf> {
+        let path = self.workspace.path().join(name.unwrap_or("data"));
+        if !path.exists() {
+            dataset::run(&dataset::Options::new(format!("{}x64MiB", bytes.div_ceil(64 * MIB)), &path), &mut |_| {})?;
+        }
+        Ok(path)
+    }
+
+    /// Bytes a second of the path alone, from memory to memory.
+    fn path(&self, context: &mut Context) -> Result<f64> {
+        let bytes = 1 << 30;
+        let case = Case { name: "the path alone".into(), bytes, ..Case::default() };
+        let set = Set { name: "gen".into(), files: 1, bytes, source: PathBuf::from("gen:1x1GiB") };
+        let root = self.dir("root")?;
+        let mut seconds = Vec::new();
+        for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
+            seconds.push(self.run(context, &case, &root, &set)?);
+        }
+        let rate = median(seconds).map(|seconds| bytes as f64 / seconds);
+        context.check(Check::told(
+            "the path alone",
+            "",
+            rate.map_or("no counted run".into(), |rate| format!("{} MB/s", shown(rate / 1e6))),
+        ));
+        rate.ok_or_else(|| Error::new(Kind::Failed, "measure", "the path", "no run ended"))
+    }
+
+    /// Seconds until everything was delivered; the median of the rounds.
+    fn rounds(&self, context: &mut Context, case: &Case) -> Result<Option<f64>> {
+        let data = self.data(case.bytes, Some(&format!("data-{}", case.bytes)))?;
+        let mut seconds = Vec::new();
+        for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
+            let real = self.dir("real")?;
+            let mut mounts = Vec::new();
+            let mut shown = |slow: Option<Slow>, backing: &Path, at: &str| -> Result<PathBuf> {
+                let Some(slow) = slow else { return Ok(backing.to_owned()) };
+                let mount = self.dir(at)?;
+                mounts.push(self.mount(context, slow, backing, &mount)?);
+                Ok(mount)
+            };
+            let root = shown(case.sink, &real, "sink")?;
+            let source = shown(case.source, &data, "source")?;
+            let set = Set { name: case.name.clone(), files: case.bytes / (64 * MIB), bytes: case.bytes, source };
+            seconds.push(self.run(context, case, &root, &set)?);
+        }
+        Ok(median(seconds))
+    }
+
+    fn mount(&self, context: &Context, slow: Slow, backing: &Path, at: &Path) -> Result<Server> {
+        let mut command = Command::new(&context.options.program);
+        command.args(["lab", "storage"]).arg(backing).arg(at).arg("--rate").arg(slow.bytes_per_second.to_string());
+        if let Some((stall, period)) = slow.stall {
+            // It begins to move, but for storage that hardly ever does.
+            let phase = if stall * 2 < period { stall } else { 0 };
+            command.arg("--stall").arg(format!("{stall}s/{period}s")).arg("--phase").arg(format!("{phase}s"));
+        }
+        let log = self.workspace.path().join("storage.log");
+        let server = Server::start(&mut command, &Ready::Says("ready"), &log, &self.cancel)?;
+        Ok(server)
+    }
+
+    fn tool(&self, context: &Context, behind: Option<u64>, flags: &[String]) -> Result<Thalweg> {
+        let mut variant = Variant { cp_args: flags.iter().map(Into::into).collect(), ..context.variant() };
+        if let Some(bytes) = behind {
+            let buffer = self.workspace.path().join("behind");
+            remove_tree(&buffer)?;
+            variant.serve_args = vec!["--buffer".into(), format!("{}:{bytes}", buffer.display()).into()];
+        }
+        Ok(Thalweg::new(&variant, 0, Class::Network))
+    }
+
+    fn server(&self, tool: &Thalweg, bed: &Bed) -> Result<Server> {
+        let (command, ready) = tool.server(bed)?.expect("it has one");
+        let mut wrapped = bed.at(Host::Server, Class::Network, &command)?;
+        let server = Server::start(&mut wrapped, &ready, &self.workspace.path().join("server.log"), &self.cancel)?;
+        tool.enrol(bed)?;
+        Ok(server)
+    }
+
+    /// One run. Returns its seconds, by the command's own word.
+    fn run(&self, context: &mut Context, case: &Case, root: &Path, set: &Set) -> Result<f64> {
+        let mut flags = case.flags.clone();
+        if let Some(bytes) = case.ahead {
+            let buffer = self.workspace.path().join("ahead");
+            remove_tree(&buffer)?;
+            flags.extend(["--buffer".to_owned(), format!("{}:{bytes}", buffer.display())]);
+        }
+        let tool = self.tool(context, case.behind, &flags)?;
+        let bed = Bed { workspace: self.workspace.path(), delivered: root, lab: Some(&self.lab) };
+        let server = self.server(&tool, &bed)?;
+        let client = tool.client(&bed, set, Path::new("out"));
+        let gated = Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), bed.workspace)?;
+        let finished = gated.run(LIMIT, Some(&server), &self.cancel)?;
+        let done = done_of(&finished)?;
+        keep(context, &case.name, &done)?;
+        if done["files"]["ok"].as_u64() != Some(set.files) {
+            return Err(Error::new(Kind::Failed, "copy", &case.name, "not everything was delivered"));
+        }
+        done["seconds"].as_f64().ok_or_else(|| Error::new(Kind::Failed, "read", "the last event", "it has no seconds"))
+    }
+
+    /// The longest of three jobs, beside a fourth into storage that hangs or alone.
+    fn beside(
+        &self,
+        context: &mut Context,
+        source: &Path,
+        bytes: u64,
+        behind: Option<u64>,
+        hangs: bool,
+    ) -> Result<Option<f64>> {
+        let mut longest = Vec::new();
+        for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
+            let (root, hung) = (self.dir("root")?, self.dir("hung")?);
+            let mount = root.join("hung");
+            fs::create_dir(&mount).map_err(Error::io("create", &mount))?;
+            let standing = Slow { bytes_per_second: 1_000_000_000, stall: Some((3599, 3600)) };
+            let _storage = match hangs {
+                true => Some(self.mount(context, standing, &hung, &mount)?),
+                false => None,
+            };
+            let tool = self.tool(context, behind, &[])?;
+            let bed = Bed { workspace: self.workspace.path(), delivered: &root, lab: Some(&self.lab) };
+            let server = self.server(&tool, &bed)?;
+            let set = Set { name: "job".into(), files: bytes / (64 * MIB), bytes, source: source.to_owned() };
+            let start = |to: &str| -> Result<Gated> {
+                let client = tool.client(&bed, &set, Path::new(to));
+                let outputs = self.dir(&format!("client-{to}"))?;
+                Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), &outputs)
+            };
+            let stuck = if hangs { Some(start("hung")?) } else { None };
+            let others = ["a", "b", "c"].map(start);
+            let over = AtomicBool::new(false);
+            let seconds = std::thread::scope(|scope| -> Result<f64> {
+                let over = &over;
+                let stuck = stuck.map(|gated| scope.spawn(move || gated.run(LIMIT, None, over)));
+                let running = others.map(|gated| scope.spawn(|| gated?.run(LIMIT, None, &self.cancel)));
+                let mut longest = 0.0f64;
+                let mut failed = None;
+                for thread in running {
+                    match thread.join().expect("a run does not panic").and_then(|finished| done_of(&finished)) {
+                        Ok(done) => {
+                            keep(context, if hangs { "beside a job that hangs" } else { "three jobs" }, &done)?;
+                            longest = longest.max(done["seconds"].as_f64().unwrap_or(f64::MAX));
+                        }
+                        Err(e) => failed = Some(e),
+                    }
+                }
+                over.store(true, std::sync::atomic::Ordering::Relaxed);
+                let _ = stuck.map(|thread| thread.join());
+                failed.map_or(Ok(longest), Err)
+            })?;
+            drop(server);
+            longest.push(seconds);
+        }
+        Ok(median(longest))
+    }
+}
+
+/// The last event of a command that ended well.
+fn done_of(finished: &Finished) -> Result<Value> {
+    let last = finished.stdout.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let done: Value = serde_json::from_str(last).unwrap_or_default();
+    match finished.status {
+        Some(status) if status.success() && done["event"] == "done" => Ok(done),
+        _ => Err(Error::new(Kind::Failed, "copy", "with a buffer", finished.stderr.trim())),
+    }
+}
+
+fn keep(context: &Context, name: &str, done: &Value) -> Result<()> {
+    fs::create_dir_all(&context.dir).map_err(Error::io("create", &context.dir))?;
+    let path = context.dir.join("runs.jsonl");
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("open", &path))?;
+    let line = json!({"case": name, "seconds": done["seconds"], "bytes": done["bytes"], "legs": done["legs"],
+        "bottleneck": done["bottleneck"], "streams": done["streams"], "notes": done["notes"]});
+    writeln!(file, "{line}").map_err(Error::io("write", &path))
+}

@@ -1,0 +1,410 @@
+//! Several holders of the same objects, and one receiver: a job for each holder, of which the first, the lead's, is the one that
+//! decides, stages, publishes and counts. The jobs of the others only bring content into it.
+//!
+//! ```text
+//! lead's job     listing ─► decide ─► Book ─► Want, AskDigests ─► lead
+//! holder's job   listing ─► offers ─► Book ─► Want ─► holder ═══► lane ─► compared with what the lead told ─► lead's staging
+//! ```
+//! `book` decides who is asked for what, `spans` knows the chunks of an object, `seats` the holders, `keys` compares listings.
+//!
+//! Invariants:
+//! - What a holder brings is recorded only if it has the digest that the lead told of it.
+//! - Messages leave under the book's lock, in the order in which the book decided.
+//!
+//! Not here: sessions, and who becomes the lead (`transfer`).
+
+mod book;
+mod keys;
+mod seats;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+pub use keys::Keys;
+pub use seats::{LEAD, Tally};
+
+use super::large::Large;
+use super::listed::{Expected, Listed};
+use super::tell::{Words, wants};
+use super::{ReceiveJob, commit};
+use crate::job::Ending;
+use crate::memory::Permit;
+use crate::progress::Progress;
+use book::{Action, Book, Item};
+use model::options::Compare;
+use model::{Digest, End, Entry, Extent, Kind, ObjectId, TransferOptions, VersionToken};
+use os::sync::{Condvar, Mutex};
+use os::time::Instant;
+use seats::Offer;
+use std::collections::HashMap;
+use std::hash::RandomState;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use wire::listing::Described;
+use wire::message::{AskDigests, DigestRecord, ExtentRecord, FailureRecord, Held, Resend, runs_of};
+use wire::{CloseCode, Message};
+
+/// How often the clock is looked at.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// What the jobs of several holders have in common.
+pub struct Gather {
+    book: Mutex<Book>,
+    chairs: Vec<Chair>,
+    /// Of the digests of paths.
+    key: RandomState,
+    chunk_bytes: u64,
+    started: Instant,
+    outvoted: OnceLock<String>,
+    has_lead: Condvar,
+    lead: Mutex<Weak<ReceiveJob>>,
+}
+
+/// One holder's.
+struct Chair {
+    /// As it was asked for there.
+    path: Vec<u8>,
+    job: Mutex<Weak<ReceiveJob>>,
+    /// Of each session with it.
+    progress: Mutex<Vec<Arc<Progress>>>,
+}
+
+/// A job's place among those of several holders.
+pub struct Place {
+    pub gather: Arc<Gather>,
+    pub holder: usize,
+    /// The job that content goes to; nothing for that job itself.
+    lead: Option<Arc<ReceiveJob>>,
+}
+
+impl Gather {
+    /// For one attempt. `paths` as they are asked for at each holder, the lead's first.
+    pub fn new(options: &TransferOptions, paths: Vec<Vec<u8>>) -> Arc<Gather> {
+        let ignores_times = matches!(options.compare, Compare::Size | Compare::Checksum);
+        let chair = |path| Chair { path, job: Mutex::default(), progress: Mutex::default() };
+        Arc::new(Gather {
+            book: Mutex::new(Book::new(options.chunk_bytes, paths.len(), ignores_times)),
+            chairs: paths.into_iter().map(chair).collect(),
+            key: RandomState::new(),
+            chunk_bytes: options.chunk_bytes,
+            started: Instant::now(),
+            outvoted: OnceLock::new(),
+            has_lead: Condvar::new(),
+            lead: Mutex::default(),
+        })
+    }
+
+    /// The lead's job, once it has begun.
+    pub fn has_lead(&self, patience: Duration) -> bool {
+        let lead = self.lead.lock().unwrap();
+        lead.upgrade().is_some() || self.has_lead.wait_timeout(lead, patience).unwrap().0.upgrade().is_some()
+    }
+
+    /// Gives a job its place. Before it starts.
+    pub(crate) fn seat(self: &Arc<Gather>, holder: usize, job: &Arc<ReceiveJob>) {
+        let lead = self.lead.lock().unwrap().upgrade();
+        if holder != LEAD && lead.is_none() {
+            return job.cancel(CloseCode::Cancelled, "the copy is over");
+        }
+        let chair = &self.chairs[holder];
+        *chair.job.lock().unwrap() = Arc::downgrade(job);
+        chair.progress.lock().unwrap().push(job.progress.clone());
+        let is_lead = holder == LEAD;
+        let lead = lead.filter(|_| !is_lead);
+        let _ = job.place.set(Place { gather: self.clone(), holder, lead });
+        self.act(|book| book.join(holder));
+        if is_lead {
+            *self.lead.lock().unwrap() = Arc::downgrade(job);
+            self.has_lead.notify_all();
+        }
+    }
+
+    /// A holder brings nothing more, or not before it is back.
+    pub fn gone(&self, holder: usize, why: &str, is_for_good: bool) {
+        self.act(|book| book.gone(holder, why, is_for_good));
+    }
+
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.book.lock().unwrap().tallies()
+    }
+
+    /// Why the lead is not to be trusted.
+    pub fn outvoted(&self) -> Option<&String> {
+        self.outvoted.get()
+    }
+
+    /// Changes the book, and does what follows from it.
+    fn act<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
+        let mut book = self.book.lock().unwrap();
+        let changed = change(&mut book);
+        book.assign();
+        // What is not a message may come back here.
+        let later: Vec<_> = book.take_actions().into_iter().filter_map(|action| self.say(action)).collect();
+        drop(book);
+        later.into_iter().for_each(|action| self.carry_out(action));
+        changed
+    }
+
+    fn job(&self, holder: usize) -> Option<Arc<ReceiveJob>> {
+        self.chairs[holder].job.lock().unwrap().upgrade()
+    }
+
+    /// Sends what is a message, and returns what is not.
+    fn say(&self, action: Action) -> Option<Action> {
+        match action {
+            Action::AskWhole(ids) => self.ask(ids, 0, 0),
+            Action::AskWindow(id, window) => {
+                let chunks = window.length().div_ceil(self.chunk_bytes) as u32;
+                self.ask(vec![id], window.start / self.chunk_bytes, chunks);
+            }
+            Action::Want { holder, is_again, whole, parts } => {
+                let job = self.job(holder)?;
+                let record = |(object, part): (u64, Extent)| ExtentRecord { object, start: part.start, end: part.end };
+                let mut extents: Vec<_> = parts.into_iter().map(record).collect();
+                extents.sort_by_key(|extent| (extent.object, extent.start));
+                let (number, runs) = (job.number, runs_of(whole));
+                match is_again {
+                    true => {
+                        let why = "other holders bring the rest".to_owned();
+                        job.port.send(Message::Resend(Resend { job: number, runs, extents, why }));
+                    }
+                    false => {
+                        wants(number, runs, &extents).into_iter().for_each(|want| job.port.send(Message::Want(want)))
+                    }
+                }
+            }
+            Action::Settled { holder, brought, others } => {
+                let job = self.job(holder)?;
+                let count = (brought.len() + others.len()) as u64;
+                let published = brought.into_iter().map(|id| (id, None)).collect();
+                let words = Words { published, skipped: others, failed: Vec::new() };
+                words.messages(job.number).for_each(|settled| job.port.send(Message::Settled(settled)));
+                job.count_settled(count);
+            }
+            later => return Some(later),
+        }
+        None
+    }
+
+    fn ask(&self, ids: Vec<u64>, chunk_first: u64, chunk_count: u32) {
+        let Some(job) = self.job(LEAD) else { return };
+        job.digests_asked.fetch_add(ids.len() as u64, Relaxed);
+        let runs = runs_of(ids);
+        job.port.send(Message::AskDigests(AskDigests { job: job.number, runs, chunk_first, chunk_count }));
+    }
+
+    fn carry_out(&self, action: Action) {
+        match action {
+            Action::Adopt(id, chunks) => self.adopt(id, &chunks),
+            Action::StartOver(id) => {
+                let Some((job, large)) = self.large(id) else { return };
+                let counter = &job.progress.counters.bytes_resumed;
+                counter.fetch_sub(large.held_bytes().min(counter.load(Relaxed)), Relaxed);
+                large.restart_complete();
+            }
+            Action::Outvoted(why) => {
+                let _ = self.outvoted.set(why.clone());
+                if let Some(job) = self.job(LEAD) {
+                    job.cancel(CloseCode::Cancelled, &why);
+                }
+            }
+            // Without the lead the attempt is over; the next one begins with another.
+            Action::Drop(LEAD, why) => {
+                if let Some(job) = self.job(LEAD) {
+                    job.stop(Ending::Lost(why));
+                }
+            }
+            Action::Drop(holder, why) => {
+                if let Some(job) = self.job(holder) {
+                    job.cancel(CloseCode::Cancelled, &why);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn large(&self, id: u64) -> Option<(Arc<ReceiveJob>, Arc<Large>)> {
+        let job = self.job(LEAD)?;
+        let large = job.table.lock().unwrap().large_object(id)?;
+        Some((job, large))
+    }
+
+    /// What an earlier attempt left has the digests that the lead told: it is here.
+    fn adopt(&self, id: u64, chunks: &[(Extent, Digest)]) {
+        let Some((job, large)) = self.large(id) else { return };
+        let Ok(Some(file)) = large.file(&job) else { return };
+        for (extent, digest) in chunks {
+            match large.record_proved(&file, *extent, *digest, true) {
+                Ok(Some(true)) => return commit::complete(&job, large),
+                Ok(_) => {}
+                Err(e) => return commit::chunk_failed(&job, &large, &file, &e),
+            }
+        }
+    }
+
+    /// Of the lead's listing, what is wanted and what is not.
+    pub fn listed(&self, wanted: Vec<Item>, passed: Vec<u64>) {
+        self.act(|book| {
+            book.passed(passed);
+            book.listed(wanted);
+        });
+    }
+
+    pub fn lead_listed(&self) {
+        if !self.book.lock().unwrap().is_lead_listed() {
+            self.act(Book::lead_listed);
+        }
+    }
+
+    /// What the lead told, as far as it was asked here. Returns the rest.
+    pub fn told(&self, job: &ReceiveJob, records: Vec<DigestRecord>) -> Vec<DigestRecord> {
+        let algorithm = job.options.digest;
+        self.act(|book| {
+            let of_others = |record: &DigestRecord| !book.is_asking(record.object);
+            let (others, own): (Vec<_>, Vec<_>) = records.into_iter().partition(of_others);
+            for record in own {
+                let digests = record.digest.chunks_exact(algorithm.digest_bytes());
+                let digests: Vec<_> = digests.filter_map(|bytes| algorithm.digest_from_bytes(bytes)).collect();
+                book.told(record.object, &digests);
+            }
+            others
+        })
+    }
+
+    pub fn settled(&self, ids: impl Iterator<Item = u64>) {
+        self.act(|book| book.settled(ids));
+    }
+
+    /// An object, or a chunk of one, is to be asked for again.
+    pub fn again(&self, id: u64, extent: Option<Extent>) {
+        self.act(|book| book.release(id, extent));
+    }
+
+    pub fn tick(&self) {
+        let mut moved: Vec<u64> = Vec::new();
+        for chair in &self.chairs {
+            let sessions = chair.progress.lock().unwrap();
+            moved.push(sessions.iter().map(|progress| progress.counters.bytes_sent.load(Relaxed)).sum());
+        }
+        // All that comes is counted with the lead's.
+        moved[LEAD] = moved[LEAD].saturating_sub(moved[1..].iter().sum());
+        let now_us = self.started.elapsed().as_micros() as u64;
+        self.act(|book| book.tick(now_us, &moved));
+    }
+}
+
+impl Place {
+    /// The job that content goes to.
+    pub fn destination<'a>(&'a self, own: &'a Arc<ReceiveJob>) -> &'a Arc<ReceiveJob> {
+        self.lead.as_ref().unwrap_or(own)
+    }
+
+    pub fn is_lead(&self) -> bool {
+        self.lead.is_none()
+    }
+
+    pub fn keys(&self) -> Keys {
+        Keys::new(&self.gather.key, &self.gather.chairs[self.holder].path)
+    }
+
+    /// Counts content with the job that it goes to, too.
+    pub fn payload_moved(&self, bytes: u64) {
+        if let Some(lead) = &self.lead {
+            lead.progress.payload_moved(bytes);
+        }
+    }
+
+    /// What a holder describes: files are offered, and everything else is the lead's to bring.
+    pub fn offered(&self, job: &ReceiveJob, keys: &mut Keys, batch: Vec<Described>, charge: &Arc<Permit>) {
+        let mut offers = Vec::new();
+        let mut unused = Vec::new();
+        let mut settled = 0;
+        for described in batch {
+            keys.note(&described);
+            match described {
+                Described::Entry { entry, end, .. } => match entry.kind {
+                    Kind::File if end == End::Known => {
+                        let key = keys.of(entry.parent, &entry.name);
+                        offers.push((key, offer_of(entry, charge.clone())));
+                    }
+                    Kind::Directory | Kind::HardLink(_) => settled += 1,
+                    _ => unused.push(entry.id.0),
+                },
+                Described::BadName { id, .. } => unused.push(id.0),
+            }
+        }
+        job.count_settled(settled);
+        self.gather.act(|book| {
+            offers.into_iter().for_each(|(key, offer)| book.offered(self.holder, key, offer));
+            book.unused(self.holder, unused);
+        });
+    }
+
+    /// A holder's object failed there, or changed.
+    pub fn withdrawn(&self, job: &ReceiveJob, record: &FailureRecord) {
+        self.gave_up(record.object);
+        job.count_settled(u64::from(record.object != 0));
+    }
+
+    pub fn gave_up(&self, theirs: u64) {
+        self.gather.act(|book| book.withdrawn(self.holder, theirs));
+    }
+
+    /// The lead's number of what comes from a holder, and the digest that it has to have. Nothing if it was not asked of it.
+    pub fn expected(&self, theirs: ObjectId, extent: Extent) -> Option<(u64, Digest)> {
+        self.gather.book.lock().unwrap().expected(self.holder, theirs.0, extent)
+    }
+
+    pub fn brought(&self, id: u64, extent: Extent) {
+        self.gather.act(|book| book.brought(self.holder, id, extent));
+    }
+
+    pub fn staged(&self, id: u64) {
+        self.gather.act(|book| book.staged(self.holder, id));
+    }
+
+    pub fn bad(&self, id: u64, extent: Extent, digest: Digest) {
+        self.gather.act(|book| book.bad(self.holder, id, extent, digest));
+    }
+
+    /// Tells a holder that a chunk of its came, whatever it was worth.
+    pub fn tell_held(&self, theirs: ObjectId, extent: Extent) {
+        if let Some(job) = self.gather.job(self.holder) {
+            let extents = vec![ExtentRecord { object: theirs.0, start: extent.start, end: extent.end }];
+            job.port.send(Message::Held(Held { job: job.number, extents }));
+        }
+    }
+
+    /// What of the lead's listing is wanted, and what is not.
+    pub fn listed(&self, keys: Vec<(u64, u64)>, listed: &Listed, large: &[(u64, Arc<Large>)]) {
+        let large: HashMap<u64, &Arc<Large>> = large.iter().map(|(id, large)| (*id, large)).collect();
+        let mut keys: HashMap<u64, u64> = keys.into_iter().collect();
+        let item = |(_, expected): &(u32, Expected)| {
+            let entry = &expected.entry;
+            let id = entry.id.0;
+            let large = large.get(&id);
+            Some(Item {
+                id,
+                key: keys.remove(&id)?,
+                size_bytes: entry.size_bytes(),
+                modified: entry.generation.modified,
+                is_large: large.is_some(),
+                kept: large.map(|large| large.set_aside()).unwrap_or_default(),
+            })
+        };
+        let wanted = listed.objects.iter().filter_map(item).collect();
+        self.gather.listed(wanted, keys.into_values().collect());
+    }
+}
+
+/// What tells versions apart on one file system means nothing on another.
+pub fn without_version(mut entry: Entry) -> Entry {
+    entry.generation.version = VersionToken::default();
+    entry
+}
+
+fn offer_of(entry: Entry, charge: Arc<Permit>) -> Offer {
+    let (size_bytes, modified) = (entry.size_bytes(), entry.generation.modified);
+    Offer { theirs: entry.id.0, name: entry.name, size_bytes, modified, _charge: Some(charge) }
+}

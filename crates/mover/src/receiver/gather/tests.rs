@@ -1,0 +1,319 @@
+//! The book of several holders under random orders of events: whatever holders do, everything is asked for until it is here, and
+//! nothing that is not the lead's counts.
+
+use super::book::{Action, Book, Item};
+use super::seats::{BAD_CHUNKS_MAX, LEAD, Offer};
+use model::{Digest, Extent, Name, Timestamp};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const CHUNK: u64 = 100;
+const HOLDERS: usize = 3;
+
+fn digest(id: u64, start: u64) -> Digest {
+    Digest::Crc64Nvme(id << 32 | start)
+}
+
+fn wrong(id: u64, start: u64, holder: usize) -> Digest {
+    Digest::Crc64Nvme(id << 32 | start | (holder as u64 + 1) << 60)
+}
+
+/// What a holder calls an object of the lead's.
+fn number(holder: usize, id: u64) -> u64 {
+    if holder == LEAD { id } else { 1000 * holder as u64 + id }
+}
+
+/// Holders as the book meets them: they do what they are asked, in any order.
+struct World {
+    book: Book,
+    sizes: BTreeMap<u64, u64>,
+    poisoned: BTreeSet<usize>,
+    /// Asked and not sent: holder, object, extent.
+    queue: Vec<(usize, u64, Extent)>,
+    questions: VecDeque<(u64, Option<Extent>)>,
+    here: BTreeMap<u64, BTreeSet<u64>>,
+    settled: BTreeSet<u64>,
+    told_settled: BTreeSet<(usize, u64)>,
+    dropped: BTreeSet<usize>,
+    asked: BTreeMap<(u64, u64), usize>,
+}
+
+impl World {
+    fn new(sizes: &[u64], poisoned: BTreeSet<usize>) -> World {
+        let mut book = Book::new(CHUNK, HOLDERS, false);
+        (0..HOLDERS).for_each(|holder| book.join(holder));
+        World {
+            book,
+            sizes: (1..).zip(sizes.iter().copied()).collect(),
+            poisoned,
+            queue: Vec::new(),
+            questions: VecDeque::new(),
+            here: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            told_settled: BTreeSet::new(),
+            dropped: BTreeSet::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    fn item(&self, id: u64, kept: Vec<(Extent, Digest)>) -> Item {
+        let size_bytes = self.sizes[&id];
+        let modified = Timestamp { seconds: 7, nanoseconds: 0 };
+        Item { id, key: id, size_bytes, modified, is_large: size_bytes > CHUNK, kept }
+    }
+
+    fn offer(&mut self, holder: usize, id: u64, size_bytes: u64) {
+        let modified = Timestamp { seconds: 7, nanoseconds: 0 };
+        let name = Name::new(b"file").unwrap();
+        let offer = Offer { theirs: number(holder, id), name, size_bytes, modified, _charge: None };
+        self.book.offered(holder, id, offer);
+    }
+
+    fn act(&mut self) {
+        self.book.assign();
+        for action in self.book.take_actions() {
+            match action {
+                Action::AskWhole(ids) => self.questions.extend(ids.into_iter().map(|id| (id, None))),
+                Action::AskWindow(id, window) => self.questions.push_back((id, Some(window))),
+                Action::Want { holder, whole, parts, .. } => {
+                    assert!(!self.dropped.contains(&holder), "a holder that was dropped is asked");
+                    let own = |theirs: u64| if holder == LEAD { theirs } else { theirs - 1000 * holder as u64 };
+                    for id in whole.into_iter().map(own) {
+                        self.queue.push((holder, id, Extent::new(0, self.sizes[&id])));
+                    }
+                    for (theirs, part) in parts {
+                        let id = own(theirs);
+                        for start in (part.start..part.end).step_by(CHUNK as usize) {
+                            let end = part.end.min(start + CHUNK);
+                            self.asked.insert((id, start), holder);
+                            self.queue.push((holder, id, Extent::new(start, end)));
+                        }
+                    }
+                }
+                Action::Settled { holder, brought, others } => {
+                    for theirs in brought.into_iter().chain(others) {
+                        assert!(self.told_settled.insert((holder, theirs)), "settled twice");
+                    }
+                }
+                Action::Adopt(id, chunks) => {
+                    for (extent, told) in chunks {
+                        assert_eq!(told, digest(id, extent.start), "what was kept is not the lead's");
+                        self.arrived(id, extent);
+                    }
+                }
+                Action::StartOver(id) => _ = self.here.remove(&id),
+                Action::Drop(holder, _) => _ = self.dropped.insert(holder),
+                Action::Outvoted(_) => {}
+            }
+        }
+    }
+
+    fn arrived(&mut self, id: u64, extent: Extent) {
+        let here = self.here.entry(id).or_default();
+        here.insert(extent.start);
+        if here.len() as u64 == self.sizes[&id].div_ceil(CHUNK).max(1) && self.settled.insert(id) {
+            self.book.settled([id].into_iter());
+        }
+    }
+
+    /// The lead answers its first question.
+    fn answer(&mut self) {
+        let Some((id, window)) = self.questions.pop_front() else { return };
+        let window = window.unwrap_or(Extent::new(0, 1));
+        let digests: Vec<_> = (window.start..window.end).step_by(CHUNK as usize).map(|at| digest(id, at)).collect();
+        self.book.told(id, &digests);
+    }
+
+    /// One of what is asked arrives.
+    fn send(&mut self, at: usize) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let (holder, id, extent) = self.queue.swap_remove(at % self.queue.len());
+        let is_small = self.sizes[&id] <= CHUNK;
+        if holder == LEAD {
+            match is_small {
+                true => self.book.staged(LEAD, id),
+                false => self.book.brought(LEAD, id, extent),
+            }
+            return self.arrived(id, extent);
+        }
+        let Some((of, told)) = self.book.expected(holder, number(holder, id), extent) else { return };
+        assert_eq!((of, told), (id, digest(id, extent.start)));
+        if self.poisoned.contains(&holder) {
+            return self.book.bad(holder, id, extent, wrong(id, extent.start, holder));
+        }
+        match is_small {
+            true => self.book.staged(holder, id),
+            false => self.book.brought(holder, id, extent),
+        }
+        self.arrived(id, extent);
+    }
+
+    fn is_complete(&self) -> bool {
+        self.settled.len() == self.sizes.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_holders_do_everything_comes_and_only_what_is_the_leads(
+        sizes in proptest::collection::vec(0u64..3000, 1..12),
+        is_poisoned in any::<bool>(),
+        lacks in proptest::collection::vec((1..HOLDERS, 1u64..12), 0..6),
+        steps in proptest::collection::vec((0u8..12, 0usize..64), 0..400),
+    ) {
+        let mut world = World::new(&sizes, is_poisoned.then_some(2).into_iter().collect());
+        let mut left: Vec<(usize, u64)> = (0..HOLDERS).flat_map(|of| (1..=sizes.len() as u64).map(move |id| (of, id))).collect();
+        left.retain(|(of, id)| *of == LEAD || !lacks.contains(&(*of, *id)));
+        let mut now_us = 0;
+        for (step, at) in steps {
+            match step {
+                0..=3 if !left.is_empty() => {
+                    let (holder, id) = left.remove(at % left.len());
+                    match holder {
+                        LEAD => { let item = world.item(id, Vec::new()); world.book.listed(vec![item]); }
+                        _ => world.offer(holder, id, sizes[id as usize - 1]),
+                    }
+                }
+                4..=8 => world.send(at),
+                9 => world.answer(),
+                // One holder comes and goes; what it offered is offered again.
+                10 if at % 8 == 0 => {
+                    world.book.gone(1, "lost", false);
+                    world.queue.retain(|(holder, ..)| *holder != 1);
+                    world.told_settled.retain(|(holder, _)| *holder != 1);
+                    world.book.join(1);
+                    left.retain(|(of, _)| *of != 1);
+                    left.extend((1..=sizes.len() as u64).filter(|id| !lacks.contains(&(1, *id))).map(|id| (1, id)));
+                }
+                _ => { now_us += 300_000; world.book.tick(now_us, &[now_us; HOLDERS]); }
+            }
+            world.act();
+        }
+        for (holder, id) in left {
+            match holder {
+                LEAD => { let item = world.item(id, Vec::new()); world.book.listed(vec![item]); }
+                _ => world.offer(holder, id, sizes[id as usize - 1]),
+            }
+            world.act();
+        }
+        world.book.lead_listed();
+        world.act();
+        for turn in 0..5_000 {
+            if world.is_complete() {
+                break;
+            }
+            world.answer();
+            world.act();
+            world.send(turn);
+            world.act();
+        }
+        prop_assert!(world.is_complete(), "{} of {} are here", world.settled.len(), world.sizes.len());
+        prop_assert!(world.book.seats.iter().all(|seat| seat.asked_bytes == 0), "something is still asked for");
+    }
+}
+
+fn listed(sizes: &[u64], poisoned: &[usize]) -> World {
+    let mut world = World::new(sizes, poisoned.iter().copied().collect());
+    for id in 1..=sizes.len() as u64 {
+        let item = world.item(id, Vec::new());
+        world.book.listed(vec![item]);
+        (1..HOLDERS).for_each(|holder| world.offer(holder, id, sizes[id as usize - 1]));
+    }
+    world.book.lead_listed();
+    world.act();
+    world
+}
+
+#[test]
+fn nothing_is_asked_of_the_others_before_the_lead_has_told_what_it_is() {
+    let mut world = listed(&[50, 5000], &[]);
+    assert!(world.queue.iter().all(|(holder, ..)| *holder == LEAD));
+    while !world.questions.is_empty() {
+        world.answer();
+        world.act();
+    }
+    assert!(world.queue.iter().any(|(holder, ..)| *holder != LEAD));
+}
+
+#[test]
+fn a_holder_of_other_content_is_dropped_after_three_chunks_and_the_rest_comes_from_the_others() {
+    let mut world = listed(&[100_000], &[2]);
+    for turn in 0..10_000 {
+        world.answer();
+        world.send(turn);
+        world.act();
+    }
+    assert!(world.is_complete());
+    assert_eq!(world.dropped, BTreeSet::from([2]));
+    let tallies = world.book.tallies();
+    assert_eq!((tallies[2].bytes, tallies[2].bad_chunks), (0, BAD_CHUNKS_MAX));
+    assert_eq!(tallies[0].bytes + tallies[1].bytes, 100_000);
+}
+
+#[test]
+fn another_version_is_not_taken_and_said() {
+    let mut world = World::new(&[300], BTreeSet::new());
+    world.offer(1, 1, 299);
+    let item = world.item(1, Vec::new());
+    world.book.listed(vec![item]);
+    world.offer(2, 1, 300);
+    world.act();
+    assert_eq!(world.told_settled, BTreeSet::from([(1, number(1, 1))]));
+    let tallies = world.book.tallies();
+    assert_eq!((tallies[1].differing, tallies[1].difference.as_deref()), (1, Some("file: 299 bytes instead of 300")));
+    assert_eq!(tallies[2].differing, 0);
+}
+
+#[test]
+fn what_an_earlier_attempt_left_counts_if_it_is_the_leads_and_not_at_all_otherwise() {
+    let chunk = |at: u64| Extent::new(at * CHUNK, (at + 1) * CHUNK);
+    for is_other in [false, true] {
+        let mut world = World::new(&[1000], BTreeSet::new());
+        let told = |at: u64| if is_other && at == 4 { wrong(1, 400, 0) } else { digest(1, at * CHUNK) };
+        let kept = (2..6).map(|at| (chunk(at), told(at))).collect();
+        let item = world.item(1, kept);
+        world.book.listed(vec![item]);
+        world.book.lead_listed();
+        world.act();
+        while !world.questions.is_empty() {
+            world.answer();
+            world.act();
+        }
+        assert_eq!(world.here.get(&1).map_or(0, BTreeSet::len), if is_other { 0 } else { 4 });
+        for turn in 0..100 {
+            world.send(turn);
+            world.answer();
+            world.act();
+        }
+        assert!(world.is_complete());
+    }
+}
+
+#[test]
+fn a_slow_holder_gives_up_what_an_idle_one_would_have_sooner() {
+    let mut world = listed(&[2000], &[]);
+    while !world.questions.is_empty() {
+        world.answer();
+        world.act();
+    }
+    // Holder 1 sends all it is asked for, holder 2 one byte a second.
+    let mut moved = [0u64; HOLDERS];
+    for second in 1..60 {
+        moved[2] += 1;
+        let of_others: Vec<_> = (0..world.queue.len()).filter(|at| world.queue[*at].0 != 2).collect();
+        for at in of_others.into_iter().rev() {
+            let (holder, _, extent) = world.queue[at];
+            moved[holder] += extent.length();
+            world.send(at);
+        }
+        world.answer();
+        world.act();
+        world.book.tick(second * 1_000_000, &moved);
+        world.act();
+    }
+    assert!(world.is_complete(), "{:?}", world.queue);
+}

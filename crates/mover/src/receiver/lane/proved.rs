@@ -1,0 +1,100 @@
+//! Content of a holder that is one of several: it counts only if it has the digest that the lead told of it.
+//!
+//! Invariant: what was not asked of the holder, or has another digest, is never handed on, whatever its sender says of it.
+
+use super::super::gather::Place;
+use super::super::verify::{self, Verdict};
+use super::{Coming, OpenChunk, PackedFile, Target, Writer};
+use model::{Digest, DigestAlgorithm, Extent, ObjectId, mutant};
+use wire::data::{PackRow, Status};
+use wire::{CloseCode, Refusal};
+
+/// A file of a pack, by the number that it has in the job.
+pub struct Proved<'a> {
+    row: PackRow,
+    bytes: &'a [u8],
+    digest: Digest,
+}
+
+impl<'a> Proved<'a> {
+    pub fn file(&self) -> PackedFile<'_> {
+        PackedFile { row: &self.row, bytes: self.bytes, digest: Some(self.digest) }
+    }
+}
+
+/// Those files of a pack that are the lead's.
+///
+/// # Errors
+/// When something that was not asked for does not even have the digest that its sender told.
+pub fn files<'a>(
+    place: &Place,
+    files: &[PackedFile<'a>],
+    algorithm: DigestAlgorithm,
+) -> Result<Vec<Proved<'a>>, Refusal> {
+    let mut proved = Vec::with_capacity(files.len());
+    for file in files {
+        let extent = Extent::new(0, file.bytes.len() as u64);
+        let verdict = verify::packed_file(file.row, file.bytes, algorithm);
+        let Some((id, told)) = place.expected(file.row.object, extent) else {
+            match verdict {
+                Verdict::Mismatch => return Err(Refusal::new(CloseCode::Malformed, super::NOT_ITS_OWN)),
+                _ => continue,
+            }
+        };
+        match verdict {
+            Verdict::Void => place.gave_up(file.row.object.0),
+            Verdict::Good(digest) if is_proved(digest, told) => {
+                let row = PackRow { object: ObjectId(id), status: Status::GoodLast, ..*file.row };
+                proved.push(Proved { row, bytes: file.bytes, digest });
+            }
+            Verdict::Good(_) | Verdict::Mismatch => place.bad(id, extent, algorithm.of_object(file.bytes)),
+        }
+    }
+    Ok(proved)
+}
+
+/// What is to be made of a chunk; nothing if it is to be refused.
+pub fn chunk(place: &Place, coming: &Coming, chunk_bytes: u64, verdict: Verdict) -> Option<Verdict> {
+    let extent = coming.header.extent;
+    // Of an object of one chunk the sender hears when it is settled.
+    if extent.start > 0 || extent.length() == chunk_bytes {
+        place.tell_held(coming.header.object, extent);
+    }
+    match (coming.told, verdict) {
+        (Some(told), Verdict::Good(digest)) => is_proved(digest, told).then_some(verdict),
+        (Some(_), _) => None,
+        (None, _) => Some(verdict),
+    }
+}
+
+fn is_proved(digest: Digest, told: Digest) -> bool {
+    digest == told || mutant::is_on("chunk-before-tree")
+}
+
+/// Tells the book what became of a chunk.
+pub fn recorded(place: &Place, id: u64, extent: Extent, recorded: &store::Result<Option<bool>>) {
+    match recorded {
+        Ok(Some(_)) => place.brought(id, extent),
+        // Its staging died meanwhile.
+        Ok(None) => place.gather.again(id, Some(extent)),
+        Err(_) => {}
+    }
+}
+
+impl Writer<'_> {
+    /// Gives up a chunk that is not the lead's: somebody else will bring it.
+    pub(super) fn refuse(&mut self, open: OpenChunk, verdict: Verdict, digest: Digest) {
+        let Some(place) = self.beside() else { return };
+        let Coming { header, id, .. } = open.coming;
+        if let Target::Small(..) = open.target {
+            self.sink.abandon();
+            self.job.table.lock().unwrap().expect_again(id);
+        }
+        // Before another lane is asked for it: the right to write it goes with the target.
+        drop(open);
+        match verdict {
+            Verdict::Void => place.gave_up(header.object.0),
+            Verdict::Good(_) | Verdict::Mismatch => place.bad(id, header.extent, digest),
+        }
+    }
+}
