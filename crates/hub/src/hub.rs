@@ -244,9 +244,8 @@ impl Hub {
 
     /// The endpoints that somebody may use somehow.
     pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
-        let mut health: HashMap<String, Health> = self.look(|owner| {
-            owner.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect()
-        })?;
+        let mut health: HashMap<String, Health> =
+            self.look(|owner| owner.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect())?;
         let view = |endpoint: daemon::Endpoint| EndpointView {
             health: health.remove(&endpoint.name).unwrap_or_default(),
             name: endpoint.name,

@@ -151,7 +151,13 @@ impl Owner {
         Err(Error::new(Exit::Usage, problem.0).hint(problem.1))
     }
 
-    pub(crate) fn change(&mut self, now: Now, id: JobId, changes: &Map<String, Value>, version: Option<u64>) -> Result<()> {
+    pub(crate) fn change(
+        &mut self,
+        now: Now,
+        id: JobId,
+        changes: &Map<String, Value>,
+        version: Option<u64>,
+    ) -> Result<()> {
         if let Some(version) = version {
             self.store.check_version(id, version)?;
         }

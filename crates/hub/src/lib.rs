@@ -63,12 +63,12 @@ pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
 pub use recurring::ScheduleVerb;
-pub use schedules::{ScheduleFile, ScheduleView};
-pub use submission::{Submitted, Taken};
 pub use retention::Keep;
 pub use samples::{Total, Watch};
+pub use schedules::{ScheduleFile, ScheduleView};
 pub use series::{Point, Series};
 pub use strict::parse as parse_json;
+pub use submission::{Submitted, Taken};
 pub use subscription::Subscription;
 pub use times::Times;
 

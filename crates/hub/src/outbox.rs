@@ -109,6 +109,11 @@ impl Posting {
 
 fn post_all(name: &str, means: &Means, messages: &Receiver<(Message, usize)>, tell: &Tell) {
     while let Ok((message, tries)) = messages.recv() {
-        tell(Outcome { channel: name.to_owned(), id: message.id, tries: tries + 1, of: deliver(means, &message, unix_ms() / 1000) });
+        tell(Outcome {
+            channel: name.to_owned(),
+            id: message.id,
+            tries: tries + 1,
+            of: deliver(means, &message, unix_ms() / 1000),
+        });
     }
 }

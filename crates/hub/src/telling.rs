@@ -111,9 +111,9 @@ fn subject(body: &str) -> String {
 mod tests {
     use super::*;
     use crate::channels::Channels;
-    use rusqlite::Connection;
     use crate::scene::{anna, jobs, start, state, until};
     use queue::Verb;
+    use rusqlite::Connection;
 
     #[test]
     fn what_a_job_asks_for_is_told_once_and_what_fails_is_tried_again() {
