@@ -14,6 +14,7 @@ mod index;
 mod judge;
 mod paths;
 mod planned;
+mod holders;
 mod latency;
 mod loss;
 mod processors;

@@ -13,7 +13,7 @@ use crate::events::Ring;
 use crate::order::order_id;
 use crate::outbox::Posting;
 use crate::reader::LiveJobs;
-use crate::retention::{Keep, Sweep};
+use crate::retention::{Keep, SWEEP_PAUSE, Sweep};
 use crate::store::{Group, Store};
 use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
@@ -30,8 +30,6 @@ use tracing::error;
 const GROUP_MAX: usize = 512;
 /// The calendar is looked at this often, whatever it does meanwhile.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two sweeps through what is old.
-const SWEEP_PAUSE: Duration = Duration::from_secs(600);
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
-use crate::replicas::Others;
+use crate::replicas::{Leading, Others};
 use crate::route::{Replica, Route};
 use crate::witness::Witness;
 use model::pace::Timetable;
@@ -114,7 +114,13 @@ impl Attempt<'_> {
             destination.abandon();
             return Err(Error::request("this destination takes one file in order", "use one source"));
         }
-        let others = Others::start(self, replicas, &spec);
+        let leading = Leading {
+            identity: self.identity.expect("a route to a peer has an identity"),
+            memory_bytes: self.memory_bytes(),
+            control: self.control,
+            connect_options: &|peer| self.connect_options(peer, Way::Pull),
+        };
+        let others = Others::start(&leading, replicas, &spec);
         let among = Some((&others.gather, 0));
         let pulled = client.pull_among(spec, sink, progress.clone(), self.observer(), self, among);
         client.close();
@@ -187,7 +193,7 @@ impl Attempt<'_> {
         Ok(client)
     }
 
-    pub fn connect_options(&self, peer: &dyn Peer, way: Way) -> ConnectOptions {
+    fn connect_options(&self, peer: &dyn Peer, way: Way) -> ConnectOptions {
         ConnectOptions {
             // Of streams that this host sends on, or that a host accepts for the session; an endpoint is asked with the job.
             congestion: match (peer.is_endpoint(), way) {
@@ -203,7 +209,7 @@ impl Attempt<'_> {
         }
     }
 
-    pub fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.spec.memory_bytes.unwrap_or(mover::limits::MEMORY_BYTES_MAX)
     }
 

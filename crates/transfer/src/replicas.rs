@@ -6,7 +6,6 @@
 //!
 //! Not here: who brings what (`mover::receiver::Gather`), and who leads (`route`).
 
-use crate::attempt::Attempt;
 use crate::connect::ConnectOptions;
 use crate::control::Control;
 use crate::error::{Error, Kind};
@@ -28,6 +27,14 @@ use store::synthetic::NullSink;
 const END_PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The attempt that the others help.
+pub struct Leading<'a> {
+    pub identity: &'a Identity,
+    pub memory_bytes: usize,
+    pub control: &'a Arc<Control>,
+    pub connect_options: &'a dyn Fn(&dyn Peer) -> ConnectOptions,
+}
 
 pub struct Others {
     pub gather: Arc<Gather>,
@@ -56,11 +63,10 @@ struct Holder {
 
 impl Others {
     /// Starts a thread for each; they wait for the lead's job, which `spec` is of.
-    pub fn start(attempt: &Attempt<'_>, replicas: &[Replica], spec: &PullSpec) -> Others {
+    pub fn start(attempt: &Leading<'_>, replicas: &[Replica], spec: &PullSpec) -> Others {
         let paths = spec.paths.iter().cloned().chain(replicas.iter().map(|replica| replica.path.clone()));
         let gather = Gather::new(&spec.options, paths.collect());
         let over = Arc::<Over>::default();
-        let identity = attempt.identity.expect("a route to a peer has an identity");
         let mut threads = Vec::new();
         for (at, Replica { peer, path }) in replicas.iter().enumerate() {
             let mut options = spec.options.clone();
@@ -70,7 +76,7 @@ impl Others {
             if !peer.is_endpoint() {
                 options.congestion = None;
             }
-            let mut connect = attempt.connect_options(&**peer, Way::Pull);
+            let mut connect = (attempt.connect_options)(&**peer);
             connect.tuning.standby = Arc::<Standby>::default();
             let holder = Holder {
                 number: at + 1,
@@ -82,9 +88,9 @@ impl Others {
                     rename_to: None,
                     is_sequential: false,
                 },
-                identity: identity.clone(),
+                identity: attempt.identity.clone(),
                 options: connect,
-                memory_bytes: attempt.memory_bytes(),
+                memory_bytes: attempt.memory_bytes,
                 control: attempt.control.clone(),
                 gather: gather.clone(),
                 over: over.clone(),

@@ -8,6 +8,8 @@ import { calmly, listen } from '../live.js'
 import { ago, count, counted, rate, REASONS } from '../text.js'
 
 const WINDOW = 15 * 60 * 1000
+/** The chart shows at least so much. */
+const LEAST = 2 * 60 * 1000
 /** What only a person can mend, if it lasts. */
 const NEEDS = ['credentials', 'space', 'unreachable', 'endpoint']
 const RECENT = 24 * 3600 * 1000
@@ -60,6 +62,7 @@ export function show(main) {
         put(what, h('b', null, job.status === 'waiting' ? REASONS[job.reason] : job.status), job.text ? ': ' : '', foreign(job.text, 400),
           h('span', { class: 'when' }, ` (${ago(job.ended ?? job.created)})`))
         put(hint, foreign(job.hint, 400))
+        hint.hidden = !job.hint
         put(buttons, verbs(job, look, trouble))
       },
     }
@@ -79,7 +82,9 @@ export function show(main) {
   function drawChart() {
     const to = Date.now()
     points = points.filter(point => point[0] > to - WINDOW - 5000)
-    rateChart.draw(points, { from: to - WINDOW, to, step: 1000 })
+    // A hub that has just begun has little to show: then it is shown larger.
+    const from = Math.max(to - WINDOW, Math.min(to - LEAST, points[0]?.[0] ?? to))
+    rateChart.draw(points, { from, to, step: 1000 })
     say(total, rate(points.at(-1)?.[1] ?? 0))
   }
 

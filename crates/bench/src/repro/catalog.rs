@@ -1,7 +1,7 @@
 //! Every published figure and table, and whether it can be made here.
 
 use super::context::Context;
-use super::{clients, latency, loss, over_time, paths, planned, processors, staging};
+use super::{clients, holders, latency, loss, over_time, paths, planned, processors, staging};
 use crate::error::{Error, Kind, Result};
 
 /// What keeps an item from running.
@@ -158,6 +158,14 @@ pub const ITEMS: &[Item] = &[
         0.5,
         "table 4 as a figure",
         "as s4-t4: what distance costs when control and data share the path",
+    ),
+    runs(
+        "s3-holders",
+        "one set from three holders",
+        holders::run,
+        2.0,
+        "SC09: 20 hosts at three sites send one set to four",
+        "three holders of one file behind links of 250, 250 and 125 Mbit/s and 20 ms: together, one poisoned, one killed",
     ),
     other("s0-f1", "drainage basin", Needs::Feature("the planner of basins")),
     other("s0-f3", "appliances", Needs::Feature("profiles of appliances")),

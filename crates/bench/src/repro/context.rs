@@ -58,6 +58,11 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Set when the caller asks to stop.
+    pub fn cancel(&self) -> &'a AtomicBool {
+        self.cancel
+    }
+
     /// The rate of the item's links unless the caller named another.
     pub fn rate(&self, own: u64) -> Vec<Option<u64>> {
         vec![Some(self.options.bits_per_second.unwrap_or(own))]

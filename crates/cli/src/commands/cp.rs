@@ -224,13 +224,7 @@ pub fn run(args: Args) -> Result<Exit> {
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     let started = Instant::now();
-    // Where no source stands alone, the first of the holders is the one that the others are compared with.
-    let has_source = args.locations.len() > 1 || args.replica.is_empty();
-    let locations = if has_source { args.locations.clone() } else { [&args.replica[..1], &args.locations].concat() };
-    let replicas = if has_source { &args.replica[..] } else { &args.replica[1..] };
-    let (sources, destination) = values::sources_and_destination(&locations)?;
-    let read = |locations: &[OsString]| locations.iter().map(|one| values::location(one)).collect::<Result<Vec<_>>>();
-    let (mut sources, mut replicas) = (read(sources)?, read(replicas)?);
+    let Named { mut sources, mut replicas, destination } = named(args)?;
     if args.is_listed() {
         replicas.iter_mut().for_each(Location::name_contents);
         let [source] = &mut sources[..] else {
@@ -238,7 +232,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         };
         source.name_contents();
     }
-    let mut request = request(args, more, sources, values::location(destination)?)?;
+    let mut request = request(args, more, sources, destination)?;
     if !replicas.is_empty() {
         // What comes from one holder is compared with what another one has: a checksum would not do.
         request.spec.options.digest = DigestAlgorithm::Blake3;
@@ -297,6 +291,24 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         }
         Ok(finished)
     })
+}
+
+/// What the arguments name.
+struct Named {
+    sources: Vec<Location>,
+    /// Other holders of the one source.
+    replicas: Vec<Location>,
+    destination: Location,
+}
+
+/// Where no source stands alone, the first of the holders is the one that the others are compared with.
+fn named(args: &Args) -> Result<Named> {
+    let has_source = args.locations.len() > 1 || args.replica.is_empty();
+    let locations = if has_source { args.locations.clone() } else { [&args.replica[..1], &args.locations].concat() };
+    let replicas = if has_source { &args.replica[..] } else { &args.replica[1..] };
+    let (sources, destination) = values::sources_and_destination(&locations)?;
+    let read = |locations: &[OsString]| locations.iter().map(|one| values::location(one)).collect::<Result<Vec<_>>>();
+    Ok(Named { sources: read(sources)?, replicas: read(replicas)?, destination: values::location(destination)? })
 }
 
 fn reserve(args: &Args, request: &Request, interrupt: &Interrupt) -> Result<Option<Reserved>> {

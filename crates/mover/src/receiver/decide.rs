@@ -8,7 +8,8 @@ use super::answer::Answer;
 use super::compare::{Candidate, Compared, Comparisons};
 use super::delta::Delta;
 use super::events::Event;
-use super::gather::{Keys, Place, TICK};
+use super::gather::{Keys, Place, TICK, Wanted};
+use super::large::Large;
 use super::links::HardLinks;
 use super::listed::{Expected, Listed};
 use super::policy;
@@ -127,7 +128,8 @@ impl Decide<'_> {
 
     fn offer(&mut self, batch: Vec<Described>, charge: &Arc<Permit>) {
         if let (Some(place), Some(keys)) = (self.job.place.get(), &mut self.keys) {
-            place.offered(self.job, keys, batch, charge);
+            let settled = place.offered(keys, batch, charge);
+            self.job.count_settled(settled);
         }
     }
 
@@ -211,7 +213,7 @@ impl Decide<'_> {
     /// Takes the sender's digests in, and answers the batches that waited for them.
     fn compared(&mut self, digests: Vec<DigestRecord>) {
         let digests = match self.job.place.get() {
-            Some(place) => place.gather.told(self.job, digests),
+            Some(place) => place.gather.told(digests),
             None => digests,
         };
         for record in digests {
@@ -282,7 +284,8 @@ impl Decide<'_> {
         }
         if let Some(place) = job.place.get() {
             job.table.lock().unwrap().insert(listed.clone(), answer.large.clone());
-            place.listed(answer.keys, &listed, &answer.large);
+            let (wanted, passed) = items(answer.keys, &listed, &answer.large);
+            place.gather.listed(wanted, passed);
         } else {
             job.table.lock().unwrap().insert(listed, answer.large);
         }
@@ -311,6 +314,26 @@ impl Decide<'_> {
             self.job.cancel(CloseCode::NoSpace, &text);
         }
     }
+}
+
+/// What of a batch is wanted, for several holders to bring, and the digests of the paths of the rest.
+fn items(keys: Vec<(u64, u64)>, listed: &Listed, large: &[(u64, Arc<Large>)]) -> (Vec<Wanted>, Vec<u64>) {
+    let large: HashMap<u64, &Arc<Large>> = large.iter().map(|(id, large)| (*id, large)).collect();
+    let mut keys: HashMap<u64, u64> = keys.into_iter().collect();
+    let item = |(_, Expected { entry, .. }): &(u32, Expected)| {
+        let id = entry.id.0;
+        let large = large.get(&id);
+        Some(Wanted {
+            id,
+            key: keys.remove(&id)?,
+            size_bytes: entry.size_bytes(),
+            modified: entry.generation.modified,
+            is_large: large.is_some(),
+            kept: large.map(|large| large.set_aside()).unwrap_or_default(),
+        })
+    };
+    let wanted = listed.objects.iter().filter_map(item).collect();
+    (wanted, keys.into_values().collect())
 }
 
 fn is_settled_by_being_described(described: &Described) -> bool {

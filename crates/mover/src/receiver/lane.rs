@@ -99,7 +99,7 @@ enum Target {
 impl<'a> Writer<'a> {
     pub fn new(job: &'a Arc<ReceiveJob>, clock: LaneClock, breaker: Breaker) -> store::Result<Writer<'a>> {
         let place = job.place.get();
-        let job = place.map_or(job, |place| place.destination(job));
+        let job = job.destination.get().unwrap_or(job);
         // What is read back is looked for by name.
         let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
         let (sink, engines) = (job.sink.lane(is_published_at_once)?, job.engines());
@@ -113,9 +113,13 @@ impl<'a> Writer<'a> {
 
     /// Verifies, stages and publishes the files of a pack.
     pub fn packed(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
-        let proved = self.beside().map(|place| proved::files(place, files, self.job.options.digest)).transpose()?;
-        let proved: Option<Vec<_>> = proved.as_ref().map(|files| files.iter().map(proved::Proved::file).collect());
-        let files = proved.as_deref().unwrap_or(files);
+        match self.beside() {
+            Some(place) => self.packed_by(place, files),
+            None => self.packed_here(files),
+        }
+    }
+
+    fn packed_here(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
         let mut found = Vec::with_capacity(files.len());
         {
             let mut table = self.job.table.lock().unwrap();
@@ -436,15 +440,14 @@ impl<'a> Writer<'a> {
         let coming = open.coming;
         let (header, id) = (coming.header, coming.id);
         let verdict = verify::chunk(trailer, header.object, header.extent, digest);
-        let verdict =
-            match self.beside().map(|place| proved::chunk(place, &coming, self.job.options.chunk_bytes, verdict)) {
-                Some(None) => {
-                    self.refuse(open, verdict, digest);
-                    return Ok(());
-                }
-                Some(Some(proved)) => proved,
-                None => verdict,
-            };
+        let verdict = match self.beside().map(|place| self.proved(place, &coming, verdict)) {
+            Some(None) => {
+                self.refuse(open, verdict, digest);
+                return Ok(());
+            }
+            Some(Some(proved)) => proved,
+            None => verdict,
+        };
         match open.target {
             Target::Drop if verdict == Verdict::Mismatch => Err(malformed(NOT_ITS_OWN)),
             Target::Drop => Ok(()),
@@ -537,7 +540,7 @@ impl<'a> Writer<'a> {
                 };
                 drop(turn);
                 if let Some(place) = self.place {
-                    proved::recorded(place, id, header.extent, &recorded);
+                    recorded_among(place, id, header.extent, &recorded);
                 }
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) && told.is_none() {
@@ -556,6 +559,16 @@ impl<'a> Writer<'a> {
     fn complete(&mut self, large: Arc<Large>) {
         self.clock.enter(Stage::Publish);
         commit::complete(self.job, large);
+    }
+}
+
+/// Tells the book of several holders what became of a chunk.
+fn recorded_among(place: &Place, id: u64, extent: Extent, recorded: &store::Result<Option<bool>>) {
+    match recorded {
+        Ok(Some(_)) => place.brought(id, extent),
+        // Its staging died meanwhile.
+        Ok(None) => place.gather.again(id, Some(extent)),
+        Err(_) => {}
     }
 }
 

@@ -47,6 +47,7 @@ mod settling;
 mod seal;
 mod settle;
 mod retry;
+mod seated;
 mod resume;
 mod start;
 #[cfg(test)]
@@ -149,6 +150,8 @@ pub struct ReceiveJob {
     kept: Mutex<Option<Permit>>,
     /// Among the jobs of several holders.
     pub(crate) place: OnceLock<gather::Place>,
+    /// The job that content goes to, where that is not this one.
+    destination: OnceLock<Arc<ReceiveJob>>,
     pub end: End,
     /// Declared last, so dropped last: whoever sees it gone knows that staging is closed and its locks are free.
     presence: Arc<()>,
@@ -221,6 +224,7 @@ impl ReceiveJob {
             memory: OnceLock::new(),
             kept: Mutex::default(),
             place: OnceLock::new(),
+            destination: OnceLock::new(),
             end: End::default(),
             presence: Arc::default(),
             sink,
@@ -279,7 +283,10 @@ impl ReceiveJob {
             }
             Message::SourceFailures(failures) => {
                 if let Some(place) = self.place.get().filter(|place| !place.is_lead()) {
-                    failures.failures.iter().for_each(|record| place.withdrawn(self, record));
+                    for record in failures.failures.iter().filter(|record| record.object != 0) {
+                        place.gave_up(record.object);
+                        self.count_settled(1);
+                    }
                     return Ok(());
                 }
                 for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {

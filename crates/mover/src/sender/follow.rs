@@ -30,6 +30,8 @@ use wire::{CloseCode, Message, Refusal};
 const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(10);
 const LAG_INTERVAL: Duration = Duration::from_secs(1);
+/// So many events at once are a listing.
+const MANY: usize = 10_000;
 
 pub fn run(job: &Arc<SendJob>) {
     let Some(rules) = job.options.follow.clone() else { return };
@@ -159,8 +161,13 @@ impl Following<'_> {
         let is_waiting = self.is_over || !self.markers.is_empty();
         let mut events = Vec::new();
         watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| events.push(event))?;
+        let are_many = events.len() >= MANY;
         for event in events {
             self.take(event);
+        }
+        if are_many {
+            // What a first listing takes for a moment would stay for as long as the source is followed.
+            store::give_back_memory();
         }
         self.scan.flush();
         self.scan.flush_failures();

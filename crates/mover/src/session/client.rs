@@ -339,7 +339,7 @@ impl Client {
         let job = ReceiveJob::new(receive, sink, port, progress.clone(), observer)?;
         let is_sequential = spec.is_sequential || job.facts.order != Order::Any;
         if let Some((gather, holder)) = among {
-            gather.seat(holder, &job);
+            job.take_place(gather, holder);
         }
         job.hold_to(Asked::of(&spec.paths, spec.options.selection_at_source()));
         job.charge_to(self.shared.asker.memory.clone());

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 const PASSED_MAX: usize = 4 << 20;
 
 /// An object of the lead's that is wanted.
-pub struct Item {
+pub struct Wanted {
     pub id: u64,
     pub key: u64,
     pub size_bytes: u64,
@@ -167,9 +167,9 @@ impl Book {
     }
 
     /// What the lead has and this side wants.
-    pub fn listed(&mut self, items: Vec<Item>) {
+    pub fn listed(&mut self, items: Vec<Wanted>) {
         for item in items {
-            let Item { id, key, size_bytes, modified, is_large, kept } = item;
+            let Wanted { id, key, size_bytes, modified, is_large, kept } = item;
             let has_kept = !kept.is_empty();
             self.left_bytes += size_bytes - kept.iter().map(|(extent, _)| extent.length()).sum::<u64>();
             let work = match is_large {

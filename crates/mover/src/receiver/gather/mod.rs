@@ -23,27 +23,24 @@ mod tests;
 pub use keys::Keys;
 pub use seats::{LEAD, Tally};
 
-use super::large::Large;
-use super::listed::{Expected, Listed};
 use super::tell::{Words, wants};
-use super::{ReceiveJob, commit};
-use crate::job::Ending;
 use crate::memory::Permit;
 use crate::progress::Progress;
-use book::{Action, Book, Item};
+pub use book::Wanted;
+use book::{Action, Book};
 use model::options::Compare;
-use model::{Digest, End, Entry, Extent, Kind, ObjectId, TransferOptions, VersionToken};
+use model::{Digest, DigestAlgorithm, End, Entry, Extent, Kind, ObjectId, TransferOptions, VersionToken};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use seats::Offer;
-use std::collections::HashMap;
+use std::any::Any;
 use std::hash::RandomState;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use wire::Message;
 use wire::listing::Described;
-use wire::message::{AskDigests, DigestRecord, ExtentRecord, FailureRecord, Held, Resend, runs_of};
-use wire::{CloseCode, Message};
+use wire::message::{AskDigests, DigestRecord, ExtentRecord, Held, Resend, runs_of};
 
 /// How often the clock is looked at.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -58,14 +55,34 @@ pub struct Gather {
     started: Instant,
     outvoted: OnceLock<String>,
     has_lead: Condvar,
-    lead: Mutex<Weak<ReceiveJob>>,
+    lead: Mutex<Option<Weak<dyn Seated>>>,
+}
+
+/// A job as its book sees it.
+pub trait Seated: Send + Sync {
+    fn number(&self) -> u32;
+    fn send(&self, message: Message);
+    fn progress(&self) -> &Arc<Progress>;
+    /// So many of what its sender described are over.
+    fn count_settled(&self, entries: u64);
+    /// So many digests were asked of its sender.
+    fn count_asked(&self, digests: u64);
+    /// Chunks that an earlier attempt left are what the sender has.
+    fn adopt(self: Arc<Self>, id: u64, chunks: &[(Extent, Digest)]);
+    /// What an earlier attempt left is not.
+    fn start_over(&self, id: u64);
+    fn give_up(&self, why: &str);
+    /// As if its session were lost.
+    fn lose(&self, why: &str);
+    /// As what it is.
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// One holder's.
 struct Chair {
     /// As it was asked for there.
     path: Vec<u8>,
-    job: Mutex<Weak<ReceiveJob>>,
+    job: Mutex<Option<Weak<dyn Seated>>>,
     /// Of each session with it.
     progress: Mutex<Vec<Arc<Progress>>>,
 }
@@ -74,8 +91,8 @@ struct Chair {
 pub struct Place {
     pub gather: Arc<Gather>,
     pub holder: usize,
-    /// The job that content goes to; nothing for that job itself.
-    lead: Option<Arc<ReceiveJob>>,
+    /// What all that comes is counted with; nothing for the lead.
+    lead_progress: Option<Arc<Progress>>,
 }
 
 impl Gather {
@@ -95,27 +112,36 @@ impl Gather {
         })
     }
 
-    /// The lead's job, once it has begun.
+    /// Whether the lead's job has begun, and runs.
     pub fn has_lead(&self, patience: Duration) -> bool {
+        let is_there = |lead: &Option<Weak<dyn Seated>>| lead.as_ref().is_some_and(|lead| lead.strong_count() > 0);
         let lead = self.lead.lock().unwrap();
-        lead.upgrade().is_some() || self.has_lead.wait_timeout(lead, patience).unwrap().0.upgrade().is_some()
+        is_there(&lead) || is_there(&self.has_lead.wait_timeout(lead, patience).unwrap().0)
     }
 
-    /// Gives a job its place. Before it starts.
-    pub(crate) fn seat(self: &Arc<Gather>, holder: usize, job: &Arc<ReceiveJob>) {
-        let lead = self.lead.lock().unwrap().upgrade();
-        if holder != LEAD && lead.is_none() {
-            return job.cancel(CloseCode::Cancelled, "the copy is over");
+    pub fn lead(&self) -> Option<Arc<dyn Seated>> {
+        self.job(LEAD)
+    }
+
+    /// Gives a job its place, before it starts. `None` for a holder whose lead's job is over.
+    pub fn seat(self: &Arc<Gather>, holder: usize, job: &Arc<dyn Seated>) -> Option<Place> {
+        let is_lead = holder == LEAD;
+        let lead = self.job(LEAD);
+        if !is_lead && lead.is_none() {
+            return None;
         }
         let chair = &self.chairs[holder];
-        *chair.job.lock().unwrap() = Arc::downgrade(job);
-        chair.progress.lock().unwrap().push(job.progress.clone());
-        let is_lead = holder == LEAD;
-        let lead = lead.filter(|_| !is_lead);
-        let _ = job.place.set(Place { gather: self.clone(), holder, lead });
+        *chair.job.lock().unwrap() = Some(Arc::downgrade(job));
+        chair.progress.lock().unwrap().push(job.progress().clone());
+        let lead_progress = lead.filter(|_| !is_lead).map(|lead| lead.progress().clone());
+        Some(Place { gather: self.clone(), holder, lead_progress })
+    }
+
+    /// The job is ready for what it will be asked.
+    pub fn join(&self, holder: usize) {
         self.act(|book| book.join(holder));
-        if is_lead {
-            *self.lead.lock().unwrap() = Arc::downgrade(job);
+        if holder == LEAD {
+            *self.lead.lock().unwrap() = self.chairs[LEAD].job.lock().unwrap().clone();
             self.has_lead.notify_all();
         }
     }
@@ -146,8 +172,8 @@ impl Gather {
         changed
     }
 
-    fn job(&self, holder: usize) -> Option<Arc<ReceiveJob>> {
-        self.chairs[holder].job.lock().unwrap().upgrade()
+    fn job(&self, holder: usize) -> Option<Arc<dyn Seated>> {
+        self.chairs[holder].job.lock().unwrap().as_ref()?.upgrade()
     }
 
     /// Sends what is a message, and returns what is not.
@@ -163,15 +189,13 @@ impl Gather {
                 let record = |(object, part): (u64, Extent)| ExtentRecord { object, start: part.start, end: part.end };
                 let mut extents: Vec<_> = parts.into_iter().map(record).collect();
                 extents.sort_by_key(|extent| (extent.object, extent.start));
-                let (number, runs) = (job.number, runs_of(whole));
+                let (number, runs) = (job.number(), runs_of(whole));
                 match is_again {
                     true => {
                         let why = "other holders bring the rest".to_owned();
-                        job.port.send(Message::Resend(Resend { job: number, runs, extents, why }));
+                        job.send(Message::Resend(Resend { job: number, runs, extents, why }));
                     }
-                    false => {
-                        wants(number, runs, &extents).into_iter().for_each(|want| job.port.send(Message::Want(want)))
-                    }
+                    false => wants(number, runs, &extents).into_iter().for_each(|want| job.send(Message::Want(want))),
                 }
             }
             Action::Settled { holder, brought, others } => {
@@ -179,7 +203,7 @@ impl Gather {
                 let count = (brought.len() + others.len()) as u64;
                 let published = brought.into_iter().map(|id| (id, None)).collect();
                 let words = Words { published, skipped: others, failed: Vec::new() };
-                words.messages(job.number).for_each(|settled| job.port.send(Message::Settled(settled)));
+                words.messages(job.number()).for_each(|settled| job.send(Message::Settled(settled)));
                 job.count_settled(count);
             }
             later => return Some(later),
@@ -189,62 +213,30 @@ impl Gather {
 
     fn ask(&self, ids: Vec<u64>, chunk_first: u64, chunk_count: u32) {
         let Some(job) = self.job(LEAD) else { return };
-        job.digests_asked.fetch_add(ids.len() as u64, Relaxed);
+        job.count_asked(ids.len() as u64);
         let runs = runs_of(ids);
-        job.port.send(Message::AskDigests(AskDigests { job: job.number, runs, chunk_first, chunk_count }));
+        job.send(Message::AskDigests(AskDigests { job: job.number(), runs, chunk_first, chunk_count }));
     }
 
     fn carry_out(&self, action: Action) {
+        let holder = if let Action::Drop(holder, _) = &action { *holder } else { LEAD };
+        let Some(job) = self.job(holder) else { return };
         match action {
-            Action::Adopt(id, chunks) => self.adopt(id, &chunks),
-            Action::StartOver(id) => {
-                let Some((job, large)) = self.large(id) else { return };
-                let counter = &job.progress.counters.bytes_resumed;
-                counter.fetch_sub(large.held_bytes().min(counter.load(Relaxed)), Relaxed);
-                large.restart_complete();
-            }
+            Action::Adopt(id, chunks) => job.adopt(id, &chunks),
+            Action::StartOver(id) => job.start_over(id),
             Action::Outvoted(why) => {
                 let _ = self.outvoted.set(why.clone());
-                if let Some(job) = self.job(LEAD) {
-                    job.cancel(CloseCode::Cancelled, &why);
-                }
+                job.give_up(&why);
             }
             // Without the lead the attempt is over; the next one begins with another.
-            Action::Drop(LEAD, why) => {
-                if let Some(job) = self.job(LEAD) {
-                    job.stop(Ending::Lost(why));
-                }
-            }
-            Action::Drop(holder, why) => {
-                if let Some(job) = self.job(holder) {
-                    job.cancel(CloseCode::Cancelled, &why);
-                }
-            }
+            Action::Drop(LEAD, why) => job.lose(&why),
+            Action::Drop(_, why) => job.give_up(&why),
             _ => {}
         }
     }
 
-    fn large(&self, id: u64) -> Option<(Arc<ReceiveJob>, Arc<Large>)> {
-        let job = self.job(LEAD)?;
-        let large = job.table.lock().unwrap().large_object(id)?;
-        Some((job, large))
-    }
-
-    /// What an earlier attempt left has the digests that the lead told: it is here.
-    fn adopt(&self, id: u64, chunks: &[(Extent, Digest)]) {
-        let Some((job, large)) = self.large(id) else { return };
-        let Ok(Some(file)) = large.file(&job) else { return };
-        for (extent, digest) in chunks {
-            match large.record_proved(&file, *extent, *digest, true) {
-                Ok(Some(true)) => return commit::complete(&job, large),
-                Ok(_) => {}
-                Err(e) => return commit::chunk_failed(&job, &large, &file, &e),
-            }
-        }
-    }
-
     /// Of the lead's listing, what is wanted and what is not.
-    pub fn listed(&self, wanted: Vec<Item>, passed: Vec<u64>) {
+    pub fn listed(&self, wanted: Vec<Wanted>, passed: Vec<u64>) {
         self.act(|book| {
             book.passed(passed);
             book.listed(wanted);
@@ -258,8 +250,8 @@ impl Gather {
     }
 
     /// What the lead told, as far as it was asked here. Returns the rest.
-    pub fn told(&self, job: &ReceiveJob, records: Vec<DigestRecord>) -> Vec<DigestRecord> {
-        let algorithm = job.options.digest;
+    pub fn told(&self, records: Vec<DigestRecord>) -> Vec<DigestRecord> {
+        let algorithm = DigestAlgorithm::Blake3;
         self.act(|book| {
             let of_others = |record: &DigestRecord| !book.is_asking(record.object);
             let (others, own): (Vec<_>, Vec<_>) = records.into_iter().partition(of_others);
@@ -295,13 +287,8 @@ impl Gather {
 }
 
 impl Place {
-    /// The job that content goes to.
-    pub fn destination<'a>(&'a self, own: &'a Arc<ReceiveJob>) -> &'a Arc<ReceiveJob> {
-        self.lead.as_ref().unwrap_or(own)
-    }
-
     pub fn is_lead(&self) -> bool {
-        self.lead.is_none()
+        self.holder == LEAD
     }
 
     pub fn keys(&self) -> Keys {
@@ -310,13 +297,14 @@ impl Place {
 
     /// Counts content with the job that it goes to, too.
     pub fn payload_moved(&self, bytes: u64) {
-        if let Some(lead) = &self.lead {
-            lead.progress.payload_moved(bytes);
+        if let Some(progress) = &self.lead_progress {
+            progress.payload_moved(bytes);
         }
     }
 
     /// What a holder describes: files are offered, and everything else is the lead's to bring.
-    pub fn offered(&self, job: &ReceiveJob, keys: &mut Keys, batch: Vec<Described>, charge: &Arc<Permit>) {
+    /// Returns how many are settled by being described.
+    pub fn offered(&self, keys: &mut Keys, batch: Vec<Described>, charge: &Arc<Permit>) -> u64 {
         let mut offers = Vec::new();
         let mut unused = Vec::new();
         let mut settled = 0;
@@ -334,19 +322,14 @@ impl Place {
                 Described::BadName { id, .. } => unused.push(id.0),
             }
         }
-        job.count_settled(settled);
         self.gather.act(|book| {
             offers.into_iter().for_each(|(key, offer)| book.offered(self.holder, key, offer));
             book.unused(self.holder, unused);
         });
+        settled
     }
 
     /// A holder's object failed there, or changed.
-    pub fn withdrawn(&self, job: &ReceiveJob, record: &FailureRecord) {
-        self.gave_up(record.object);
-        job.count_settled(u64::from(record.object != 0));
-    }
-
     pub fn gave_up(&self, theirs: u64) {
         self.gather.act(|book| book.withdrawn(self.holder, theirs));
     }
@@ -372,29 +355,8 @@ impl Place {
     pub fn tell_held(&self, theirs: ObjectId, extent: Extent) {
         if let Some(job) = self.gather.job(self.holder) {
             let extents = vec![ExtentRecord { object: theirs.0, start: extent.start, end: extent.end }];
-            job.port.send(Message::Held(Held { job: job.number, extents }));
+            job.send(Message::Held(Held { job: job.number(), extents }));
         }
-    }
-
-    /// What of the lead's listing is wanted, and what is not.
-    pub fn listed(&self, keys: Vec<(u64, u64)>, listed: &Listed, large: &[(u64, Arc<Large>)]) {
-        let large: HashMap<u64, &Arc<Large>> = large.iter().map(|(id, large)| (*id, large)).collect();
-        let mut keys: HashMap<u64, u64> = keys.into_iter().collect();
-        let item = |(_, expected): &(u32, Expected)| {
-            let entry = &expected.entry;
-            let id = entry.id.0;
-            let large = large.get(&id);
-            Some(Item {
-                id,
-                key: keys.remove(&id)?,
-                size_bytes: entry.size_bytes(),
-                modified: entry.generation.modified,
-                is_large: large.is_some(),
-                kept: large.map(|large| large.set_aside()).unwrap_or_default(),
-            })
-        };
-        let wanted = listed.objects.iter().filter_map(item).collect();
-        self.gather.listed(wanted, keys.into_values().collect());
     }
 }
 

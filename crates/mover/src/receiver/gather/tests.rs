@@ -1,7 +1,7 @@
 //! The book of several holders under random orders of events: whatever holders do, everything is asked for until it is here, and
 //! nothing that is not the lead's counts.
 
-use super::book::{Action, Book, Item};
+use super::book::{Action, Book, Wanted};
 use super::seats::{BAD_CHUNKS_MAX, LEAD, Offer};
 use model::{Digest, Extent, Name, Timestamp};
 use proptest::prelude::*;
@@ -56,10 +56,10 @@ impl World {
         }
     }
 
-    fn item(&self, id: u64, kept: Vec<(Extent, Digest)>) -> Item {
+    fn item(&self, id: u64, kept: Vec<(Extent, Digest)>) -> Wanted {
         let size_bytes = self.sizes[&id];
         let modified = Timestamp { seconds: 7, nanoseconds: 0 };
-        Item { id, key: id, size_bytes, modified, is_large: size_bytes > CHUNK, kept }
+        Wanted { id, key: id, size_bytes, modified, is_large: size_bytes > CHUNK, kept }
     }
 
     fn offer(&mut self, holder: usize, id: u64, size_bytes: u64) {

@@ -10,14 +10,14 @@ use wire::data::{PackRow, Status};
 use wire::{CloseCode, Refusal};
 
 /// A file of a pack, by the number that it has in the job.
-pub struct Proved<'a> {
+struct Proved<'a> {
     row: PackRow,
     bytes: &'a [u8],
     digest: Digest,
 }
 
 impl<'a> Proved<'a> {
-    pub fn file(&self) -> PackedFile<'_> {
+    fn file(&self) -> PackedFile<'_> {
         PackedFile { row: &self.row, bytes: self.bytes, digest: Some(self.digest) }
     }
 }
@@ -26,11 +26,7 @@ impl<'a> Proved<'a> {
 ///
 /// # Errors
 /// When something that was not asked for does not even have the digest that its sender told.
-pub fn files<'a>(
-    place: &Place,
-    files: &[PackedFile<'a>],
-    algorithm: DigestAlgorithm,
-) -> Result<Vec<Proved<'a>>, Refusal> {
+fn files<'a>(place: &Place, files: &[PackedFile<'a>], algorithm: DigestAlgorithm) -> Result<Vec<Proved<'a>>, Refusal> {
     let mut proved = Vec::with_capacity(files.len());
     for file in files {
         let extent = Extent::new(0, file.bytes.len() as u64);
@@ -53,35 +49,32 @@ pub fn files<'a>(
     Ok(proved)
 }
 
-/// What is to be made of a chunk; nothing if it is to be refused.
-pub fn chunk(place: &Place, coming: &Coming, chunk_bytes: u64, verdict: Verdict) -> Option<Verdict> {
-    let extent = coming.header.extent;
-    // Of an object of one chunk the sender hears when it is settled.
-    if extent.start > 0 || extent.length() == chunk_bytes {
-        place.tell_held(coming.header.object, extent);
-    }
-    match (coming.told, verdict) {
-        (Some(told), Verdict::Good(digest)) => is_proved(digest, told).then_some(verdict),
-        (Some(_), _) => None,
-        (None, _) => Some(verdict),
-    }
-}
-
 fn is_proved(digest: Digest, told: Digest) -> bool {
     digest == told || mutant::is_on("chunk-before-tree")
 }
 
-/// Tells the book what became of a chunk.
-pub fn recorded(place: &Place, id: u64, extent: Extent, recorded: &store::Result<Option<bool>>) {
-    match recorded {
-        Ok(Some(_)) => place.brought(id, extent),
-        // Its staging died meanwhile.
-        Ok(None) => place.gather.again(id, Some(extent)),
-        Err(_) => {}
-    }
-}
-
 impl Writer<'_> {
+    /// Files of a pack of a holder.
+    pub(super) fn packed_by(&mut self, place: &Place, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
+        let proved = self::files(place, files, self.job.options.digest)?;
+        let proved: Vec<_> = proved.iter().map(Proved::file).collect();
+        self.packed_here(&proved)
+    }
+
+    /// What is to be made of a chunk; nothing if it is to be refused.
+    pub(super) fn proved(&self, place: &Place, coming: &Coming, verdict: Verdict) -> Option<Verdict> {
+        let extent = coming.header.extent;
+        // Of an object of one chunk the sender hears when it is settled.
+        if extent.start > 0 || extent.length() == self.job.options.chunk_bytes {
+            place.tell_held(coming.header.object, extent);
+        }
+        match (coming.told, verdict) {
+            (Some(told), Verdict::Good(digest)) => is_proved(digest, told).then_some(verdict),
+            (Some(_), _) => None,
+            (None, _) => Some(verdict),
+        }
+    }
+
     /// Gives up a chunk that is not the lead's: somebody else will bring it.
     pub(super) fn refuse(&mut self, open: OpenChunk, verdict: Verdict, digest: Digest) {
         let Some(place) = self.beside() else { return };
