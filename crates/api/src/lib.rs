@@ -26,6 +26,7 @@ mod tokens;
 mod samples;
 mod console;
 mod routes;
+mod schedules;
 mod certificate;
 mod connections;
 #[cfg(test)]

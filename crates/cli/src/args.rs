@@ -16,7 +16,7 @@ mod documented;
 #[cfg(feature = "lab")]
 use crate::commands::lab;
 #[cfg(feature = "hub")]
-use crate::commands::{batch, console, hub, queue, rule, run, submit, token};
+use crate::commands::{batch, console, hub, queue, rule, run, schedule, submit, token};
 #[cfg(feature = "bench")]
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
@@ -67,6 +67,8 @@ pub enum Command {
     Batch(batch::Args),
     #[cfg(feature = "hub")]
     Queue(queue::Args),
+    #[cfg(feature = "hub")]
+    Schedule(schedule::Args),
     #[cfg(feature = "hub")]
     Token(token::Args),
     #[cfg(feature = "hub")]

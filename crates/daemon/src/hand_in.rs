@@ -16,7 +16,7 @@ use net::Identity;
 use std::net::ToSocketAddrs;
 use transfer::{ConnectOptions, LEAVES_ROOT, job_id};
 use wire::limits::{ORDER_ADDRESSES_MAX, ORDER_TRANSFER_BYTES_MAX};
-use wire::message::{Order, OrderAsk, OrderSteer};
+use wire::message::{Order, OrderAsk, OrderSteer, Revoke};
 pub use wire::message::{OrderEnded, OrderEvents, OrderFailure, OrderNews};
 use wire::{CloseCode, Message, Refusal};
 
@@ -32,6 +32,8 @@ pub struct HandIn<'a> {
     pub executor: &'a Endpoint,
     pub peer: &'a Endpoint,
     pub spec: &'a TransferSpec,
+    /// What the warrant is called, by which it can be revoked. Those of one job may have one name.
+    pub warrant_id: [u8; 16],
 }
 
 /// What is known of a job.
@@ -127,6 +129,17 @@ impl Desk {
         self.steer_with(job, steer, warrant, interrupt)
     }
 
+    /// The same for whoever knows what was asked.
+    pub fn renew_as(&self, job: &HandIn<'_>, steer: Steer, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        self.steer_with(job.job, steer, sign(&self.identity, warrant(job)?), interrupt)
+    }
+
+    /// Takes a warrant back at the endpoint that it is for: whoever works there with it is cut off.
+    pub fn revoke(&self, warrant_id: [u8; 16], interrupt: &dyn Fn() -> bool) -> Result<()> {
+        let warrant_id = warrant_id.to_vec();
+        self.request(|number| Revoke { number, warrant_id }.into(), interrupt).map(drop)
+    }
+
     fn steer_with(&self, job: JobId, steer: Steer, warrant: Vec<u8>, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let order = |number| {
             OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant, ..OrderSteer::default() }.into()
@@ -198,7 +211,8 @@ fn renewal(owner: Pin, executor: &Endpoint, job: JobId, order: &Order, book: &En
         Some(Role::Fetches) if to.pin == executor.pin => (Role::Fetches, from),
         _ => return Err(lies()),
     };
-    warrant(&HandIn { job, kind: Kind::Copy, role, executor, peer: &peer, spec: &spec })
+    let warrant_id = net::random_bytes();
+    warrant(&HandIn { job, kind: Kind::Copy, role, executor, peer: &peer, spec: &spec, warrant_id })
 }
 
 /// What the other endpoint is to allow the one that carries the job out, and no more.
@@ -224,7 +238,7 @@ fn warrant(job: &HandIn<'_>) -> Result<Warrant> {
         verbs: verbs_of(&deeds_of(job.role, job.spec)),
         not_before: now,
         expires: now + LIFETIME_SECONDS,
-        id: net::random_bytes(),
+        id: job.warrant_id,
         paths,
     })
 }

@@ -7,9 +7,9 @@
 //! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`).
 //! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
 
-use crate::order::{order_id, status_of};
+use crate::order::{order_id, status_of, warrant_id};
 use daemon::hand_in::{Desk, HandIn, TAKES_NONE, Told};
-use daemon::{EndpointBook, Error};
+use daemon::{Endpoint, EndpointBook, Error};
 use model::order::{Kind, Role, Steer};
 use model::{Exit, JobId, TransferSpec};
 use net::Identity;
@@ -31,19 +31,25 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
 const TOLD_MAX: usize = 1024;
 
+/// An attempt of a job, as it is handed in.
+pub struct Attempt {
+    pub job: JobId,
+    pub attempt: u32,
+    pub kind: Kind,
+    pub role: Role,
+    pub peer: String,
+    pub spec: TransferSpec,
+}
+
 pub enum Errand {
-    HandIn {
-        job: JobId,
-        attempt: u32,
-        kind: Kind,
-        role: Role,
-        peer: String,
-        spec: Box<TransferSpec>,
-    },
+    HandIn(Box<Attempt>),
+    /// Has it tried at once, with a new warrant.
+    Renew(Box<Attempt>),
     Stop {
         order: JobId,
     },
-    Renew {
+    /// Of an order that another endpoint carries out here.
+    Revoke {
         order: JobId,
     },
     Forget {
@@ -123,6 +129,14 @@ struct Inbox {
     is_looking: bool,
     /// Look at once.
     is_wanted: bool,
+}
+
+impl Attempt {
+    fn order<'a>(&'a self, executor: &'a Endpoint, peer: &'a Endpoint) -> HandIn<'a> {
+        let Attempt { kind, role, spec, .. } = self;
+        let job = order_id(self.job, self.attempt);
+        HandIn { job, kind: *kind, role: *role, executor, peer, spec, warrant_id: warrant_id(job) }
+    }
 }
 
 impl Courier {
@@ -226,14 +240,14 @@ impl Courier {
     fn run(&self, errand: Errand) {
         let stop = || self.is_over();
         match errand {
-            Errand::HandIn { job, attempt, kind, role, peer, spec } => {
-                let answer = self.hand_in(job, attempt, kind, role, &peer, &spec);
-                if let Some(answer) = answer {
-                    self.say(Word::Answered { job, attempt, answer });
+            Errand::HandIn(attempt) => {
+                if let Some(answer) = self.hand_in(&attempt) {
+                    self.say(Word::Answered { job: attempt.job, attempt: attempt.attempt, answer });
                 }
             }
+            Errand::Renew(attempt) => self.renew(&attempt),
             Errand::Stop { order } => self.steer(order, Steer::Cancel),
-            Errand::Renew { order } => self.steer(order, Steer::Retry),
+            Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop)),
             Errand::Forget { order } => self.steer(order, Steer::Remove),
             Errand::SetRate { order, rate } => {
                 let told = self.desk().and_then(|desk| {
@@ -255,22 +269,13 @@ impl Courier {
     }
 
     /// What the endpoint answers, if that settles it; otherwise the next census does.
-    fn hand_in(
-        &self,
-        job: JobId,
-        attempt: u32,
-        kind: Kind,
-        role: Role,
-        peer: &str,
-        spec: &TransferSpec,
-    ) -> Option<Answer> {
+    fn hand_in(&self, attempt: &Attempt) -> Option<Answer> {
         let refused = |e: &Error| Answer::Refused {
             code: e.exit as i32,
             text: e.message.clone(),
             hint: e.hint.clone().unwrap_or_default(),
         };
-        let ends = self.book.get(&self.name).and_then(|own| Ok((own, self.book.get(peer)?)));
-        let (executor, peer) = match ends {
+        let (executor, peer) = match self.ends(attempt) {
             Ok(ends) => ends,
             Err(e) => return Some(refused(&e)),
         };
@@ -281,8 +286,8 @@ impl Courier {
                 return Some(Answer::Unknown);
             }
         };
-        let order = HandIn { job: order_id(job, attempt), kind, role, executor: &executor, peer: &peer, spec };
-        let handed_in = desk.hand_in(&order, &|| self.is_over());
+        let handed_in = desk.hand_in(&attempt.order(&executor, &peer), &|| self.is_over());
+        let &Attempt { job, attempt, .. } = attempt;
         let taken = || Word::Taken { job, attempt, stamp: self.clock.fetch_add(1, Ordering::SeqCst) + 1 };
         match handed_in {
             Ok(()) => {
@@ -299,16 +304,27 @@ impl Courier {
         }
     }
 
+    fn ends(&self, attempt: &Attempt) -> Result<(Endpoint, Endpoint), Error> {
+        Ok((self.book.get(&self.name)?, self.book.get(&attempt.peer)?))
+    }
+
+    fn renew(&self, attempt: &Attempt) {
+        let Ok((executor, peer)) = self.ends(attempt) else { return };
+        let order = attempt.order(&executor, &peer);
+        self.tell(&|desk| desk.renew_as(&order, Steer::Retry, &|| self.is_over()));
+    }
+
     fn steer(&self, order: JobId, steer: Steer) {
-        let stop = || self.is_over();
-        let steered = self.desk().and_then(|desk| {
-            desk.steer(order, steer, &stop).map_err(|e| (desk.is_open(), e)).or_else(|(is_open, e)| match is_open {
-                // It ended meanwhile, or is gone: the next census says so.
-                true => Ok(()),
-                false => Err(e),
-            })
+        self.tell(&|desk| desk.steer(order, steer, &|| self.is_over()));
+    }
+
+    /// What is refused needs no answer: the order ended meanwhile, or is gone, and the next census says so.
+    fn tell(&self, word: &dyn Fn(&Desk) -> Result<(), Error>) {
+        let told = self.desk().and_then(|desk| match word(&desk) {
+            Err(e) if !desk.is_open() => Err(e),
+            _ => Ok(()),
         });
-        if let Err(e) = steered {
+        if let Err(e) = told {
             self.lost(&e);
         }
     }

@@ -4,12 +4,15 @@
 //!
 //! Not here: how those who ask are known (`api`).
 
-use crate::access::{Access, Principal, RuleView, Scopes};
+use crate::access::{Access, Principal};
+use crate::audit::Deed;
+use crate::channels::Channels;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
-use crate::job_file::{BODY_BYTES_MAX, JobFile};
-use crate::owner::{After, Command, Owner, Submission};
-use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, PAGE_MAX, Page, Reader};
+use crate::job_file::JobFile;
+use crate::outbox::{Posting, Tell};
+use crate::owner::{Command, Owner, Reply};
+use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, Page, Reader};
 use crate::retention::Keep;
 use crate::samples::{Samples, Total, Watch};
 use crate::series::Series;
@@ -20,7 +23,7 @@ use daemon::endpoints::Replace;
 use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
 use model::{Exit, JobId};
 use net::Identity;
-use queue::{Limits, Status, Verb};
+use queue::{Limits, Now, Status, Verb};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,55 +32,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Jobs of one batch.
-pub const BATCH_JOBS_MAX: usize = 10_000;
 /// Commands and words of couriers that wait for the owner.
 const WAITING_MAX: usize = 4096;
-const KEY_BYTES_MAX: usize = 128;
 /// Events of one job that are told at once.
 const PAST_MAX: usize = 200;
 
-#[derive(Clone, Debug)]
+/// Not shown: channels have secrets.
+#[derive(Clone)]
 pub struct Options {
     pub state_dir: PathBuf,
     pub limits: Limits,
+    pub channels: Channels,
     pub keep: Keep,
 }
 
 impl Options {
     pub fn new(state_dir: PathBuf) -> Options {
-        Options { state_dir, limits: Limits::default(), keep: Keep::default() }
+        Options { state_dir, limits: Limits::default(), channels: Channels::default(), keep: Keep::default() }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
-    New,
-    /// It was there already: by its key, or as an open job that asks for the same.
-    Known,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Submitted {
-    pub id: JobId,
-    pub taken: Taken,
 }
 
 #[derive(Clone)]
 pub struct Hub {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     commands: SyncSender<Command>,
-    reader: Arc<Reader>,
+    pub(crate) reader: Arc<Reader>,
     ring: Arc<Ring>,
     live: LiveJobs,
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
     samples: Samples,
-    access: Access,
+    pub(crate) access: Arc<Access>,
     state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
     _lock: StateLock,
@@ -93,11 +82,24 @@ impl Hub {
         let book = EndpointBook::new(options.state_dir.join("endpoints"));
         let (ring, live) = (Ring::starting_after(store.last_event), LiveJobs::default());
         let generation_from = store.generation_from;
-        let access = Access::open(&options.state_dir)?;
+        let access = Arc::new(Access::open(&options.state_dir)?);
         let (commands, incoming) = sync_channel(WAITING_MAX);
         let (words, heard) = sync_channel::<Word>(WAITING_MAX);
+        let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
+        let heard_of = commands.clone();
+        let tell: Arc<Tell> = Arc::new(move |outcome| {
+            let change = move |owner: &mut Owner, now: Now| -> Reply {
+                owner.posted(now, outcome);
+                Box::new(|_| {})
+            };
+            // A hub that ends does not listen any more.
+            let _ = heard_of.send(Command::Change(Box::new(change)));
+        });
+        let posting = Posting::start(options.channels, &tell).map_err(failed)?;
         let owner = Owner::new(
             store,
+            posting,
+            access.clone(),
             options.limits,
             options.keep,
             book.clone(),
@@ -107,7 +109,6 @@ impl Hub {
             incoming,
             words,
         )?;
-        let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
         let passing = commands.clone();
         std::thread::Builder::new().name("words".into()).spawn(move || pass_on(&heard, &passing)).map_err(failed)?;
         let owner = std::thread::Builder::new().name("hub".into()).spawn(move || owner.run()).map_err(failed)?;
@@ -139,72 +140,6 @@ impl Hub {
             let _ = owner.join();
         }
         self.inner.samples.stop();
-    }
-
-    /// Durable when this returns. The same key with the same job is the same job.
-    pub fn submit(&self, who: &Principal, file: JobFile, key: Option<&str>) -> Result<Submitted> {
-        let mut taken = self.take(who, vec![file], key)?;
-        taken.pop().ok_or_else(|| Error::new(Exit::Fatal, "no answer for a job"))
-    }
-
-    /// All of them or none; in the order given. With a key, each has it with its position.
-    pub fn batch(&self, who: &Principal, files: Vec<JobFile>, key: Option<&str>) -> Result<Vec<Submitted>> {
-        if files.is_empty() {
-            return Err(wrong("a batch without a job", "write one JSON object a line"));
-        }
-        if files.len() > BATCH_JOBS_MAX {
-            return Err(wrong(format!("a batch of {} jobs is too large", files.len()), "give at most 10,000 at once"));
-        }
-        self.take(who, files, key)
-    }
-
-    fn take(&self, who: &Principal, files: Vec<JobFile>, key: Option<&str>) -> Result<Vec<Submitted>> {
-        if key.is_some_and(|key| key.is_empty() || key.len() > KEY_BYTES_MAX) {
-            return Err(wrong("a key has 1 to 128 bytes", "a random word is best"));
-        }
-        let is_batch = files.len() > 1;
-        let order = in_order(&files)?;
-        let mut place = vec![0; files.len()];
-        order.iter().enumerate().for_each(|(new, old)| place[*old] = new);
-        let names: HashMap<&str, usize> =
-            files.iter().enumerate().filter_map(|(at, file)| Some((file.name.as_deref()?, at))).collect();
-        let mut jobs = Vec::with_capacity(files.len());
-        for old in &order {
-            let file = &files[*old];
-            let at =
-                |e: Error| if is_batch { Error { message: format!("job {}: {}", old + 1, e.message), ..e } } else { e };
-            let wish = file.wish(&who.name).map_err(at)?;
-            if !who.is_admin() {
-                self.inner.access.check(&who.name, &wish).map_err(at)?;
-            }
-            let body = serde_json::to_string(file).unwrap_or_default();
-            if body.len() > BODY_BYTES_MAX {
-                return Err(wrong("the job is larger than 256 KiB", "list fewer paths in one job"));
-            }
-            let mut after = Vec::new();
-            for text in &file.after {
-                after.push(match (names.get(text.as_str()), JobId::from_hex(text)) {
-                    (Some(position), _) => After::Here(place[*position]),
-                    (None, Some(id)) => After::Job(id),
-                    (None, None) => {
-                        return Err(at(wrong(
-                            format!("after = {text:?} is neither the id of a job nor the name of one here"),
-                            "`thalweg job ls` lists the ids",
-                        )));
-                    }
-                });
-            }
-            let digest = net::sha256(body.as_bytes());
-            let key = key.map(|key| if is_batch { format!("{key}#{old}") } else { key.to_owned() });
-            let key = key.map(|key| (key, digest));
-            jobs.push(Submission { owner: who.name.clone(), file: file.clone(), wish, body, key, after });
-        }
-        let taken = self.ask(|reply| Command::Submit { jobs, reply })??;
-        let of = |new: usize| {
-            let (id, is_new) = taken[new];
-            Submitted { id, taken: if is_new { Taken::New } else { Taken::Known } }
-        };
-        Ok(place.into_iter().map(of).collect())
     }
 
     /// A page of jobs, from the newest on, behind a cursor that an earlier page named.
@@ -241,14 +176,20 @@ impl Hub {
         if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
             self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
         }
-        self.ask(|reply| Command::Steer { id, verb, version, reply })?
+        self.carry_out(
+            &who.name,
+            verb.word(),
+            move |_| id.to_string(),
+            move |owner, now| owner.steer(now, id, verb, version),
+        )
     }
 
     /// Changes an open job's `rate`, `class` or `priority`; with a version, only if it is still that one. A running job has the
     /// other rate within a second; another class counts in the queue at once, and at endpoints from its next attempt.
     pub fn change(&self, who: &Principal, id: JobId, changes: Map<String, Value>, version: Option<u64>) -> Result<()> {
         self.show(who, id)?;
-        self.ask(|reply| Command::Change { id, changes, version, reply })?
+        let target = format!("{id} {}", Value::Object(changes.clone()));
+        self.carry_out(&who.name, "change", move |_| target, move |owner, now| owner.change(now, id, &changes, version))
     }
 
     /// The events behind one, and all that follow: of one's own jobs, or of all for an administrator. Without a number, from now on.
@@ -303,7 +244,8 @@ impl Hub {
 
     /// The endpoints that somebody may use somehow.
     pub fn endpoints(&self, who: &Principal) -> Result<Vec<EndpointView>> {
-        let mut health = self.ask(|reply| Command::Health { reply })?;
+        let mut health: HashMap<String, Health> =
+            self.look(|owner| owner.queue.endpoints().map(|state| (state.name.to_owned(), state.into())).collect())?;
         let view = |endpoint: daemon::Endpoint| EndpointView {
             health: health.remove(&endpoint.name).unwrap_or_default(),
             name: endpoint.name,
@@ -317,70 +259,28 @@ impl Hub {
 
     /// Redeems a ticket: the hub is the endpoint's client from then on.
     pub fn add_endpoint(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
+        let enrolled = self.enrol(who, name, ticket, replace);
+        let name = name.to_owned();
+        self.carry_out(
+            &who.name,
+            "endpoint add",
+            move |_| name,
+            move |owner, _| {
+                let endpoint = enrolled?;
+                owner.courier(&endpoint.name).look();
+                Ok(endpoint)
+            },
+        )
+    }
+
+    fn enrol(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
         only_admin(who)?;
         let ticket =
             Ticket::parse(ticket).map_err(|e| Error::new(Exit::Usage, format!("the ticket: {e}")).hint(e.hint()))?;
         let replace = if replace { Replace::Always } else { Replace::SameIdentity };
-        let enrolled = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?;
-        let _ = self.inner.commands.send(Command::Look { endpoint: name.to_owned() });
-        let endpoint = enrolled.endpoint;
+        let endpoint = enrol(&ticket, name, &self.inner.identity, &self.inner.book, replace)?.endpoint;
         let (health, pin) = (Health::default(), endpoint.pin.to_string());
         Ok(EndpointView { name: endpoint.name, addresses: endpoint.addresses, pin, health })
-    }
-
-    /// Tokens and rules.
-    pub fn access(&self) -> &Access {
-        &self.inner.access
-    }
-
-    /// Cancels what rules do not allow any more of somebody's open jobs, those that run included.
-    pub fn review(&self, owner: &str) -> Result<usize> {
-        if self.inner.access.is_admin(owner) {
-            return Ok(0);
-        }
-        let filter = Filter { owner: Some(owner.to_owned()), is_open: true, ..Filter::default() };
-        let (mut cancelled, mut after) = (0, None);
-        loop {
-            let page = self.inner.reader.page(&filter, after, PAGE_MAX)?;
-            for job in &page.jobs {
-                let allowed = JobFile::from_value(job.job.clone())
-                    .and_then(|file| self.inner.access.check(owner, &file.wish(owner)?));
-                if let (Err(_), Some(id)) = (allowed, JobId::from_hex(&job.id)) {
-                    let verb = Verb::Cancel;
-                    // It may have ended meanwhile.
-                    let steered = self.ask(|reply| Command::Steer { id, verb, version: None, reply })?;
-                    cancelled += usize::from(steered.is_ok());
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(cancelled);
-            }
-        }
-    }
-
-    pub fn add_token(&self, who: &Principal, name: &str, scopes: Scopes, lifetime: Duration) -> Result<String> {
-        only_admin(who)?;
-        self.inner.access.new_token(name, scopes, lifetime)
-    }
-
-    /// Withdraws a token with its rules; what its jobs may not do then ends.
-    pub fn remove_token(&self, who: &Principal, name: &str) -> Result<usize> {
-        only_admin(who)?;
-        self.inner.access.remove_token(name)?;
-        self.review(&format!("token:{name}"))
-    }
-
-    pub fn add_rule(&self, who: &Principal, text: &str) -> Result<RuleView> {
-        only_admin(who)?;
-        self.inner.access.add_rule(text)
-    }
-
-    /// Withdraws a rule; what jobs of whom it was for may not do then ends.
-    pub fn remove_rule(&self, who: &Principal, id: u64) -> Result<usize> {
-        only_admin(who)?;
-        let owner = self.inner.access.remove_rule(id)?;
-        self.review(&owner)
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -398,7 +298,9 @@ impl Hub {
             jobs.iter().filter(|job| job.status == Status::Queued.word()).filter_map(id_of).collect::<Vec<_>>();
         let why = match queued.is_empty() {
             true => HashMap::new(),
-            false => self.ask(|reply| Command::Why { ids: queued, reply })?,
+            false => {
+                self.look(move |owner| queued.into_iter().filter_map(|id| Some((id, owner.queue.why(id)?))).collect())?
+            }
         };
         let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner);
         for job in jobs {
@@ -408,12 +310,41 @@ impl Hub {
         Ok(())
     }
 
-    fn ask<T>(&self, make: impl FnOnce(SyncSender<T>) -> Command) -> Result<T> {
-        let ended = || Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs");
+    /// Changes something on the owner's thread, and answers when that is durable. What was done, or why not, is in the audit log.
+    pub(crate) fn carry_out<T: Send + 'static>(
+        &self,
+        who: &str,
+        action: &'static str,
+        target: impl FnOnce(&Result<T>) -> String + Send + 'static,
+        change: impl FnOnce(&mut Owner, Now) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = sync_channel(1);
-        self.inner.commands.send(make(reply)).map_err(|_| ended())?;
+        let who = who.to_owned();
+        self.send(Command::Change(Box::new(move |owner, now| {
+            let outcome = change(owner, now);
+            owner.group.audit.push(Deed::new(&who, action, &target(&outcome), &outcome));
+            Box::new(move |failed| drop(reply.try_send(failed.map_or(outcome, |e| Err(e.clone())))))
+        })))?;
+        answer.recv().map_err(|_| ended())?
+    }
+
+    /// Looks at something on the owner's thread.
+    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Owner) -> T + Send + 'static) -> Result<T> {
+        let (reply, answer) = sync_channel(1);
+        self.send(Command::Change(Box::new(move |owner, _| {
+            drop(reply.try_send(look(owner)));
+            Box::new(|_| {})
+        })))?;
         answer.recv().map_err(|_| ended())
     }
+
+    fn send(&self, command: Command) -> Result<()> {
+        self.inner.commands.send(command).map_err(|_| ended())
+    }
+}
+
+fn ended() -> Error {
+    Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs")
 }
 
 fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
@@ -424,11 +355,7 @@ fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {
     }
 }
 
-fn wrong(text: impl Into<String>, hint: &str) -> Error {
-    Error::new(Exit::Usage, text).hint(hint)
-}
-
-fn only_admin(who: &Principal) -> Result<()> {
+pub(crate) fn only_admin(who: &Principal) -> Result<()> {
     match who.is_admin() {
         true => Ok(()),
         false => Err(Error::new(Exit::Refused, "only an administrator may do this").hint("ask whoever runs the hub")),
@@ -438,67 +365,4 @@ fn only_admin(who: &Principal) -> Result<()> {
 /// The answer to what is not there and to what is somebody else's.
 fn no_such_job() -> Error {
     Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("`thalweg job ls` lists them")
-}
-
-/// Positions, those that others come after before them.
-fn in_order(files: &[JobFile]) -> Result<Vec<usize>> {
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    for (at, file) in files.iter().enumerate() {
-        if let Some(name) = &file.name
-            && names.insert(name, at).is_some()
-        {
-            return Err(wrong(format!("two jobs of the batch are called {name}"), "give each a name of its own"));
-        }
-    }
-    let mut left: Vec<usize> = vec![0; files.len()];
-    let mut followers: Vec<Vec<usize>> = vec![Vec::new(); files.len()];
-    for (at, file) in files.iter().enumerate() {
-        for before in file.after.iter().filter_map(|name| names.get(name.as_str())) {
-            left[at] += 1;
-            followers[*before].push(at);
-        }
-    }
-    let mut order: Vec<usize> = (0..files.len()).filter(|at| left[*at] == 0).collect();
-    let mut next = 0;
-    while let Some(at) = order.get(next).copied() {
-        next += 1;
-        for follower in &followers[at] {
-            left[*follower] -= 1;
-            if left[*follower] == 0 {
-                order.push(*follower);
-            }
-        }
-    }
-    if order.len() == files.len() {
-        return Ok(order);
-    }
-    let in_loop: Vec<&str> = files
-        .iter()
-        .zip(&left)
-        .filter(|(_, left)| **left > 0)
-        .filter_map(|(file, _)| file.name.as_deref())
-        .take(5)
-        .collect();
-    Err(wrong(format!("jobs come after each other in a loop: {}", in_loop.join(", ")), "no job can come after itself"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(name: &str, after: &[&str]) -> JobFile {
-        let mut file = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap();
-        file.name = Some(name.to_owned());
-        file.after = after.iter().map(|name| (*name).to_owned()).collect();
-        file
-    }
-
-    #[test]
-    fn a_batch_is_put_in_order_and_a_loop_is_refused() {
-        assert_eq!(in_order(&[file("c", &["b"]), file("b", &["a"]), file("a", &[])]).unwrap(), [2, 1, 0]);
-        let refused = in_order(&[file("a", &["b"]), file("b", &["a"]), file("c", &[])]).unwrap_err();
-        assert!(refused.message.contains("in a loop: a, b"), "{refused:?}");
-        assert!(in_order(&[file("a", &["a"])]).unwrap_err().message.contains("loop"));
-        assert!(in_order(&[file("a", &[]), file("a", &[])]).unwrap_err().message.contains("two jobs"));
-    }
 }

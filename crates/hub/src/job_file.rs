@@ -2,12 +2,13 @@
 //!
 //! Not here: what a transfer's options mean (`model::TransferSpec`).
 
+use crate::channels::{self, Notify};
 use crate::windows::Window;
 use crate::{Error, Result, strict};
 use model::name::{Escaped, relative_path, unescape};
 use model::order::Kind;
-use model::{Exit, Location, TransferSpec};
-use queue::{Class, Facts};
+use model::{Class, Exit, Location, TransferSpec};
+use queue::Facts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ pub struct JobFile {
     pub after: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Who is told of which of its states: channels of the hub, with states.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notify: Notify,
     /// What other jobs of the same batch call this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -163,10 +167,12 @@ impl JobFile {
     /// Checks everything that can be checked without asking anybody.
     pub fn wish(&self, owner: &str) -> Result<Wish> {
         self.check_bounds()?;
+        channels::check_bounds(&self.notify)?;
         let kind = self.kind()?;
-        let class = self.class.as_deref().unwrap_or("normal");
-        let class = Class::from_word(class)
-            .ok_or_else(|| wrong(format!("class {class:?} is not high, normal or low"), FIELDS))?;
+        let class: Option<Class> = match &self.class {
+            Some(word) => Some(word.parse().map_err(|e| wrong(format!("class {e}"), FIELDS))?),
+            None => None,
+        };
         let mut spec = self.spec(kind)?;
         let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
         for window in &self.windows {
@@ -180,7 +186,7 @@ impl JobFile {
         let facts = Facts {
             owner: owner.into(),
             project: self.project.as_deref().unwrap_or("").into(),
-            class,
+            class: class.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),
             claims: claims(&spec)?.into(),
             from,
@@ -191,7 +197,7 @@ impl JobFile {
             nature,
         };
         // Both endpoints hear of it, which share their rates out.
-        spec.options.class = self.class.as_deref().and_then(|class| class.parse().ok());
+        spec.options.class = class;
         Ok(Wish { facts, spec, kind })
     }
 
@@ -370,7 +376,7 @@ mod tests {
         for (more, text) in [
             ("sorce = 1", "unknown field `sorce`"),
             ("kind = \"check\"", "is not copy or sync"),
-            ("class = \"urgent\"", "is not high, normal or low"),
+            ("class = \"urgent\"", "is not one of high, normal, low"),
             ("priority = 1000", "i8"),
             ("start_by = \"tomorrow\"", "is not a moment"),
             ("rate = \"fast\"", "fast"),

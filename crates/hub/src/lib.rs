@@ -1,9 +1,11 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold: the interface over HTTP is a client of it. `job_file` reads what a job is, and `strict` JSON, `owner` is the
-//! one thread that has the queue and the database, `store` the database, `courier` speaks with an endpoint, `reader` answers
-//! questions without holding anybody up, `access` and `rule` say who may do what, `events` and `subscription` tell of changes,
-//! `samples` and `series` of rates, `windows` knows time zones.
+//! `Hub` is the handle that others hold, with `submission`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
+//! what a job is, and `strict` JSON; `access` and `rule` say who may do what. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
+//! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
+//! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
+//! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
+//! of changes, `samples` and `series` of rates, `retention` forgets; `windows`, `times` and `almanac` know time zones.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -16,8 +18,16 @@
 
 mod strict;
 mod job_file;
+mod channels;
+mod delivery;
 mod windows;
+mod times;
+mod almanac;
 mod events;
+mod database;
+mod rows;
+mod schedules;
+mod audit;
 mod retention;
 mod store;
 mod reader;
@@ -30,20 +40,37 @@ mod order;
 mod refusal;
 mod courier;
 mod owner;
+mod intake;
+mod dispatch;
+mod hearing;
+mod recurring;
+mod outbox;
+mod telling;
 mod hub;
+mod submission;
+mod scheduling;
+mod granting;
+#[cfg(test)]
+mod scene;
 
 pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
+pub use audit::{Head, Verified, verify as verify_audit};
+pub use channels::Channels;
 pub use daemon::{Error, private_file};
 pub use events::{Event, Missed};
-pub use hub::{Hub, Options, Submitted, Taken};
+pub use hub::{Hub, Options};
 pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
+pub use recurring::ScheduleVerb;
 pub use retention::Keep;
 pub use samples::{Total, Watch};
+pub use schedules::{ScheduleFile, ScheduleView};
 pub use series::{Point, Series};
 pub use strict::parse as parse_json;
+pub use submission::{Submitted, Taken};
 pub use subscription::Subscription;
+pub use times::Times;
 
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -13,6 +13,12 @@ pub fn order_id(job: JobId, attempt: u32) -> JobId {
     JobId::from_slice(&digest[..16]).expect("half of a SHA-256 is 16 bytes long")
 }
 
+/// What all warrants of an order are called.
+pub fn warrant_id(order: JobId) -> [u8; 16] {
+    let digest = net::sha256(&[&b"thalweg warrant 1"[..], &order.0].concat());
+    digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
+}
+
 pub fn shown(text: &str) -> String {
     Escaped(text.as_bytes()).to_string()
 }

@@ -1,8 +1,10 @@
 //! Questions about jobs, answered from the database without holding up who writes it.
 
 use crate::Result;
+use crate::audit;
+use crate::database::{of_sqlite, path};
 use crate::events::{Event, rfc3339};
-use crate::store::{of_sqlite, path};
+use crate::schedules::{self, ScheduleView};
 use model::JobId;
 use queue::{Reason, Status, Work};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params_from_iter};
@@ -279,6 +281,15 @@ impl Reader {
                 "SELECT EXISTS (SELECT 1 FROM events WHERE id = ?1), coalesce((SELECT min(id) FROM events), 0)";
             connection.prepare_cached(select)?.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
         })
+    }
+
+    pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.with(|connection| Ok(schedules::all(connection)?.into_iter().map(ScheduleView::from).collect()))
+    }
+
+    /// Lines of the audit log behind one.
+    pub fn audit(&self, after: i64, limit: usize) -> Result<Vec<Value>> {
+        self.with(|connection| audit::lines(connection, after, limit.clamp(1, PAGE_MAX)))
     }
 
     /// Open jobs by status, of one owner or of all.

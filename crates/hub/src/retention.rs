@@ -12,6 +12,9 @@ const STEP: i64 = 1000;
 const EVENTS_MIN: i64 = 10_000;
 const KEYS_MS: i64 = 30 * 86_400_000;
 
+/// Between two sweeps through what is old.
+pub const SWEEP_PAUSE: Duration = Duration::from_secs(600);
+
 /// How long ended jobs and events are kept, and how large the database may be with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {

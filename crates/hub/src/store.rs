@@ -4,40 +4,40 @@
 //! hub's, is refused and left as it is. A copy that was put back counts its events from beyond those of the original, so that no
 //! number of an event is given twice (`generation`).
 
+use crate::audit::{self, Deed, Head, Mark};
+use crate::database::{of_sqlite, path, prepare, recognise};
 use crate::events::Event;
-use crate::job_file::{JobFile, Wish};
+use crate::outbox::{self, Outgoing, Posted};
 use crate::retention::{Keep, Sweep};
+use crate::rows::{COLUMNS, Key, NewJob, Report, Rewritten, Stored, insert, of_row, put_report, update};
+use crate::schedules::{self, StoredSchedule};
 use crate::{Error, Result, unix_ms};
-use model::order::Role;
 use model::{Exit, JobId};
-use queue::{Facts, Goal, Job, Reason, Status, Work};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
+use queue::{Job, Status};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
-/// "TWHB".
-const APPLICATION_ID: i64 = 0x5457_4842;
-/// The n-th step leads from version n to version n + 1. A released step is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
-const VERSION: i64 = MIGRATIONS.len() as i64;
-const BUSY_MAX: Duration = Duration::from_secs(10);
 /// Events of a new generation begin this far beyond the last one.
 const GENERATION_STEP: i64 = 1 << 32;
 
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    state_dir: PathBuf,
+    audit: Head,
+    marked: Instant,
+    /// Nothing was written since.
+    is_marked: bool,
     pub last_event: i64,
     /// The first event that this generation has, or may still have.
     pub generation_from: i64,
 }
 
-/// A row that says what a job is, beside where it stands.
-pub struct Stored {
-    pub job: Job,
-    pub file: JobFile,
-}
+/// How often the mark beside the database is brought up to it.
+const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// What one group of changes writes.
 #[derive(Default)]
@@ -50,50 +50,26 @@ pub struct Group {
     pub removed: Vec<JobId>,
     /// Jobs that are asked for otherwise than before.
     pub rewritten: Vec<Rewritten>,
-}
-
-pub struct Rewritten {
-    pub id: JobId,
-    pub body: String,
-    pub facts: Facts,
-}
-
-pub struct NewJob {
-    pub id: JobId,
-    pub seq: u64,
-    pub wish: Wish,
-    pub body: String,
-    pub labels: Vec<(String, String)>,
-}
-
-pub struct Key {
-    pub owner: String,
-    pub key: String,
-    pub digest: [u8; 32],
-    pub job: JobId,
-}
-
-/// What an attempt left.
-pub struct Report {
-    pub job: JobId,
-    pub text: String,
-    pub failures: Vec<(String, String, String)>,
+    /// Schedules as they are now.
+    pub schedules: Vec<StoredSchedule>,
+    pub dropped: Vec<String>,
+    pub audit: Vec<Deed>,
+    /// Endpoints that said what they have.
+    pub heard: Vec<String>,
+    /// What is to be told, and what was.
+    pub messages: Vec<Outgoing>,
+    pub posted: Vec<Posted>,
 }
 
 impl Group {
     pub fn is_empty(&self) -> bool {
-        let Group { new, changes, keys, reports, removed, rewritten } = self;
-        new.is_empty()
-            && changes.is_empty()
-            && keys.is_empty()
-            && reports.is_empty()
-            && removed.is_empty()
-            && rewritten.is_empty()
+        let Group { new, changes, keys, reports, removed, rewritten, .. } = self;
+        let Group { schedules, dropped, audit, heard, messages, posted, .. } = self;
+        let has_jobs = !(new.is_empty() && changes.is_empty() && removed.is_empty() && rewritten.is_empty());
+        let has_more = !(keys.is_empty() && reports.is_empty() && audit.is_empty() && heard.is_empty());
+        let tells = !(messages.is_empty() && posted.is_empty());
+        !has_jobs && !has_more && !tells && schedules.is_empty() && dropped.is_empty()
     }
-}
-
-pub fn path(state_dir: &Path) -> PathBuf {
-    state_dir.join("hub.db")
 }
 
 impl Store {
@@ -111,12 +87,20 @@ impl Store {
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         recognise(&connection).map_err(failed)?.check(&path)?;
         prepare(&mut connection).map_err(failed)?;
-        let mut store = Store { connection, path: path.clone(), last_event: 0, generation_from: 0 };
+        let audit = audit::head(&connection).map_err(failed)?;
+        // In another log, which whoever can change this one may not be able to change.
+        info!(line = audit.n, digest = audit.digest, "the audit log goes on");
+        let (state_dir, marked, is_marked) = (state_dir.to_owned(), Instant::now(), true);
+        let (last_event, generation_from) = (0, 0);
+        let mut store =
+            Store { connection, path: path.clone(), state_dir, audit, marked, is_marked, last_event, generation_from };
         store.begin_generation().map_err(failed)?;
+        store.mark_now();
         Ok(store)
     }
 
-    /// Notices that the file is another one than the last hub wrote: then it is a copy, and may be an old one.
+    /// Notices that the file is another one than the last hub wrote, or is behind what that one had written: then it is a copy, and may
+    /// be an old one. Each endpoint has to say what it has before it is given anything.
     fn begin_generation(&mut self) -> rusqlite::Result<()> {
         let own = std::fs::metadata(&self.path).map_or(0, |found| found.ino() as i64);
         let meta = |name: &str| -> rusqlite::Result<Option<i64>> {
@@ -125,8 +109,19 @@ impl Store {
         };
         let (inode, from, generation) = (meta("inode")?, meta("generation_from")?, meta("generation")?.unwrap_or(0));
         let last: i64 = self.connection.query_row("SELECT coalesce(max(id), 0) FROM events", [], |row| row.get(0))?;
-        let is_new = inode != Some(own);
-        let from = if is_new && inode.is_some() { last + GENERATION_STEP } else { from.unwrap_or(1) };
+        let mark = Mark::read(&self.state_dir).unwrap_or_default();
+        let is_behind = mark.event > last.max(from.unwrap_or(1) - 1) || mark.audit.n > self.audit.n;
+        let is_new = inode != Some(own) || is_behind;
+        let from = if is_new && inode.is_some() {
+            warn!("hub.db is a copy that was put back: no order is given before its endpoints say what they have");
+            let unheard = "INSERT INTO unheard SELECT from_endpoint FROM jobs UNION SELECT to_endpoint FROM jobs WHERE true ON CONFLICT DO NOTHING";
+            self.connection.execute(unheard, [])?;
+            let deed = Deed::new("hub", "go on from a copy of hub.db", "", &Ok(()));
+            self.audit = audit::write(&self.connection, self.audit.clone(), &[deed], unix_ms())?;
+            mark.event.max(last) + GENERATION_STEP
+        } else {
+            from.unwrap_or(1)
+        };
         let set = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
         for (name, value) in [("inode", own), ("generation_from", from), ("generation", generation + i64::from(is_new))]
         {
@@ -135,6 +130,45 @@ impl Store {
         self.last_event = last.max(from - 1);
         self.generation_from = from;
         Ok(())
+    }
+
+    /// Writes down beside the database how far it has come. That it cannot be written holds nobody up.
+    pub fn mark_now(&mut self) {
+        (self.marked, self.is_marked) = (Instant::now(), true);
+        let mark = Mark { event: self.last_event, audit: self.audit.clone() };
+        if let Err(error) = mark.write(&self.state_dir) {
+            warn!(%error, "hub.mark cannot be written: an old copy of hub.db may not be noticed");
+        }
+    }
+
+    /// The same, where something was written and the last mark is old.
+    pub fn mark(&mut self) {
+        if !self.is_marked && self.marked.elapsed() >= MARK_EVERY {
+            self.mark_now();
+        }
+    }
+
+    /// Endpoints that have to say what they have before they are given anything.
+    pub fn unheard(&self) -> Result<Vec<String>> {
+        let read = || {
+            let mut select = self.connection.prepare_cached("SELECT endpoint FROM unheard")?;
+            let rows = select.query_map([], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        read().map_err(|e| self.failed(&e))
+    }
+
+    /// Messages of a channel that are due.
+    pub fn due(&self, channel: &str, now: i64) -> Result<Vec<(i64, String, usize)>> {
+        outbox::due(&self.connection, channel, now).map_err(|e| self.failed(&e))
+    }
+
+    pub fn schedules(&self) -> Result<Vec<StoredSchedule>> {
+        schedules::all(&self.connection).map_err(|e| self.failed(&e))
+    }
+
+    pub fn schedule(&self, name: &str) -> Result<Option<StoredSchedule>> {
+        schedules::one(&self.connection, name).map_err(|e| self.failed(&e))
     }
 
     /// The number of the next job.
@@ -215,8 +249,10 @@ impl Store {
     pub fn commit(&mut self, group: &Group) -> Result<Vec<Event>> {
         let written = self.try_commit(group);
         match written {
-            Ok(events) => {
+            Ok((events, audit)) => {
                 self.last_event = events.last().map_or(self.last_event, |event| event.id);
+                self.audit = audit;
+                self.is_marked = false;
                 Ok(events)
             }
             Err(_) if model::mutant::is_on("hub-answers-before-it-is-durable") => Ok(Vec::new()),
@@ -224,8 +260,8 @@ impl Store {
         }
     }
 
-    fn try_commit(&mut self, group: &Group) -> rusqlite::Result<Vec<Event>> {
-        let (now, mut id) = (unix_ms(), self.last_event);
+    fn try_commit(&mut self, group: &Group) -> rusqlite::Result<(Vec<Event>, Head)> {
+        let (now, mut id, head) = (unix_ms(), self.last_event, self.audit.clone());
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for job in &group.new {
             insert(&transaction, job, now)?;
@@ -241,7 +277,7 @@ impl Store {
         }
         for Rewritten { id, body, facts } in &group.rewritten {
             let put = "UPDATE jobs SET body = ?2, class = ?3, priority = ?4 WHERE id = ?1";
-            transaction.prepare_cached(put)?.execute(params![id.0, body, facts.class.word(), facts.priority])?;
+            transaction.prepare_cached(put)?.execute(params![id.0, body, facts.class.name(), facts.priority])?;
         }
         for key in &group.keys {
             let put = "INSERT INTO keys VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
@@ -255,8 +291,23 @@ impl Store {
                 transaction.prepare_cached(delete)?.execute([&job.0[..]])?;
             }
         }
+        for name in &group.dropped {
+            transaction.execute("DELETE FROM schedules WHERE name = ?1", [name])?;
+        }
+        for schedule in &group.schedules {
+            schedules::put(&transaction, schedule)?;
+        }
+        for endpoint in &group.heard {
+            transaction.execute("DELETE FROM unheard WHERE endpoint = ?1", [endpoint])?;
+        }
+        let left_out = outbox::put(&transaction, &group.messages, now)?;
+        group.posted.iter().try_for_each(|posted| outbox::note(&transaction, posted))?;
+        let head = audit::write(&transaction, head, &group.audit, now)?;
         transaction.commit()?;
-        Ok(events)
+        if left_out > 0 {
+            warn!(left_out, "too many messages wait: these are not sent");
+        }
+        Ok((events, head))
     }
 
     /// Forgets some of what is old; true once all was looked at.
@@ -269,222 +320,13 @@ impl Store {
     }
 }
 
-const COLUMNS: &str = "id, seq, owner, body, status, reason, text, hint, until, attempt, role, goal, failures, passes, \
-    is_switched, after, begun, code, files_listed, bytes_listed, is_listed, files_done, bytes_done";
-
-/// A job of its row; in words why not.
-fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, String>> {
-    let id = JobId(row.get(0)?);
-    let owner: String = row.get(2)?;
-    let body: String = row.get(3)?;
-    let words: [String; 2] = [row.get(4)?, row.get(5)?];
-    let role: Option<String> = row.get(10)?;
-    let goal: Option<String> = row.get(11)?;
-    let after: String = row.get(15)?;
-    let count = |index| row.get::<_, i64>(index).map(|value| value.max(0) as u64);
-    let work = Work {
-        files_listed: count(18)?,
-        bytes_listed: count(19)?,
-        is_listed: row.get(20)?,
-        files_done: count(21)?,
-        bytes_done: count(22)?,
-    };
-    let wish = JobFile::from_json(&body).and_then(|file| file.wish(&owner).map(|wish| (file, wish)));
-    let (file, wish) = match wish {
-        Ok(found) => found,
-        Err(e) => return Ok(Err(format!("job {id}: {}", e.message))),
-    };
-    let (Some(status), Some(reason)) = (Status::from_word(&words[0]), Reason::from_word(&words[1])) else {
-        return Ok(Err(format!("job {id}: its state is not known to this version")));
-    };
-    let job = Job {
-        after: after.split(',').filter_map(JobId::from_hex).collect(),
-        status,
-        reason,
-        text: row.get(6)?,
-        hint: row.get(7)?,
-        until: row.get(8)?,
-        attempt: row.get(9)?,
-        role: role.as_deref().and_then(Role::from_word),
-        goal: goal.as_deref().and_then(Goal::from_word),
-        failures: row.get(12)?,
-        passes: row.get(13)?,
-        is_switched: row.get(14)?,
-        has_begun: row.get::<_, Option<i64>>(16)?.is_some(),
-        code: row.get(17)?,
-        work,
-        ..Job::new(id, row.get::<_, i64>(1)? as u64, wish.facts, Vec::new())
-    };
-    Ok(Ok(Stored { job, file }))
-}
-
-fn insert(connection: &Connection, new: &NewJob, now: i64) -> rusqlite::Result<()> {
-    let facts = &new.wish.facts;
-    let put = "INSERT INTO jobs (seq, id, owner, project, class, priority, from_endpoint, to_endpoint, body, created, version,
-            changed, status, reason, text, hint, attempt, failures, passes, is_switched, after, files_listed, bytes_listed,
-            is_listed, files_done, bytes_done)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?10, 'queued', '', '', '', 0, 0, 0, 0, '', 0, 0, 0, 0, 0)";
-    connection.prepare_cached(put)?.execute(params![
-        new.seq as i64,
-        new.id.0,
-        &*facts.owner,
-        &*facts.project,
-        facts.class.word(),
-        facts.priority,
-        &*facts.from,
-        &*facts.to,
-        new.body,
-        now
-    ])?;
-    for (name, value) in &new.labels {
-        connection.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3)")?.execute(params![
-            new.seq as i64,
-            name,
-            value
-        ])?;
-    }
-    Ok(())
-}
-
-fn update(connection: &Connection, job: &Job, now: i64) -> rusqlite::Result<()> {
-    let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
-    let put = "UPDATE jobs SET version = version + 1, changed = ?2, status = ?3, reason = ?4, text = ?5, hint = ?6, until = ?7,
-            attempt = ?8, role = ?9, goal = ?10, failures = ?11, passes = ?12, is_switched = ?13, after = ?14, code = ?15,
-            files_listed = ?16, bytes_listed = ?17, is_listed = ?18, files_done = ?19, bytes_done = ?20,
-            begun = CASE WHEN ?21 THEN coalesce(begun, ?2) ELSE begun END, ended = CASE WHEN ?22 THEN ?2 ELSE NULL END
-        WHERE id = ?1";
-    connection.prepare_cached(put)?.execute(params![
-        job.id.0,
-        now,
-        job.status.word(),
-        job.reason.word(),
-        job.text,
-        job.hint,
-        job.until,
-        job.attempt,
-        job.role.map(Role::word),
-        job.goal.map(Goal::word),
-        job.failures,
-        job.passes,
-        job.is_switched,
-        after.join(","),
-        job.code,
-        sql(job.work.files_listed),
-        sql(job.work.bytes_listed),
-        job.work.is_listed,
-        sql(job.work.files_done),
-        sql(job.work.bytes_done),
-        job.has_begun,
-        job.status.is_end(),
-    ])?;
-    Ok(())
-}
-
-fn put_report(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
-    let seq: Option<i64> = connection
-        .prepare_cached("SELECT seq FROM jobs WHERE id = ?1")?
-        .query_row([&report.job.0[..]], |row| row.get(0))
-        .optional()?;
-    let Some(seq) = seq else { return Ok(()) };
-    connection.prepare_cached("UPDATE jobs SET report = ?2 WHERE seq = ?1")?.execute(params![seq, report.text])?;
-    connection.prepare_cached("DELETE FROM failures WHERE seq = ?1")?.execute([seq])?;
-    for (number, (path, kind, text)) in report.failures.iter().enumerate() {
-        connection.prepare_cached("INSERT INTO failures VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(params![
-            seq,
-            number as i64,
-            path,
-            kind,
-            text
-        ])?;
-    }
-    Ok(())
-}
-
-/// A count beyond SQLite's integers is written as the largest.
-fn sql(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// What a file is.
-pub enum Recognised {
-    Empty,
-    Hub,
-    Newer(i64),
-    Foreign,
-}
-
-impl Recognised {
-    pub fn check(self, path: &Path) -> Result<()> {
-        let shown = path.display();
-        match self {
-            Recognised::Empty | Recognised::Hub => Ok(()),
-            Recognised::Newer(version) => Err(Error::new(
-                Exit::Version,
-                format!("{shown}: written by a newer version (format {version}; this program knows up to {VERSION})"),
-            )
-            .hint("use the newer version, or another --state-dir")),
-            Recognised::Foreign => Err(Error::new(Exit::Failed, format!("{shown} is not the database of a hub"))
-                .hint("name another --state-dir")),
-        }
-    }
-}
-
-pub fn recognise(connection: &Connection) -> rusqlite::Result<Recognised> {
-    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let objects: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    Ok(match (pragma("application_id")?, pragma("user_version")?, objects) {
-        (0, 0, 0) => Recognised::Empty,
-        (APPLICATION_ID, version, _) if version > VERSION => Recognised::Newer(version),
-        (APPLICATION_ID, 1.., _) => Recognised::Hub,
-        _ => Recognised::Foreign,
-    })
-}
-
-fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_MAX)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    connection.pragma_update(None, "temp_store", "MEMORY")?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    let damage: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if damage != "ok" {
-        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-        return Err(rusqlite::Error::SqliteFailure(code, Some(damage)));
-    }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
-    transaction.commit()
-}
-
-pub fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode;
-    let code = error.sqlite_error_code();
-    let text = format!("{}: {error}", path.display());
-    match code {
-        Some(ErrorCode::DiskFull) => {
-            Error::new(Exit::NoSpace, format!("{}: no space left; the queue is unchanged", path.display()))
-                .hint("free some space where the hub keeps its state")
-        }
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::new(Exit::Fatal, text)
-            .hint("restore hub.db from a backup; endpoints keep what they were given, and the hub asks them"),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::new(Exit::Temporary, text).hint("another program holds the database: wait for it, or end it")
-        }
-        _ => Error::new(Exit::Failed, text).hint("the hub's state directory must be on a working local file system"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::VERSION;
+    use crate::job_file::JobFile;
+    use model::order::Role;
+    use queue::Goal;
 
     fn new(seq: u64) -> NewJob {
         let body = format!(r#"{{"source":"a:x{seq}","destination":"b:y{seq}","labels":{{"n":"{seq}"}}}}"#);

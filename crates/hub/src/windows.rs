@@ -5,10 +5,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use model::Exit;
-use queue::{Calendar, Opening};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::sync::Mutex;
 
 /// From a time to a time, which may be that of the next day, on days of the week on which it begins.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -24,7 +21,7 @@ pub struct Window {
     pub zone: Option<String>,
 }
 
-struct Parsed {
+pub(crate) struct Parsed {
     days: Vec<Weekday>,
     from: Time,
     to: Time,
@@ -39,42 +36,47 @@ impl Window {
         self.parse().map(drop)
     }
 
-    fn parse(&self) -> Result<Parsed> {
-        let wrong = |text: String| {
-            Error::new(Exit::Usage, text)
-                .hint("a window is such as { days = [\"mon\", \"tue\"], from = \"22:00\", to = \"06:00\", zone = \"Europe/Berlin\" }")
-        };
-        let time = |text: &str| {
-            let found: Option<Time> = text
-                .split_once(':')
-                .and_then(|(hour, minute)| Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok());
-            found.ok_or_else(|| wrong(format!("{text:?} is not a time of day, such as 06:30")))
-        };
-        let day = |text: &String| {
-            let found = match text.as_str() {
-                "mon" => Weekday::Monday,
-                "tue" => Weekday::Tuesday,
-                "wed" => Weekday::Wednesday,
-                "thu" => Weekday::Thursday,
-                "fri" => Weekday::Friday,
-                "sat" => Weekday::Saturday,
-                "sun" => Weekday::Sunday,
-                _ => return Err(wrong(format!("{text:?} is not a day: mon, tue, wed, thu, fri, sat or sun"))),
-            };
-            Ok(found)
-        };
-        let zone = match &self.zone {
-            None => TimeZone::UTC,
-            Some(name) => TimeZone::get(name).map_err(|_| wrong(format!("no time zone {name:?} is known here")))?,
-        };
-        let days = self.days.iter().map(day).collect::<Result<Vec<_>>>()?;
-        Ok(Parsed { days, from: time(&self.from)?, to: time(&self.to)?, zone })
+    pub(crate) fn parse(&self) -> Result<Parsed> {
+        let days = self.days.iter().map(|text| day(text)).collect::<Result<Vec<_>>>()?;
+        Ok(Parsed { days, from: time(&self.from)?, to: time(&self.to)?, zone: zone(self.zone.as_deref())? })
+    }
+}
+
+fn wrong(text: String) -> Error {
+    Error::new(Exit::Usage, text)
+        .hint("days are mon to sun, times such as 06:30, zones such as Europe/Berlin; UTC where none is named")
+}
+
+pub fn time(text: &str) -> Result<Time> {
+    let found: Option<Time> =
+        text.split_once(':').and_then(|(hour, minute)| Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok());
+    found.ok_or_else(|| wrong(format!("{text:?} is not a time of day, such as 06:30")))
+}
+
+pub fn day(text: &str) -> Result<Weekday> {
+    let found = match text {
+        "mon" => Weekday::Monday,
+        "tue" => Weekday::Tuesday,
+        "wed" => Weekday::Wednesday,
+        "thu" => Weekday::Thursday,
+        "fri" => Weekday::Friday,
+        "sat" => Weekday::Saturday,
+        "sun" => Weekday::Sunday,
+        _ => return Err(wrong(format!("{text:?} is not a day: mon, tue, wed, thu, fri, sat or sun"))),
+    };
+    Ok(found)
+}
+
+pub fn zone(name: Option<&str>) -> Result<TimeZone> {
+    match name {
+        None => Ok(TimeZone::UTC),
+        Some(name) => TimeZone::get(name).map_err(|_| wrong(format!("no time zone {name:?} is known here"))),
     }
 }
 
 impl Parsed {
     /// The spans around a moment: those that begin from yesterday to a week ahead.
-    fn spans(&self, now: Timestamp) -> Vec<(i64, i64)> {
+    pub fn spans(&self, now: Timestamp) -> Vec<(i64, i64)> {
         let mut spans = Vec::new();
         let Ok(yesterday) = now.to_zoned(self.zone.clone()).checked_sub(1.day()) else { return spans };
         for ahead in 0..=DAYS_AHEAD {
@@ -96,49 +98,11 @@ impl Parsed {
     }
 }
 
-/// Knows each set of windows once it has been asked for it.
-#[derive(Default)]
-pub struct Almanac {
-    known: Mutex<HashMap<String, Option<std::sync::Arc<Vec<Parsed>>>>>,
-}
-
-/// Sets that are remembered.
-const KNOWN_MAX: usize = 10_000;
-
-impl Calendar for Almanac {
-    fn opening(&self, windows: &str, unix_ms: i64) -> Opening {
-        let parsed = {
-            let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if known.len() > KNOWN_MAX {
-                known.clear();
-            }
-            let parse = || {
-                let windows: Vec<Window> = serde_json::from_str(windows).ok()?;
-                windows.iter().map(|window| window.parse().ok()).collect::<Option<Vec<_>>>().map(std::sync::Arc::new)
-            };
-            known.entry(windows.to_owned()).or_insert_with(parse).clone()
-        };
-        // What cannot be read any more, because its zone is gone, holds nobody up.
-        let (Some(parsed), Ok(now)) = (parsed, Timestamp::from_millisecond(unix_ms)) else {
-            return Opening { is_open: true, until: i64::MAX };
-        };
-        let spans: Vec<_> = parsed.iter().flat_map(|window| window.spans(now)).collect();
-        let mut until = spans.iter().filter(|(from, to)| (*from..*to).contains(&unix_ms)).map(|(_, to)| *to).max();
-        let is_open = until.is_some();
-        // One that begins before another ends goes on with it.
-        while let Some(end) = until
-            && let Some(later) = spans.iter().filter(|(from, to)| *from <= end && *to > end).map(|(_, to)| *to).max()
-        {
-            until = Some(later);
-        }
-        let next = spans.iter().map(|(from, _)| *from).filter(|from| *from > unix_ms).min();
-        Opening { is_open, until: until.or(next).unwrap_or(i64::MAX) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::almanac::Almanac;
+    use queue::{Calendar, Opening};
 
     fn ms(text: &str) -> i64 {
         text.parse::<Timestamp>().unwrap().as_millisecond()

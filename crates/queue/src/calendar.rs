@@ -12,9 +12,18 @@ pub struct Now {
     pub unix_ms: i64,
 }
 
-/// When jobs may run that have windows.
+/// When jobs may run that have windows, and when those begin that have a schedule.
 pub trait Calendar {
     fn opening(&self, windows: &str, unix_ms: i64) -> Opening;
+
+    /// The moments of a schedule on both sides of this one, which may be the last itself.
+    fn slots(&self, times: &str, unix_ms: i64) -> Slots;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slots {
+    pub last: Option<i64>,
+    pub next: Option<i64>,
 }
 
 /// Whether a window is open, and when that changes.
@@ -24,12 +33,16 @@ pub struct Opening {
     pub until: i64,
 }
 
-/// A calendar without windows.
+/// A calendar without windows or schedules.
 pub struct Always;
 
 impl Calendar for Always {
     fn opening(&self, _windows: &str, _unix_ms: i64) -> Opening {
         Opening { is_open: true, until: i64::MAX }
+    }
+
+    fn slots(&self, _times: &str, _unix_ms: i64) -> Slots {
+        Slots::default()
     }
 }
 

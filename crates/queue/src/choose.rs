@@ -7,9 +7,9 @@ use crate::calendar::Now;
 use crate::job::Job;
 use crate::queue::{Action, Lane, Limits, Queue};
 use crate::slots::{Health, PARKED_MAX};
-use crate::status::{Class, Reason, Status};
-use model::JobId;
+use crate::status::{Reason, Status};
 use model::order::Role;
+use model::{Class, JobId};
 use std::cmp::Reverse;
 
 /// What the class and the share had, priority, age: the least is next.
@@ -84,7 +84,8 @@ impl Queue {
     }
 
     fn choose(&self, now: Now) -> Option<(Lane, JobId)> {
-        let charge = |class: Class| self.classes.get(&class).map_or(0.0, |sum| sum.at(now.ms)) / class.weight();
+        let charge =
+            |class: Class| self.classes.get(&class).map_or(0.0, |sum| sum.at(now.ms)) / f64::from(class.weight());
         let mut best: Option<(Rank, Lane, JobId)> = None;
         for (lane, places) in &self.lanes {
             let (class, share, pair) = *lane;
@@ -137,8 +138,9 @@ impl Queue {
     /// Which end carries it out: the source's, unless that cannot.
     fn role_of(&self, pair: usize, job: &Job) -> Option<Role> {
         let pair = &self.pairs[pair];
+        let is_unheard = [pair.from, pair.to].into_iter().any(|number| self.endpoints[number].is_unheard);
         // After a restart the first to answer is not the one to do everything.
-        if self.endpoints[pair.from].health == Health::Unknown {
+        if self.endpoints[pair.from].health == Health::Unknown || is_unheard {
             return None;
         }
         let (from, to) = (self.endpoints[pair.from].is_usable(), self.endpoints[pair.to].is_usable());

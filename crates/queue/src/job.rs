@@ -1,8 +1,8 @@
 //! What is known of one job.
 
-use crate::status::{Class, Goal, Reason, Status};
-use model::JobId;
+use crate::status::{Goal, Reason, Status};
 use model::order::Role;
+use model::{Class, JobId};
 use std::sync::Arc;
 
 /// What was asked for; it changes only when somebody asks for something else (`change`).

@@ -3,7 +3,7 @@
 //! A `Queue` is told of jobs, of what people want of them and of what executors say. It answers with changes, which its owner
 //! writes down, and with actions, which its owner carries out once they are written down. `status` says what may follow what,
 //! `job` what is known of one, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
-//! carries, `calendar` when jobs may run, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
+//! carries, `calendar` when jobs may run, `schedule` when one begins again, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
 //!
 //! Invariants:
 //! - A job has at most one executor: another gets it only after the first said that it stopped, or that it does not know it.
@@ -27,15 +27,19 @@ mod steer;
 mod change;
 mod heard;
 mod timers;
+mod schedule;
+mod firing;
 #[cfg(test)]
 mod tests;
 
-pub use calendar::{Always, Calendar, Now, Opening};
+pub use calendar::{Always, Calendar, Now, Opening, Slots};
 pub use choose::EndpointState;
 pub use fault::{Fault, pause_ms};
+pub use firing::Firing;
 pub use heard::{Answer, Ended, News};
 pub use job::{Facts, Job, Work};
 pub use queue::{Action, Limits, Queue};
+pub use schedule::Schedule;
 pub use slots::Health;
-pub use status::{Class, Goal, Reason, Status, Verb, may_follow};
+pub use status::{Goal, Reason, Status, Verb, may_follow};
 pub use submit::{Refused, Taken};

@@ -4,11 +4,12 @@
 
 use crate::calendar::{self, Calendar, Now};
 use crate::job::Job;
+use crate::schedule::Schedules;
 use crate::share::Decayed;
 use crate::slots::{Endpoint, Health, Pair};
-use crate::status::{Class, Reason, Status, may_follow};
-use model::JobId;
+use crate::status::{Reason, Status, may_follow};
 use model::order::Role;
+use model::{Class, JobId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub enum Action {
     Renew { id: JobId, attempt: u32, endpoint: Arc<str> },
     /// The end was taken note of.
     Forget { id: JobId, attempt: u32, endpoint: Arc<str> },
+    /// Have the other endpoint let nobody in any more for this order, whatever its executor does.
+    Revoke { id: JobId, attempt: u32, endpoint: Arc<str> },
     /// Ask the endpoint what it has of ours; `heard`, then `reached` or `unreached`, is the answer.
     Probe { endpoint: Arc<str> },
 }
@@ -72,6 +75,7 @@ pub struct Queue {
     pub(crate) at_work: BTreeSet<JobId>,
     pub(crate) timers: BTreeSet<(u64, JobId)>,
     pub(crate) dates: BTreeSet<(i64, JobId)>,
+    pub(crate) schedules: Schedules,
     changes: Vec<Job>,
     pub(crate) actions: Vec<Action>,
 }
@@ -114,6 +118,7 @@ impl Queue {
             at_work: BTreeSet::new(),
             timers: BTreeSet::new(),
             dates: BTreeSet::new(),
+            schedules: Schedules::default(),
             changes: Vec::new(),
             actions: Vec::new(),
         }

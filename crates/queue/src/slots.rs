@@ -51,6 +51,8 @@ pub struct Endpoint {
     pub text: String,
     /// Open jobs that need it.
     pub jobs: usize,
+    /// It may have orders that nobody here knows of: nothing is given to it, nor for it, before it said what it has.
+    pub is_unheard: bool,
 }
 
 impl Endpoint {
@@ -64,6 +66,7 @@ impl Endpoint {
             probe_at: Some(0),
             text: String::new(),
             jobs: 0,
+            is_unheard: false,
         }
     }
 
@@ -81,6 +84,7 @@ impl Endpoint {
 
     pub fn found(&mut self) {
         self.health = Health::Up;
+        self.is_unheard = false;
         self.failures = 0;
         self.probe_at = None;
         self.text.clear();

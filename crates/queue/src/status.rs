@@ -90,21 +90,6 @@ words! {
 }
 
 words! {
-    /// Shares of what runs: 16 to 4 to 1.
-    Class { High = "high", Normal = "normal", Low = "low" }
-}
-
-impl Class {
-    pub fn weight(self) -> f64 {
-        match self {
-            Class::High => 16.0,
-            Class::Normal => 4.0,
-            Class::Low => 1.0,
-        }
-    }
-}
-
-words! {
     /// What people do with a job.
     Verb { Pause = "pause", Resume = "resume", Cancel = "cancel", Retry = "retry", Remove = "rm" }
 }

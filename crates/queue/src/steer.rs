@@ -5,6 +5,7 @@ use crate::job::{Job, Work};
 use crate::queue::{Action, Queue};
 use crate::status::{Goal, Reason, Status, Verb};
 use crate::submit::Refused;
+use model::order::Role;
 use model::{Exit, JobId};
 
 const CANCELLED: &str = "cancelled; what was verified is kept";
@@ -90,6 +91,16 @@ impl Queue {
         self.set(now, id, Status::Stopping, Reason::None, goal.word());
         self.hold(id, slots);
         self.say_stop(id);
+        self.revoke(id, goal);
+    }
+
+    /// What ends for good is not left to its executor alone, which may not be reached.
+    fn revoke(&mut self, id: JobId, goal: Goal) {
+        let Some(job) = self.get(id).filter(|_| matches!(goal, Goal::Cancel | Goal::Deadline)) else { return };
+        let Some(role) = job.role.filter(|_| !model::mutant::is_on("queue-cancels-without-revoking")) else { return };
+        let endpoint = if role == Role::Sends { &job.facts.to } else { &job.facts.from };
+        let (attempt, endpoint) = (job.attempt, endpoint.clone());
+        self.actions.push(Action::Revoke { id, attempt, endpoint });
     }
 
     pub(crate) fn say_stop(&mut self, id: JobId) {
@@ -106,6 +117,7 @@ impl Queue {
             entry.job.goal = Some(goal);
         }
         self.set(now, id, Status::Stopping, Reason::None, goal.word());
+        self.revoke(id, goal);
     }
 
     /// stopping -> what it was stopped for: its executor says that it does nothing more.

@@ -3,8 +3,9 @@
 use crate::calendar::Now;
 use crate::job::Job;
 use crate::queue::Queue;
-use crate::status::{Reason, Status};
+use crate::status::{Reason, Status, may_follow};
 use model::JobId;
+use model::order::Role;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
@@ -75,6 +76,32 @@ impl Queue {
         } else {
             self.place(now, id);
         }
+    }
+
+    /// An endpoint may have orders that the records do not know of, which are older than what happened.
+    pub fn distrust(&mut self, endpoint: &str) {
+        let number = self.endpoint(&endpoint.into());
+        self.endpoints[number].is_unheard = true;
+    }
+
+    /// An executor has an order of a later attempt than the one that is known: it has the job.
+    pub fn adopt(&mut self, now: Now, id: JobId, attempt: u32, role: Role) {
+        let Some(status) = self.get(id).filter(|job| attempt > job.attempt).map(|job| job.status) else { return };
+        if status.is_end() {
+            return;
+        }
+        self.gone(now, id);
+        if !may_follow(status, Status::Running) {
+            self.set(now, id, Status::Queued, Reason::None, "");
+        }
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        let job = &mut entry.job;
+        (job.attempt, job.role, job.goal, job.has_begun) = (attempt, Some(role), None, true);
+        let (share, pair, job) = (entry.share, entry.pair, entry.job.clone());
+        self.at_work.insert(id);
+        self.set(now, id, Status::Running, Reason::None, "");
+        let slots = self.slots_of(share, pair, &job);
+        self.hold(id, slots);
     }
 
     /// Which of the jobs that others come after are not open any more: to be told with `after_ended`, once all are restored.

@@ -2,7 +2,7 @@
 
 use super::*;
 use model::order::{self, Role};
-use model::{Exit, JobId};
+use model::{Class, Exit, JobId};
 
 /// A queue with a clock, whose endpoints `a`, `b` and `c` answer.
 struct Scene {
@@ -82,6 +82,10 @@ impl Calendar for Nights {
         let second = unix_ms.div_euclid(1000) * 1000;
         let is_open = unix_ms - second < 500;
         Opening { is_open, until: if is_open { second + 500 } else { second + 1000 } }
+    }
+
+    fn slots(&self, _times: &str, _unix_ms: i64) -> Slots {
+        Slots::default()
     }
 }
 
@@ -183,7 +187,7 @@ fn classes_share_sixteen_to_four_to_one_and_nobody_waits_for_ever() {
     let mut run = std::collections::HashMap::new();
     for _ in 0..40 {
         for class in Class::ALL {
-            scene.submit(|facts| facts.class = *class);
+            scene.submit(|facts| facts.class = class);
         }
     }
     let mut open: Vec<JobId> = given(&scene.step()).into_iter().map(|(id, _)| id).collect();
@@ -329,7 +333,11 @@ fn deadlines_end_what_waits_at_once_and_what_runs_after_its_stop() {
     let (changes, actions) = scene.queue.take();
     let failed = changes.iter().rfind(|job| job.id == waiting).unwrap();
     assert_eq!((failed.status, failed.reason, failed.code), (Status::Failed, Reason::Deadline, Some(10)));
-    assert!(matches!(&actions[..], [Action::Stop { id, .. }] if *id == running), "{actions:?}");
+    // Whether or not its executor hears of it.
+    let [Action::Stop { id, endpoint: executor, .. }, Action::Revoke { endpoint: other, .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((*id, &**executor, &**other), (running, "a", "b"));
     let job = scene.end(running, Exit::Cancelled);
     assert_eq!((job.status, job.reason), (Status::Failed, Reason::Deadline));
 }
@@ -453,6 +461,35 @@ fn what_was_open_is_open_after_a_restart() {
     assert_eq!(given(&again.step()), [(ids[0], Role::Sends)]);
     assert_eq!(again.state(ids[2]).0, Status::Paused);
     assert_eq!(again.state(dependent), (Status::Waiting, Reason::Dependency));
+}
+
+#[test]
+fn what_a_later_copy_of_the_records_gave_is_adopted_before_anything_is_given() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    let known = scene.queue.get(id).unwrap().clone();
+    assert_eq!((known.attempt, known.role), (1, Some(Role::Sends)));
+    for endpoint in ["a", "b"] {
+        // The records were put back as they were before or after the first attempt; by now the third is at work.
+        for job in [Job { attempt: 0, role: None, status: Status::Queued, ..known.clone() }, known.clone()] {
+            let mut again = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), now: scene.now, count: 9 };
+            ["a", "b"].iter().for_each(|name| again.queue.distrust(name));
+            again.queue.restore(again.now, job.clone());
+            let other = if endpoint == "a" { "b" } else { "a" };
+            again.queue.reached(other);
+            if job.role.is_some() {
+                again.queue.heard(again.now, id, 1, Answer::Unknown);
+            }
+            // The endpoint that did not answer yet may have it.
+            assert_eq!(given(&again.step()), [], "{endpoint}");
+            let role = if endpoint == "a" { Role::Sends } else { Role::Fetches };
+            again.queue.adopt(again.now, id, 3, role);
+            again.queue.reached(endpoint);
+            assert_eq!(given(&again.step()), []);
+            assert_eq!(again.end(id, Exit::Done).status, Status::Succeeded);
+        }
+    }
 }
 
 #[test]

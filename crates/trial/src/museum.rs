@@ -283,6 +283,23 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a share is charged for jobs, whatever they moved",
         Test("queue", "charged_for_what_it_moves"),
     ),
+    ("schedule-forgets-slots", "a slot has a second turn when the clock goes back", QUEUE),
+    ("schedule-overlaps", "a job begins while the one before is open", QUEUE),
+    (
+        "schedule-twice-at-the-hour-change",
+        "a time of day that the clocks repeat begins two jobs",
+        Test("hub", "what_the_clocks_skip"),
+    ),
+    (
+        "audit-gaps",
+        "a line that is missing from the audit log is overlooked",
+        Test("hub", "changed_removed_or_cut_off"),
+    ),
+    (
+        "queue-cancels-without-revoking",
+        "an order that is cancelled keeps its warrant",
+        Test("queue", "deadlines_end_what_waits"),
+    ),
     ("queue-head-of-line", "only the oldest job of all may begin", Test("queue", "a_head_that_cannot_run")),
     (
         "queue-retries-a-missing-path",

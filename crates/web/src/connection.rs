@@ -6,7 +6,7 @@ use crate::stop::{SLICE, Stop};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,9 +61,11 @@ impl Connection {
         }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
-        let found = (&host[..], origin.port).to_socket_addrs();
-        let mut addresses: Vec<SocketAddr> =
-            found.map_err(|e| unreachable(format!("{host} has no address: {}", plain(&e))))?.collect();
+        let mut addresses = origin.addresses.clone();
+        if addresses.is_empty() {
+            let found = (&host[..], origin.port).to_socket_addrs();
+            addresses = found.map_err(|e| unreachable(format!("{host} has no address: {}", plain(&e))))?.collect();
+        }
         if addresses.is_empty() {
             return Err(unreachable(format!("{host} has no address")));
         }

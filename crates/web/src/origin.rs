@@ -1,7 +1,7 @@
 //! Where a client connects: `http://HOST[:PORT]` or `https://HOST[:PORT]`, without a path; or a socket of this host.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,12 +12,14 @@ pub struct Origin {
     pub port: u16,
     /// A UNIX socket, in place of host and port.
     pub socket: Option<PathBuf>,
+    /// Where it is, for whoever has looked that up; otherwise the resolver is asked.
+    pub addresses: Vec<SocketAddr>,
 }
 
 impl Origin {
     /// A service of this host that listens on a UNIX socket.
     pub fn local(socket: PathBuf) -> Origin {
-        Origin { is_tls: false, host: "localhost".to_owned(), port: 80, socket: Some(socket) }
+        Origin { is_tls: false, host: "localhost".to_owned(), port: 80, socket: Some(socket), addresses: Vec::new() }
     }
 
     pub fn parse(url: &str) -> Result<Origin> {
@@ -51,7 +53,7 @@ impl Origin {
         };
         match host.is_empty() {
             true => Err(refused("it names no host")),
-            false => Ok(Origin { is_tls, host: host.to_owned(), port, socket: None }),
+            false => Ok(Origin { is_tls, host: host.to_owned(), port, socket: None, addresses: Vec::new() }),
         }
     }
 

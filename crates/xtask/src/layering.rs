@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("daemon", &["model", "mover", "transfer", "ledger", "net", "store", "wire", "plan"]),
     ("ssh", &["model", "mover", "transfer", "net", "store", "wire", "daemon"]),
     ("queue", &["model"]),
-    ("hub", &["model", "queue", "daemon", "transfer", "net"]),
+    ("hub", &["model", "queue", "daemon", "transfer", "net", "web"]),
     ("api", &["model", "hub", "net"]),
     ("emulator", &[]),
     ("lab", &["model", "emulator"]),

@@ -3,14 +3,16 @@
 use crate::args::values::time_span;
 use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
-use crate::output;
-use crate::service;
+use crate::output::{self, counted};
 use crate::service::own_endpoint::OwnEndpoint;
+use crate::service::{self, HubArgs, Service};
 use api::{Api, Files, Network, Reached};
+use clap::Subcommand;
 use daemon::trust::make_private_directory;
-use hub::{Hub, Keep, Options};
+use hub::{Channels, Head, Hub, Keep, Options};
 use model::Exit;
 use model::quantity::parse_bytes;
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,14 +26,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// queue` and `thalweg job`. The hub opens no data: endpoints carry its jobs out, and go on while it is away. With --listen it is
 /// reached from other hosts and by browsers: `thalweg token` makes what they need, `thalweg console` lets a browser in.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Example:\n\
 \x20   thalweg hub --state-dir ~/.local/state/thalweg-hub\n\
 \x20   thalweg endpoint add siteA --ticket-file ticketA --hub\n\
 \x20   thalweg submit job.toml")]
 pub struct Args {
     /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
-    #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR")]
-    state_dir: PathBuf,
+    #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
+    state_dir: Option<PathBuf>,
     /// Serve this directory as well, as the endpoint `here`, by a process of its own
     #[arg(long, value_name = "DIR", env = "THALWEG_SERVE")]
     serve: Option<PathBuf>,
@@ -53,6 +56,47 @@ pub struct Args {
     /// The private key of that certificate, in PEM, readable by this user only
     #[arg(long, value_name = "FILE", requires = "cert_file", env = "THALWEG_KEY_FILE")]
     key_file: Option<PathBuf>,
+    /// A file of channels by which the hub tells what became of jobs (docs/hub.md)
+    #[arg(long, value_name = "FILE", env = "THALWEG_CHANNELS")]
+    channels: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Look at the record of who did what
+    #[command(subcommand)]
+    Audit(Audit),
+}
+
+#[derive(Subcommand, Debug)]
+enum Audit {
+    /// Check that no line of the audit log was changed, removed or cut off, and print the newest digest
+    ///
+    /// Each line names the digest of the one before it, and a file beside the database says how far it had come. Whoever rewrote all
+    /// of that is found by a digest that was kept elsewhere: the hub's log has the newest one whenever it starts.
+    #[command(after_help = "Example:\n\x20   thalweg hub audit verify --state-dir ~/.local/state/thalweg-hub")]
+    Verify(Verify),
+    /// Print the audit log of the running hub: one JSON object a line
+    #[command(after_help = "Example:\n\x20   thalweg hub audit ls")]
+    Ls(Ls),
+}
+
+#[derive(clap::Args, Debug)]
+struct Ls {
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+#[derive(clap::Args, Debug)]
+struct Verify {
+    /// The hub's state directory; the hub may be running
+    #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR")]
+    state_dir: PathBuf,
+    /// A JSON object
+    #[arg(long, env = "THALWEG_JSON")]
+    json: bool,
 }
 
 fn socket_address(text: &str) -> std::result::Result<SocketAddr, String> {
@@ -60,14 +104,52 @@ fn socket_address(text: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
+    match args.action {
+        Some(Action::Audit(Audit::Verify(verify))) => audit_verify(&verify),
+        Some(Action::Audit(Audit::Ls(ls))) => audit_ls(&ls.hub),
+        None => serve(args),
+    }
+}
+
+fn audit_verify(args: &Verify) -> Result<Exit> {
+    let found = hub::verify_audit(&args.state_dir)?;
+    let (lines, Head { n, digest }) = (found.head.n + 1 - found.first, found.head);
+    output::line(&match args.json {
+        true => json!({"v": 1, "first": found.first, "last": n, "digest": digest}).to_string(),
+        false => format!("{} in order, up to line {n}: {digest}", counted(lines as u64, "line", "lines")),
+    });
+    Ok(Exit::Done)
+}
+
+fn audit_ls(hub: &HubArgs) -> Result<Exit> {
+    let service = Service::new(hub)?;
+    let mut after = 0;
+    loop {
+        let lines = service.get(&format!("/audit?limit=1000&after={after}"))?;
+        let lines = lines.as_array().map_or(&[][..], Vec::as_slice);
+        for line in lines {
+            if !output::line(&line.to_string()) {
+                return Ok(Exit::Done);
+            }
+        }
+        match lines.last().and_then(|line| line["n"].as_i64()) {
+            Some(last) => after = last,
+            None => return Ok(Exit::Done),
+        }
+    }
+}
+
+fn serve(args: Args) -> Result<Exit> {
+    let state_dir = args.state_dir.expect("clap demands it");
     let socket = service::socket()?;
     if let Some(directory) = socket.parent() {
         make_private_directory(directory)?;
     }
-    make_private_directory(&args.state_dir)?;
+    make_private_directory(&state_dir)?;
     let interrupt = Interrupt::watch()?;
-    let hub =
-        Hub::start(Options { keep: Keep { age: args.keep, bytes: args.keep_size }, ..Options::new(args.state_dir) })?;
+    let channels = args.channels.as_deref().map(Channels::read).transpose()?.unwrap_or_default();
+    let keep = Keep { age: args.keep, bytes: args.keep_size };
+    let hub = Hub::start(Options { channels, keep, ..Options::new(state_dir) })?;
     let files = args.cert_file.zip(args.key_file).map(|(certificate, key)| Files { certificate, key });
     let network = args.listen.map(|address| Network { address, names: args.host, files });
     let api = Api::start(hub.clone(), &socket, network)?;

@@ -22,6 +22,8 @@ pub mod batch;
 #[cfg(feature = "hub")]
 pub mod queue;
 #[cfg(feature = "hub")]
+pub mod schedule;
+#[cfg(feature = "hub")]
 pub mod token;
 #[cfg(feature = "hub")]
 pub mod rule;
@@ -81,6 +83,8 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Batch(args) => batch::run(args),
         #[cfg(feature = "hub")]
         Command::Queue(args) => queue::run(args),
+        #[cfg(feature = "hub")]
+        Command::Schedule(args) => schedule::run(args),
         #[cfg(feature = "hub")]
         Command::Token(args) => token::run(args),
         #[cfg(feature = "hub")]

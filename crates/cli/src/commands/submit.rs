@@ -36,10 +36,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let text = read(&args.file)?;
-    let is_json = text.trim_start().starts_with('{');
-    let job = if is_json { JobFile::from_json(&text) } else { JobFile::from_toml(&text) };
-    let job = job.map_err(|e| exit::Error { message: format!("{}: {}", output::shown(&args.file), e.message), ..e })?;
+    let job = read_job(&args.file)?;
     let body = serde_json::to_string(&job).unwrap_or_default();
     let taken = Service::new(&args.hub)?.post("/jobs", &body, args.key.as_deref())?;
     let (id, is_new) = (output::shown(taken["id"].as_str().unwrap_or_default()), taken["is_new"] == true);
@@ -49,6 +46,13 @@ pub fn run(args: Args) -> Result<Exit> {
         (false, false) => format!("this is already job {id}"),
     });
     Ok(Exit::Done)
+}
+
+pub fn read_job(file: &Path) -> Result<JobFile> {
+    let text = read(file)?;
+    let is_json = text.trim_start().starts_with('{');
+    let job = if is_json { JobFile::from_json(&text) } else { JobFile::from_toml(&text) };
+    job.map_err(|e| exit::Error { message: format!("{}: {}", output::shown(file), e.message), ..e })
 }
 
 /// A file that the user names, as text.

@@ -148,7 +148,7 @@ pub fn text(value: &Value, key: &str) -> String {
     shown(value[key].as_str().unwrap_or_default())
 }
 
-fn sources(job: &Value) -> String {
+pub fn sources(job: &Value) -> String {
     match &job["job"]["source"] {
         Value::Array(all) if all.len() > 1 => {
             format!("{} and {} more", shown(all[0].as_str().unwrap_or_default()), all.len() - 1)

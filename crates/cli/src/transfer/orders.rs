@@ -142,7 +142,8 @@ impl Ordered {
             let kind = if request.command == "sync" { Kind::Sync } else { Kind::Copy };
             let (job, spec) = (self.job, &request.spec);
             let desk = Desk::open(executor, &self.identity)?;
-            match desk.hand_in(&HandIn { job, kind, role, executor, peer, spec }, stop) {
+            let warrant_id = net::random_bytes();
+            match desk.hand_in(&HandIn { job, kind, role, executor, peer, spec, warrant_id }, stop) {
                 Err(e) if e.message.contains(TAKES_NONE) && role == Role::Sends => {
                     failures.push(e.message);
                     continue;

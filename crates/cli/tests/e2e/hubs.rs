@@ -6,15 +6,15 @@ use std::fs;
 use std::process::Child;
 
 /// Two endpoints that the hub knows as `sitea` and `siteb`. Only builds with the hub have these tests.
-struct House {
-    bed: Bed,
+pub struct House {
+    pub bed: Bed,
     _a: Server,
     _b: Server,
     hub: Option<Child>,
 }
 
 impl House {
-    fn new() -> House {
+    pub fn new() -> House {
         let bed = Bed::new();
         let serve = |name: &str| {
             let (root, ticket) = (format!("root-{name}"), format!("ticket-{name}"));
@@ -33,35 +33,35 @@ impl House {
         house
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         self.hub = Some(self.bed.start(&["hub", "--state-dir", "hub-state"]));
         until("the hub to answer", || self.bed.run(&["queue"]).code == Some(0));
     }
 
     /// As `kill -9` does it.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let mut hub = self.hub.take().unwrap();
         hub.kill().unwrap();
         hub.wait().unwrap();
     }
 
-    fn submit(&self, job: &str) -> Ran {
+    pub fn submit(&self, job: &str) -> Ran {
         self.bed.write("job.toml", job.as_bytes());
         self.bed.run(&["submit", "job.toml"])
     }
 
     #[track_caller]
-    fn submitted(&self, job: &str) -> String {
+    pub fn submitted(&self, job: &str) -> String {
         let ran = self.submit(job).succeeded();
         String::from_utf8(ran.stdout).unwrap().split_whitespace().last().unwrap().to_owned()
     }
 
     #[track_caller]
-    fn job(&self, what: &str, id: &str) -> Value {
+    pub fn job(&self, what: &str, id: &str) -> Value {
         self.bed.run(&["job", what, "--json", id]).succeeded().events().pop().unwrap()
     }
 
-    fn all(&self) -> Vec<Value> {
+    pub fn all(&self) -> Vec<Value> {
         self.bed.run(&["job", "ls", "--json"]).succeeded().events()
     }
 }

@@ -52,5 +52,7 @@ mod replicas;
 mod hub_access;
 #[cfg(feature = "hub")]
 mod hubs;
+#[cfg(feature = "hub")]
+mod recurrences;
 mod sftp_servers;
 mod matrix;

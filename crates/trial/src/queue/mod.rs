@@ -1,12 +1,13 @@
 //! `trial queue`: the hub's queue among executors that are simulated, by seed.
 //!
 //! A seed draws jobs, people, endpoints that go away and come back, messages that are lost or overtake each other, crashes of the hub
-//! between any two of its actions, and clocks that jump. `world` plays them, `site` is an executor as `daemon::orders` behaves. What
+//! between any two of its actions, and clocks that jump. `world` plays them, `site` is an executor as `daemon::orders` behaves, `recurring` has the schedules. What
 //! is held against them is written apart from the queue: at most one executor is at work on a job, what is done is not done again,
-//! each change of state is legal, an attempt's number only grows, and in the end, when faults have ended, every job has too.
+//! each change of state is legal, a slot of a schedule has its turn once and none is forgotten, an attempt's number only grows, and in the end, when faults have ended, every job has too.
 //!
 //! What it cannot do: the threads and the database of the hub (`crates/hub`), which have tests of their own.
 
+mod recurring;
 mod site;
 mod world;
 

@@ -1,14 +1,15 @@
 //! One seed: jobs, people, executors, faults, and what is held against every state.
 
+use super::recurring::{Hours, Recurring};
 use super::site::{Attempt, Reply, Request, Site, Stage};
 use crate::job::Random;
-use model::JobId;
 use model::order::{Reason, Role};
-use queue::{Action, Always, Answer, Class, Ended, Facts, Job, Limits, News, Now, Queue, Status, Taken, Verb, Work};
+use model::{Class, JobId};
+use queue::{Action, Answer, Ended, Facts, Job, Limits, News, Now, Queue, Status, Taken, Verb, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const SITES: [&str; 3] = ["a", "b", "c"];
-const JOBS_MAX: usize = 24;
+const JOBS_MAX: u8 = 24;
 const STEPS: usize = 300;
 /// Steps without faults within which everything has to end.
 const CALM_STEPS: usize = 6000;
@@ -26,6 +27,9 @@ pub struct World {
     /// Jobs that an executor brought to their end with everything done, and that nobody asked for again.
     done: BTreeSet<JobId>,
     wiped: BTreeSet<JobId>,
+    /// Jobs handed in, those included that were not written down.
+    made: u8,
+    recurring: Recurring,
     classes: BTreeSet<&'static str>,
     is_calm: bool,
     verbose: bool,
@@ -40,19 +44,26 @@ impl World {
         let mut world = World {
             random: Random::new(seed),
             now: Now { ms: 0, unix_ms: 1_700_000_000_000 },
-            queue: Queue::new(Limits::default(), Box::new(Always)),
+            queue: Queue::new(Limits::default(), Box::new(Hours)),
             disk: BTreeMap::new(),
             removed: BTreeSet::new(),
             out: HashMap::new(),
             sites: SITES.iter().map(site).collect(),
             done: BTreeSet::new(),
             wiped: BTreeSet::new(),
+            made: 0,
+            recurring: Recurring::default(),
             classes: BTreeSet::from(["no fault but delays"]),
             is_calm: false,
             verbose,
             orders_begun: 0,
         };
         world.sites[2].takes_orders = world.random.below(4) > 0;
+        world.recurring = Recurring::new(&mut world.random, world.now);
+        world.recurring.restore(&mut world.queue);
+        if !world.recurring.is_empty() {
+            world.classes.insert("schedules");
+        }
         world
     }
 
@@ -130,8 +141,9 @@ impl World {
             }
             self.look(site);
         }
-        self.queue.step(self.now);
-        self.commit(true)
+        self.step()?;
+        self.commit(true)?;
+        self.recurring.check(self.now)
     }
 
     fn event(&mut self) -> Held {
@@ -156,45 +168,54 @@ impl World {
                 self.classes.insert("the clock jumps");
                 self.now.unix_ms += self.random.below(200_000_000) as i64 - 100_000_000;
             }
+            22 => self.recurring.toggle(&mut self.random, &mut self.queue, self.now),
             _ => {}
         }
-        self.queue.step(self.now);
+        self.step()?;
+        if self.random.below(60) == 0 {
+            // What was not written down did not happen.
+            return self.crash();
+        }
         // A crash between what is written down and what is done about it.
         let acts = self.random.below(40) > 0;
         self.commit(acts)?;
+        self.recurring.check(self.now)?;
         if !acts {
             self.crash()?;
         }
         Ok(())
     }
 
+    /// Lets time do what it does.
+    fn step(&mut self) -> Held {
+        let World { recurring, queue, random, disk, made, now, .. } = self;
+        let is_open = |id: JobId| disk.get(&id).is_some_and(|job| !job.status.is_end());
+        recurring.fire(queue, *now, &is_open, &mut |queue| {
+            if *made >= JOBS_MAX {
+                return None;
+            }
+            *made += 1;
+            let number = *made;
+            let (id, facts) = (JobId([number; 16]), facts(random, number));
+            let taken = queue.submit(*now, Job::new(id, number.into(), facts, Vec::new()));
+            (taken == Ok(Taken::New)).then_some(id)
+        })?;
+        self.queue.step(self.now);
+        Ok(())
+    }
+
     fn submit(&mut self) -> Held {
-        if self.disk.len() + self.removed.len() >= JOBS_MAX {
+        if self.made >= JOBS_MAX {
             return Ok(());
         }
-        let random = &mut self.random;
-        let from = random.below(3) as usize;
-        let to = (from + 1 + random.below(2) as usize) % 3;
-        let number = (self.disk.len() + self.removed.len()) as u8 + 1;
-        let claims = [&b"x"[..], b"x/y", b"z"];
-        let facts = Facts {
-            owner: ["anna", "bert"][random.below(2) as usize].into(),
-            project: "".into(),
-            class: Class::ALL[random.below(3) as usize],
-            priority: random.below(3) as i8,
-            from: SITES[from].into(),
-            to: SITES[to].into(),
-            claims: vec![claims[random.below(3) as usize].to_vec()].into(),
-            start_by: None,
-            finish_by: None,
-            windows: None,
-            nature: [number; 16],
-        };
+        self.made += 1;
+        let number = self.made;
+        let facts = facts(&mut self.random, number);
         let open: Vec<_> = self.disk.values().filter(|job| !job.status.is_end()).map(|job| job.id).collect();
-        let after = open.into_iter().filter(|_| random.below(8) == 0).collect();
+        let after = open.into_iter().filter(|_| self.random.below(8) == 0).collect();
         let id = JobId([number; 16]);
         let taken = self.queue.submit(self.now, Job::new(id, number.into(), facts, after));
-        self.say(|| format!("submit {number} from {} to {}: {taken:?}", SITES[from], SITES[to]));
+        self.say(|| format!("submit {number}: {taken:?}"));
         if taken == Ok(Taken::New) { Ok(()) } else { Err(format!("a job was not taken: {taken:?}")) }
     }
 
@@ -375,7 +396,7 @@ impl World {
             self.sites[site].replies.clear();
             self.sites[site].clock = 0;
         }
-        self.queue = Queue::new(Limits::default(), Box::new(Always));
+        self.queue = Queue::new(Limits::default(), Box::new(Hours));
         self.out.clear();
         let open: Vec<Job> = self.disk.values().filter(|job| !job.status.is_end()).cloned().collect();
         for job in open {
@@ -385,6 +406,7 @@ impl World {
             }
             self.queue.restore(self.now, job);
         }
+        self.recurring.restore(&mut self.queue);
         for missing in self.queue.missing() {
             let has_succeeded = self.disk.get(&missing).is_some_and(|job| job.status == Status::Succeeded);
             self.queue.after_ended(self.now, missing, has_succeeded);
@@ -406,6 +428,7 @@ impl World {
         for job in changes {
             self.note_change(job)?;
         }
+        self.recurring.commit()?;
         if acts {
             actions.into_iter().for_each(|action| self.act(action));
         }
@@ -467,6 +490,8 @@ impl World {
             Action::Stop { id, attempt, endpoint } => (position(&endpoint), Request::Stop((id, attempt))),
             Action::Renew { id, attempt, endpoint } => (position(&endpoint), Request::Renew((id, attempt))),
             Action::Forget { id, attempt, endpoint } => (position(&endpoint), Request::Forget((id, attempt))),
+            // A site that lets nobody in is not modelled: its executor is told to stop in any case.
+            Action::Revoke { .. } => return,
         };
         if self.sites[site].is_up {
             self.sites[site].requests.push(request);
@@ -507,6 +532,25 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+fn facts(random: &mut Random, number: u8) -> Facts {
+    let from = random.below(3) as usize;
+    let to = (from + 1 + random.below(2) as usize) % 3;
+    let claims = [&b"x"[..], b"x/y", b"z"];
+    Facts {
+        owner: ["anna", "bert"][random.below(2) as usize].into(),
+        project: "".into(),
+        class: Class::ALL[random.below(3) as usize],
+        priority: random.below(3) as i8,
+        from: SITES[from].into(),
+        to: SITES[to].into(),
+        claims: vec![claims[random.below(3) as usize].to_vec()].into(),
+        start_by: None,
+        finish_by: None,
+        windows: None,
+        nature: [number; 16],
     }
 }
 

@@ -1,0 +1,128 @@
+//! The orders that are out, and the errands that go with them.
+
+use crate::courier::{Attempt, Courier, Errand};
+use crate::job_file::Wish;
+use crate::order::order_id;
+use crate::owner::{Order, Owner};
+use crate::{Error, Result};
+use model::order::Role;
+use model::{Exit, JobId};
+use queue::{Action, Answer, Job};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+use tracing::{info, warn};
+
+impl Owner {
+    /// Which orders are out, as the changes leave it.
+    pub(crate) fn note_orders(&mut self, changes: &[Job]) {
+        for job in changes {
+            let id = order_id(job.id, job.attempt);
+            match job.executor() {
+                Some(endpoint) => {
+                    let order = Order {
+                        job: job.id,
+                        attempt: job.attempt,
+                        endpoint: endpoint.clone(),
+                        taken: None,
+                        is_asked: false,
+                        has_rate: true,
+                        renewed: Some(Instant::now()),
+                    };
+                    self.orders.entry(id).or_insert(order);
+                }
+                None => _ = self.orders.remove(&id),
+            }
+            if job.status.is_end() || job.role.is_none() {
+                self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&job.id);
+            }
+        }
+        if !changes.is_empty() {
+            self.count_open();
+        }
+    }
+
+    pub(crate) fn count_open(&mut self) {
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        for order in self.orders.values() {
+            *open.entry(&order.endpoint).or_default() += 1;
+        }
+        for (name, courier) in &self.couriers {
+            courier.open.store(open.get(name.as_str()).copied().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
+        let make = || Courier::new(endpoint, self.book.clone(), self.identity.clone(), self.words.clone());
+        let courier = self.couriers.entry(endpoint.to_owned()).or_insert_with(make).clone();
+        let open = self.orders.values().filter(|order| *order.endpoint == *endpoint).count();
+        courier.open.store(open, Ordering::Relaxed);
+        courier
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        match action {
+            Action::Probe { endpoint } => self.courier(&endpoint).look(),
+            Action::HandIn { id, attempt, role, endpoint } => self.hand_in(id, attempt, role, &endpoint),
+            Action::SetRate { id, attempt, endpoint } => self.set_rate(id, attempt, &endpoint),
+            Action::Stop { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Stop { order: order_id(id, attempt) });
+            }
+            Action::Renew { id, attempt, endpoint } => {
+                if let Some(role) = self.queue.get(id).and_then(|job| job.role) {
+                    self.renew(id, attempt, role, &endpoint);
+                }
+            }
+            Action::Revoke { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Revoke { order: order_id(id, attempt) });
+            }
+            Action::Forget { id, attempt, endpoint } => {
+                self.courier(&endpoint).send(Errand::Forget { order: order_id(id, attempt) });
+            }
+        }
+    }
+
+    /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
+    pub(crate) fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
+        let order = order_id(id, attempt);
+        let rate = self.store.job(id).ok().flatten().map(|stored| stored.file.rate);
+        let (Some(rate), Some(known)) = (rate, self.orders.get_mut(&order)) else { return };
+        known.has_rate = true;
+        self.courier(endpoint).send(Errand::SetRate { order, rate });
+    }
+
+    fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
+        match self.attempt(id, attempt, role) {
+            Ok(order) => {
+                info!(job = %id, attempt, endpoint, role = role.word(), "order given");
+                let courier = self.courier(endpoint);
+                courier.send(Errand::HandIn(order));
+                courier.look();
+            }
+            Err(e) => {
+                let (now, hint) = (self.now(), e.hint.unwrap_or_default());
+                let answer = Answer::Refused { code: Exit::Fatal as i32, text: e.message, hint };
+                self.queue.heard(now, id, attempt, answer);
+            }
+        }
+    }
+
+    /// Has an order tried at once, with a new warrant.
+    pub(crate) fn renew(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
+        match self.attempt(id, attempt, role) {
+            Ok(order) => self.courier(endpoint).send(Errand::Renew(order)),
+            Err(e) => warn!(job = %id, error = %e.message, "an order gets no new warrant"),
+        }
+    }
+
+    fn attempt(&self, job: JobId, attempt: u32, role: Role) -> Result<Box<Attempt>> {
+        let stored = self.store.job(job)?.ok_or_else(|| Error::new(Exit::Fatal, "the job is not in the database"))?;
+        let Wish { facts, spec, kind } = stored.file.wish(&stored.job.facts.owner)?;
+        let peer = match role {
+            Role::Sends => facts.to.to_string(),
+            Role::Fetches => facts.from.to_string(),
+        };
+        Ok(Box::new(Attempt { job, attempt, kind, role, peer, spec }))
+    }
+}

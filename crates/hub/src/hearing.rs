@@ -1,0 +1,184 @@
+//! What endpoints say of our orders, and what the queue is told of it.
+//!
+//! Invariant: what an endpoint says of an order counts for the attempt that the order was given for, and for no other.
+
+use crate::courier::{Census, Errand, Word};
+use crate::order::{self, answer, failures, order_id, report};
+use crate::owner::{Order, Owner};
+use crate::reader::Live;
+use crate::rows::Report;
+use daemon::hand_in::Told;
+use model::JobId;
+use model::order::Role;
+use queue::{Answer, Now, Status};
+use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Attempts that a copy of the database may be behind.
+const ATTEMPTS_AHEAD: u32 = 64;
+/// An order that waits for credentials longer than this after its last warrant gets another: they hold for a day.
+const RENEWED_MAX: Duration = Duration::from_secs(3600);
+
+impl Owner {
+    pub(crate) fn hear(&mut self, now: Now, word: Word) {
+        match word {
+            Word::Taken { job, attempt, stamp } => {
+                if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
+                    order.taken = Some(stamp);
+                }
+            }
+            Word::RateUntold { order } => {
+                self.orders.get_mut(&order).into_iter().for_each(|order| order.has_rate = false);
+            }
+            Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
+            Word::Unreached { endpoint, text } => {
+                warn!(endpoint, text, "an endpoint does not answer");
+                self.queue.unreached(now, &endpoint, &text);
+            }
+            Word::TakesNone { endpoint } => {
+                self.queue.takes_no_orders(&endpoint);
+                if self.unheard.remove(&endpoint) {
+                    self.group.heard.push(endpoint);
+                }
+            }
+            Word::Ended { order, told } => self.ended(now, order, &told),
+            Word::Census(census) => self.count(now, census),
+        }
+    }
+
+    /// Takes note of what an endpoint has of ours, and of what it has not.
+    pub(crate) fn count(&mut self, now: Now, census: Census) {
+        let Census { endpoint, as_of, told, is_whole } = census;
+        if self.unheard.contains(&endpoint) {
+            let unknown: HashSet<JobId> =
+                told.iter().map(|(id, _)| *id).filter(|id| !self.orders.contains_key(id)).collect();
+            self.adopt(now, &endpoint, &unknown);
+            if is_whole {
+                self.unheard.remove(&endpoint);
+                self.group.heard.push(endpoint.clone());
+            }
+        }
+        let mut seen = HashSet::with_capacity(told.len());
+        for (id, told) in told {
+            seen.insert(id);
+            self.note(now, &endpoint, id, &told);
+        }
+        if is_whole {
+            let is_missing = |id: &JobId, order: &Order| {
+                *order.endpoint == *endpoint && !seen.contains(id) && order.taken.is_some_and(|taken| taken <= as_of)
+            };
+            let missing: Vec<_> = self
+                .orders
+                .iter()
+                .filter(|(id, order)| is_missing(id, order))
+                .map(|(_, order)| (order.job, order.attempt))
+                .collect();
+            for (job, attempt) in missing {
+                warn!(job = %job, attempt, endpoint, "the endpoint does not know the order");
+                self.queue.heard(now, job, attempt, Answer::Unknown);
+            }
+        }
+        if !self.unheard.contains(&endpoint) {
+            self.queue.reached(&endpoint);
+        }
+    }
+
+    /// Orders that a later copy of the database than this one gave: each is the order of a later attempt of a job that is known here.
+    fn adopt(&mut self, now: Now, endpoint: &str, unknown: &HashSet<JobId>) {
+        if unknown.is_empty() {
+            return;
+        }
+        let mut found = Vec::new();
+        for job in self.queue.jobs() {
+            let ends = [(Role::Sends, &job.facts.from), (Role::Fetches, &job.facts.to)];
+            let Some((role, _)) = ends.into_iter().find(|(_, end)| ***end == *endpoint) else { continue };
+            let mut later = (job.attempt + 1..=job.attempt.saturating_add(ATTEMPTS_AHEAD)).rev();
+            let attempt = later.find(|attempt| unknown.contains(&order_id(job.id, *attempt)));
+            found.extend(attempt.map(|attempt| (job.id, job.attempt, attempt, role)));
+        }
+        for (job, before, attempt, role) in found {
+            self.orders.remove(&order_id(job, before));
+            warn!(job = %job, attempt, endpoint, "an order that this copy of the database does not know goes on");
+            self.queue.adopt(now, job, attempt, role);
+            let order = Order {
+                job,
+                attempt,
+                endpoint: endpoint.into(),
+                taken: Some(0),
+                is_asked: false,
+                has_rate: false,
+                renewed: Some(Instant::now()),
+            };
+            self.orders.insert(order_id(job, attempt), order);
+        }
+    }
+
+    /// An order that no job here has: its end was taken note of before, or the job was handed in after this copy of the database was made.
+    fn end_unknown(&mut self, endpoint: &str, order: JobId, status: Status) {
+        match status {
+            _ if status.is_end() => self.courier(endpoint).send(Errand::Forget { order }),
+            Status::Stopping => {}
+            // Of a job that could not be read back nothing is known.
+            _ if self.knows_all => {
+                warn!(order = %order, endpoint, "an order that no job of this hub has is stopped; what was verified is kept");
+                self.courier(endpoint).send(Errand::Stop { order });
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn note(&mut self, now: Now, endpoint: &str, id: JobId, told: &Told) {
+        let Some(order) = self.orders.get_mut(&id).filter(|order| *order.endpoint == *endpoint) else {
+            return self.end_unknown(endpoint, id, order::status_of(told));
+        };
+        let (job, attempt) = (order.job, order.attempt);
+        let has_failures = told.ended.as_ref().is_some_and(|ended| ended.code != 0 || ended.files_failed > 0);
+        match answer(told) {
+            Answer::Ended(_) if has_failures => {
+                if !std::mem::replace(&mut order.is_asked, true) {
+                    self.courier(endpoint).send(Errand::Report { order: id });
+                }
+            }
+            Answer::Ended(_) => self.ended(now, id, told),
+            answer => {
+                if !order.has_rate {
+                    self.set_rate(job, attempt, endpoint);
+                }
+                if let (Answer::News(news), Some(order)) = (&answer, self.orders.get_mut(&id)) {
+                    let waits = news.reason == model::order::Reason::Credentials;
+                    if waits && order.renewed.is_none_or(|at| at.elapsed() >= RENEWED_MAX) {
+                        order.renewed = Some(Instant::now());
+                        if let Some(role) = self.queue.get(job).and_then(|job| job.role) {
+                            self.renew(job, attempt, role, endpoint);
+                        }
+                    }
+                    let live = Live {
+                        work: news.work,
+                        bytes_per_second: told.news.bytes_per_second,
+                        bytes_reached: told.news.bytes_reached,
+                        files_failed: told.news.files_failed,
+                        files_skipped: told.news.files_skipped,
+                        bottleneck: order::shown(&told.news.bottleneck).into(),
+                    };
+                    self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
+                }
+                self.queue.heard(now, job, attempt, answer);
+            }
+        }
+    }
+
+    pub(crate) fn ended(&mut self, now: Now, id: JobId, told: &Told) {
+        let Some(order) = self.orders.get_mut(&id) else { return };
+        order.is_asked = false;
+        let (job, attempt) = (order.job, order.attempt);
+        let answer = answer(told);
+        if matches!(answer, Answer::Ended(_))
+            && let Some(text) = report(told)
+        {
+            self.group.reports.push(Report { job, text: text.to_string(), failures: failures(told) });
+        }
+        self.queue.heard(now, job, attempt, answer);
+    }
+}

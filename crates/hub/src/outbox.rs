@@ -1,0 +1,119 @@
+//! What is to be told of jobs: written down with the change that it tells of, brought by a thread for each channel, tried again.
+//!
+//! Invariant: what a job asked to be told is told at least once, or given up after `TRIES_MAX` tries in a day, which the audit log says;
+//! or it was one too many of `ROWS_MAX`, which the hub's own log says.
+
+use crate::channels::{Channels, Means};
+use crate::delivery::{Message, deliver};
+use crate::job_file::JobFile;
+use crate::unix_ms;
+use model::JobId;
+use rusqlite::{Connection, params};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Messages that wait, of all channels.
+const ROWS_MAX: i64 = 10_000;
+/// Messages that a channel's thread is given ahead.
+const AHEAD_MAX: usize = 16;
+/// What is waited for after each try that failed.
+pub const PAUSES_S: [i64; 7] = [10, 60, 300, 1800, 7200, 21_600, 43_200];
+pub const TRIES_MAX: usize = PAUSES_S.len() + 1;
+
+pub struct Outgoing {
+    pub channel: String,
+    pub body: String,
+}
+
+/// A try was made: the message goes, or is tried again.
+pub struct Posted {
+    pub id: i64,
+    pub again: Option<(usize, i64)>,
+}
+
+/// How many found no room.
+pub fn put(connection: &Connection, messages: &[Outgoing], now: i64) -> rusqlite::Result<usize> {
+    let put = "INSERT INTO outbox (channel, body, made, tries, due) SELECT ?1, ?2, ?3, 0, ?3
+        WHERE (SELECT count(*) FROM outbox) < ?4";
+    let mut left_out = 0;
+    for Outgoing { channel, body } in messages {
+        left_out += 1 - connection.prepare_cached(put)?.execute(params![channel, body, now, ROWS_MAX])?;
+    }
+    Ok(left_out)
+}
+
+pub fn note(connection: &Connection, posted: &Posted) -> rusqlite::Result<()> {
+    match posted.again {
+        None => connection.execute("DELETE FROM outbox WHERE id = ?1", [posted.id])?,
+        Some((tries, due)) => connection
+            .execute("UPDATE outbox SET tries = ?2, due = ?3 WHERE id = ?1", params![posted.id, tries as i64, due])?,
+    };
+    Ok(())
+}
+
+/// The messages of a channel that are due, with the tries that were made.
+pub fn due(connection: &Connection, channel: &str, now: i64) -> rusqlite::Result<Vec<(i64, String, usize)>> {
+    let select = "SELECT id, body, tries FROM outbox WHERE channel = ?1 AND due <= ?2 ORDER BY id LIMIT ?3";
+    let mut select = connection.prepare_cached(select)?;
+    let rows = select.query_map(params![channel, now, 2 * AHEAD_MAX as i64], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? as usize))
+    })?;
+    rows.collect()
+}
+
+/// What came of a try.
+pub struct Outcome {
+    pub channel: String,
+    pub id: i64,
+    pub tries: usize,
+    pub of: std::result::Result<(), String>,
+}
+
+/// By whom the outcome is heard.
+pub type Tell = dyn Fn(Outcome) + Send + Sync;
+
+/// The threads, and what they have.
+#[derive(Default)]
+pub struct Posting {
+    pub channels: Channels,
+    pub threads: HashMap<String, SyncSender<(Message, usize)>>,
+    pub under_way: HashSet<i64>,
+    pub looked_ms: u64,
+    /// Open jobs that ask for something.
+    pub watched: HashSet<JobId>,
+}
+
+impl Posting {
+    pub fn start(channels: Channels, tell: &Arc<Tell>) -> std::io::Result<Posting> {
+        let mut threads = HashMap::new();
+        for (name, channel) in channels.iter() {
+            let (sender, messages) = sync_channel(AHEAD_MAX);
+            let (name, means, tell) = (name.to_owned(), channel.means.clone(), tell.clone());
+            let post = {
+                let name = name.clone();
+                move || post_all(&name, &means, &messages, &*tell)
+            };
+            std::thread::Builder::new().name("channel".into()).spawn(post)?;
+            threads.insert(name, sender);
+        }
+        Ok(Posting { channels, threads, ..Posting::default() })
+    }
+
+    pub fn watch(&mut self, id: JobId, file: &JobFile) {
+        if !file.notify.is_empty() {
+            self.watched.insert(id);
+        }
+    }
+}
+
+fn post_all(name: &str, means: &Means, messages: &Receiver<(Message, usize)>, tell: &Tell) {
+    while let Ok((message, tries)) = messages.recv() {
+        tell(Outcome {
+            channel: name.to_owned(),
+            id: message.id,
+            tries: tries + 1,
+            of: deliver(means, &message, unix_ms() / 1000),
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! Schedules and the audit log, as they are asked for.
+
+use crate::Result;
+use crate::access::Principal;
+use crate::hub::{Hub, only_admin};
+use crate::recurring::{ScheduleVerb, no_such_schedule};
+use crate::schedules::{ScheduleFile, ScheduleView};
+use model::JobId;
+use serde_json::Value;
+
+impl Hub {
+    /// Durable when this returns. The same schedule again is the same one.
+    pub fn add_schedule(&self, who: &Principal, file: ScheduleFile) -> Result<ScheduleView> {
+        file.check(&who.name)?;
+        let (owner, name) = (who.name.clone(), file.name.clone());
+        let target = name.clone();
+        if !who.is_admin() {
+            self.inner.access.check(&who.name, &file.job.wish(&who.name)?)?;
+        }
+        self.carry_out(&who.name, "schedule add", move |_| target, move |hub, _| hub.add_schedule(&owner, file))?;
+        self.schedule(who, &name)
+    }
+
+    /// One's own; an administrator sees everybody's.
+    pub fn schedules(&self, who: &Principal) -> Result<Vec<ScheduleView>> {
+        let mut found = self.inner.reader.schedules()?;
+        found.retain(|schedule| who.is_admin() || schedule.owner == who.name);
+        Ok(found)
+    }
+
+    pub fn schedule(&self, who: &Principal, name: &str) -> Result<ScheduleView> {
+        self.schedules(who)?.into_iter().find(|found| found.name == name).ok_or_else(|| no_such_schedule(name))
+    }
+
+    /// For `Run`, the job that it began.
+    pub fn steer_schedule(&self, who: &Principal, name: &str, verb: ScheduleVerb) -> Result<Option<JobId>> {
+        self.schedule(who, name)?;
+        let (target, name) = (name.to_owned(), name.to_owned());
+        self.carry_out(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
+    }
+
+    /// Lines of the audit log behind one.
+    pub fn audit(&self, who: &Principal, after: i64, limit: usize) -> Result<Vec<Value>> {
+        only_admin(who)?;
+        self.inner.reader.audit(after, limit)
+    }
+}
