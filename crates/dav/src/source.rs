@@ -8,9 +8,8 @@ use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use std::sync::Arc;
+use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
 pub const DEPTH_MAX: usize = 256;
 /// Names of directories that are within each other.
@@ -24,19 +23,11 @@ pub enum Base {
     Named(Name, Vec<u8>),
 }
 
-#[derive(Clone)]
-struct Directory {
-    /// At the server.
-    path: Vec<u8>,
-    /// In reports; with a slash at its end, or empty.
-    shown: Vec<u8>,
-}
-
 pub struct DavSource {
     site: Arc<Site>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
-    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+    directories: Arc<Directories>,
 }
 
 impl DavSource {
@@ -49,7 +40,6 @@ struct Scan<'a> {
     source: &'a DavSource,
     emit: &'a mut dyn FnMut(Found) -> bool,
     id: u64,
-    number: u64,
     /// Names of the directories that the scan is in.
     held: usize,
     is_over: bool,
@@ -64,34 +54,39 @@ impl Scan<'_> {
         self.emit(Found::Failed(Failure { path: path.to_vec(), kind: error.kind, message: error.message() }));
     }
 
-    fn enter(&mut self, directory: Directory) -> DirectoryKey {
-        self.number += 1;
-        self.source.directories.lock().unwrap().insert(self.number, directory);
-        DirectoryKey(self.number)
-    }
-
-    /// Emits an object, and then what is in it.
-    fn object(&mut self, name: Name, stat: &Stat, parent: ObjectId, above: (DirectoryKey, &Directory), depth: usize) {
-        let shown = [&above.1.shown[..], name.as_bytes()].concat();
+    /// Emits an object, and then what is in it. `shown` is what reports call the directory `above`.
+    fn object(
+        &mut self,
+        name: Name,
+        stat: &Stat,
+        parent: ObjectId,
+        above: (DirectoryKey, &[u8]),
+        depth: usize,
+    ) -> Result<()> {
+        let shown = [above.1, name.as_bytes()].concat();
         let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
         if self.is_over || !self.source.selection.takes(&shown, stat.is_directory, file) {
-            return;
+            return Ok(());
         }
         self.id += 1;
         let id = ObjectId(self.id);
         let (kind, mode) = if stat.is_directory { (Kind::Directory, 0o755) } else { (Kind::File, 0o644) };
         let generation = stat.generation(&self.source.site);
-        let below = path::below(&above.1.path, name.as_bytes());
+        let below = name.clone();
         let entry = Entry { id, parent, name, kind, mode, generation, attributes: None };
         self.emit(Found::Object(SourceObject { entry, directory: above.0, end: End::Known }));
         if stat.is_directory && !self.is_over {
-            let directory = Directory { path: below, shown: [&shown[..], b"/"].concat() };
-            self.contents(directory, id, depth + 1);
+            let key = self.source.directories.enter(Some(above.0), below.as_bytes())?;
+            self.contents(key, id, depth + 1)?;
         }
+        Ok(())
     }
 
-    fn contents(&mut self, directory: Directory, id: ObjectId, depth: usize) {
-        let listed = match self.source.site.list(&directory.path) {
+    fn contents(&mut self, key: DirectoryKey, id: ObjectId, depth: usize) -> Result<()> {
+        let directories = &self.source.directories;
+        let (path, shown) = (directories.path(key), directories.shown(key));
+        let path = path.strip_suffix(b"/").filter(|path| !path.is_empty()).unwrap_or(&path);
+        let listed = match self.source.site.list(path) {
             _ if depth > DEPTH_MAX => {
                 let why = "directories are nested more than 256 deep";
                 Err(store::Error::of_kind(FailureKind::Other, "list", b"", why))
@@ -104,34 +99,32 @@ impl Scan<'_> {
         };
         let listed = match listed {
             Ok(listed) => listed,
-            Err(error) => return self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error),
+            Err(error) => {
+                self.failed(shown.strip_suffix(b"/").unwrap_or(b""), &error);
+                return Ok(());
+            }
         };
-        let key = self.enter(directory.clone());
         self.held += listed.len();
         for (name, stat) in &listed {
             if let Ok(name) = Name::new(name) {
-                self.object(name, stat, id, (key, &directory), depth);
+                self.object(name, stat, id, (key, &shown), depth)?;
             }
         }
         self.held -= listed.len();
+        Ok(())
     }
 }
 
 impl Source for DavSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, id: 0, number: 0, held: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, id: 0, held: 0, is_over: false };
         for base in &self.bases {
             match base {
-                Base::Contents(path) => {
-                    let directory = Directory { path: path.clone(), shown: Vec::new() };
-                    scan.contents(directory, ObjectId::ROOT, 0);
-                }
+                Base::Contents(path) => scan.contents(self.directories.enter(None, path)?, ObjectId::ROOT, 0)?,
                 Base::Named(name, path) => {
                     let stat = self.site.stat(path).map_err(|failure| failure.on("open source", path))?;
-                    let above = path[..path.len() - name.as_bytes().len()].to_vec();
-                    let directory = Directory { path: above, shown: Vec::new() };
-                    let key = scan.enter(directory.clone());
-                    scan.object(name.clone(), &stat, ObjectId::ROOT, (key, &directory), 0);
+                    let key = self.directories.enter(None, &path[..path.len() - name.as_bytes().len()])?;
+                    scan.object(name.clone(), &stat, ObjectId::ROOT, (key, b""), 0)?;
                 }
             }
             if scan.is_over {
@@ -146,9 +139,7 @@ impl Source for DavSource {
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
-        let directories = self.directories.lock().unwrap();
-        let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.shown);
-        [above, object.entry.name.as_bytes()].concat()
+        [&self.directories.shown(object.directory), object.entry.name.as_bytes()].concat()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
@@ -160,15 +151,13 @@ impl Source for DavSource {
     }
 }
 
-fn path_of(directories: &Mutex<HashMap<u64, Directory>>, object: &SourceObject) -> Vec<u8> {
-    let directories = directories.lock().unwrap();
-    let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.path);
-    path::below(above, object.entry.name.as_bytes())
+fn path_of(directories: &Directories, object: &SourceObject) -> Vec<u8> {
+    path::below(&directories.path(object.directory), object.entry.name.as_bytes())
 }
 
 struct DavLane {
     site: Arc<Site>,
-    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+    directories: Arc<Directories>,
 }
 
 impl SourceLane for DavLane {
