@@ -21,9 +21,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::scenario::Scenario;
+use serde::Serialize;
 
 use crate::tool::{self, Variant};
 use crate::{dataset, image};
+
+/// Which way the sets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// From the client's host to the server's.
+    Put,
+    /// Back: from what the first tool of the race has put there.
+    Fetch,
+}
 
 pub const SETS_DEFAULT: [&str; 3] = ["large", "small", "tiny"];
 pub const ROUNDS_DEFAULT: u32 = 5;
@@ -38,6 +49,9 @@ pub struct Options {
     pub rivals: Vec<String>,
     /// Files that describe more rivals.
     pub adapters: Vec<PathBuf>,
+    /// The server of a store, of `tool::STORES`, is the far end, in place of each tool's own; `rivals` are those that know it.
+    pub store: Option<String>,
+    pub ways: Vec<Way>,
     /// Go on with the race that was interrupted with the same `out`.
     pub is_resumed: bool,
     /// Counted rounds; one more is run and discarded.
@@ -67,6 +81,8 @@ impl Default for Options {
             variants: Vec::new(),
             rivals: tool::RIVALS_DEFAULT.map(str::to_owned).to_vec(),
             adapters: Vec::new(),
+            store: None,
+            ways: vec![Way::Put],
             is_resumed: false,
             rounds: ROUNDS_DEFAULT,
             limit: Duration::from_secs(120),

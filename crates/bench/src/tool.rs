@@ -14,12 +14,14 @@ mod rsync;
 mod rsync_ssh;
 mod scp;
 mod sshd;
+mod stores;
 mod tar;
 pub(crate) mod thalweg;
 mod xrootd;
 
 pub use ends::{Class, Host};
 pub use known::{RIVALS, RIVALS_DEFAULT, adapter, ours, rival};
+pub use stores::{STORES, at_store};
 pub(crate) use thalweg::Thalweg;
 pub use thalweg::Variant;
 
@@ -136,6 +138,11 @@ pub trait Tool {
     }
     /// The command that delivers the content of `set.source` into the existing, empty `delivery`.
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command;
+    /// The command that brings the content of `set.source`, which lies at the server, into the existing, empty `delivery` on
+    /// the client's host; none of a tool that is raced one way.
+    fn fetch(&self, _bed: &Bed, _set: &Set, _delivery: &Path) -> Option<Command> {
+        None
+    }
     /// The duration that the program itself reports.
     fn reported_seconds(&self, _stdout: &str) -> Option<f64> {
         None

@@ -77,6 +77,7 @@ pub fn buckets() -> Arc<object::Buckets> {
         credentials_file: table.credentials_file.clone().map(Into::into),
         aws_profile: table.aws_profile.clone(),
         anonymous: table.is_anonymous,
+        copy_bytes_max: None,
     };
     let known = || TABLES.get().into_iter().flatten().filter(|(_, table)| table.kind == StoreKind::S3);
     let tables = || known().map(|(name, table)| (name.clone(), config(table))).collect();
@@ -84,7 +85,9 @@ pub fn buckets() -> Arc<object::Buckets> {
         let buckets = object::Buckets::new(tables()).stopped_by(stop());
         // Without a directory of one's own nothing is gone on with.
         match daemon::Paths::from_env() {
-            Ok(paths) => buckets.keep_uploads_in(paths.state.join("uploads")),
+            Ok(paths) => {
+                buckets.keep_uploads_in(paths.state.join("uploads")).keep_known_in(paths.state.join("objects"))
+            }
             Err(_) => buckets,
         }
     };

@@ -43,8 +43,8 @@ impl Site {
         }
     }
 
-    /// Makes a directory and those above it that are missing. An error where a file is in the way.
-    pub fn make_directories(&self, path: &[u8]) -> Result<()> {
+    /// Makes a directory and those above it that are missing; false where it was there. An error where a file is in the way.
+    pub fn make_directories(&self, path: &[u8]) -> Result<bool> {
         let mut missing = Vec::new();
         let mut at = path;
         while at.len() > 1 {
@@ -55,7 +55,7 @@ impl Site {
             }
             at = at.iter().rposition(|byte| *byte == b'/').map_or(b"/", |slash| &at[..slash.max(1)]);
         }
-        missing.into_iter().rev().try_for_each(|path| self.make_directory(path).map(drop))
+        missing.into_iter().rev().try_fold(false, |_, path| self.make_directory(path))
     }
 
     /// Gives an object another name. What has that name is replaced only if it `may` be; a directory must not have it.

@@ -203,10 +203,8 @@ impl store::open::Opener for Sites {
             _ => (place.path, None),
         };
         let is_rehearsal = wish.rights == Rights::Rehearse;
-        if !is_rehearsal {
-            site.make_directories(&root).map_err(failed)?;
-        }
-        Ok(OpenSink::new(Arc::new(DavSink::new(site, root, is_rehearsal)), rename_to))
+        let is_fresh = !is_rehearsal && site.make_directories(&root).map_err(failed)?;
+        Ok(OpenSink::new(Arc::new(DavSink::new(site, (root, is_fresh), is_rehearsal)), rename_to))
     }
 
     fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {

@@ -29,9 +29,9 @@ pub struct DavSink {
 }
 
 impl DavSink {
-    /// A destination at a directory that is there, unless this is a rehearsal.
-    pub fn new(site: Arc<Site>, path: Vec<u8>, is_rehearsal: bool) -> DavSink {
-        let root = Directory::new(path, Vec::new(), false);
+    /// A destination at a directory that is there, unless this is a rehearsal; `is_fresh` if it was made for this job.
+    pub fn new(site: Arc<Site>, (path, is_fresh): (Vec<u8>, bool), is_rehearsal: bool) -> DavSink {
+        let root = Directory::new(path, Vec::new(), is_fresh);
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
         DavSink {
             job: Arc::new(Job {

@@ -8,9 +8,8 @@ use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use std::sync::Arc;
+use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
 pub const DEPTH_MAX: usize = 256;
 /// Names of directories that are within each other.
@@ -36,7 +35,7 @@ pub struct DavSource {
     site: Arc<Site>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
-    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+    directories: Arc<Directories>,
 }
 
 impl DavSource {
@@ -51,7 +50,6 @@ struct Scan<'a> {
     /// The directories that the scan is in.
     levels: Vec<Level>,
     id: u64,
-    number: u64,
     /// Names of the directories that the scan is in.
     held: usize,
     is_over: bool,
@@ -75,28 +73,22 @@ impl Scan<'_> {
         self.emit(Found::Failed(Failure { path: path.to_vec(), kind: error.kind, message: error.message() }));
     }
 
-    fn enter(&mut self, directory: Directory) -> DirectoryKey {
-        self.number += 1;
-        self.source.directories.lock().unwrap().insert(self.number, directory);
-        DirectoryKey(self.number)
-    }
-
     /// Tells of every directory on the way that was not yet told of, and returns the last one's numbers.
-    fn arrive(&mut self) -> (ObjectId, DirectoryKey) {
+    fn arrive(&mut self) -> Result<(ObjectId, DirectoryKey)> {
         let mut above = (ObjectId::ROOT, DirectoryKey(0));
         for at in 0..self.levels.len() {
             above = match (self.levels[at].key, self.levels[at].own.take()) {
                 (Some(key), _) => key,
                 (None, own) => {
                     let (name, stat) = own.expect("what is not told of has a name");
-                    let id = self.tell(above, name, &stat);
-                    let key = (id, self.enter(self.levels[at].directory.clone()));
+                    let below = self.source.directories.enter(Some(above.1), name.as_bytes())?;
+                    let key = (self.tell(above, name, &stat), below);
                     self.levels[at].key = Some(key);
                     key
                 }
             };
         }
-        above
+        Ok(above)
     }
 
     fn tell(&mut self, (parent, directory): (ObjectId, DirectoryKey), name: Name, stat: &Stat) -> ObjectId {
@@ -109,8 +101,8 @@ impl Scan<'_> {
     }
 
     /// Goes through a directory that is given, or what is named in it.
-    fn base(&mut self, directory: Directory, named: Option<(Name, Stat)>) {
-        let key = Some((ObjectId::ROOT, self.enter(directory.clone())));
+    fn base(&mut self, directory: Directory, named: Option<(Name, Stat)>) -> Result<()> {
+        let key = Some((ObjectId::ROOT, self.source.directories.enter(None, &directory.path)?));
         self.levels = vec![Level { directory, key, own: None }];
         match named {
             Some((name, stat)) => self.object(name, &stat),
@@ -119,7 +111,7 @@ impl Scan<'_> {
     }
 
     /// Emits an object that is taken, and then what is in it.
-    fn object(&mut self, name: Name, stat: &Stat) {
+    fn object(&mut self, name: Name, stat: &Stat) -> Result<()> {
         let above = &self.levels.last().expect("a scan is in a directory").directory;
         let shown = [&above.shown[..], name.as_bytes()].concat();
         let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
@@ -127,26 +119,27 @@ impl Scan<'_> {
         let is_taken = selection.takes(&shown, stat.is_directory, file);
         let is_open = stat.is_directory && selection.may_hold(&shown);
         if self.is_over || !(is_taken || is_open) {
-            return;
+            return Ok(());
         }
         if !stat.is_directory {
-            let above = self.arrive();
+            let above = self.arrive()?;
             self.tell(above, name, stat);
-            return;
+            return Ok(());
         }
         let directory =
             Directory { path: path::below(&above.path, name.as_bytes()), shown: [&shown[..], b"/"].concat() };
         self.levels.push(Level { directory, key: None, own: Some((name, stat.clone())) });
         if is_taken {
-            self.arrive();
+            self.arrive()?;
         }
         if !self.is_over {
-            self.contents();
+            self.contents()?;
         }
         self.levels.pop();
+        Ok(())
     }
 
-    fn contents(&mut self) {
+    fn contents(&mut self) -> Result<()> {
         let directory = self.levels.last().expect("a scan is in a directory").directory.clone();
         let listed = match self.source.site.list(&directory.path) {
             _ if self.levels.len() > DEPTH_MAX + 1 => {
@@ -161,28 +154,32 @@ impl Scan<'_> {
         };
         let listed = match listed {
             Ok(listed) => listed,
-            Err(error) => return self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error),
+            Err(error) => {
+                self.failed(directory.shown.strip_suffix(b"/").unwrap_or(b""), &error);
+                return Ok(());
+            }
         };
         self.held += listed.len();
         for (name, stat) in &listed {
             if let Ok(name) = Name::new(name) {
-                self.object(name, stat);
+                self.object(name, stat)?;
             }
         }
         self.held -= listed.len();
+        Ok(())
     }
 }
 
 impl Source for DavSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, levels: Vec::new(), id: 0, number: 0, held: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, levels: Vec::new(), id: 0, held: 0, is_over: false };
         for base in &self.bases {
             match base {
-                Base::Contents(path) => scan.base(Directory { path: path.clone(), shown: Vec::new() }, None),
+                Base::Contents(path) => scan.base(Directory { path: path.clone(), shown: Vec::new() }, None)?,
                 Base::Named(name, path) => {
                     let stat = self.site.stat(path).map_err(|failure| failure.on("open source", path))?;
                     let above = path[..path.len() - name.as_bytes().len()].to_vec();
-                    scan.base(Directory { path: above, shown: Vec::new() }, Some((name.clone(), stat)));
+                    scan.base(Directory { path: above, shown: Vec::new() }, Some((name.clone(), stat)))?;
                 }
             }
             if scan.is_over {
@@ -197,9 +194,7 @@ impl Source for DavSource {
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
-        let directories = self.directories.lock().unwrap();
-        let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.shown);
-        [above, object.entry.name.as_bytes()].concat()
+        [&self.directories.shown(object.directory), object.entry.name.as_bytes()].concat()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
@@ -211,15 +206,13 @@ impl Source for DavSource {
     }
 }
 
-fn path_of(directories: &Mutex<HashMap<u64, Directory>>, object: &SourceObject) -> Vec<u8> {
-    let directories = directories.lock().unwrap();
-    let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.path);
-    path::below(above, object.entry.name.as_bytes())
+fn path_of(directories: &Directories, object: &SourceObject) -> Vec<u8> {
+    path::below(&directories.path(object.directory), object.entry.name.as_bytes())
 }
 
 struct DavLane {
     site: Arc<Site>,
-    directories: Arc<Mutex<HashMap<u64, Directory>>>,
+    directories: Arc<Directories>,
 }
 
 impl SourceLane for DavLane {

@@ -84,6 +84,8 @@ pub struct State {
     pub parts_told: Option<fn(String) -> String>,
     /// Of parts, as far as they were taken.
     pub part_bytes_taken: u64,
+    /// What it copies by one request.
+    pub copy_bytes_max: u64,
     /// The region that it takes signatures for.
     pub region: String,
 }
@@ -98,7 +100,8 @@ impl Fake {
     pub fn start() -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let state = State { page_max: 1000, region: "us-east-1".to_owned(), ..State::default() };
+        let state =
+            State { page_max: 1000, copy_bytes_max: 5 << 30, region: "us-east-1".to_owned(), ..State::default() };
         let fake = Fake { state: Arc::new(Mutex::new(state)), url };
         let server = fake.clone();
         std::thread::spawn(move || {
@@ -271,6 +274,7 @@ impl State {
                 Said::new(200, xml.as_bytes())
             }
             "POST" => self.complete(asked, &key),
+            "PUT" if has("partNumber") && asked.header("x-amz-copy-source").is_some() => self.copy_part(asked),
             "PUT" if has("partNumber") => self.put_part(asked),
             "PUT" if asked.header("x-amz-copy-source").is_some() => self.copy(asked, &key),
             "PUT" => self.put_object(asked, &key),
@@ -329,13 +333,21 @@ impl State {
         if State::is_damaged(asked) {
             return error(400, "BadDigest");
         }
+        match self.insert_part(asked, asked.body.clone()) {
+            Ok(etag) => Said::new(200, b"").with("etag", &etag),
+            Err(said) => said,
+        }
+    }
+
+    fn insert_part(&mut self, asked: &Asked, bytes: Vec<u8>) -> Result<String, Said> {
         let number: u32 = asked.query("partNumber").unwrap().parse().unwrap();
         let Some(upload) = self.uploads.get_mut(&asked.query("uploadId").unwrap_or_default()) else {
-            return error(404, "NoSuchUpload");
+            return Err(error(404, "NoSuchUpload"));
         };
-        upload.parts.insert(number, asked.body.clone());
-        self.part_bytes_taken += asked.body.len() as u64;
-        Said::new(200, b"").with("etag", &format!("\"{}\"", &hash(&asked.body)[..32]))
+        let etag = format!("\"{}\"", &hash(&bytes)[..32]);
+        self.part_bytes_taken += bytes.len() as u64;
+        upload.parts.insert(number, bytes);
+        Ok(etag)
     }
 
     fn complete(&mut self, asked: &Asked, key: &str) -> Said {
@@ -365,12 +377,40 @@ impl State {
         Said::new(200, xml.replace("\"", "&quot;").as_bytes())
     }
 
-    fn copy(&mut self, asked: &Asked, key: &str) -> Said {
+    fn copied(&self, asked: &Asked) -> Result<Object, Said> {
         let source = http::decoded(asked.header("x-amz-copy-source").unwrap());
         let source = source.trim_start_matches('/').trim_start_matches(BUCKET).trim_start_matches('/');
-        let Some(object) = self.objects.get(source).cloned() else { return error(404, "NoSuchKey") };
-        if asked.header("x-amz-copy-source-if-match").is_some_and(|etag| etag != object.etag) {
-            return error(412, "PreconditionFailed");
+        let Some(object) = self.objects.get(source).cloned() else { return Err(error(404, "NoSuchKey")) };
+        match asked.header("x-amz-copy-source-if-match").is_some_and(|etag| etag != object.etag) {
+            true => Err(error(412, "PreconditionFailed")),
+            false => Ok(object),
+        }
+    }
+
+    fn copy_part(&mut self, asked: &Asked) -> Said {
+        let object = match self.copied(asked) {
+            Ok(object) => object,
+            Err(said) => return said,
+        };
+        let range = asked.header("x-amz-copy-source-range").and_then(|range| range.strip_prefix("bytes="));
+        let (start, end) = range.and_then(|range| range.split_once('-')).expect("a range of the source");
+        let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+        match self.insert_part(asked, object.bytes[start..=end].to_vec()) {
+            Ok(etag) => {
+                let etag = etag.replace('"', "&quot;");
+                Said::new(200, format!("<CopyPartResult><ETag>{etag}</ETag></CopyPartResult>").as_bytes())
+            }
+            Err(said) => said,
+        }
+    }
+
+    fn copy(&mut self, asked: &Asked, key: &str) -> Said {
+        let object = match self.copied(asked) {
+            Ok(object) => object,
+            Err(said) => return said,
+        };
+        if object.bytes.len() as u64 > self.copy_bytes_max {
+            return error(400, "InvalidRequest");
         }
         let is_replaced = asked.header("x-amz-metadata-directive") == Some("REPLACE");
         let etag = self.put(key, object.bytes, if is_replaced { asked.meta() } else { object.meta });

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Found, OpenError, PublishRule};
 
@@ -90,6 +91,21 @@ impl Dial for Liar {
         let why = || OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() };
         let output = ours.try_clone().unwrap();
         Ok(Line { input: Box::new(ours), output: Box::new(output), why: Box::new(why) })
+    }
+}
+
+/// Takes what it is told, and says nothing.
+struct Mute(UnixStream);
+
+impl Dial for Mute {
+    fn dial(&self, _: &Host) -> Result<Line, OpenError> {
+        let why = || OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() };
+        let (input, output) = (self.0.try_clone().unwrap(), self.0.try_clone().unwrap());
+        Ok(Line { input: Box::new(input), output: Box::new(output), why: Box::new(why) })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 
@@ -309,6 +325,14 @@ fn a_greeting_that_is_none_is_told() {
         let Err(OpenError::Refused { why: Refused::Unreachable, text, .. }) = opened else { panic!("{why}") };
         assert!(text.contains(why), "{why}: {text}");
     }
+}
+
+#[test]
+fn a_server_that_never_greets_is_given_up() {
+    let (_theirs, ours) = UnixStream::pair().unwrap();
+    let opened = Servers::new(Arc::new(Mute(ours))).source(&[location()], &TransferOptions::default());
+    let Err(OpenError::Refused { why: Refused::Unreachable, text, .. }) = opened else { panic!("it was opened") };
+    assert!(text.contains("liar has not greeted for 1 s"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use crate::config::StoreConfig;
 use crate::credentials::{Credentials, Keys};
 use crate::failure::{Failure, Result, Why};
+use crate::known::Known;
 use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
 use crate::width::Permits;
@@ -24,6 +25,8 @@ const COST_OF_RETRY: i64 = 5;
 const COST_OF_SILENCE: i64 = 10;
 /// Of an answer that is read whole: a full page of a listing is below 8 MiB.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// What S3 copies by one request.
+const COPY_BYTES_MAX: u64 = 5 << 30;
 /// Parts on their way, in bytes: what a transfer keeps in memory beside its own.
 const IN_FLIGHT_BYTES: u64 = 128 << 20;
 
@@ -42,6 +45,10 @@ pub struct Bucket {
     pub permits: Permits,
     /// Known after the first object that is published on one.
     pub conditions: OnceLock<Conditions>,
+    /// What was learnt of versions of its objects, where this host keeps that.
+    pub known: Option<Known>,
+    /// Longer objects are copied in parts.
+    pub copy_bytes_max: u64,
     /// The store refused to make the copy itself.
     pub copies_not: AtomicBool,
 }
@@ -105,6 +112,8 @@ impl Bucket {
             budget: AtomicI64::new(BUDGET_MAX),
             permits: Permits::new(IN_FLIGHT_BYTES),
             conditions: OnceLock::new(),
+            known: None,
+            copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),
         })
     }

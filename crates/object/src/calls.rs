@@ -3,43 +3,19 @@
 use crate::bucket::{Answer, Bucket, Call};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::{self, MODE, MTIME};
-use data_encoding::BASE64;
-use model::{Digest, DigestAlgorithm, Timestamp};
+pub use crate::version::{CRC, Listed, Object, crc_of};
+use crate::version::{crc_text, crc_value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use web::Response;
 use web::xml::{Element, escape};
+use web::{Response, in_parallel};
 
-pub const CRC: &str = "x-amz-checksum-crc64nvme";
 /// What the store takes of keys in one answer or question.
 pub const PAGE_MAX: usize = 1000;
 /// What a store may take to copy 5 GiB.
 const COPY_PATIENCE: Duration = Duration::from_secs(900);
 /// Of an object, in number.
 pub const PARTS_MAX: u32 = 10_000;
-
-/// What is known of an object without reading it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Object {
-    pub size_bytes: u64,
-    pub etag: String,
-    /// When the store took it, in seconds.
-    pub stored: i64,
-    /// What its writer said of its time and mode.
-    pub modified: Option<Timestamp>,
-    pub mode: Option<u32>,
-    /// Of the whole object.
-    pub crc: Option<u64>,
-}
-
-/// An object of a listing.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Listed {
-    pub key: String,
-    pub size_bytes: u64,
-    pub etag: String,
-    pub stored: i64,
-}
 
 #[derive(Default)]
 pub struct Page {
@@ -90,21 +66,6 @@ fn header(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
-pub fn crc_of(bytes: &[u8]) -> u64 {
-    match DigestAlgorithm::Crc64Nvme.of_object(bytes) {
-        Digest::Crc64Nvme(crc) => crc,
-        Digest::Blake3(_) => unreachable!("it was asked for a CRC"),
-    }
-}
-
-fn crc_text(crc: u64) -> String {
-    BASE64.encode(&crc.to_be_bytes())
-}
-
-fn crc_value(text: &str) -> Option<u64> {
-    Some(u64::from_be_bytes(BASE64.decode(text.as_bytes()).ok()?.try_into().ok()?))
-}
-
 impl Condition {
     fn put(&self, headers: &mut Headers) {
         match self {
@@ -112,29 +73,6 @@ impl Condition {
             Condition::Absent => headers.push(header("if-none-match", "*")),
             Condition::Is(etag) => headers.push(header("if-match", etag)),
         }
-    }
-}
-
-impl Object {
-    fn of_answer(headers: impl Fn(&str) -> Option<String>) -> Object {
-        let is_whole = headers("x-amz-checksum-type").is_none_or(|kind| kind == "FULL_OBJECT");
-        Object {
-            size_bytes: headers("content-length").and_then(|length| length.parse().ok()).unwrap_or_default(),
-            etag: headers("etag").unwrap_or_default(),
-            stored: headers("last-modified").and_then(|text| metadata::header_moment(&text)).unwrap_or_default(),
-            modified: headers(MTIME).and_then(|text| metadata::time(&text)),
-            mode: headers(MODE).and_then(|text| metadata::mode(&text)),
-            crc: headers(CRC).filter(|_| is_whole).and_then(|text| crc_value(&text)),
-        }
-    }
-
-    pub fn of_response(response: &Response) -> Object {
-        Object::of_answer(|name| response.header(name).map(str::to_owned))
-    }
-
-    /// What its writer said, or when the store took it.
-    pub fn modified(&self) -> Timestamp {
-        self.modified.unwrap_or(Timestamp { seconds: self.stored, nanoseconds: 0 })
     }
 }
 
@@ -165,6 +103,35 @@ impl Bucket {
             Err(failure) if failure.why == Why::NoKey => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The same of an object of a listing, from what was learnt of it before.
+    pub fn at_hand(&self, listed: &Listed) -> Option<Object> {
+        self.known.as_ref().and_then(|known| known.find(listed))
+    }
+
+    /// The same of many, asked for where nothing was learnt, in their order.
+    pub fn look_at(&self, listed: &[Listed]) -> Vec<Result<Option<Object>>> {
+        let at_hand: Vec<_> = listed.iter().map(|listed| self.at_hand(listed)).collect();
+        let missing: Vec<_> = listed.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
+        let mut asked = in_parallel(&missing, |(listed, _)| self.look(listed)).into_iter();
+        let taken = |known: Option<Object>| match known {
+            Some(known) => Ok(Some(known)),
+            None => asked.next().expect("each was asked for"),
+        };
+        at_hand.into_iter().map(taken).collect()
+    }
+
+    /// The same of one.
+    pub fn look(&self, listed: &Listed) -> Result<Option<Object>> {
+        if let Some(found) = self.at_hand(listed) {
+            return Ok(Some(found));
+        }
+        let found = self.head(&listed.key)?;
+        if let (Some(known), Some(found)) = (&self.known, &found) {
+            known.learn(&listed.key, found);
+        }
+        Ok(found)
     }
 
     /// Bytes of one version of an object; the whole of it where no range is given.
@@ -198,7 +165,16 @@ impl Bucket {
         condition.put(&mut headers);
         let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
         let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
-        Ok(answer.header("etag").unwrap_or_default().to_owned())
+        let etag = answer.header("etag").unwrap_or_default().to_owned();
+        if let Some(known) = &self.known
+            && let Some(stored) = answer.header("date").and_then(metadata::header_moment)
+        {
+            let said = |name: &str| meta.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
+            let (modified, mode) = (said(MTIME).and_then(metadata::time), said(MODE).and_then(metadata::mode));
+            let size_bytes = body.len() as u64;
+            known.learn(key, &Object { size_bytes, etag: etag.clone(), stored, modified, mode, crc: None });
+        }
+        Ok(etag)
     }
 
     /// Removes a key, whether or not it is there.
@@ -253,6 +229,22 @@ impl Bucket {
         condition.put(&mut headers);
         let call = Call { method: "PUT", key: Some(to), headers, patience: COPY_PATIENCE, ..Call::default() };
         self.call(&call, |answer| root(answer, "CopyObjectResult").is_some()).map(drop)
+    }
+
+    /// Has the store copy a range of one of its objects, which is still that version, into an upload.
+    pub fn copy_part(&self, from: &CopyOf, key: &str, id: &str, number: u32, (start, end): (u64, u64)) -> Result<Part> {
+        let query = vec![("partNumber", number.to_string()), ("uploadId", id.to_owned())];
+        let source = format!("/{}/{}", from.bucket, crate::sign::encode(from.key.as_bytes(), true));
+        let headers = vec![
+            header("x-amz-copy-source", source),
+            header("x-amz-copy-source-if-match", &from.etag),
+            header("x-amz-copy-source-range", format!("bytes={start}-{}", end - 1)),
+        ];
+        let call = Call { method: "PUT", key: Some(key), query, headers, patience: COPY_PATIENCE, ..Call::default() };
+        let etag = |answer: &Answer| root(answer, "CopyPartResult")?.get("ETag").map(str::to_owned);
+        let answer = self.call(&call, |answer| etag(answer).is_some())?;
+        let crc = root(&answer, "CopyPartResult").and_then(|root| crc_value(root.get("ChecksumCRC64NVME")?));
+        Ok(Part { number, etag: etag(&answer).expect("looked at above"), size_bytes: end - start, crc })
     }
 
     pub fn page(&self, prefix: &str, is_flat: bool, next: Option<&str>, count: usize) -> Result<Page> {

@@ -28,6 +28,8 @@ pub struct StoreConfig {
     pub aws_profile: Option<String>,
     /// Requests are not signed.
     pub anonymous: bool,
+    /// What the store copies by one request, if not 5 GiB.
+    pub copy_bytes_max: Option<u64>,
 }
 
 impl StoreConfig {

@@ -3,20 +3,25 @@
 //! Invariants: a key that the job wrote is not believed to be as it was listed; a rehearsal sends nothing but looks.
 
 use crate::bucket::Bucket;
-use crate::calls::{Condition, CopyOf, Object};
+use crate::calls::{Condition, Object};
+use crate::crowd::{Crowd, Seen};
 use crate::failure::{Failure, Why};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
 use crate::upload_log::UploadLogs;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::{Decision, Error, Held, PublishRule, Result, There};
 
-/// Pages of a directory's listing; in a larger one names are looked at one by one.
+/// Pages of a directory's listing that are kept by name; of a larger one hashes are.
 const PAGES_MAX: usize = 16;
+/// Names of listings that are kept: some 30 MiB.
+const LISTED_NAMES_MAX: usize = 100_000;
+/// So many hashes take the room of a name.
+const NAMES_IN_HASHES: usize = 16;
 
 /// What the lanes and uploads of one sink have in common.
 pub struct Job {
@@ -28,6 +33,8 @@ pub struct Job {
     pub logs: Option<UploadLogs>,
     pub is_swept: AtomicBool,
     pub directories: Mutex<HashMap<ObjectId, Arc<Directory>>>,
+    /// Directories whose listings are kept, the latest last, and how many names they have.
+    pub listed: Mutex<VecDeque<(Arc<Directory>, usize)>>,
     /// What stands at a key whose object is wanted.
     pub decided: Mutex<HashMap<String, Condition>>,
     /// Numbers of keys that this job wrote: what was listed of them is out of date.
@@ -42,9 +49,19 @@ pub struct Directory {
 }
 
 #[derive(Default)]
-pub struct DirectoryState {
-    /// What was there when it was first looked at; within, nothing where that was too much.
-    listed: Option<Option<Arc<Children>>>,
+struct DirectoryState {
+    /// What was there when it was first looked at; given up again when others need the room.
+    listed: Option<Listing>,
+}
+
+/// What stood in a directory when it was listed.
+#[derive(Clone)]
+enum Listing {
+    Names(Arc<Children>),
+    /// More of them than are kept by name.
+    Hashes(Arc<Crowd>),
+    /// Too many of them.
+    Unknown,
 }
 
 impl Directory {
@@ -55,18 +72,7 @@ impl Directory {
     /// Nothing was there when it was first looked at.
     pub fn is_new(&self) -> bool {
         let state = self.state.lock().unwrap();
-        matches!(&state.listed, Some(Some(children)) if children.names.is_empty() && children.marker.is_none())
-    }
-
-    pub fn children(&self, bucket: &Bucket) -> Result<Option<Arc<Children>>> {
-        let mut state = self.state.lock().unwrap();
-        if let Some(listed) = &state.listed {
-            return Ok(listed.clone());
-        }
-        let listed = bucket.children(&self.prefix, PAGES_MAX).map_err(|failure| failure.on("list", &self.prefix))?;
-        let listed = listed.map(Arc::new);
-        state.listed = Some(listed.clone());
-        Ok(listed)
+        matches!(&state.listed, Some(Listing::Names(children)) if children.names.is_empty() && children.marker.is_none())
     }
 }
 
@@ -131,8 +137,10 @@ impl Job {
     pub fn is_free(&self, entry: &Entry, key: &str) -> Result<()> {
         let above = self.directory(entry.parent)?;
         let is_made = self.written.lock().unwrap().contains(&self.bucket.number(&format!("{key}/"), ""));
-        let listed = above.state.lock().unwrap().listed.clone().flatten();
-        let child = listed.and_then(|listed| listed.names.get(entry.name.as_bytes()).cloned());
+        let child = match &above.state.lock().unwrap().listed {
+            Some(Listing::Names(children)) => children.names.get(entry.name.as_bytes()).cloned(),
+            _ => None,
+        };
         match is_made || child.is_some_and(|child| child.is_directory && child.object.is_none()) {
             true => Err(fault(FailureKind::InTheWay, "publish", entry, "a directory stands where a file is to be")),
             false => Ok(()),
@@ -147,11 +155,16 @@ impl Job {
     }
 
     /// Has the store copy an object. Where it does not, it is not asked again, and content comes through this host.
-    pub fn publish_copy(&self, entry: &Entry, key: &str, from: &CopyOf, rule: PublishRule) -> Result<()> {
+    pub fn publish_copy(
+        &self,
+        entry: &Entry,
+        key: &str,
+        rule: PublishRule,
+        copy: impl FnOnce(&Condition) -> crate::failure::Result<()>,
+    ) -> Result<()> {
         self.is_free(entry, key)?;
         let condition = self.condition(key, rule);
-        let published = self.bucket.publish_copy(key, from, entry.size_bytes(), &self.meta(entry), &condition);
-        published.map_err(|failure| {
+        copy(&condition).map_err(|failure| {
             if matches!(failure.why, Why::Condition | Why::Conflict) || failure.may_pass() {
                 return failure.on("publish", key);
             }
@@ -162,14 +175,82 @@ impl Job {
         })
     }
 
+    /// What stood in a directory, as far as that can be kept.
+    fn listing(&self, directory: &Arc<Directory>) -> Result<Listing> {
+        let mut state = directory.state.lock().unwrap();
+        if let Some(listed) = &state.listed {
+            return Ok(listed.clone());
+        }
+        let failed = |failure: Failure| failure.on("list", &directory.prefix);
+        let listed = match self.bucket.children(&directory.prefix, PAGES_MAX).map_err(failed)? {
+            Some(children) => Listing::Names(Arc::new(children)),
+            None => {
+                let crowd = Crowd::list(&self.bucket, &directory.prefix).map_err(failed)?;
+                crowd.map_or(Listing::Unknown, |crowd| Listing::Hashes(Arc::new(crowd)))
+            }
+        };
+        state.listed = Some(listed.clone());
+        drop(state);
+        self.make_room(directory, &listed);
+        Ok(listed)
+    }
+
+    /// Gives up the listings of directories that were listed longest ago. Entries come directory by directory: few are wanted again.
+    fn make_room(&self, directory: &Arc<Directory>, listed: &Listing) {
+        let weight = match listed {
+            Listing::Names(children) => children.names.len(),
+            Listing::Hashes(crowd) => crowd.len() / NAMES_IN_HASHES,
+            Listing::Unknown => 0,
+        };
+        if weight == 0 {
+            return;
+        }
+        let mut kept = self.listed.lock().unwrap();
+        kept.push_back((directory.clone(), weight));
+        let mut sum: usize = kept.iter().map(|(_, weight)| weight).sum();
+        while sum > LISTED_NAMES_MAX && kept.len() > 1 {
+            let Some((oldest, weight)) = kept.pop_front() else { return };
+            sum -= weight;
+            oldest.state.lock().unwrap().listed = None;
+        }
+    }
+
     /// What a listing says of a name; nothing where it has to be asked.
-    pub fn child(&self, above: &Directory, name: &Name) -> Result<Option<Child>> {
+    pub fn child(&self, above: &Arc<Directory>, name: &Name) -> Result<Option<Child>> {
         let key = format!("{}{}", above.prefix, of_name(name.as_bytes()));
         if self.written.lock().unwrap().contains(&self.bucket.number(&key, "")) {
             return Ok(None);
         }
-        let children = above.children(&self.bucket)?;
-        Ok(children.map(|children| children.names.get(name.as_bytes()).cloned().unwrap_or_default()))
+        Ok(match self.listing(above)? {
+            Listing::Names(children) => Some(children.names.get(name.as_bytes()).cloned().unwrap_or_default()),
+            Listing::Hashes(crowd) => (crowd.find(name.as_bytes()) == Seen::Nothing).then(Child::default),
+            Listing::Unknown => None,
+        })
+    }
+
+    /// What is decided of an entry from what was listed and learnt already; nothing where something has to be asked.
+    pub fn decide_at_hand(&self, entry: &Entry) -> Option<Decision> {
+        let (above, key) = (self.directory(entry.parent).ok()?, self.key(entry).ok()?);
+        if self.written.lock().unwrap().contains(&self.bucket.number(&key, "")) {
+            return None;
+        }
+        let listed = above.state.lock().unwrap().listed.clone()?;
+        let there = match listed {
+            Listing::Names(children) => match children.names.get(entry.name.as_bytes()) {
+                None => None,
+                Some(Child { object: Some(listed), .. }) => Some(self.bucket.at_hand(listed)?),
+                Some(_) => return None,
+            },
+            Listing::Hashes(crowd) => match crowd.find(entry.name.as_bytes()) {
+                Seen::Nothing => None,
+                Seen::Object(mark) if mark == crowd.mark(entry.size_bytes(), entry.generation.modified) => {
+                    return Some(Decision::Same);
+                }
+                Seen::Object(_) | Seen::Ask => return None,
+            },
+            Listing::Unknown => return None,
+        };
+        Some(self.decide_on(entry, key, there))
     }
 
     /// What stands at the name of a file or link.
@@ -177,30 +258,33 @@ impl Job {
         let (above, key) = (self.directory(entry.parent)?, self.key(entry)?);
         let looked = |failure: Failure| failure.on("look at", &key);
         match self.child(&above, &entry.name)? {
-            Some(Child { object: None, is_directory: false }) => return Ok(None),
+            Some(Child { object: None, is_directory: false }) => Ok(None),
             Some(Child { object: None, is_directory: true }) => {
                 let why = "a directory stands where a file is to be";
-                return Err(fault(FailureKind::InTheWay, "write file", entry, why));
+                Err(fault(FailureKind::InTheWay, "write file", entry, why))
             }
-            Some(Child { object: Some(_), .. }) | None => {}
+            Some(Child { object: Some(listed), .. }) => self.bucket.look(&listed).map_err(looked),
+            None => self.bucket.head(&key).map_err(looked),
         }
-        self.bucket.head(&key).map_err(looked)
     }
 
     pub fn decide(&self, entry: &Entry) -> Result<Decision> {
         let there = self.there(entry)?;
-        let key = self.key(entry)?;
+        Ok(self.decide_on(entry, self.key(entry)?, there))
+    }
+
+    fn decide_on(&self, entry: &Entry, key: String, there: Option<Object>) -> Decision {
         let Some(there) = there else {
             self.decided.lock().unwrap().insert(key, Condition::Absent);
-            return Ok(Decision::Absent);
+            return Decision::Absent;
         };
         let is_file = !there.mode.is_some_and(metadata::is_link);
         let modified = there.modified();
         if is_file && there.size_bytes == entry.size_bytes() && modified == entry.generation.modified {
-            return Ok(Decision::Same);
+            return Decision::Same;
         }
         self.decided.lock().unwrap().insert(key, Condition::Is(there.etag));
-        Ok(Decision::Replace { size_bytes: there.size_bytes, there: There { is_file, modified } })
+        Decision::Replace { size_bytes: there.size_bytes, there: There { is_file, modified } }
     }
 
     pub fn find_directory(&self, entry: &Entry) -> Result<Arc<Directory>> {
@@ -212,10 +296,10 @@ impl Job {
                 return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
             }
             Some(Child { object: None, is_directory: false }) => {
-                directory.state.lock().unwrap().listed = Some(Some(Arc::default()));
+                directory.state.lock().unwrap().listed = Some(Listing::Names(Arc::default()));
             }
             Some(Child { object: None, is_directory: true }) => {}
-            None => _ = directory.children(&self.bucket)?,
+            None => _ = self.listing(&directory)?,
         }
         self.written.lock().unwrap().insert(self.bucket.number(&directory.prefix, ""));
         self.directories.lock().unwrap().insert(entry.id, directory.clone());

@@ -54,6 +54,12 @@ pub fn to_names(key: &str) -> Result<Vec<Name>, String> {
     key.split('/').map(to_name).collect()
 }
 
+/// A key as a path for reports.
+pub fn to_path(key: &str) -> Vec<u8> {
+    let shown = |part: &str| to_name(part).map_or_else(|_| part.as_bytes().to_vec(), |name| name.as_bytes().to_vec());
+    key.split('/').map(shown).collect::<Vec<_>>().join(&b'/')
+}
+
 /// A path of the user's as a key; a slash at its end stays.
 pub fn of_path(path: &[u8]) -> String {
     path.split(|byte| *byte == b'/').map(of_name).collect::<Vec<_>>().join("/")

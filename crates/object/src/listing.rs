@@ -3,7 +3,7 @@
 //! Invariant: a store that repeats a page, or goes backwards, is an error and never an endless or partial listing.
 
 use crate::bucket::Bucket;
-use crate::calls::{Listed, PAGE_MAX};
+use crate::calls::{Listed, PAGE_MAX, Page};
 use crate::failure::{Failure, Result, Why};
 use model::Name;
 use std::collections::BTreeMap;
@@ -37,10 +37,9 @@ pub struct Children {
 impl Bucket {
     /// Every object below a prefix, a page at a time; `each` returns false to stop.
     pub fn each_page(&self, prefix: &str, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
-        let (mut next, mut last): (Option<String>, Option<String>) = (None, None);
-        let mut empty = 0;
+        let (mut last, mut empty): (Option<String>, usize) = (None, 0);
+        let mut page = self.page(prefix, true, None, PAGE_MAX)?;
         loop {
-            let page = self.page(prefix, true, next.as_deref(), PAGE_MAX)?;
             empty = if page.objects.is_empty() { empty + 1 } else { 0 };
             if empty > EMPTY_MAX {
                 return Err(Failure::new(Why::Unknown, "the store's listing does not go on"));
@@ -51,15 +50,23 @@ impl Bucket {
                 }
                 last = Some(listed.key.clone());
             }
-            if !each(page.objects) {
+            let Page { objects, next, .. } = page;
+            let Some(token) = next else {
+                each(objects);
+                return Ok(());
+            };
+            // The next page is asked for while this one is looked at.
+            let ask = || self.page(prefix, true, Some(&token), PAGE_MAX);
+            let (goes_on, asked) = std::thread::scope(|scope| {
+                let asked = std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, ask);
+                (each(objects), asked.ok().and_then(|asked| asked.join().ok()))
+            });
+            if !goes_on {
                 return Ok(());
             }
-            match page.next {
-                None => return Ok(()),
-                Some(token) if next.as_ref() == Some(&token) => {
-                    return Err(Failure::new(Why::Unknown, "the store's listing repeats itself"));
-                }
-                token => next = token,
+            page = asked.unwrap_or_else(ask)?;
+            if page.next.as_ref() == Some(&token) {
+                return Err(Failure::new(Why::Unknown, "the store's listing repeats itself"));
             }
         }
     }

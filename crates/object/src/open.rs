@@ -7,6 +7,7 @@ use crate::bucket::Bucket;
 use crate::config::{StoreConfig, is_bucket};
 use crate::failure::{Failure, Why};
 use crate::key;
+use crate::known::Known;
 use crate::shelf::ObjectShelf;
 use crate::sink::ObjectSink;
 use crate::source::{Base, ObjectSource};
@@ -26,6 +27,7 @@ pub const SCHEME: &str = "s3";
 pub struct Buckets {
     stores: BTreeMap<String, StoreConfig>,
     logs: Option<UploadLogs>,
+    known: Option<PathBuf>,
     open: Mutex<HashMap<String, Arc<Bucket>>>,
     stop: Stop,
 }
@@ -62,7 +64,7 @@ fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
 
 impl Buckets {
     pub fn new(stores: BTreeMap<String, StoreConfig>) -> Buckets {
-        Buckets { stores, logs: None, open: Mutex::default(), stop: Stop::default() }
+        Buckets { stores, logs: None, known: None, open: Mutex::default(), stop: Stop::default() }
     }
 
     /// Waiting for a store ends when this process is to stop.
@@ -73,6 +75,11 @@ impl Buckets {
     /// Keeps in a directory what is known of uploads that are interrupted, so that the next attempt goes on with them.
     pub fn keep_uploads_in(self, directory: PathBuf) -> Buckets {
         Buckets { logs: Some(UploadLogs::new(directory)), ..self }
+    }
+
+    /// Keeps in a directory what is learnt of objects, so that the next transfer need not ask for it again.
+    pub fn keep_known_in(self, directory: PathBuf) -> Buckets {
+        Buckets { known: Some(directory), ..self }
     }
 
     /// The bucket of a location, once it has answered, and the place in it.
@@ -140,7 +147,8 @@ impl Buckets {
             }
         };
         let bucket = Bucket::new(name, shown.clone(), &config, self.stop.clone());
-        let bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
+        let mut bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
+        bucket.known = self.known.as_ref().map(|directory| Known::new(directory, &bucket.address(), name));
         bucket.check().map_err(|failure| of_failure(&shown, &failure))?;
         let bucket = Arc::new(bucket);
         open.insert(shown, bucket.clone());

@@ -50,6 +50,7 @@ impl ObjectSink {
             logs,
             is_swept: AtomicBool::new(false),
             directories,
+            listed: Mutex::default(),
             decided: Mutex::default(),
             written: Mutex::default(),
         };
@@ -214,7 +215,13 @@ impl Sink for ObjectSink {
 
     fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
         let entries: Vec<&Entry> = group.collect();
-        found.extend(in_parallel(&entries, |entry| self.job.decide(entry)));
+        let at_hand: Vec<_> = entries.iter().map(|entry| self.job.decide_at_hand(entry)).collect();
+        let others: Vec<_> = entries.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
+        let mut asked = in_parallel(&others, |(entry, _)| self.job.decide(entry)).into_iter();
+        found.extend(at_hand.into_iter().map(|known| match known {
+            Some(decision) => Ok(decision),
+            None => asked.next().expect("each was decided"),
+        }));
     }
 
     fn lane(&self, _: bool) -> Result<Box<dyn SinkLane>> {
@@ -293,6 +300,9 @@ impl Sink for ObjectSink {
     }
 
     fn close(&self) {
+        if let Some(known) = &self.job.bucket.known {
+            known.flush();
+        }
         self.job.held.take_all();
     }
 

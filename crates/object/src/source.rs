@@ -11,8 +11,8 @@ use crate::metadata;
 use crate::reading::ObjectFile;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use std::sync::Arc;
+use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 use web::in_parallel;
 
 /// The longest target of a symbolic link.
@@ -33,18 +33,8 @@ pub struct ObjectSource {
     bucket: Arc<Bucket>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
-    directories: Directories,
-}
-
-/// By their numbers; lanes look keys up in it too.
-type Directories = Arc<Mutex<HashMap<u64, Directory>>>;
-
-#[derive(Clone)]
-struct Directory {
-    /// What stands before a name in a key.
-    prefix: String,
-    /// What stands before it in a report.
-    path: Vec<u8>,
+    /// As parts of keys; lanes look keys up in it too.
+    directories: Arc<Directories>,
 }
 
 impl ObjectSource {
@@ -54,9 +44,8 @@ impl ObjectSource {
 }
 
 fn key_of(directories: &Directories, object: &SourceObject) -> String {
-    let directories = directories.lock().unwrap();
-    let prefix = directories.get(&object.directory.0).map_or("", |directory| &directory.prefix);
-    format!("{prefix}{}", key::of_name(object.entry.name.as_bytes()))
+    let prefix = directories.path(object.directory);
+    format!("{}{}", String::from_utf8_lossy(&prefix), key::of_name(object.entry.name.as_bytes()))
 }
 
 /// One scan: the directories that are open, outermost first, and the numbers given so far.
@@ -65,15 +54,15 @@ struct Scan<'a> {
     emit: &'a mut dyn FnMut(Found) -> bool,
     open: Vec<Level>,
     id: u64,
-    /// Of directories.
-    number: u64,
     is_over: bool,
 }
 
 struct Level {
     part: String,
     id: ObjectId,
-    directory: u64,
+    key: DirectoryKey,
+    /// What stands before a name in a report.
+    path: Vec<u8>,
 }
 
 impl Scan<'_> {
@@ -81,58 +70,53 @@ impl Scan<'_> {
         self.is_over = self.is_over || !(self.emit)(found);
     }
 
-    /// Remembers a directory; its objects go below `id`.
-    fn enter(&mut self, part: String, id: ObjectId, directory: Directory) {
-        let number = self.number;
-        self.number += 1;
-        self.source.directories.lock().unwrap().insert(number, directory);
-        self.open.push(Level { part, id, directory: number });
+    /// Begins at a prefix: what is found lies below it.
+    fn begin(&mut self, prefix: &str) -> Result<()> {
+        let key = self.source.directories.enter(None, prefix.as_bytes())?;
+        self.open.push(Level { part: String::new(), id: ObjectId::ROOT, key, path: Vec::new() });
+        Ok(())
     }
 
-    fn here(&self) -> (ObjectId, DirectoryKey, Directory) {
-        let level = self.open.last().expect("a base is open");
-        let directory = self.source.directories.lock().unwrap()[&level.directory].clone();
-        (level.id, DirectoryKey(level.directory), directory)
+    fn here(&self) -> &Level {
+        self.open.last().expect("a base is open")
     }
 
     fn object(&mut self, name: Name, kind: Kind, mode: u32, generation: Generation) -> ObjectId {
         self.id += 1;
-        let (parent, directory, _) = self.here();
+        let (parent, directory) = (self.here().id, self.here().key);
         let entry = Entry { id: ObjectId(self.id), parent, name, kind, mode, generation, attributes: None };
         self.emit(Found::Object(SourceObject { entry, directory, end: End::Known }));
         ObjectId(self.id)
     }
 
     /// Opens the directories that `parts` lead through, below the base.
-    fn descend(&mut self, parts: &[&str], known: Option<&Object>, stored: i64) -> bool {
+    fn descend(&mut self, parts: &[&str], known: Option<&Object>, stored: i64) -> Result<bool> {
         let same = self.open[1..].iter().zip(parts).take_while(|(level, part)| level.part == **part).count();
         self.open.truncate(1 + same);
         for (at, part) in parts.iter().enumerate().skip(same) {
             if self.is_over {
-                return false;
+                return Ok(false);
             }
-            let Ok(name) = key::to_name(part) else { return false };
+            let Ok(name) = key::to_name(part) else { return Ok(false) };
             // Only the last of them is the one that something is known of.
             let known = known.filter(|_| at + 1 == parts.len());
             let modified = known.map_or(Timestamp { seconds: stored, nanoseconds: 0 }, Object::modified);
             let mode = known.and_then(|known| known.mode).map_or(USUAL_DIRECTORY, |mode| mode & 0o7777);
-            let (_, _, above) = self.here();
+            let above = self.here();
             let path = [&above.path[..], name.as_bytes(), b"/"].concat();
-            let prefix = format!("{}{part}/", above.prefix);
+            let key = self.source.directories.enter(Some(above.key), part.as_bytes())?;
             let generation = Generation { modified, ..Generation::default() };
             let id = self.object(name, Kind::Directory, mode, generation);
-            self.enter((*part).to_owned(), id, Directory { prefix, path });
+            self.open.push(Level { part: (*part).to_owned(), id, key, path });
         }
-        true
+        Ok(true)
     }
 
     fn base(&mut self, base: &Base) -> Result<()> {
         self.open.clear();
-        let root = Directory { prefix: String::new(), path: Vec::new() };
         match base {
             Base::Object(name, key) => {
-                let prefix = key[..key.len() - key::of_name(name.as_bytes()).len()].to_owned();
-                self.enter(String::new(), ObjectId::ROOT, Directory { prefix, ..root });
+                self.begin(&key[..key.len() - key::of_name(name.as_bytes()).len()])?;
                 let found = self.source.bucket.head(key).map_err(|failure| failure.on("open source", key))?;
                 match found {
                     Some(found) => self.file(name.clone(), key, &found),
@@ -141,15 +125,14 @@ impl Scan<'_> {
                 Ok(())
             }
             Base::Contents(prefix) => {
-                self.enter(String::new(), ObjectId::ROOT, Directory { prefix: prefix.clone(), ..root });
+                self.begin(prefix)?;
                 self.below(prefix)
             }
             Base::Directory(name, prefix) => {
-                let above = prefix[..prefix.len() - key::of_name(name.as_bytes()).len() - 1].to_owned();
-                self.enter(String::new(), ObjectId::ROOT, Directory { prefix: above, ..root });
+                self.begin(&prefix[..prefix.len() - key::of_name(name.as_bytes()).len() - 1])?;
                 let marker = self.source.bucket.head(prefix).ok().flatten();
                 let stored = marker.as_ref().map_or(0, |marker| marker.stored);
-                self.descend(&[&key::of_name(name.as_bytes())], marker.as_ref(), stored);
+                self.descend(&[&key::of_name(name.as_bytes())], marker.as_ref(), stored)?;
                 if self.is_over {
                     return Ok(());
                 }
@@ -162,21 +145,22 @@ impl Scan<'_> {
 
     fn below(&mut self, prefix: &str) -> Result<()> {
         let bucket = self.source.bucket.clone();
+        let mut refused = None;
         let listed = bucket.each_page(prefix, &mut |page| {
             let taken: Vec<Listed> = page.into_iter().filter(|listed| self.is_taken(prefix, listed)).collect();
-            let known = in_parallel(&taken, |listed| bucket.head(&listed.key));
+            let known = bucket.look_at(&taken);
             for (listed, known) in taken.iter().zip(known) {
-                if self.is_over {
+                if self.is_over || refused.is_some() {
                     return false;
                 }
                 match known {
-                    Ok(Some(known)) => self.listed(prefix, listed, &known),
+                    Ok(Some(known)) => refused = self.listed(prefix, listed, &known).err(),
                     Ok(None) => self.failed(&listed.key, FailureKind::NotFound, "look at: it vanished"),
                     // Whoever may list and read a key may all the same not ask for its metadata.
                     Err(failure) if failure.why == Why::Forbidden => {
                         let Listed { size_bytes, etag, stored, .. } = listed.clone();
                         let known = Object { size_bytes, etag, stored, ..Object::default() };
-                        self.listed(prefix, listed, &known);
+                        refused = self.listed(prefix, listed, &known).err();
                     }
                     Err(failure) => {
                         let error = failure.on("look at", "");
@@ -186,7 +170,8 @@ impl Scan<'_> {
             }
             !self.is_over
         });
-        listed.map_err(|failure| failure.on("list", prefix))
+        listed.map_err(|failure| failure.on("list", prefix))?;
+        refused.map_or(Ok(()), Err)
     }
 
     /// Whether the rules take a key, as far as its name and the listing tell. One that is no path is told, not left out.
@@ -198,35 +183,32 @@ impl Scan<'_> {
         let is_directory = rest.ends_with('/');
         let Ok(names) = key::to_names(rest.strip_suffix('/').unwrap_or(rest)) else { return true };
         let selection = &self.source.selection;
-        let base = self.source.directories.lock().unwrap()[&self.open[0].directory].clone();
-        let path = [base.path, model::name::join(&names)].concat();
+        let path = [&self.open[0].path[..], &model::name::join(&names)].concat();
         let file = (!is_directory).then_some((listed.size_bytes, listed.stored));
         // The listing's time is not the file's own, which is looked at later.
         let is_taken = Selection { bounds: model::selection::Bounds::default(), ..Selection::clone(selection) };
         is_taken.takes(&path, is_directory, file)
     }
 
-    fn listed(&mut self, prefix: &str, listed: &Listed, known: &Object) {
+    fn listed(&mut self, prefix: &str, listed: &Listed, known: &Object) -> Result<()> {
         let rest = &listed.key[prefix.len()..];
         let whole = rest.strip_suffix('/').filter(|_| listed.size_bytes == 0).unwrap_or(rest);
         if let Err(why) = key::to_names(whole) {
-            return self.failed(
-                &listed.key,
-                FailureKind::NameRefused,
-                &format!("name file: this key is no path: {why}"),
-            );
+            let why = format!("name file: this key is no path: {why}");
+            self.failed(&listed.key, FailureKind::NameRefused, &why);
+            return Ok(());
         }
         let parts: Vec<&str> = whole.split('/').collect();
         if whole.len() < rest.len() {
-            self.descend(&parts, Some(known), listed.stored);
-            return;
+            return self.descend(&parts, Some(known), listed.stored).map(drop);
         }
         let (last, above) = parts.split_last().expect("a text has a part");
-        if self.descend(above, None, listed.stored)
+        if self.descend(above, None, listed.stored)?
             && let Ok(name) = key::to_name(last)
         {
             self.file(name, &listed.key, known);
         }
+        Ok(())
     }
 
     fn file(&mut self, name: Name, key: &str, known: &Object) {
@@ -258,7 +240,7 @@ impl Scan<'_> {
 
 impl Source for ObjectSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, open: Vec::new(), id: 0, number: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, open: Vec::new(), id: 0, is_over: false };
         for base in &self.bases {
             scan.base(base)?;
             if scan.is_over {
@@ -274,9 +256,8 @@ impl Source for ObjectSource {
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
-        let directories = self.directories.lock().unwrap();
-        let above = directories.get(&object.directory.0).map_or(&[][..], |directory| &directory.path);
-        [above, object.entry.name.as_bytes()].concat()
+        let shown = self.directories.shown(object.directory);
+        [key::to_path(&String::from_utf8_lossy(&shown)), object.entry.name.as_bytes().to_vec()].concat()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
@@ -301,7 +282,7 @@ impl Source for ObjectSource {
 
 struct ObjectLane {
     bucket: Arc<Bucket>,
-    directories: Directories,
+    directories: Arc<Directories>,
     /// Small objects that were fetched before they were asked for.
     ahead: HashMap<ObjectId, Result<(Vec<u8>, Generation)>>,
 }

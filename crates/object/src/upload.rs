@@ -21,8 +21,6 @@ use store::{PublishRule, SourceFile, StagedFile};
 pub const PART_BYTES: u64 = 8 << 20;
 /// Of an object whose end is not known.
 const OPEN_PART_BYTES: u64 = 64 << 20;
-/// What a store copies by one request.
-const COPY_BYTES_MAX: u64 = 5 << 30;
 
 pub struct ObjectUpload {
     pub job: Arc<Job>,
@@ -146,7 +144,7 @@ impl ObjectUpload {
     }
 
     /// The upload, begun by the first part that leaves.
-    fn id(&self) -> Result<String> {
+    pub fn id(&self) -> Result<String> {
         // Others wait for the one request.
         let mut state = self.shared.state.lock().unwrap();
         if let Some(id) = &state.id {
@@ -208,7 +206,7 @@ impl ObjectUpload {
     }
 
     /// Ends the upload without an object, or leaves it to the next attempt, if there is one to be left and it `may_stay`.
-    fn end(&self, may_stay: bool) {
+    pub fn end(&self, may_stay: bool) {
         let mut state = self.shared.state.lock().unwrap();
         if std::mem::replace(&mut state.is_over, true) {
             return;
@@ -285,7 +283,7 @@ impl StagedFile for ObjectUpload {
         Ok(())
     }
 
-    /// Nothing is done before the object is published: then the store copies it by one request.
+    /// Nothing is done before the object is published: then the store copies it.
     fn share_from(&self, source: &dyn SourceFile) -> bool {
         let source = source.native().and_then(|native| native.downcast_ref::<ObjectFile>());
         let Some(source) = source.filter(|source| self.job.bucket.is_store_of(&source.bucket)) else { return false };
@@ -294,7 +292,7 @@ impl StagedFile for ObjectUpload {
         let ObjectFile { bucket, key, object, .. } = source;
         let may = is_empty
             && !self.job.bucket.copies_not.load(Relaxed)
-            && object.size_bytes <= COPY_BYTES_MAX
+            && (object.size_bytes <= self.job.bucket.copy_bytes_max || object.crc.is_some())
             && !object.etag.is_empty()
             && (&bucket.name, key) != (&self.job.bucket.name, &self.key);
         if may {
@@ -343,7 +341,8 @@ impl StagedFile for ObjectUpload {
         let size = entry.size_bytes();
         let copied = self.shared.state.lock().unwrap().copied.take();
         if let Some(from) = copied {
-            let published = self.job.publish_copy(entry, &self.key, &from, rule);
+            let published =
+                self.job.publish_copy(entry, &self.key, rule, |condition| self.copy(entry, &from, condition));
             return published.inspect(|()| self.published());
         }
         let published = match self.finish(size)? {

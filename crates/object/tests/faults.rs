@@ -6,7 +6,7 @@ use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Decision, Found, OpenError, PublishRule, Sink, SourceObject};
+use store::{Decision, Found, OpenError, PublishRule, Sink, SourceFile, SourceObject};
 
 struct Bed {
     fake: Fake,
@@ -19,6 +19,10 @@ fn bed() -> Bed {
 }
 
 fn bed_with(id: &str, secret: &str) -> Bed {
+    bed_of(id, secret, None)
+}
+
+fn bed_of(id: &str, secret: &str, copy_bytes_max: Option<u64>) -> Bed {
     let fake = Fake::start();
     let keys = tempfile::NamedTempFile::new().unwrap();
     let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
@@ -27,6 +31,7 @@ fn bed_with(id: &str, secret: &str) -> Bed {
         endpoint: Some(fake.url.clone()),
         region: Some("us-east-1".into()),
         credentials_file: Some(keys.path().to_owned()),
+        copy_bytes_max,
         ..StoreConfig::default()
     };
     Bed { fake, buckets: Buckets::new(BTreeMap::from([("fake".to_owned(), config)])), _keys: keys }
@@ -76,6 +81,19 @@ impl Bed {
             upload.write_at((at as u64) << 20, block)?;
         }
         upload.publish(&entry, PublishRule::NoReplace, true)
+    }
+
+    fn open(&self, key: &str) -> Arc<dyn SourceFile> {
+        let source = self.buckets.source(&[location(&format!("{BUCKET}/{key}"))], &TransferOptions::default());
+        let source = source.ok().unwrap().source;
+        let mut found = None;
+        source
+            .scan(&mut |one| {
+                found = if let Found::Object(object) = one { Some(object) } else { None };
+                true
+            })
+            .unwrap();
+        source.lane().open(&found.unwrap()).unwrap()
     }
 
     /// The one object, as the source lists it, and what a lane reads of it.
@@ -378,16 +396,7 @@ fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum
     for refuses in [false, true] {
         let bed = bed();
         bed.put_large("from", &bytes).unwrap();
-        let source = bed.buckets.source(&[location(&format!("{BUCKET}/from"))], &TransferOptions::default());
-        let source = source.ok().unwrap().source;
-        let mut found = None;
-        source
-            .scan(&mut |one| {
-                found = if let Found::Object(object) = one { Some(object) } else { None };
-                true
-            })
-            .unwrap();
-        let opened = source.lane().open(&found.unwrap()).unwrap();
+        let opened = bed.open("from");
         if refuses {
             bed.fake.order("PUT", "/to", 0, 9, Fault::Status(403));
         }
@@ -403,4 +412,35 @@ fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum
         assert_eq!(upload.share_from(&*opened), !refuses);
         assert_eq!(bed.fake.count("partNumber"), 2, "of what was put there first");
     }
+}
+
+#[test]
+fn an_object_above_what_one_request_copies_is_copied_in_parts_and_its_checksum_is_stated() {
+    const ONE_REQUEST: u64 = 40 << 20;
+    let bytes: Vec<u8> = (0..43_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    let bed = bed_of("fake", SECRET, Some(ONE_REQUEST));
+    bed.fake.state.lock().unwrap().copy_bytes_max = ONE_REQUEST;
+    bed.fake.put("from", &bytes);
+    let (opened, entry) = (bed.open("from"), file(1, "to", bytes.len() as u64));
+    let publish = || {
+        let sink = bed.sink();
+        let (upload, _) = sink.begin(&entry, "stem").unwrap();
+        assert!(upload.share_from(&*opened));
+        upload.publish(&entry, PublishRule::Replace, true)
+    };
+    publish().unwrap();
+    assert!(bed.fake.content("to").unwrap() == bytes);
+    assert_eq!(bed.fake.count("PUT /bkt/to?partNumber"), 9);
+    // Another version than the one that was opened is not copied, and no upload stays open.
+    bed.fake.put("from", &bytes[1..]);
+    assert!(publish().is_err());
+    // A part that the store fails to copy fails the object; what stands at its name stays.
+    bed.fake.put("from", &bytes);
+    bed.fake.order("PUT", "partNumber=4", 0, 9, Fault::Status(403));
+    assert!(publish().is_err());
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty() && bed.fake.content("to").unwrap() == bytes);
+    // A source without a checksum of the whole cannot be compared, and goes through this host.
+    bed.fake.state.lock().unwrap().objects.get_mut("from").unwrap().crc = None;
+    let (upload, _) = bed.sink().begin(&entry, "stem").unwrap();
+    assert!(!upload.share_from(&*bed.open("from")));
 }

@@ -13,6 +13,7 @@ mod source;
 mod engines;
 mod shelf;
 mod held;
+mod directories;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -21,6 +22,7 @@ mod rehearsal;
 pub mod open;
 pub mod spool;
 
+pub use directories::Directories;
 pub use drop_box::{DropBox, aside};
 pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};
 pub use error::{Error, Result};

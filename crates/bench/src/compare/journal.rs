@@ -59,6 +59,8 @@ pub fn identity(options: &Options, report: &Report) -> Value {
         options.variants.iter().map(|variant| format!("{:?} {:?}", variant.serve_args, variant.cp_args)).collect();
     json!({
         "sets": options.sets,
+        "store": options.store,
+        "ways": options.ways,
         "rounds": options.rounds,
         "seed": options.seed,
         "arguments": arguments,

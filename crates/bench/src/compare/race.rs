@@ -84,8 +84,11 @@ fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {
 
 /// Finds the tools and their versions; a missing rival is recorded, and our own program is required.
 pub(crate) fn enlist(options: &Options) -> Result<(Vec<Box<dyn Tool>>, Report)> {
-    let mut wanted = tool::ours(&options.variants);
-    for name in &options.rivals {
+    let mut wanted = match &options.store {
+        Some(store) => tool::at_store(store, &options.variants, &options.rivals)?,
+        None => tool::ours(&options.variants),
+    };
+    for name in options.rivals.iter().filter(|_| options.store.is_none()) {
         wanted.push(tool::rival(name)?);
     }
     for file in &options.adapters {

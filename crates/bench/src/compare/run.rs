@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use emulator::Snapshot;
 use lab::record::reasons_to_void;
 
-use super::Options;
 use super::journal::Journal;
 use super::record::{Report, SetRecord, ToolRecord};
+use super::{Options, Way};
 use crate::account::{Machine, own_cpu_seconds};
 use crate::counters::Hosts;
 use crate::dataset::{self, Plan};
@@ -54,14 +54,18 @@ pub struct Lane<'a> {
 
 impl Race<'_> {
     pub fn run(&mut self, plans: &[Plan], tools: &[&dyn Tool]) -> Result<()> {
-        for (name, plan) in self.options.sets.iter().zip(plans) {
-            self.race_set(name, plan, tools)?;
-            self.save()?;
+        let options = self.options;
+        for (name, plan) in options.sets.iter().zip(plans) {
+            for way in &options.ways {
+                self.race_set(name, plan, tools, *way)?;
+                self.save()?;
+            }
         }
         if self.options.with_ceilings { self.measure_ceilings() } else { Ok(()) }
     }
 
-    fn race_set(&mut self, name: &str, plan: &Plan, tools: &[&dyn Tool]) -> Result<()> {
+    fn race_set(&mut self, spec: &str, plan: &Plan, tools: &[&dyn Tool], way: Way) -> Result<()> {
+        let name = &if way == Way::Fetch { format!("{spec} back") } else { spec.to_owned() };
         let totals = plan.totals();
         let (files, bytes) = (totals.files, totals.bytes);
         self.report.sets.push(SetRecord { name: name.to_owned(), files, directories: totals.directories, bytes });
@@ -72,9 +76,9 @@ impl Race<'_> {
         // Source, delivery, and room for the ballast's margin.
         self.workspace.check_space(2 * totals.space_bytes + (1 << 30))?;
         (self.progress)(&format!("{name}: writing {files} files"));
-        let set = Set { name: name.to_owned(), files, bytes, source: self.workspace.path().join("source") };
+        let mut set = Set { name: name.to_owned(), files, bytes, source: self.workspace.path().join("source") };
         dataset::run(
-            &dataset::Options { seed: self.options.seed, ..dataset::Options::new(name, &set.source) },
+            &dataset::Options { seed: self.options.seed, ..dataset::Options::new(spec, &set.source) },
             self.progress,
         )?;
         let truth = Manifest::of_tree(&set.source, dataset::cores())?;
@@ -88,6 +92,10 @@ impl Race<'_> {
                 Err(error) => self.report.notes.push(format!("{name}: {}: {}", tool.name(), error.chain())),
             }
         }
+        if way == Way::Fetch {
+            lanes.retain(|lane| lane.tool.fetch(self.bed, &set, &set.source).is_some());
+            set.source = self.put_there(&lanes, &set, &truth)?;
+        }
         for round in 0..=self.options.rounds {
             for lane in lanes.iter_mut().filter(|lane| lane.failures < FAILURES_MAX) {
                 if !self.is_done(name, lane.tool, round) {
@@ -97,6 +105,26 @@ impl Race<'_> {
         }
         drop(lanes);
         remove_tree(&set.source)
+    }
+
+    /// What is going to be fetched, put where servers have it by the first tool. The source is not needed after that.
+    fn put_there(&mut self, lanes: &[Lane], set: &Set, truth: &Manifest) -> Result<PathBuf> {
+        let Some(lane) = lanes.first() else { return Err(Error::usage(&set.name, "no tool fetches")) };
+        (self.progress)(&format!("{}: {} puts it there", set.name, lane.tool.name()));
+        let there = self.bed.delivered.join("there");
+        create_open_dir(&there)?;
+        let client = lane.tool.client(self.bed, set, &there);
+        let class = lane.tool.class();
+        let gated = Gated::prepare(&client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
+        let finished = gated.run(self.options.limit, lane.server.as_ref(), self.cancel)?;
+        let cause = failure(&finished, self.options.limit).or_else(|| {
+            let differences = truth.differences(&Manifest::of_tree(&there, dataset::cores()).ok()?);
+            (!differences.is_empty()).then(|| differences.join(", "))
+        });
+        match cause {
+            Some(cause) => Err(Error::new(Kind::Failed, "put there with", lane.tool.name(), cause)),
+            None => remove_tree(&set.source).map(|()| there),
+        }
     }
 
     fn measure_ceilings(&mut self) -> Result<()> {
@@ -170,7 +198,9 @@ impl Race<'_> {
     fn run_lane(&mut self, lane: &mut Lane, set: &Set, truth: &Manifest, round: u32) -> Result<()> {
         let tool = lane.tool;
         let delivery = self.bed.delivered.join(format!("{}-{round}", tool.name().replace([' ', '(', ')'], "_")));
-        let client = tool.client(self.bed, set, &delivery);
+        let is_there = set.source.starts_with(self.bed.delivered);
+        let fetch = if is_there { tool.fetch(self.bed, set, &delivery) } else { None };
+        let client = fetch.unwrap_or_else(|| tool.client(self.bed, set, &delivery));
         let set_name = set.name.clone();
         self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
         self.renew_image()?;

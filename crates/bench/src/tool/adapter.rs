@@ -11,20 +11,21 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Bed, Class, Guards, Host, Set, Tool};
+use super::{Bed, Class, Guards, Host, Set, Tool, folder_name};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Gated, Ready};
+use crate::workspace::remove_tree;
 
 const SETUP_LIMIT: Duration = Duration::from_secs(60);
 /// Known before a run begins.
-const OF_RACE: [&str; 4] = ["delivered", "address", "port", "workspace"];
+const OF_RACE: [&str; 5] = ["delivered", "address", "port", "workspace", "dir"];
 /// Known for a run only.
-const OF_RUN: [&str; 2] = ["source", "delivery"];
+const OF_RUN: [&str; 3] = ["source", "delivery", "folder"];
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Adapter {
-    name: String,
+    pub(super) name: String,
     /// How to get it, for those who do not have it.
     package: String,
     #[serde(default = "network")]
@@ -34,21 +35,24 @@ pub struct Adapter {
     encrypted: bool,
     #[serde(default)]
     digest: bool,
-    version: Vec<String>,
+    pub(super) version: Vec<String>,
     #[serde(default)]
-    port: Option<u16>,
+    pub(super) port: Option<u16>,
     #[serde(default)]
-    steps: Vec<String>,
+    pub(super) steps: Vec<String>,
     #[serde(default)]
-    setup: Vec<Setup>,
+    pub(super) setup: Vec<Setup>,
     #[serde(default)]
-    server: Option<ServerPart>,
-    client: ClientPart,
+    pub(super) server: Option<ServerPart>,
+    pub(super) client: ClientPart,
+    /// Our own program against a store.
+    #[serde(skip)]
+    pub(super) is_ours: bool,
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
-struct Setup {
+pub(super) struct Setup {
     at: Place,
     command: Vec<String>,
 }
@@ -60,9 +64,11 @@ enum Place {
     Server,
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
-struct ServerPart {
+pub(super) struct ServerPart {
+    #[serde(default)]
+    pub(super) version: Vec<String>,
     command: Vec<String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -74,13 +80,18 @@ struct ServerPart {
     each_run: bool,
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
-struct ClientPart {
-    command: Vec<String>,
+pub(super) struct ClientPart {
+    pub(super) command: Vec<String>,
     /// For sets of files of 64 MiB and more.
     #[serde(default)]
     large: Option<Vec<String>>,
+    /// The other way: from the server's `source` to the `delivery` on this host.
+    #[serde(default)]
+    pub(super) fetch: Option<Vec<String>>,
+    #[serde(default)]
+    fetch_large: Option<Vec<String>>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
 }
@@ -104,7 +115,7 @@ impl Adapter {
         Ok(adapter)
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.name.is_empty() || !self.name.chars().all(is_plain) || self.name.starts_with('.') {
             return Err("name: letters, digits, '-', '_' and '.' only".into());
@@ -115,8 +126,9 @@ impl Adapter {
         let of_client = [&OF_RACE[..], &OF_RUN].concat();
         self.check_words("version", &self.version, &[])?;
         self.check_words("client.command", &self.client.command, &of_client)?;
-        if let Some(large) = &self.client.large {
-            self.check_words("client.large", large, &of_client)?;
+        let ClientPart { large, fetch, fetch_large, .. } = &self.client;
+        for (key, words) in [("large", large), ("fetch", fetch), ("fetch_large", fetch_large)] {
+            words.as_ref().map_or(Ok(()), |words| self.check_words(&format!("client.{key}"), words, &of_client))?;
         }
         self.check_values("client.environment", self.client.environment.values(), &of_client)?;
         for setup in &self.setup {
@@ -167,12 +179,23 @@ impl Adapter {
                 "address" => bed.server_address(),
                 "port" => self.port?.to_string(),
                 "workspace" => bed.workspace.display().to_string(),
+                "dir" => self.dir(bed).display().to_string(),
+                // What is below `delivered` has the same name at a server that is rooted there.
+                "folder" => {
+                    let (set, delivery) = run?;
+                    folder_name(if set.source.starts_with(bed.delivered) { &set.source } else { delivery })
+                }
                 "source" => run?.0.source.display().to_string(),
                 "delivery" => run?.1.display().to_string(),
                 _ => return None,
             })
         };
         fill(text, &value).unwrap_or_else(|_| text.to_owned())
+    }
+
+    /// Private to the tool.
+    fn dir(&self, bed: &Bed) -> PathBuf {
+        bed.workspace.join(format!("{}-files", self.name))
     }
 
     fn command(
@@ -189,6 +212,25 @@ impl Adapter {
             command.env(name, self.filled(bed, run, value));
         }
         command
+    }
+
+    /// First line of what a program says of its version.
+    fn version_of(&self, words: &[String]) -> Result<String> {
+        let output = Command::new(&words[0]).args(&words[1..]).output().map_err(|source| {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            let kind = if is_missing { Kind::Missing } else { Kind::Failed };
+            let cause =
+                if is_missing { format!("not installed; get it: {}", self.package) } else { source.to_string() };
+            Error::new(kind, "start", &words[0], cause)
+        })?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        // A command that finds its interpreter but not the program itself says so by failing.
+        if !output.status.success() && said.to_ascii_lowercase().contains("unable to access") {
+            let cause = format!("{}; get it: {}", said.trim(), self.package);
+            return Err(Error::new(Kind::Missing, "start", &self.name, cause));
+        }
+        let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+        Ok(first.unwrap_or("unknown version").to_owned())
     }
 
     fn served(&self, bed: &Bed, run: Option<(&Set, &Path)>) -> Result<Option<(Command, Ready)>> {
@@ -218,6 +260,10 @@ impl Tool for Adapter {
         self.class
     }
 
+    fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
     fn protection(&self) -> &str {
         &self.protection
     }
@@ -231,25 +277,17 @@ impl Tool for Adapter {
     }
 
     fn version(&self) -> Result<String> {
-        let mut command = Command::new(&self.version[0]);
-        let output = command.args(&self.version[1..]).output().map_err(|source| {
-            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
-            let kind = if is_missing { Kind::Missing } else { Kind::Failed };
-            let cause =
-                if is_missing { format!("not installed; get it: {}", self.package) } else { source.to_string() };
-            Error::new(kind, "start", &self.version[0], cause)
-        })?;
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        // A command that finds its interpreter but not the program itself says so by failing.
-        if !output.status.success() && said.to_ascii_lowercase().contains("unable to access") {
-            let cause = format!("{}; get it: {}", said.trim(), self.package);
-            return Err(Error::new(Kind::Missing, "start", &self.name, cause));
+        let version = self.version_of(&self.version)?;
+        match self.server.as_ref().map(|server| &server.version).filter(|words| !words.is_empty()) {
+            Some(words) => Ok(format!("{version}, {}", self.version_of(words)?)),
+            None => Ok(version),
         }
-        let first = said.lines().map(str::trim).find(|line| !line.is_empty());
-        Ok(first.unwrap_or("unknown version").to_owned())
     }
 
     fn prepare(&self, bed: &Bed) -> Result<()> {
+        let dir = self.dir(bed);
+        remove_tree(&dir)?;
+        std::fs::create_dir(&dir).map_err(Error::io("create", &dir))?;
         for setup in &self.setup {
             let host = match setup.at {
                 Place::Client => Host::Client,
@@ -278,6 +316,12 @@ impl Tool for Adapter {
         let large = self.client.large.as_ref().filter(|_| set.has_large_files());
         let words = large.unwrap_or(&self.client.command);
         self.command(bed, Some((set, delivery)), words, &self.client.environment)
+    }
+
+    fn fetch(&self, bed: &Bed, set: &Set, delivery: &Path) -> Option<Command> {
+        let large = self.client.fetch_large.as_ref().filter(|_| set.has_large_files());
+        let words = large.or(self.client.fetch.as_ref())?;
+        Some(self.command(bed, Some((set, delivery)), words, &self.client.environment))
     }
 }
 

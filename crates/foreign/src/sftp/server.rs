@@ -3,11 +3,12 @@
 //! Invariant: a lost conversation is begun again a few times, and not for ever.
 
 use super::calls::Limits;
-use super::session::{Fault, Session};
+use super::session::{Fault, PATIENCE, Session};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::OpenError;
 use store::open::Refused;
 
@@ -32,6 +33,11 @@ pub struct Line {
 
 pub trait Dial: Send + Sync {
     fn dial(&self, host: &Host) -> Result<Line, OpenError>;
+
+    /// How long the other side may take to greet: whoever logs in may be asked questions first.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
 }
 
 pub struct Server {
@@ -58,7 +64,7 @@ pub fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError
 
 fn connect(dial: &dyn Dial, host: &Host, redials: u32) -> Result<Current, OpenError> {
     let Line { input, output, why } = dial.dial(host)?;
-    match Session::start(output, input, &host.name) {
+    match Session::start(output, input, &host.name, dial.patience()) {
         Ok(session) => {
             let limits = session.limits();
             Ok(Current { session: Arc::new(session), limits, _why: why, redials })
@@ -70,6 +76,10 @@ fn connect(dial: &dyn Dial, host: &Host, redials: u32) -> Result<Current, OpenEr
                 text,
                 "`sftp HOST` must work; with Thalweg installed there use HOST:PATH",
             ))
+        }
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+            let text = format!("{} has not greeted for {} s", host.name, dial.patience().as_secs());
+            Err(refused(Refused::Unreachable, text, "`sftp HOST` must work without waiting"))
         }
         Err(_) => Err(why()),
     }

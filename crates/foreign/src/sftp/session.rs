@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A server that says nothing for so long, while it is asked, says nothing any more.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 /// What a greeting may list.
 const EXTENSIONS_MAX: usize = 256;
 
@@ -109,20 +109,24 @@ impl Session {
     /// Greets, and waits to be greeted.
     ///
     /// # Errors
-    /// Says what came instead; an end of the input is told as such.
+    /// Says what came instead; an end of the input is told as such, and so is nothing at all for as long as `patience`.
     pub fn start(
         mut reader: Box<dyn Read + Send>,
         mut writer: Box<dyn Write + Send>,
         name: &str,
+        patience: Duration,
     ) -> io::Result<Session> {
         let greeting = [&5u32.to_be_bytes()[..], &[INIT], &VERSION.to_be_bytes()].concat();
         let sent = writer.write_all(&greeting).and_then(|()| writer.flush());
-        // Who has gone by now may have left words.
-        let can = greeted(&mut reader)?;
-        sent?;
         let shared = Arc::new(Shared { writer: Mutex::new(Some(writer)), waiting: Mutex::default() });
         let (for_thread, name) = (shared.clone(), name.to_owned());
+        let (tell, told) = sync_channel(1);
         let run = move || {
+            let found = greeted(&mut reader);
+            let is_server = found.is_ok();
+            if tell.send(found).is_err() || !is_server {
+                return;
+            }
             let why = match for_thread.listen(&mut reader) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     format!("{name} does not keep to the SFTP protocol: {e}")
@@ -132,6 +136,9 @@ impl Session {
             for_thread.lose(&why);
         };
         std::thread::Builder::new().name("sftp".to_owned()).spawn(run)?;
+        // Who has gone by now may have left words. The thread ends with the line.
+        let can = told.recv_timeout(patience).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        sent?;
         Ok(Session { shared, can })
     }
 

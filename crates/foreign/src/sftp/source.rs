@@ -10,8 +10,8 @@ use super::server::Server;
 use super::session::Fault;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use store::{DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
+use std::sync::Arc;
+use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
 /// Longer ones are not entered: a server could go on for ever.
 const PATH_BYTES_MAX: usize = 8 << 10;
@@ -26,14 +26,11 @@ pub enum Base {
     Object(Vec<u8>, Name),
 }
 
-/// By their numbers: the path there, and the path to report with a slash behind it.
-type Directories = Arc<Mutex<HashMap<u64, (Vec<u8>, Vec<u8>)>>>;
-
 pub struct SftpSource {
     server: Arc<Server>,
     bases: Vec<Base>,
     selection: Arc<Selection>,
-    directories: Directories,
+    directories: Arc<Directories>,
 }
 
 impl SftpSource {
@@ -47,16 +44,13 @@ impl SftpSource {
 }
 
 fn path_of(directories: &Directories, object: &SourceObject) -> Vec<u8> {
-    let directories = directories.lock().unwrap();
-    let above = directories.get(&object.directory.0).map_or(&b"/"[..], |(path, _)| path);
-    join(above, object.entry.name.as_bytes())
+    join(&directories.path(object.directory), object.entry.name.as_bytes())
 }
 
 struct Scan<'a> {
     source: &'a SftpSource,
     emit: &'a mut dyn FnMut(Found) -> bool,
     id: u64,
-    number: u64,
     /// Names of the directories that the scan is in.
     held: usize,
     is_over: bool,
@@ -82,28 +76,21 @@ impl Scan<'_> {
     }
 
     /// Tells of every directory on the way that was not yet told of, and returns the last one's numbers.
-    fn arrive(&mut self, levels: &mut [Level]) -> (ObjectId, DirectoryKey) {
+    fn arrive(&mut self, levels: &mut [Level]) -> Result<(ObjectId, DirectoryKey)> {
         let mut above = (ObjectId::ROOT, DirectoryKey(0));
         for level in levels {
             above = match level.key {
                 Some(key) => key,
                 None => {
                     let (name, attributes) = level.own.take().expect("what is not told of has a name");
+                    let key = self.source.directories.enter(Some(above.1), name.as_bytes())?;
                     let id = self.object(above, &level.path, name, &attributes, Kind::Directory);
-                    let key = (id, self.enter(&level.path, &level.shown));
-                    level.key = Some(key);
-                    key
+                    level.key = Some((id, key));
+                    (id, key)
                 }
             };
         }
-        above
-    }
-
-    fn enter(&mut self, path: &[u8], shown: &[u8]) -> DirectoryKey {
-        let number = self.number;
-        self.number += 1;
-        self.source.directories.lock().unwrap().insert(number, (path.to_vec(), shown.to_vec()));
-        DirectoryKey(number)
+        Ok(above)
     }
 
     fn object(
@@ -127,7 +114,7 @@ impl Scan<'_> {
             Base::Contents(path) => path,
             Base::Object(above, _) => above,
         };
-        let key = (ObjectId::ROOT, self.enter(directory, b""));
+        let key = (ObjectId::ROOT, self.source.directories.enter(None, directory)?);
         let mut levels = vec![Level { path: directory.clone(), shown: Vec::new(), key: Some(key), own: None }];
         match base {
             Base::Contents(_) => self.below(&mut levels, true),
@@ -197,7 +184,7 @@ impl Scan<'_> {
             let shown = [&shown[..], b"/"].concat();
             levels.push(Level { path, shown: shown.clone(), key: None, own: Some((name, found)) });
             if is_taken {
-                self.arrive(levels);
+                self.arrive(levels)?;
             }
             let is_open = !self.is_over && selection.may_hold(shown.strip_suffix(b"/").unwrap_or(&shown));
             let done = if is_open { self.below(levels, false) } else { Ok(()) };
@@ -221,7 +208,7 @@ impl Scan<'_> {
                 return Ok(());
             }
         };
-        let above = self.arrive(levels);
+        let above = self.arrive(levels)?;
         if !self.is_over {
             self.object(above, &path, name, &found, kind);
         }
@@ -231,7 +218,7 @@ impl Scan<'_> {
 
 impl Source for SftpSource {
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
-        let mut scan = Scan { source: self, emit, id: 0, number: 1, held: 0, is_over: false };
+        let mut scan = Scan { source: self, emit, id: 0, held: 0, is_over: false };
         for base in &self.bases {
             scan.base(base)?;
             if scan.is_over {
@@ -247,9 +234,7 @@ impl Source for SftpSource {
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
-        let directories = self.directories.lock().unwrap();
-        let above = directories.get(&object.directory.0).map_or(&[][..], |(_, shown)| shown);
-        [above, object.entry.name.as_bytes()].concat()
+        [&self.directories.shown(object.directory), object.entry.name.as_bytes()].concat()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
@@ -269,7 +254,7 @@ type Fetched = super::session::Result<(Vec<u8>, Generation)>;
 
 struct SftpLane {
     server: Arc<Server>,
-    directories: Directories,
+    directories: Arc<Directories>,
     /// Small objects that were fetched before they were asked for.
     ahead: HashMap<ObjectId, Fetched>,
 }

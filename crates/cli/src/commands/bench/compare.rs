@@ -5,7 +5,7 @@ use crate::commands::lab::Wanted;
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
-use bench::compare::{self, ROUNDS_DEFAULT};
+use bench::compare::{self, ROUNDS_DEFAULT, Way};
 use bench::diff::EARLIER;
 use bench::tool::{self, Class, RIVALS, Variant};
 use bench::{dataset, report};
@@ -33,6 +33,12 @@ pub struct Args {
     /// Also race the tool described by this file (see docs/measuring.md); may be given several times
     #[arg(long = "tool", value_name = "FILE", env = "THALWEG_TOOL")]
     tools: Vec<PathBuf>,
+    /// Race against the server of a store: s3 (versitygw), dav (xrootd) or sftp (sshd); --rival names those that know it [default: all]
+    #[arg(long, value_name = "STORE", conflicts_with = "image", env = "THALWEG_STORE")]
+    store: Option<String>,
+    /// With --store: put, fetch, or both, one after the other
+    #[arg(long, value_name = "WAY", default_value = "put", requires = "store", env = "THALWEG_WAY")]
+    way: WhichWay,
     /// Only list the known rivals, what each protects and whether it is installed
     #[arg(long, env = "THALWEG_LIST")]
     list: bool,
@@ -40,7 +46,7 @@ pub struct Args {
     #[arg(long, requires = "out", env = "THALWEG_RESUME")]
     resume: bool,
     /// Race without rivals
-    #[arg(long, conflicts_with = "rivals", env = "THALWEG_NO_RIVALS")]
+    #[arg(long, conflicts_with_all = ["rivals", "store"], env = "THALWEG_NO_RIVALS")]
     no_rivals: bool,
     /// The network between the two hosts: a preset or file of `thalweg lab` [default: direct]
     #[arg(long, value_name = "PRESET|FILE", env = "THALWEG_LAB")]
@@ -88,13 +94,20 @@ pub struct Args {
     seed: u64,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum WhichWay {
+    Put,
+    Fetch,
+    Both,
+}
+
 pub fn run(args: Args) -> Result<Exit> {
     // They name programs to run. A missing one is reported where it is read.
     for file in &args.tools {
         let _ = open_file("the description of a tool", file)?;
     }
     if args.list {
-        return list(&args.tools);
+        return list(args.store.as_deref(), &args.tools);
     }
     let interrupt = Interrupt::watch()?;
     let program = match args.program {
@@ -113,6 +126,7 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     let defaults = compare::Options::default();
     let rivals = match args.rivals {
+        rivals if args.store.is_some() => rivals.into_iter().filter(|rival| rival != "all").collect(),
         rivals if rivals.is_empty() => defaults.rivals,
         rivals if rivals.iter().any(|rival| rival == "all") => RIVALS.map(str::to_owned).to_vec(),
         rivals => rivals,
@@ -121,6 +135,12 @@ pub fn run(args: Args) -> Result<Exit> {
         sets: if args.sets.is_empty() { defaults.sets } else { args.sets },
         variants: earlier.into_iter().chain([variant]).collect(),
         rivals: if args.no_rivals { Vec::new() } else { rivals },
+        store: args.store,
+        ways: match args.way {
+            WhichWay::Put => vec![Way::Put],
+            WhichWay::Fetch => vec![Way::Fetch],
+            WhichWay::Both => vec![Way::Put, Way::Fetch],
+        },
         adapters: args.tools,
         is_resumed: args.resume,
         rounds: args.rounds,
@@ -140,9 +160,12 @@ pub fn run(args: Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn list(files: &[PathBuf]) -> Result<Exit> {
-    let known = RIVALS.iter().map(|name| tool::rival(name));
-    for found in known.chain(files.iter().map(|file| tool::adapter(file))) {
+fn list(store: Option<&str>, files: &[PathBuf]) -> Result<Exit> {
+    let known: Vec<_> = match store {
+        Some(store) => tool::at_store(store, &[], &[]).map_err(|e| of_bench(&e))?.into_iter().map(Ok).collect(),
+        None => RIVALS.iter().map(|name| tool::rival(name)).collect(),
+    };
+    for found in known.into_iter().chain(files.iter().map(|file| tool::adapter(file))) {
         let tool = found.map_err(|e| of_bench(&e))?;
         let place = if tool.class() == Class::Local { "local" } else { "network" };
         let version = tool.version().unwrap_or_else(|error| error.chain());
