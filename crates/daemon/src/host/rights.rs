@@ -278,6 +278,7 @@ mod tests {
     fn every_option_of_a_job_was_thought_of() {
         let TransferOptions {
             // Of the client's own content: how it is sent, verified, made durable, and what modes it gets.
+            depths: _,
             fsync: _,
             verify: _,
             digest: _,

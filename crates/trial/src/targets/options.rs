@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use mover::job::{options_from_wire, options_to_wire};
-use wire::message::{Decisions, Options};
+use wire::message::{Decisions, Depths, Options};
 
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes::new(data);
@@ -19,6 +19,9 @@ pub fn run(data: &[u8]) {
     let (shows_prefix, unfinished) = (bytes.u8() & 1 == 1, vec![bytes.u8(); usize::from(bytes.u8())]);
     let buffer = u32::from(bytes.u8());
     let class = u32::from(bytes.u8());
+    // What says nothing is left out.
+    let depths = Depths { read: bytes.u8().into(), write: bytes.u8().into() };
+    let depths = (depths != Depths::default()).then_some(depths);
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -38,6 +41,7 @@ pub fn run(data: &[u8]) {
         shows_prefix,
         unfinished,
         buffer,
+        depths,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),
