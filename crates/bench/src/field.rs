@@ -7,13 +7,13 @@
 
 mod bundle;
 mod items;
+mod record;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::environment::{Environment, Program};
@@ -22,6 +22,7 @@ use crate::process::{Finished, Gated};
 use crate::storage::report::check_out;
 use crate::workspace::{Pauses, Workspace};
 use items::Item;
+pub use record::{Report, Sample};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -41,37 +42,6 @@ pub struct Options {
     pub limit: Duration,
     pub out: PathBuf,
     pub regenerate: String,
-}
-
-/// One transfer.
-#[derive(Clone, Debug, Serialize)]
-pub struct Sample {
-    pub item: &'static str,
-    pub set: String,
-    /// None where the program chose.
-    pub streams: Option<u32>,
-    pub round: u32,
-    /// Wall time of the command, connection included.
-    pub seconds: f64,
-    pub client_cpu_seconds: f64,
-    pub client_rss_bytes_max: u64,
-    pub exit: Option<i32>,
-    /// What the program reported at its end, as `docs/json.md` describes it.
-    pub done: Value,
-    /// What it said when it failed.
-    pub error: String,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Report {
-    pub environment: Environment,
-    pub regenerate: String,
-    pub samples: Vec<Sample>,
-    /// One for each thing that was looked at, as `doctor --json` gives it.
-    pub findings: Vec<Value>,
-    /// The path alone, as `bench net --json` gives it.
-    pub net: Vec<Value>,
-    pub left_out: Vec<String>,
 }
 
 /// Runs everything, with a line to `tell` for each transfer, and writes the folder.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use model::quantity::ByteCount;
 
-use super::{Report, Sample};
+use super::record::{Report, Sample};
 use crate::error::{Error, Result};
 use crate::sample::State;
 use crate::statistics::Spread;

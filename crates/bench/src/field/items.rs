@@ -1,8 +1,5 @@
 //! What is moved from where to where, and how much of it.
 
-use crate::field::Sample;
-use crate::sample::State;
-
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -59,30 +56,6 @@ pub fn sets(group: &[Item], amount: u64) -> Vec<(String, Option<u32>)> {
     let sizes = FILE_BYTES.iter().rev().filter(|&&bytes| bytes * 2 <= amount);
     sets.extend(sizes.map(|bytes| (format!("{}x{bytes}", (amount / bytes).min(FILES_MAX)), None)));
     sets
-}
-
-impl Sample {
-    pub fn state(&self) -> State {
-        if self.error.is_empty() { State::Counted } else { State::Failed }
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.done["bytes"].as_u64().unwrap_or(0)
-    }
-
-    pub fn files(&self) -> u64 {
-        self.done["files"]["ok"].as_u64().unwrap_or(0)
-    }
-
-    /// One line of progress.
-    pub fn shown(&self) -> String {
-        let streams = self.streams.map_or(String::new(), |streams| format!(" with {streams} streams"));
-        let head = format!("{}: {}{streams}, round {}", self.item, self.set, self.round);
-        match self.state() {
-            State::Failed => format!("{head}: failed: {}", self.error),
-            _ => format!("{head}: {:.2} s, {:.2} Gbit/s", self.seconds, self.bytes() as f64 * 8e-9 / self.seconds),
-        }
-    }
 }
 
 #[cfg(test)]

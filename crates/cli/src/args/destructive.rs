@@ -125,6 +125,7 @@ mod tests {
     /// What has such a word and harms nothing: a bound on removals, and what is only listed or copied.
     const HARMLESS: &[(&[&str], &str)] = &[
         (&["sync"], "max-delete"),
+        (&["stage"], "recursive"),
         (&["ls"], "recursive"),
         (&["cp"], "recursive"),
         (&["sync"], "recursive"),
