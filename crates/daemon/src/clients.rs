@@ -152,6 +152,7 @@ impl ClientBook {
             return Ok(Rights {
                 may_read: true,
                 may_write: enrolment.may_write,
+                is_drop_box: false,
                 scope: Vec::new(),
                 class_max: Class::High,
             });
@@ -160,7 +161,8 @@ impl ClientBook {
         self.check_removed(pin, id)?;
         let limits = ticket.limits;
         let may_write = limits.may_write && enrolment.may_write;
-        Ok(Rights { may_read: limits.may_read, may_write, scope: limits.scope, class_max: limits.class_max })
+        let may_read = limits.may_read;
+        Ok(Rights { may_read, may_write, is_drop_box: !may_read, scope: limits.scope, class_max: limits.class_max })
     }
 
     /// A ticket that holds now.

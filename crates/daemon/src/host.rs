@@ -120,7 +120,7 @@ impl EndpointHost {
         let asked = self.locate(rights, path)?;
         check_depth(path, &asked.below)?;
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
-        let tag = (!rights.may_read).then(|| drop_box::tag_of(job));
+        let tag = rights.is_drop_box.then(|| drop_box::tag_of(job));
         let mut make = |names: &[Name]| {
             let made = match &tag {
                 Some(tag) => drop_box::make_directories(self.mounts, base.as_fd(), names, tag),

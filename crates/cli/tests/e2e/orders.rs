@@ -76,6 +76,11 @@ fn data_goes_straight_from_one_endpoint_to_the_other() {
     // Again: nothing is left to do.
     let done = sites.bed.run(&["cp", "--json", "sitea:x/", "siteb:y/"]).succeeded().done();
     assert_eq!((&done["files"]["skipped"], &done["code"]), (&3.into(), &0.into()), "{done}");
+    // What has changed meanwhile is replaced, and lies beside nothing.
+    sites.bed.write("root-sitea/x/one", &noise(11, 11));
+    let done = sites.bed.run(&["cp", "--json", "sitea:x/", "siteb:y/"]).succeeded().done();
+    assert_eq!(done["files"]["ok"], 1, "{done}");
+    assert!(sites.is_whole(), "{:?}", contents(&sites.bed.path("root-siteb/y")));
     let (_, log) = sites.b.stop();
     assert!(log.contains("@warrant-of-"), "{log}");
 }

@@ -23,6 +23,8 @@ pub(crate) const IS_READ_ONLY: &str = "this endpoint is read-only";
 pub struct Rights {
     pub may_read: bool,
     pub may_write: bool,
+    /// What it sends replaces nothing, and it does not learn what is there: nobody may read in whose name it is here.
+    pub is_drop_box: bool,
     /// Names below the root that what it asks for must begin with.
     pub scope: Vec<Name>,
     /// The highest class that its jobs may have.
@@ -224,7 +226,13 @@ fn of_options(options: &TransferOptions) -> impl Iterator<Item = Deed> {
 
 /// The manual's table.
 pub fn table() -> String {
-    let rights = |may_read, may_write| Rights { may_read, may_write, scope: Vec::new(), class_max: Class::High };
+    let rights = |may_read: bool, may_write| Rights {
+        may_read,
+        may_write,
+        is_drop_box: !may_read,
+        scope: Vec::new(),
+        class_max: Class::High,
+    };
     let mut text = "| | any ticket | `--read-only` | `--write-only` | any, at `serve --read-only` |\n".to_owned();
     text.push_str("|---|---|---|---|---|\n");
     for deed in Deed::ALL {
@@ -264,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_class_beyond_what_a_ticket_allows_is_refused() {
-        let of = |class_max| Rights { may_read: true, may_write: true, scope: Vec::new(), class_max };
+        let of =
+            |class_max| Rights { may_read: true, may_write: true, is_drop_box: false, scope: Vec::new(), class_max };
         for max in Class::ALL {
             for asked in Class::ALL {
                 assert_eq!(of(max).check_class(Some(asked)).is_ok(), asked <= max, "{asked} of {max}");

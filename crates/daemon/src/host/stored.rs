@@ -153,7 +153,7 @@ impl EndpointHost {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name exactly one destination"));
         };
-        let tag = (!rights.may_read).then(|| drop_box::tag_of(job));
+        let tag = rights.is_drop_box.then(|| drop_box::tag_of(job));
         let mut asked = self.stored(rights, path)?;
         super::check_depth(path, &asked.below)?;
         let is_single = open.is_single && !asked.is_contents && !asked.below.is_empty();
