@@ -231,6 +231,10 @@ impl Owner {
         }
         self.count_open();
         self.knows_all = unusable == 0;
+        // One that no job names may have an order of a job that this copy of the database does not know.
+        for endpoint in self.book.list()? {
+            self.courier(&endpoint.name).look();
+        }
         Ok(())
     }
 
