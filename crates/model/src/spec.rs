@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 41, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 43, "{written}");
     }
 
     #[test]

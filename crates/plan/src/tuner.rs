@@ -11,8 +11,10 @@
 //! | the same, when more brought nothing | half, down to one | nothing is lost |
 //! | processors, a rate that was set, unknown | nothing | |
 //!
-//! What is not kept is taken back at once (but for the first streams that were added for losses), and not tried again for `TABU_US`, four times as long after each failure. When the rate
-//! leaves what was usual (a test of Page and Hinkley), or something else limits, all of that is forgotten: the host, the path or a neighbour is another one.
+//! What is not kept is taken back at once (but for the first streams that were added for losses), and not tried again for `TABU_US`,
+//! four times as long after each failure. When the rate leaves what was usual (a test of Page and Hinkley), all of that is forgotten: the
+//! host, the path or a neighbour is another one. When something else limits at the same rate, fewer may be tried again, and more only
+//! for what it was not tried for.
 //!
 //! Two jobs on one full link meet: the one with more streams loses less by giving one back than `K_FULL` allows.
 //!
@@ -209,8 +211,13 @@ impl Tuner {
         home.below = (home.below - off - drift).max(0.0);
         let is_other = window.limit != Limit::Unknown && home.kind != (window.limit, window.queue_stands());
         home.otherwise = if is_other { home.otherwise + 1 } else { 0 };
-        if home.above.max(home.below) > ALARM || home.otherwise >= OTHERWISE {
-            (self.more, self.fewer) = Default::default();
+        let is_another_rate = home.above.max(home.below) > ALARM;
+        if is_another_rate || home.otherwise >= OTHERWISE {
+            // Our own changes may make limits take turns at one rate: what brought nothing for one of them brings nothing again.
+            if is_another_rate {
+                self.more = Default::default();
+            }
+            self.fewer = Tabu::default();
             self.held = 0;
             *home = Home { windows: 1, ..Home::new(window, rate) };
             return;
