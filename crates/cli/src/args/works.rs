@@ -25,11 +25,14 @@ pub fn check(words: &[&str], matches: &ArgMatches, command: &Command) -> Result<
         .flatten()
         .collect();
     let [sources @ .., destination] = &named[..] else { return Ok(()) };
+    // Without a source the first holder is one.
+    let holders = matches.try_get_raw("replica").ok().flatten().into_iter().flatten();
+    let lead: Vec<&OsStr> = if sources.is_empty() { holders.take(1).collect() } else { Vec::new() };
     let given = given(matches, command);
     let book = Paths::from_env().ok().map(|paths| EndpointBook::new(paths.endpoints()));
     let is_endpoint = |name: &str| book.as_ref().is_some_and(|book| book.has(name));
     let destination = values::location(destination)?;
-    for source in sources {
+    for source in sources.iter().chain(&lead) {
         matrix::check((verb, word), (&values::location(source)?, &destination), &given, &is_endpoint)?;
     }
     Ok(())

@@ -87,7 +87,6 @@ fn the_last_event_repeats_the_exit_code_whatever_happened() {
     for (args, code) in [
         (&["cp", "--json", "t", "lab:"][..], 0),
         (&["cp", "--json", "nosuch", "lab:"], 4),
-        (&["cp", "--json", "--no-ssh", "t", "nosuch:"], 2),
         (&["cp", "--json", "lab:../x", "."], 6),
     ] {
         let ran = bed.run(args);

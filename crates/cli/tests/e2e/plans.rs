@@ -171,7 +171,7 @@ fn a_part_is_taken_from_what_another_tool_printed() {
 #[test]
 fn decisions_are_made_again_from_their_log_and_a_log_that_was_changed_is_told() {
     let (bed, _server) = Bed::with_endpoint();
-    bed.run(&["cp", "--tuning-log", "tuning.log", "gen:8x4MiB", "lab:null:"]).succeeded();
+    bed.run(&["cp", "--tuning-log", "tuning.log", "--bwlimit", "16M", "gen:16x4MiB", "lab:null:"]).succeeded();
     let replayed = answer(bed.run(&["plan", "replay", "tuning.log", "--json"]).succeeded());
     assert_eq!(
         (replayed["differing"].as_u64(), replayed["paths"].as_array().unwrap().len()),

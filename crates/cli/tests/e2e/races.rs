@@ -20,7 +20,7 @@ fn a_described_tool_with_a_mistake_is_refused_with_what_would_be_right() {
         ("comand = ['cp']\n", "comand"),
         (
             "command = ['cp', '{sorce}']\n",
-            "known are {delivered}, {address}, {port}, {workspace}, {source}, {delivery}",
+            "known are {delivered}, {address}, {port}, {workspace}, {dir}, {source}, {delivery}, {folder}",
         ),
         ("command = []\n", "client.command: names no program"),
     ] {

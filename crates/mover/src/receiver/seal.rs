@@ -149,9 +149,10 @@ impl Decide<'_> {
         }));
         match self.read(&comparison) {
             Ok(here) => comparison.here = here,
+            // The answer still comes, and is passed over.
             Err(e) => {
                 let (listed, index) = comparison.large.place().clone();
-                return self.job.fail(&listed, index, e.kind, e.message());
+                self.job.fail(&listed, index, e.kind, e.message());
             }
         }
         self.settling.0.insert(id, comparison);

@@ -268,6 +268,12 @@ pub fn check(
     given: &[Given],
     is_endpoint: &dyn Fn(&str) -> bool,
 ) -> Result<(), Error> {
+    let is_one_host =
+        matches!((from, to), (Location::Named { name, .. }, Location::Named { name: other, .. }) if name == other);
+    // Within one host `mv` renames, and copies nothing.
+    if verb == Verbs::MV && is_one_host {
+        return Ok(());
+    }
     let case = Case { verb, from: Ends::of(from, is_endpoint), to: Ends::of(to, is_endpoint), given };
     let Some((rule, flag)) = case.refusal() else { return Ok(()) };
     let host = match if case.to.has(Ends::HOST) { to } else { from } {

@@ -137,10 +137,10 @@ const ENDS: &[Rule] = &[
     },
     Rule {
         verbs: Verbs::FOLLOW,
-        when: &[To(Ends::PIPE.or(Ends::BUCKET).or(Ends::DAV).or(Ends::WEB))],
+        when: &[To(Ends::PIPE.or(Ends::BUCKET).or(Ends::DAV).or(Ends::WEB).or(Ends::NULL))],
         flags: &[],
         is_idle: false,
-        why: "nothing can grow at {to}: follow writes to directories",
+        why: "nothing can grow at {to}: what follow has written is compared with its source again, in a directory",
         instead: "follow to a directory, and copy from there",
     },
     Rule {
@@ -277,22 +277,6 @@ const OPTIONS: &[Rule] = &[
     },
     Rule {
         verbs: COPIES,
-        when: &[NotFrom(FAR)],
-        flags: &[any("replica")],
-        is_idle: false,
-        why: "--replica reads the same from several endpoints, and {from} is at none",
-        instead: "name endpoints as the source and with --replica, or omit it",
-    },
-    Rule {
-        verbs: COPIES,
-        when: &[NotTo(Ends::PATH.or(Ends::NULL))],
-        flags: &[any("replica")],
-        is_idle: false,
-        why: "--replica writes to a directory of this host, and {to} is none",
-        instead: "copy to this host first, or omit --replica",
-    },
-    Rule {
-        verbs: COPIES,
         when: &[Both(Ends::ENDPOINT)],
         flags: &[any("cipher"), any("nice"), any("explain")],
         is_idle: true,
@@ -313,6 +297,14 @@ const OPTIONS: &[Rule] = &[
         flags: &[any("manifest"), any("report"), any("plan"), any("tuning-log")],
         is_idle: false,
         why: "{flag} names a file on this host, but the copy runs on another",
+        instead: "omit it, or copy to this host first",
+    },
+    Rule {
+        verbs: COPIES,
+        when: &[Both(Ends::HOST)],
+        flags: &[any("buffer")],
+        is_idle: false,
+        why: "--buffer is for copies between this host and another",
         instead: "omit it, or copy to this host first",
     },
     Rule {
