@@ -1,7 +1,7 @@
 //! Buffers before slow storage: what waits is verified and durable, nothing is called delivered early, and nothing is lost when
 //! senders and endpoints are killed.
 
-use crate::bed::{Bed, Ran, Server, contents, until};
+use crate::bed::{Bed, Server, contents, until};
 use std::fs;
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn held(bed: &Bed) -> u64 {
 }
 
 #[cfg(feature = "fuse")]
-fn buffered(ran: &Ran) {
+fn buffered(ran: &crate::bed::Ran) {
     assert_eq!(ran.code, Some(9), "{}", ran.stderr);
     assert!(ran.stderr.contains("not delivered yet") && ran.stderr.contains("delivers them"), "{}", ran.stderr);
 }
