@@ -21,8 +21,8 @@ use crate::commands::{batch, console, hub, queue, rule, run, schedule, submit, t
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
 use crate::commands::{
-    calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, filter, follow, job, ls, man,
-    mkdir, mv, plan, rm, serve, stage, stat, sum,
+    calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, fetch, filter, follow, job, ls, man,
+    mkdir, mv, plan, publish, rm, serve, stage, stat, sum,
 };
 use crate::exit::Result;
 use crate::output;
@@ -78,6 +78,8 @@ pub enum Command {
     Sync(Box<sync::Args>),
     Stage(Box<stage::Args>),
     Follow(Box<follow::Args>),
+    Publish(Box<publish::Args>),
+    Fetch(Box<fetch::Args>),
     Filter(filter::Args),
     Mv(mv::Args),
     Ls(ls::Args),

@@ -27,6 +27,7 @@ pub mod change;
 pub mod manifest;
 pub mod files;
 pub mod sum_list;
+pub mod set;
 pub mod progress;
 pub mod synthetic;
 pub mod mutant;

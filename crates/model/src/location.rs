@@ -66,6 +66,19 @@ impl Location {
         }
     }
 
+    /// The contents of a directory of this name in it.
+    pub fn go_below(&mut self, name: &[u8]) {
+        self.name_contents();
+        if let Location::Local(path)
+        | Location::Url { rest: path, .. }
+        | Location::Named { path, .. }
+        | Location::Address { path, .. } = self
+        {
+            path.extend_from_slice(name);
+            path.push(b'/');
+        }
+    }
+
     pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
         let bytes = text.as_bytes();
         match bytes {

@@ -2,13 +2,15 @@
 //!
 //! The same listing, decisions, staging, verification of the source and publishing as over a network. What is digested
 //! is the block that is then written, so nothing is digested twice. `content` moves what is too large for a pack: by blocks,
-//! around holes, or, where `ways` allows it, by the kernel.
+//! around holes, or, where `ways` allows it, by the kernel. `collect` has the listing alone from here, and the content from others.
 
+mod collect;
 mod content;
 mod lanes;
 mod ways;
 
 use self::lanes::Lanes;
+pub use collect::collect;
 use crate::block::Block;
 use crate::job::{Ending, Guide, Observer, Port};
 use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};

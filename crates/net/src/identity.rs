@@ -94,7 +94,7 @@ impl Identity {
 }
 
 /// Every Ed25519 SubjectPublicKeyInfo begins so (RFC 8410); the key itself follows.
-const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+pub(crate) const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// Whose key signed these bytes, if it did: the pin of the SubjectPublicKeyInfo.
 pub fn signer(spki: &[u8], message: &[u8], signature: &[u8]) -> Option<Pin> {

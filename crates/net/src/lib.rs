@@ -15,6 +15,7 @@
 //! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;
+pub mod note;
 pub mod tls;
 mod handshake;
 mod record;

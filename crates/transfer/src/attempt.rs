@@ -7,6 +7,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
+use crate::listed::{Listed, nobody_left};
 use crate::replicas::{Leading, Others};
 use crate::route::{Replica, Route};
 use crate::witness::Witness;
@@ -14,7 +15,7 @@ use model::pace::Timetable;
 use model::spec::Bounds;
 use model::{JobId, Location, TransferOptions, TransferSpec};
 use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
-use mover::local::{LocalSpec, copy};
+use mover::local::{LocalSpec, collect, copy};
 use mover::receiver::Tally;
 use mover::session::{Client, Guide, PullSpec, PushSpec, Standby, Tuning};
 use mover::{Ending, Memory, Observer, Progress, Report};
@@ -62,6 +63,10 @@ impl Attempt<'_> {
         options.pace = self.control.pace();
         match self.route {
             Route::Push { peer, path } => self.push(&**peer, path, options, progress),
+            Route::Pull { peer, paths, replicas } if self.means.catalogue.is_some() => {
+                let lead = Replica { peer: peer.clone(), path: paths[0].clone() };
+                self.collect(std::iter::once(lead).chain(replicas.iter().cloned()).collect(), options, progress)
+            }
             Route::Pull { peer, paths, replicas } => self.pull(&**peer, paths, replicas, options, progress),
             Route::Local => self.copy_here(options, progress),
         }
@@ -114,13 +119,7 @@ impl Attempt<'_> {
             destination.abandon();
             return Err(Error::request("this destination takes one file in order", "use one source"));
         }
-        let leading = Leading {
-            identity: self.identity.expect("a route to a peer has an identity"),
-            memory_bytes: self.memory_bytes(),
-            control: self.control,
-            connect_options: &|peer| self.connect_options(peer, Way::Pull),
-        };
-        let others = Others::start(&leading, replicas, &spec);
+        let others = Others::start(&self.leading(), replicas, &spec);
         let among = Some((&others.gather, 0));
         let pulled = client.pull_among(spec, sink, progress.clone(), self.observer(), self, among);
         client.close();
@@ -129,6 +128,50 @@ impl Attempt<'_> {
         match outvoted {
             Some(error) => self.settle(pulled, &destination).and(Err(error)),
             None => self.settle(pulled, &destination),
+        }
+    }
+
+    /// What the catalogue lists, from those who have it.
+    fn collect(&self, holders: Vec<Replica>, options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+        let Some(catalogue) = &self.means.catalogue else { unreachable!("there is one, or there is a lead") };
+        let destination = self.open_sink(Shape::Tree, false)?;
+        let pull = PullSpec {
+            id: self.job,
+            paths: Vec::new(),
+            options: options.clone(),
+            rename_to: None,
+            is_sequential: destination.is_sequential,
+        };
+        let others = Others::of_list(&self.leading(), &holders, &pull, catalogue);
+        let spec = LocalSpec {
+            id: self.job,
+            options,
+            rename_to: None,
+            lanes: None,
+            lanes_first: None,
+            is_sequential: false,
+            memory: Memory::new(self.memory_bytes()),
+        };
+        let source = Arc::new(Listed(catalogue.clone()));
+        let (sink, gather) = (destination.sink.clone(), others.gather.clone());
+        let collected = collect(spec, source, sink, progress.clone(), self.observer(), (self, &gather));
+        let (tallies, _) = others.end("");
+        let tallies: Vec<_> = tallies.into_iter().skip(1).collect();
+        let alone = nobody_left(&tallies);
+        *self.tallies.lock().unwrap() = tallies;
+        let report = self.settle(collected, &destination)?;
+        match (&report.ending, alone) {
+            (Ending::Lost(_), Some(error)) => Err(error),
+            _ => Ok(report),
+        }
+    }
+
+    fn leading(&self) -> Leading<'_> {
+        Leading {
+            identity: self.identity.expect("a route to a peer has an identity"),
+            memory_bytes: self.memory_bytes(),
+            control: self.control,
+            connect_options: Box::new(|peer| self.connect_options(peer, Way::Pull)),
         }
     }
 

@@ -25,6 +25,7 @@ mod means;
 mod watcher;
 mod capability;
 mod apart;
+mod listed;
 mod replicas;
 mod attempt;
 mod witness;

@@ -3,6 +3,7 @@
 use crate::peer::{NoPeers, Peers};
 use crate::watcher::{Unwatched, Watcher};
 use model::options::Buffer;
+use model::set::Catalogue;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,6 +19,8 @@ pub struct Means {
     pub stop: Arc<AtomicBool>,
     /// Where content may wait on this host for the network, or for storage.
     pub buffer: Option<(Arc<Spool>, Buffer)>,
+    /// The catalogue of what is copied: its listing and its digests count, and the sources are those who have it.
+    pub catalogue: Option<Arc<Catalogue>>,
     /// Lists what was delivered, in this file of this host.
     pub manifest: Option<PathBuf>,
     /// From when on durations count.
@@ -33,6 +36,7 @@ impl Means {
             watcher: Arc::new(Unwatched),
             stop: Arc::default(),
             buffer: None,
+            catalogue: None,
             manifest: None,
             started: Instant::now(),
         }

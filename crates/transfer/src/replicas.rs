@@ -10,9 +10,11 @@ use crate::connect::ConnectOptions;
 use crate::control::Control;
 use crate::error::{Error, Kind};
 use crate::peer::{Peer, Use, Way};
+use crate::listed::Listed;
 use crate::route::Replica;
 use model::Fidelity;
 use model::name::Escaped;
+use model::set::Catalogue;
 use mover::receiver::{Gather, Tally};
 use mover::session::{PullSpec, Standby};
 use mover::{Ending, Progress};
@@ -33,7 +35,7 @@ pub struct Leading<'a> {
     pub identity: &'a Identity,
     pub memory_bytes: usize,
     pub control: &'a Arc<Control>,
-    pub connect_options: &'a dyn Fn(&dyn Peer) -> ConnectOptions,
+    pub connect_options: Box<dyn Fn(&dyn Peer) -> ConnectOptions + 'a>,
 }
 
 pub struct Others {
@@ -66,6 +68,17 @@ impl Others {
     pub fn start(attempt: &Leading<'_>, replicas: &[Replica], spec: &PullSpec) -> Others {
         let paths = spec.paths.iter().cloned().chain(replicas.iter().map(|replica| replica.path.clone()));
         let gather = Gather::new(&spec.options, paths.collect());
+        Others::bring(attempt, replicas, spec, gather)
+    }
+
+    /// The same where a catalogue leads.
+    pub fn of_list(attempt: &Leading<'_>, holders: &[Replica], spec: &PullSpec, catalogue: &Arc<Catalogue>) -> Others {
+        let paths = holders.iter().map(|holder| holder.path.clone()).collect();
+        let gather = Gather::of_list(&spec.options, paths, Arc::new(Listed(catalogue.clone())));
+        Others::bring(attempt, holders, spec, gather)
+    }
+
+    fn bring(attempt: &Leading<'_>, replicas: &[Replica], spec: &PullSpec, gather: Arc<Gather>) -> Others {
         let over = Arc::<Over>::default();
         let mut threads = Vec::new();
         for (at, Replica { peer, path }) in replicas.iter().enumerate() {

@@ -95,7 +95,8 @@ impl Run {
                 Verdict::Failed(error) => error,
             };
             let is_lost = matches!(error.kind, Kind::Temporary | Kind::Unreachable) && !self.control.is_stopped();
-            if is_lost && leads < self.route.replicas() && self.route.next_lead() {
+            let has_leads = self.means.catalogue.is_none();
+            if is_lost && has_leads && leads < self.route.replicas() && self.route.next_lead() {
                 leads += 1;
                 self.means.watcher.will_retry(&error, leads as u32, Duration::ZERO);
                 continue;

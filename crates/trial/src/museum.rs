@@ -241,6 +241,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what one holder left becomes part of another one's version",
         Test("mover", "what_an_earlier_attempt_left_counts"),
     ),
+    ("older-serial", "a holder that is behind takes a set back to an older state", Test("daemon", "never_goes_back")),
     ("chunk-before-tree", "a holder is believed what it sends", Test("thalweg", "a_holder_of_other_bytes")),
     ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),
     (

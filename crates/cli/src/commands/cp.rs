@@ -307,7 +307,7 @@ pub fn run_spec(
     check_buffer(buffer.as_ref(), &spec.sources, &spec.destination)?;
     let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
     let progress = progress.resolved(args.json, args.quiet);
-    let request = Request { command, spec, buffer, manifest: None, progress, ssh };
+    let request = Request { command, spec, buffer, catalogue: None, manifest: None, progress, ssh };
     carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
 }
 
@@ -426,6 +426,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             bounds: args.limits.bounds(),
         },
         buffer,
+        catalogue: None,
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },

@@ -10,6 +10,8 @@ pub mod sync;
 pub mod stage;
 pub mod filter;
 pub mod follow;
+pub mod publish;
+pub mod fetch;
 pub mod job;
 #[cfg(feature = "hub")]
 pub mod hub;
@@ -92,6 +94,8 @@ pub fn run(cli: Cli) -> Result<Exit> {
         #[cfg(feature = "hub")]
         Command::Console(args) => console::run(args),
         Command::Follow(args) => follow::run(*args),
+        Command::Publish(args) => publish::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
         Command::Filter(args) => filter::run(args),
         Command::Mv(args) => mv::run(args),
         Command::Ls(args) => ls::run(args),

@@ -70,7 +70,7 @@ fn sources(ended: &Ended) -> Vec<String> {
         let mut text = format!("from {}: {}", Escaped(name.as_bytes()), ByteCount(tally.bytes));
         if tally.bad_chunks > 0 {
             text.push_str(&format!(
-                "; other content than the first holder's in {}, fetched elsewhere",
+                "; wrong content in {}, fetched elsewhere",
                 counted(tally.bad_chunks, "part", "parts")
             ));
         }

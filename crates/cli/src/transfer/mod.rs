@@ -19,7 +19,7 @@ use crate::output;
 use crate::output::json::Events;
 use ::transfer::{Kind, Means, Peers, Transfer};
 use orders::Ordered;
-use remote::Reachable;
+pub use remote::Reachable;
 pub use remote::{Remote, Ssh, Use};
 pub use request::{Finished, Request, stopped};
 use shown::Shown;
@@ -59,6 +59,7 @@ fn run_to(
         watcher: shown.clone(),
         stop: interrupt.flag().clone(),
         buffer: request.open_buffer()?,
+        catalogue: request.catalogue.clone(),
         manifest: request.manifest.clone(),
         started,
     };

@@ -7,6 +7,7 @@ use crate::output;
 use crate::output::progress::Mode;
 use ::transfer::{Direction, Ended};
 use model::options::Buffer;
+use model::set::Catalogue;
 use model::{Exit, Location, TransferSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct Request {
     pub spec: TransferSpec,
     /// Where content may wait on this host, and how much.
     pub buffer: Option<(PathBuf, u64)>,
+    /// What is copied is listed here, and its sources are those who have it.
+    pub catalogue: Option<Arc<Catalogue>>,
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
     pub ssh: Ssh,
@@ -28,7 +31,7 @@ impl Request {
     /// With everything chosen automatically, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         let spec = TransferSpec::new(sources, destination);
-        Request { command: "cp", spec, buffer: None, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+        Request { command: "cp", spec, buffer: None, catalogue: None, manifest: None, progress: Mode::None, ssh: Ssh::default() }
     }
 }
 

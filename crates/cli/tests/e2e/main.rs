@@ -48,6 +48,7 @@ mod dav_servers;
 mod buffers;
 mod rates;
 mod replicas;
+mod sets;
 #[cfg(feature = "hub")]
 mod hub_access;
 #[cfg(feature = "hub")]

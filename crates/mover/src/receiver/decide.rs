@@ -135,9 +135,13 @@ impl Decide<'_> {
 
     /// Looks after the holders, where there are several. Returns how long the next event may be waited for.
     fn look_around(&mut self) -> Duration {
-        let Some(place) = self.job.place.get().filter(|place| place.is_lead()) else {
+        let Some(place) = self.job.place.get() else { return Duration::from_millis(500) };
+        if !place.is_lead() {
+            if self.job.progress.is_listing_complete.load(Relaxed) && self.job.decider.is_idle() {
+                place.gather.holder_listed(place.holder);
+            }
             return Duration::from_millis(500);
-        };
+        }
         let is_listed = self.job.progress.is_listing_complete.load(Relaxed);
         if is_listed && !self.is_waiting() && self.job.decider.is_idle() {
             place.gather.lead_listed();

@@ -2,12 +2,12 @@
 //!
 //! Not here: the book, and what is said to whom (`gather`).
 
-use super::gather::{Gather, LEAD, Seated};
+use super::gather::{Gather, LEAD, Missing, Seated};
 use super::large::Large;
 use super::{ReceiveJob, commit};
 use crate::job::Ending;
 use crate::progress::Progress;
-use model::{Digest, Extent};
+use model::{Digest, Extent, FailureKind};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -71,6 +71,17 @@ impl Seated for ReceiveJob {
         let counter = &self.progress.counters.bytes_resumed;
         counter.fetch_sub(large.held_bytes().min(counter.load(Relaxed)), Relaxed);
         large.restart_complete();
+    }
+
+    fn fail_missing(&self, missing: &[Missing]) {
+        for Missing { id, is_other_content } in missing {
+            let Some((listed, index)) = self.table.lock().unwrap().open_object(*id) else { continue };
+            let (kind, why) = match is_other_content {
+                true => (FailureKind::DigestMismatch, "every holder that has it has other content than the catalogue"),
+                false => (FailureKind::NotFound, "none of the holders has it"),
+            };
+            self.fail(&listed, index, kind, why.to_owned());
+        }
     }
 
     fn give_up(&self, why: &str) {

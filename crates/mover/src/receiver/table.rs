@@ -204,6 +204,12 @@ impl Table {
         self.batches.values().flat_map(of).collect()
     }
 
+    /// Where an object that came to no end yet is described.
+    pub fn open_object(&mut self, id: u64) -> Option<(Arc<Listed>, usize)> {
+        let (held, index) = self.find(id).filter(|(held, index)| held.states[*index] != State::Settled)?;
+        Some((held.listed.clone(), index))
+    }
+
     pub fn large_object(&self, id: u64) -> Option<Arc<Large>> {
         self.large.get(&id).cloned()
     }

@@ -36,7 +36,7 @@ use wire::message::{self, Hello, Open, Welcome};
 use wire::{CloseCode, FrameReader, Message, Refusal};
 
 /// Under whom what several holders bring is kept in staging: all that is left of an earlier attempt is compared before it counts.
-const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
+pub(crate) const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
 /// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.

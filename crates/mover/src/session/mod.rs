@@ -42,6 +42,7 @@ mod room;
 mod roster;
 
 pub use asking::{Standby, Tuning};
+pub(crate) use client::SEVERAL;
 pub use client::{Client, ClientOptions, Guide, Interrupt, PullSpec, PushSpec};
 pub use connector::{Connector, Direct, Path};
 pub use draining::{DRAIN, DROP, Waiting, waiting};

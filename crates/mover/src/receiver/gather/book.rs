@@ -2,7 +2,8 @@
 //!
 //! The first holder is the *lead*. It says what there is and, by digests, what is in it; what the others bring counts only if it has
 //! the digest that the lead told. Holders that prove take large objects from the front, the lead from the back, so that it reads
-//! each byte about once: what it sends itself needs no proof.
+//! each byte about once: what it sends itself needs no proof. In a *list* the lead is a catalogue: it tells digests and has no content,
+//! so every holder proves what it brings, and what nobody has is not waited for.
 //!
 //! Invariants:
 //! - A chunk or small file is asked of one holder at a time, and accepted from nobody else but the lead.
@@ -13,6 +14,7 @@
 //! (`gather`).
 
 mod choice;
+mod missing;
 
 use super::seats::{BAD_CHUNKS_MAX, FILE_COST_BYTES, LEAD, Offer, Seat, Tally};
 use super::spans::{Judged, Spans};
@@ -46,6 +48,8 @@ pub enum Action {
         whole: Vec<u64>,
         parts: Vec<(u64, Extent)>,
     },
+    /// Nobody has these objects, or only other content under their names.
+    Unobtainable(Vec<Missing>),
     /// Tell a holder that objects are over: those that it brought, and others.
     Settled {
         holder: usize,
@@ -59,6 +63,13 @@ pub enum Action {
     /// The lead's bytes are not what most others have.
     Outvoted(String),
     Drop(usize, String),
+}
+
+/// What cannot be had, and whether a holder had other content for it.
+#[derive(Debug, PartialEq)]
+pub struct Missing {
+    pub id: u64,
+    pub is_other_content: bool,
 }
 
 struct Object {
@@ -83,6 +94,10 @@ enum Work {
 pub struct Book {
     chunk_bytes: u64,
     ignores_times: bool,
+    /// The lead is a catalogue, and has no content.
+    is_of_list: bool,
+    /// Since when nothing is asked of anybody although something is missing.
+    stuck_since_us: Option<u64>,
     pub seats: Vec<Seat>,
     objects: BTreeMap<u64, Object>,
     keys: HashMap<u64, u64>,
@@ -106,6 +121,8 @@ impl Book {
         Book {
             chunk_bytes,
             ignores_times,
+            is_of_list: false,
+            stuck_since_us: None,
             seats: (0..holders).map(seat).collect(),
             objects: BTreeMap::new(),
             keys: HashMap::new(),
@@ -121,6 +138,11 @@ impl Book {
         }
     }
 
+    /// Of a catalogue and those who have what it lists.
+    pub fn of_list(chunk_bytes: u64, holders: usize) -> Book {
+        Book { is_of_list: true, ..Book::new(chunk_bytes, holders, true) }
+    }
+
     pub fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }
@@ -134,7 +156,7 @@ impl Book {
         seat.is_here = !seat.is_dropped;
         if seat.is_here {
             seat.tally.dropped = None;
-            (seat.rate, seat.moved_at_us) = (0.0, self.now_us);
+            (seat.rate, seat.moved_at_us, seat.has_listed) = (0.0, self.now_us, false);
         }
     }
 
@@ -237,6 +259,11 @@ impl Book {
 
     pub fn is_lead_listed(&self) -> bool {
         self.is_listed
+    }
+
+    /// A holder has described everything that it has.
+    pub fn holder_listed(&mut self, holder: usize) {
+        self.seats[holder].has_listed = true;
     }
 
     /// What a holder has.
@@ -351,7 +378,8 @@ impl Book {
         self.seats[holder].tally.bad_chunks += 1;
         if let Some(object) = self.objects.get_mut(&id) {
             let agrees = |vote: &&(u64, usize, Digest)| vote.0 == extent.start && vote.1 != holder && vote.2 == digest;
-            if object.votes.iter().any(|vote| agrees(&vote)) {
+            // A catalogue is not outvoted: it is signed.
+            if !self.is_of_list && object.votes.iter().any(|vote| agrees(&vote)) {
                 let text = "two holders have the same content of a file, and the first one has another";
                 self.actions.push(Action::Outvoted(text.to_owned()));
             }
@@ -363,7 +391,8 @@ impl Book {
             self.release(id, Some(extent));
         }
         if self.seats[holder].tally.bad_chunks >= BAD_CHUNKS_MAX && self.seats[holder].is_here {
-            let why = format!("other content than the first holder's, {BAD_CHUNKS_MAX} times");
+            let whose = if self.is_of_list { "the catalogue's" } else { "the first holder's" };
+            let why = format!("other content than {whose}, {BAD_CHUNKS_MAX} times");
             self.gone(holder, &why, true);
             self.actions.push(Action::Drop(holder, why));
         }
@@ -446,6 +475,11 @@ impl Book {
         for (holder, (brought, others)) in told {
             self.actions.push(Action::Settled { holder, brought, others });
         }
+    }
+
+    /// The path of an object, as a number.
+    pub fn key(&self, id: u64) -> Option<u64> {
+        self.objects.get(&id).map(|object| object.key)
     }
 
     /// Whether digests of this object were asked for here.

@@ -22,6 +22,11 @@ impl Keys {
         Keys { state: state.clone(), has_name: !is_contents, directories: HashMap::from([(ObjectId::ROOT.0, 0)]) }
     }
 
+    /// The key of a path below the top of a listing whose top has no name.
+    pub fn of_path(state: &RandomState, names: &[Name]) -> u64 {
+        names.iter().fold(0, |above: u64, name| state.hash_one((&above, name)))
+    }
+
     /// Remembers a directory.
     pub fn note(&mut self, described: &Described) {
         if let Described::Entry { entry, .. } = described

@@ -15,23 +15,27 @@
 
 mod book;
 mod keys;
+mod proofs;
 mod seats;
 mod spans;
 #[cfg(test)]
 mod tests;
 
 pub use keys::Keys;
+pub use proofs::Proofs;
 pub use seats::{LEAD, Tally};
 
 use super::tell::{Words, wants};
 use crate::memory::Permit;
 use crate::progress::Progress;
 pub use book::Wanted;
+pub use book::Missing;
 use book::{Action, Book};
 use model::options::Compare;
 use model::{Digest, DigestAlgorithm, End, Entry, Extent, Kind, ObjectId, TransferOptions, VersionToken};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
+use proofs::Told;
 use seats::Offer;
 use std::any::Any;
 use std::hash::RandomState;
@@ -53,6 +57,8 @@ pub struct Gather {
     key: RandomState,
     chunk_bytes: u64,
     started: Instant,
+    /// What a catalogue tells, where it is the lead.
+    told: Option<Told>,
     outvoted: OnceLock<String>,
     has_lead: Condvar,
     lead: Mutex<Option<Weak<dyn Seated>>>,
@@ -71,6 +77,8 @@ pub trait Seated: Send + Sync {
     fn adopt(self: Arc<Self>, id: u64, chunks: &[(Extent, Digest)]);
     /// What an earlier attempt left is not.
     fn start_over(&self, id: u64);
+    /// Nobody can bring these.
+    fn fail_missing(&self, missing: &[Missing]);
     fn give_up(&self, why: &str);
     /// As if its session were lost.
     fn lose(&self, why: &str);
@@ -99,12 +107,27 @@ impl Gather {
     /// For one attempt. `paths` as they are asked for at each holder, the lead's first.
     pub fn new(options: &TransferOptions, paths: Vec<Vec<u8>>) -> Arc<Gather> {
         let ignores_times = matches!(options.compare, Compare::Size | Compare::Checksum);
+        let book = Book::new(options.chunk_bytes, paths.len(), ignores_times);
+        Gather::of(book, options.chunk_bytes, paths, RandomState::new(), None)
+    }
+
+    /// For one attempt at what a catalogue lists. `paths` as they are asked for at each holder.
+    pub fn of_list(options: &TransferOptions, paths: Vec<Vec<u8>>, proofs: Arc<dyn Proofs>) -> Arc<Gather> {
+        let key = RandomState::new();
+        let told = Told::new(proofs, &key);
+        let paths: Vec<_> = std::iter::once(Vec::new()).chain(paths).collect();
+        let book = Book::of_list(options.chunk_bytes, paths.len());
+        Gather::of(book, options.chunk_bytes, paths, key, Some(told))
+    }
+
+    fn of(book: Book, chunk_bytes: u64, paths: Vec<Vec<u8>>, key: RandomState, told: Option<Told>) -> Arc<Gather> {
         let chair = |path| Chair { path, job: Mutex::default(), progress: Mutex::default() };
         Arc::new(Gather {
-            book: Mutex::new(Book::new(options.chunk_bytes, paths.len(), ignores_times)),
+            book: Mutex::new(book),
             chairs: paths.into_iter().map(chair).collect(),
-            key: RandomState::new(),
-            chunk_bytes: options.chunk_bytes,
+            key,
+            chunk_bytes,
+            told,
             started: Instant::now(),
             outvoted: OnceLock::new(),
             has_lead: Condvar::new(),
@@ -164,12 +187,36 @@ impl Gather {
     fn act<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
         let mut book = self.book.lock().unwrap();
         let changed = change(&mut book);
-        book.assign();
         // What is not a message may come back here.
-        let later: Vec<_> = book.take_actions().into_iter().filter_map(|action| self.say(action)).collect();
+        let later: Vec<_> = self.decided(&mut book).into_iter().filter_map(|action| self.say(action)).collect();
         drop(book);
         later.into_iter().for_each(|action| self.carry_out(action));
         changed
+    }
+
+    /// What is to be done now; what a catalogue tells is told at once.
+    fn decided(&self, book: &mut Book) -> Vec<Action> {
+        let mut decided = Vec::new();
+        loop {
+            book.assign();
+            let actions = book.take_actions();
+            let Some(told) = &self.told else { return actions };
+            let before = decided.len();
+            let count = actions.len();
+            for action in actions {
+                match action {
+                    Action::AskWhole(ids) => ids.into_iter().for_each(|id| told.tell(book, id, 0, 1)),
+                    Action::AskWindow(id, window) => {
+                        let first = window.start / self.chunk_bytes;
+                        told.tell(book, id, first, window.length().div_ceil(self.chunk_bytes));
+                    }
+                    other => decided.push(other),
+                }
+            }
+            if decided.len() - before == count {
+                return decided;
+            }
+        }
     }
 
     fn job(&self, holder: usize) -> Option<Arc<dyn Seated>> {
@@ -224,6 +271,7 @@ impl Gather {
         match action {
             Action::Adopt(id, chunks) => job.adopt(id, &chunks),
             Action::StartOver(id) => job.start_over(id),
+            Action::Unobtainable(missing) => job.fail_missing(&missing),
             Action::Outvoted(why) => {
                 let _ = self.outvoted.set(why.clone());
                 job.give_up(&why);
@@ -247,6 +295,11 @@ impl Gather {
         if !self.book.lock().unwrap().is_lead_listed() {
             self.act(Book::lead_listed);
         }
+    }
+
+    /// A holder has described everything that it has.
+    pub fn holder_listed(&self, holder: usize) {
+        self.book.lock().unwrap().holder_listed(holder);
     }
 
     /// What the lead told, as far as it was asked here. Returns the rest.

@@ -61,6 +61,8 @@ pub struct Seat {
     pub is_here: bool,
     /// What it brings is compared with nothing: it leads.
     pub is_trusted: bool,
+    /// It has described everything that it has.
+    pub has_listed: bool,
     /// It is not to come back.
     pub is_dropped: bool,
     /// What it offers and the lead has not described yet.

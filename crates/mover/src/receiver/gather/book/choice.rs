@@ -26,6 +26,9 @@ impl Book {
     }
 
     fn give(&mut self, holder: usize) {
+        if holder == LEAD && self.is_of_list {
+            return;
+        }
         let mut wanted: BTreeMap<bool, Vec<(u64, Extent)>> = BTreeMap::new();
         let mut whole: BTreeMap<bool, Vec<u64>> = BTreeMap::new();
         let mut unknown = Vec::new();
@@ -179,6 +182,7 @@ impl Book {
                 self.actions.push(Action::Drop(holder, why));
             }
         }
+        self.look_for_missing();
         for holder in 0..self.seats.len() {
             if self.seats[holder].is_here && self.seats[holder].asked_bytes == 0 {
                 self.take_from_slow(holder);

@@ -1,0 +1,169 @@
+//! Named sets: published, fetched from honest and other holders, published again, and notes that are forged, older or somebody else's.
+
+use crate::bed::{Bed, Ran, Server, noise, staged};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+const NAME: &str = "example.org/climate";
+
+/// Endpoints with roots of their own names.
+fn serve(bed: &Bed, names: &[&str]) -> Vec<Server> {
+    let one = |name: &&str| {
+        fs::create_dir_all(bed.path(name)).unwrap();
+        let ticket = format!("ticket-{name}");
+        let args = ["serve", "--listen", "127.0.0.1:0", "--root", name, "--ticket-file", &ticket];
+        let server = bed.serve_with(bed.command(&format!("home-{name}"), &args));
+        bed.run(&["endpoint", "add", name, "--ticket-file", &ticket, "--replace"]).succeeded();
+        server
+    };
+    names.iter().map(one).collect()
+}
+
+trait Failed {
+    fn with(self, code: i32) -> Self;
+}
+
+impl Failed for Ran {
+    #[track_caller]
+    fn with(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        self
+    }
+}
+
+fn make(bed: &Bed) {
+    bed.write("a/set/large", &noise((20 << 20) + 77, 1));
+    bed.write("a/set/d/e/middle", &noise(3 << 20, 2));
+    bed.write("a/set/d/empty", b"");
+    (0..40).for_each(|at| _ = bed.write(&format!("a/set/many/f{at}"), &noise(1000 + 37 * at, at as u64)));
+}
+
+/// Published by somebody else than whoever fetches.
+fn publish(bed: &Bed, more: &[&str]) -> String {
+    let args = [&["publish", "a/set", "--as", NAME, "--key", "key"][..], more].concat();
+    let out = bed.command("publisher", &args).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+#[track_caller]
+fn assert_fetched(bed: &Bed, to: &str) {
+    let compared = std::process::Command::new("diff").arg("-r").arg(bed.path("a/set")).arg(bed.path(to)).output().unwrap();
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+    assert_eq!(staged(&bed.path(to)), []);
+}
+
+fn source<'a>(done: &'a Value, name: &str) -> &'a Value {
+    let sources = done["sources"].as_array().unwrap();
+    sources.iter().find(|source| source["name"] == name).unwrap_or_else(|| panic!("no {name}: {done}"))
+}
+
+fn copy(bed: &Bed, from: &str, to: &str) {
+    fs::create_dir_all(bed.path(to).parent().unwrap()).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").arg(bed.path(from)).arg(bed.path(to)).status().unwrap();
+    assert!(copied.success());
+}
+
+fn overwrite(path: &Path, bytes: &[u8]) {
+    let times = fs::metadata(path).unwrap().modified().unwrap();
+    fs::write(path, bytes).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(times).unwrap();
+}
+
+#[test]
+fn a_set_is_fetched_by_its_name_and_then_only_what_is_new() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    let digest = publish(&bed, &[]);
+    let fetch = ["fetch", NAME, "here", "--from", "a:set", "--signer", "key.pub", "--json"];
+    let done = bed.run(&fetch).succeeded().done();
+    assert_fetched(&bed, "here");
+    assert_eq!((&done["files"]["ok"], &source(&done, "a")["bad_chunks"]), (&43.into(), &0.into()), "{done}");
+    let done = bed.run(&fetch).succeeded().done();
+    assert_eq!((&done["files"]["skipped"], &done["sent_bytes"]), (&43.into(), &0.into()), "{done}");
+    bed.write("a/set/many/new", b"new");
+    publish(&bed, &[]);
+    let done = bed.run(&fetch).succeeded().done();
+    assert_eq!((&done["files"]["ok"], &done["sent_bytes"]), (&1.into(), &3.into()), "{done}");
+    assert_fetched(&bed, "here");
+    // The first catalogue is still there, under its digest.
+    fs::remove_file(bed.path("a/set/many/new")).unwrap();
+    bed.run(&["fetch", &digest, "then", "--from", "a:set"]).succeeded();
+    assert!(!bed.path("then/many/new").exists() && bed.path("then/large").exists());
+}
+
+#[test]
+fn what_was_fetched_is_on_offer_and_several_bring_a_part_each() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    publish(&bed, &[]);
+    bed.run(&["fetch", NAME, "b/mirror", "--from", "a:set"]).succeeded();
+    fs::remove_file(bed.path("a/set/many/f3")).unwrap();
+    let done = bed.run(&["fetch", NAME, "here", "--json", "--from", "a:set", "--from", "b:mirror"]).succeeded().done();
+    assert_eq!(done["files"]["ok"], 43, "{done}");
+    assert!(bed.path("here/many/f3").exists());
+    assert!(source(&done, "b")["bytes"].as_u64().unwrap() > 0, "{done}");
+}
+
+#[test]
+fn a_holder_with_other_content_is_found_and_named_and_alone_brings_nothing() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    publish(&bed, &[]);
+    copy(&bed, "a/set", "b/set");
+    for path in ["b/set/large", "b/set/d/e/middle", "b/set/many/f1"] {
+        let mut bytes = fs::read(bed.path(path)).unwrap();
+        bytes.chunks_mut(1000).for_each(|part| part[0] ^= 1);
+        overwrite(&bed.path(path), &bytes);
+    }
+    let done = bed.run(&["fetch", NAME, "here", "--json", "--from", "b:set", "--from", "a:set"]).succeeded().done();
+    assert_fetched(&bed, "here");
+    assert!(source(&done, "b")["bad_chunks"].as_u64().unwrap() > 0, "{done}");
+    let alone = bed.run(&["fetch", NAME, "alone", "--from", "b:set"]).with(40);
+    assert!(alone.stderr.contains("catalogue"), "{}", alone.stderr);
+    for path in ["large", "d/e/middle", "many/f1"] {
+        assert!(!bed.path("alone").join(path).exists(), "{path}");
+    }
+}
+
+#[test]
+fn notes_that_are_forged_older_or_signed_by_others_are_refused() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    publish(&bed, &[]);
+    let note = bed.path("a/set/.thalweg-set/note");
+    let first = fs::read(&note).unwrap();
+    publish(&bed, &[]);
+    let fetch = ["fetch", NAME, "here", "--from", "a:set"];
+    bed.run(&fetch).succeeded();
+    let second = fs::read(&note).unwrap();
+    fs::write(&note, &first).unwrap();
+    assert!(bed.run(&fetch).with(6).stderr.contains("serial 1"));
+    let forged = String::from_utf8(second.clone()).unwrap().replace("serial 2", "serial 9");
+    fs::write(&note, forged).unwrap();
+    assert!(bed.run(&fetch).with(41).stderr.contains("not to be trusted"));
+    // Somebody else publishes under the same name.
+    let args = ["publish", "a/set", "--as", NAME, "--key", "other"];
+    assert!(bed.command("impostor", &args).status().unwrap().success());
+    bed.run(&fetch).with(41);
+    bed.run(&["fetch", NAME, "new", "--from", "a:set", "--signer", "key.pub"]).with(41);
+    for hostile in [&b""[..], b"\0", &[b'x'; 2 << 20], &second[..second.len() / 2]] {
+        fs::write(&note, hostile).unwrap();
+        let refused = bed.run(&fetch);
+        assert_ne!(refused.code, Some(0), "{}", refused.stderr);
+    }
+    // Its own key, changed with both signatures.
+    fs::write(&note, &second).unwrap();
+    let changed = ["publish", "a/set", "--as", NAME, "--key", "key2"];
+    assert!(!bed.command("publisher", &changed).status().unwrap().success());
+    let both = [&changed[..], &["--previous-key", "key"]].concat();
+    assert!(bed.command("publisher", &both).status().unwrap().success());
+    bed.run(&fetch).succeeded();
+    assert!(bed.command("publisher", &changed).status().unwrap().success());
+    bed.run(&fetch).succeeded();
+}

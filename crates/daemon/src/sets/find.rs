@@ -1,0 +1,206 @@
+//! The note and the catalogue of a set, found at its holders: each page from whoever has it, believed for its digest.
+//!
+//! Invariants: what a holder sends is bounded before it is asked for and compared before it is kept; pages that name one another
+//! are followed only so far, and none twice.
+
+use super::kept::{Kept, Trust};
+use crate::error::{Error, Result};
+use crate::trust::PrivateDirectory;
+use model::name::Escaped;
+use model::selection::Listed;
+use model::set::catalogue::{DEPTH_MAX, FILES_MAX, LINES_MAX, PageLine, tree_bytes};
+use model::set::signed::NOTE_BYTES_MAX;
+use model::set::{Catalogue, DIRECTORY, NOTE, Note, Page, page_name, tree_name};
+use model::{Digest, DigestAlgorithm, Exit, Location, TransferSpec};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use transfer::{Means, Transfer};
+
+pub struct Finder<'a> {
+    pub kept: &'a Kept,
+    /// The set's directory at each.
+    pub holders: &'a [Location],
+    /// What a transfer from them is carried out with.
+    pub means: &'a dyn Fn() -> Means,
+}
+
+/// A file that is looked for, and what makes it the right one.
+struct Sought<'a> {
+    name: String,
+    bytes_max: u64,
+    check: Box<dyn Fn(&[u8]) -> std::result::Result<(), String> + 'a>,
+}
+
+impl Finder<'_> {
+    /// The latest note that a holder has. Also says which holder's was not to be trusted, and why.
+    pub fn note(&self, trust: &Trust) -> Result<(Note, Vec<Error>)> {
+        let mut refused = Vec::new();
+        let mut latest: Option<(Note, Vec<u8>)> = None;
+        for holder in self.holders {
+            let incoming = self.incoming()?;
+            let judged = self.bring(holder, &incoming, vec![NOTE.to_owned()], NOTE_BYTES_MAX as u64);
+            let bytes = incoming.0.read(OsStr::new(NOTE), NOTE_BYTES_MAX as u64 + 1);
+            let _ = incoming.0.remove(OsStr::new(NOTE));
+            let judged = match bytes {
+                Ok(bytes) => self.kept.judge(&bytes, trust).map(|note| (note, bytes)),
+                Err(_) => Err(judged.err().unwrap_or_else(|| no_set(holder))),
+            };
+            match judged {
+                Ok(found) if latest.as_ref().is_none_or(|(note, _)| note.serial < found.0.serial) => latest = Some(found),
+                Ok(_) => {}
+                Err(e) => refused.push(e),
+            }
+        }
+        match latest {
+            Some((note, bytes)) => self.kept.keep(&bytes).map(|()| (note, refused)),
+            // Somebody who is not to be trusted is worth more words than somebody who is not there.
+            None => {
+                let at = refused.iter().position(|e| e.exit == Exit::Authentication).unwrap_or(0);
+                Err(refused.into_iter().nth(at).expect("every holder brought a note or an error"))
+            }
+        }
+    }
+
+    /// The catalogue of this digest, and what its files are called.
+    pub fn catalogue(&self, root: PageLine) -> Result<(Catalogue, Vec<String>)> {
+        let (mut level, mut names) = (vec![root], Vec::new());
+        let mut seen: HashSet<[u8; 32]> = HashSet::from([root.digest]);
+        for _ in 0..=DEPTH_MAX {
+            let (mut below, mut catalogue) = (Vec::new(), None);
+            self.pages(&level)?;
+            for line in &level {
+                names.push(page_name(&line.digest));
+                match self.page(line)? {
+                    Page::Pages(lines) if catalogue.is_none() => {
+                        let is_new = lines.iter().all(|line| seen.insert(line.digest));
+                        if !is_new || seen.len() as u64 > FILES_MAX / LINES_MAX as u64 + LINES_MAX as u64 {
+                            return Err(bad("a catalogue names a page twice, or too many pages"));
+                        }
+                        below.extend(lines);
+                    }
+                    Page::Files { chunk_bytes, files } if below.is_empty() => {
+                        let whole = catalogue.get_or_insert_with(|| Catalogue::new(chunk_bytes));
+                        let bytes = tree_bytes(&files, chunk_bytes).filter(|_| chunk_bytes == whole.chunk_bytes);
+                        let bytes = bytes.ok_or_else(|| bad("a page of the catalogue does not fit the others"))?;
+                        let tree = if bytes > 0 { self.tree(line, bytes)? } else { Vec::new() };
+                        names.extend((bytes > 0).then(|| tree_name(&line.digest)));
+                        whole.add_page(files, &tree).map_err(|why| bad(&why))?;
+                    }
+                    _ => return Err(bad("a catalogue names pages and files side by side")),
+                }
+            }
+            if let Some(catalogue) = catalogue {
+                return Ok((catalogue, names));
+            }
+            level = below;
+        }
+        Err(bad("a catalogue names catalogues without end"))
+    }
+
+    /// Gets the pages that are not kept yet.
+    fn pages(&self, lines: &[PageLine]) -> Result<()> {
+        let sought = |line: &PageLine| {
+            let (digest, bytes) = (line.digest, line.bytes);
+            let check = move |content: &[u8]| match DigestAlgorithm::Blake3.of_object(content) == Digest::Blake3(digest) {
+                true => Ok(()),
+                false => Err("it has another digest than the one that it is called by".to_owned()),
+            };
+            Sought { name: page_name(&digest), bytes_max: bytes, check: Box::new(check) }
+        };
+        self.seek(lines.iter().map(sought).collect())
+    }
+
+    fn page(&self, line: &PageLine) -> Result<Page> {
+        let bytes = self.kept.read(&page_name(&line.digest), line.bytes)?.unwrap_or_default();
+        Page::parse(&bytes).map_err(|why| bad(&why))
+    }
+
+    fn tree(&self, line: &PageLine, bytes: u64) -> Result<Vec<u8>> {
+        let Page::Files { chunk_bytes, files } = self.page(line)? else { return Ok(Vec::new()) };
+        let check = move |content: &[u8]| Catalogue::new(chunk_bytes).add_page(files.clone(), content);
+        let name = tree_name(&line.digest);
+        self.seek(vec![Sought { name: name.clone(), bytes_max: bytes, check: Box::new(check) }])?;
+        self.kept.read(&name, bytes)?.ok_or_else(|| bad("the digests of its chunks are gone"))
+    }
+
+    /// Gets what is not kept yet, or not as it should be, from one holder after the other.
+    fn seek(&self, sought: Vec<Sought<'_>>) -> Result<()> {
+        let mut missing = Vec::new();
+        for one in sought {
+            let kept = self.kept.read(&one.name, one.bytes_max)?;
+            if !kept.is_some_and(|bytes| (one.check)(&bytes).is_ok()) {
+                missing.push(one);
+            }
+        }
+        let (mut wrong, mut failed) = (None, None);
+        for holder in self.holders {
+            if missing.is_empty() {
+                break;
+            }
+            let incoming = self.incoming()?;
+            let names: Vec<String> = missing.iter().map(|one| one.name.clone()).collect();
+            let bytes_max = missing.iter().map(|one| one.bytes_max).max().unwrap_or(0);
+            failed = self.bring(holder, &incoming, names, bytes_max).err().or(failed);
+            let mut left = Vec::new();
+            for one in missing {
+                let name = OsStr::new(&one.name);
+                let came = incoming.0.read(name, one.bytes_max + 1).ok();
+                let _ = incoming.0.remove(name);
+                match came.map(|bytes| (one.check)(&bytes).map(|()| bytes)) {
+                    Some(Ok(bytes)) => self.kept.write(&one.name, &bytes)?,
+                    Some(Err(why)) => {
+                        wrong = Some(format!("{} of {holder}: {why}", one.name));
+                        left.push(one);
+                    }
+                    None => left.push(one),
+                }
+            }
+            missing = left;
+        }
+        match (missing.is_empty(), wrong) {
+            (true, _) => Ok(()),
+            (false, Some(why)) => Err(bad(&why)),
+            (false, None) => Err(failed.unwrap_or_else(|| bad("none of the holders has all of it"))),
+        }
+    }
+
+    fn incoming(&self) -> Result<(PrivateDirectory, std::path::PathBuf)> {
+        let path = self.kept.path().join(format!("incoming-{}", std::process::id()));
+        Ok((PrivateDirectory::make(&path)?, path))
+    }
+
+    /// Copies files of the set's own from a holder.
+    fn bring(
+        &self,
+        holder: &Location,
+        (_, into): &(PrivateDirectory, std::path::PathBuf),
+        names: Vec<String>,
+        bytes_max: u64,
+    ) -> Result<()> {
+        let mut from = holder.clone();
+        from.go_below(DIRECTORY.as_bytes());
+        let into = Location::Local([into.as_os_str().as_bytes(), b"/"].concat());
+        let listed = Listed::new(names.into_iter().map(String::into_bytes).collect());
+        let mut spec = TransferSpec::new(vec![from], into);
+        spec.choice.listed = Some(listed.expect("names of pages are names"));
+        spec.choice.size_bytes_max = Some(bytes_max);
+        spec.options.fsync = model::options::Fsync::Never;
+        spec.streams = Some(1);
+        spec.retries = 1;
+        match Transfer::start(spec, (self.means)())?.wait().error {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn no_set(holder: &Location) -> Error {
+    let text = format!("{} has no note of a set", Escaped(holder.to_string().as_bytes()));
+    Error::new(Exit::SourceFileNotFound, text).hint("name the directory that was published, as NAME:PATH")
+}
+
+fn bad(why: &str) -> Error {
+    Error::new(Exit::Integrity, format!("the catalogue is not to be trusted: {why}"))
+        .hint("what is verified is kept; name another holder with --from")
+}

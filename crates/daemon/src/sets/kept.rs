@@ -1,0 +1,193 @@
+//! What this user keeps of a set below the state directory: the note that was seen last, and pages of catalogues.
+//!
+//! Invariant: the kept note never goes back to a lower serial, and no second note of one serial takes its place.
+
+use crate::error::{Error, Result};
+use crate::paths::Paths;
+use crate::trust::PrivateDirectory;
+use model::set::signed::{NOTE_BYTES_MAX, PublicKey};
+use model::set::{NOTE, Note, Signed};
+use model::{Exit, mutant};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// Whose signature is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// This key, as the user says.
+    Signer(PublicKey),
+    /// Whoever signed the note that was seen before; without one whoever signed the first.
+    First,
+}
+
+pub struct Kept {
+    path: PathBuf,
+    directory: PrivateDirectory,
+    name: String,
+}
+
+impl Kept {
+    pub fn open(paths: &Paths, name: &str) -> Result<Kept> {
+        if !model::set::is_name(name) {
+            let text = format!("{} is no name of a set", model::name::Escaped(name.as_bytes()));
+            return Err(Error::new(Exit::Usage, text)
+                .hint("a name has letters, digits, `.`, `-`, `_` and `/` between its parts, such as example.org/climate"));
+        }
+        let path = paths.state.join("sets").join(name.replace('/', "%"));
+        crate::trust::make_private_directory(&paths.state)?;
+        crate::trust::make_private_directory(&paths.state.join("sets"))?;
+        Ok(Kept { directory: PrivateDirectory::make(&path)?, path, name: name.to_owned() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// The note that was seen last.
+    pub fn note(&self) -> Result<Option<(Signed, Note)>> {
+        let Some(bytes) = self.read(NOTE, NOTE_BYTES_MAX as u64)? else { return Ok(None) };
+        let damaged = |why: String| {
+            Error::new(Exit::Failed, format!("{} is damaged: {why}", self.path.join(NOTE).display()))
+                .hint("restore it, or remove it if you know whose signature to ask for (--signer)")
+        };
+        let signed = Signed::parse(&bytes).map_err(damaged)?;
+        let note = Note::parse(&signed.text).map_err(damaged)?;
+        Ok(Some((signed, note)))
+    }
+
+    /// A file that is kept here; nothing where there is none, or a longer one.
+    pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+        match self.directory.read(OsStr::new(name), bytes_max.saturating_add(1)) {
+            Ok(bytes) => Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= bytes_max)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::of_file("read", &self.path.join(name), e)),
+        }
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.directory.write(name, bytes).map_err(|e| Error::of_file("write", &self.path.join(name), e))
+    }
+
+    /// When the note was kept.
+    pub fn kept_at(&self) -> Option<std::time::SystemTime> {
+        std::fs::symlink_metadata(self.path.join(NOTE)).ok()?.modified().ok()
+    }
+
+    /// What a note says, if it is this set's, signed by whom it has to be, and none that a later one has replaced.
+    pub fn judge(&self, bytes: &[u8], trust: &Trust) -> Result<Note> {
+        let forged = |why: &str| {
+            Error::new(Exit::Authentication, format!("the note of {} is not to be trusted: {why}", self.name))
+                .hint("ask whoever published the set for its key, and name its file with --signer")
+        };
+        let signed = Signed::parse(bytes).map_err(|why| forged(&why))?;
+        let note = Note::parse(&signed.text).map_err(|why| forged(&why))?;
+        if note.name != self.name {
+            return Err(forged(&format!("it is the note of {}", note.name)));
+        }
+        let own = PublicKey::parse(&note.key).ok_or_else(|| forged("its key cannot be read"))?;
+        if !net::note::is_signed_by(&signed, &own) {
+            return Err(forged("it bears no signature of the key that it names"));
+        }
+        let seen = self.note()?;
+        let known = match (trust, &seen) {
+            (Trust::Signer(key), _) => Some(key.clone()),
+            (Trust::First, Some((_, seen))) => PublicKey::parse(&seen.key),
+            (Trust::First, None) => None,
+        };
+        if known.is_some_and(|known| !net::note::is_signed_by(&signed, &known)) {
+            return Err(forged("it is signed by another key than the one that is known"));
+        }
+        match seen {
+            Some((_, seen)) if note.serial < seen.serial && !mutant::is_on("older-serial") => {
+                let text = format!(
+                    "the note of {} has serial {}, and one with serial {} was seen before",
+                    self.name, note.serial, seen.serial
+                );
+                Err(Error::new(Exit::Refused, text).hint("name a holder that is up to date with --from"))
+            }
+            Some((before, seen)) if note.serial == seen.serial && before.text != signed.text => {
+                Err(forged(&format!("it is another one than the note with serial {} that was seen before", seen.serial)))
+            }
+            _ => Ok(note),
+        }
+    }
+
+    /// Keeps a note that was judged.
+    pub fn keep(&self, bytes: &[u8]) -> Result<()> {
+        self.write(NOTE, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::set::Readers;
+    use net::Identity;
+    use net::note::{public_key, sign};
+
+    fn kept(directory: &tempfile::TempDir, name: &str) -> Kept {
+        let home = directory.path().to_owned();
+        let paths = Paths::from_values(|variable| (variable == "HOME").then(|| home.clone().into())).unwrap();
+        crate::trust::make_private_directory(&home.join(".local/state")).unwrap();
+        Kept::open(&paths, name).unwrap()
+    }
+
+    fn note(serial: u64, key: &Identity) -> Note {
+        Note {
+            name: "a/b".into(),
+            serial,
+            catalogue: [1; 32],
+            catalogue_bytes: 1,
+            files: 1,
+            bytes: 1,
+            chunk_bytes: 1 << 20,
+            readers: Readers::Public,
+            key: public_key(key, "a/b").write(),
+            mirrors: Vec::new(),
+        }
+    }
+
+    fn signed(note: &Note, keys: &[&Identity]) -> Vec<u8> {
+        let keys: Vec<_> = keys.iter().map(|key| (*key, "a/b")).collect();
+        sign(note.write(), &keys).write().into_bytes()
+    }
+
+    #[test]
+    fn a_note_counts_with_the_known_signature_and_never_goes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        let (one, two) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let judge = |bytes: &[u8]| kept.judge(bytes, &Trust::First).map(|note| note.serial).map_err(|e| e.exit);
+        let second = signed(&note(2, &one), &[&one]);
+        assert_eq!(judge(&second), Ok(2));
+        kept.keep(&second).unwrap();
+        assert_eq!(judge(&second), Ok(2));
+        assert_eq!(judge(&signed(&note(1, &one), &[&one])), Err(Exit::Refused));
+        assert_eq!(judge(&signed(&note(3, &two), &[&two])), Err(Exit::Authentication), "another key");
+        assert_eq!(judge(&signed(&note(3, &two), &[&one])), Err(Exit::Authentication), "not by its own key");
+        assert_eq!(judge(&signed(&note(3, &two), &[&two, &one])), Ok(3), "two signatures change a key");
+        let twin = Note { files: 2, ..note(2, &one) };
+        assert_eq!(judge(&signed(&twin, &[&one])), Err(Exit::Authentication), "two notes of one serial");
+        let other = Note { name: "a/c".into(), ..note(3, &one) };
+        assert_eq!(judge(&signed(&other, &[&one])), Err(Exit::Authentication), "another set's");
+        let mut forged = signed(&note(3, &one), &[&one]);
+        let at = forged.windows(8).position(|bytes| bytes == b"serial 3").unwrap();
+        forged[at + 7] = b'4';
+        assert_eq!(judge(&forged), Err(Exit::Authentication), "changed after it was signed");
+    }
+
+    #[test]
+    fn a_signer_that_is_named_wins_over_the_first_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        let (one, two) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let bytes = signed(&note(1, &one), &[&one]);
+        assert!(kept.judge(&bytes, &Trust::Signer(public_key(&two, "a/b"))).is_err());
+        assert!(kept.judge(&bytes, &Trust::Signer(public_key(&one, "a/b"))).is_ok());
+    }
+}

@@ -1,0 +1,249 @@
+//! A directory made a named set: its files are read, and a catalogue and a signed note are written beside them.
+//!
+//! Invariants:
+//! - What the catalogue says of a file was read of one version of it.
+//! - The note comes last: whoever finds it finds the catalogue that it names.
+
+use super::kept::Kept;
+use crate::error::{Error, Result};
+use model::set::catalogue::check_path;
+use model::set::{Catalogue, DIRECTORY, Mirror, NOTE, Note, Readers, SetFile, page_name, tree_name};
+use model::selection::Listed;
+use model::{ChunkHasher, DigestAlgorithm, Exit, Extent, Kind, Location, TransferOptions, TransferSpec};
+use net::Identity;
+use net::note::{public_key, sign};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, UNIX_EPOCH};
+use store::{Found, Source, SourceObject};
+use transfer::{Means, Transfer};
+
+const BLOCK_BYTES: usize = 128 << 10;
+/// What was modified this long before the last note or later may have changed without being seen.
+const RECENT: Duration = Duration::from_secs(2);
+
+/// What is to be published.
+pub struct Publication<'a> {
+    pub directory: Location,
+    pub readers: Readers,
+    pub mirrors: Vec<Mirror>,
+    pub chunk_bytes: u64,
+    pub key: &'a Identity,
+    /// The key that signed until now, where another one takes over.
+    pub key_before: Option<&'a Identity>,
+    /// Also what has the size and time that the last catalogue tells is read.
+    pub reads_all: bool,
+    pub is_stopped: &'a AtomicBool,
+}
+
+pub struct Published {
+    pub note: Note,
+    /// Files that were not read, because nothing of them had changed.
+    pub unchanged: u64,
+    /// What is no file, or cannot be read: a line for each.
+    pub left_out: Vec<String>,
+}
+
+/// What is known of a file: of the catalogue before, or read.
+type Known = (SetFile, Vec<u8>);
+
+pub fn publish(kept: &Kept, wanted: &Publication<'_>, before: Option<&Catalogue>) -> Result<Published> {
+    let options = TransferOptions::default();
+    let mut directory = wanted.directory.clone();
+    directory.name_contents();
+    let opened = store::Stores::default().source(&[directory.clone()], &options);
+    let source = opened.map_err(|e| Error::from(transfer::Error::from_open(&e)))?.source;
+    let (mut found, mut left_out) = listed(&*source)?;
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    let known = before.filter(|before| before.chunk_bytes == wanted.chunk_bytes && !wanted.reads_all);
+    let unread = Unread { before: known, until: kept.kept_at().and_then(|at| at.checked_sub(RECENT)) };
+    let read = read_all(&*source, &found, &unread, wanted)?;
+    let mut catalogue = Catalogue::new(wanted.chunk_bytes);
+    let mut unchanged = 0;
+    for ((path, _), read) in found.iter().zip(read) {
+        match read {
+            Ok((known, is_unchanged)) => {
+                catalogue.add(known.0, &known.1).map_err(|why| Error::new(Exit::Failed, why))?;
+                unchanged += u64::from(is_unchanged);
+            }
+            Err(why) => left_out.push(format!("{}: {why}", model::name::Escaped(path))),
+        }
+    }
+    let note = write(kept, wanted, &directory, &catalogue)?;
+    Ok(Published { note, unchanged, left_out })
+}
+
+/// The files of the directory with their paths, and what is left out.
+fn listed(source: &dyn Source) -> Result<(Vec<(Vec<u8>, SourceObject)>, Vec<String>)> {
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
+    let scanned = source.scan(&mut |found| {
+        match found {
+            Found::Failed(failure) => {
+                left_out.push(format!("{}: {}", model::name::Escaped(&failure.path), failure.message));
+            }
+            Found::Object(object) => {
+                let path = source.path(&object);
+                let is_own = path == DIRECTORY.as_bytes() || path.starts_with(format!("{DIRECTORY}/").as_bytes());
+                match (&object.entry.kind, check_path(&path)) {
+                    (Kind::Directory, _) => {}
+                    _ if is_own => {}
+                    (Kind::File, Ok(())) => files.push((path, object)),
+                    (Kind::File, Err(why)) => left_out.push(why),
+                    _ => left_out.push(format!("{}: a set holds files alone", model::name::Escaped(&path))),
+                }
+            }
+        }
+        true
+    });
+    scanned.map_err(|e| crate::Error::from(transfer::Error::from_store(&e, "the directory")))?;
+    Ok((files, left_out))
+}
+
+/// The catalogue before, and until when what it says can be relied on.
+struct Unread<'a> {
+    before: Option<&'a Catalogue>,
+    until: Option<std::time::SystemTime>,
+}
+
+impl Unread<'_> {
+    fn find(&self, path: &[u8], object: &SourceObject) -> Option<Known> {
+        let (before, until) = (self.before?, self.until?.duration_since(UNIX_EPOCH).ok()?.as_secs() as i64);
+        let number = before.find(path)?;
+        let file = &before.files()[number];
+        let generation = &object.entry.generation;
+        let is_same = (file.size_bytes, file.modified) == (generation.size_bytes, generation.modified.seconds);
+        // Whatever was done to it since then changed this too.
+        let is_old = file.modified < until && generation.version.changed().seconds < until;
+        (is_same && is_old).then(|| (file.clone(), before.tree_of(number)))
+    }
+}
+
+type Read = std::result::Result<(Known, bool), String>;
+
+/// Reads all files with as many threads as there are processors.
+fn read_all(
+    source: &dyn Source,
+    files: &[(Vec<u8>, SourceObject)],
+    unread: &Unread<'_>,
+    wanted: &Publication<'_>,
+) -> Result<Vec<Read>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Read>>> = files.iter().map(|_| Mutex::default()).collect();
+    let work = || {
+        let mut block = vec![0; BLOCK_BYTES];
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            let Some((path, object)) = files.get(at).filter(|_| !wanted.is_stopped.load(Relaxed)) else { return };
+            let read = match unread.find(path, object) {
+                Some(known) => Ok((known, true)),
+                None => read(source, path, object, wanted, &mut block).map(|known| (known, false)),
+            };
+            *results[at].lock().unwrap() = Some(read);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(files.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let stopped = || Error::new(Exit::Interrupted, "stopped; nothing was published");
+    results.into_iter().map(|result| result.into_inner().unwrap().ok_or_else(stopped)).collect()
+}
+
+fn read(
+    source: &dyn Source,
+    path: &[u8],
+    object: &SourceObject,
+    wanted: &Publication<'_>,
+    block: &mut [u8],
+) -> std::result::Result<Known, String> {
+    let shown = |e: store::Error| e.message();
+    let mut lane = source.lane();
+    let file = lane.open(object).map_err(shown)?;
+    let generation = file.generation().map_err(shown)?;
+    let (size, chunk_bytes) = (generation.size_bytes, wanted.chunk_bytes);
+    let mut digests = Vec::new();
+    for start in (0..size.max(1)).step_by(chunk_bytes as usize) {
+        let extent = Extent::new(start, size.min(start + chunk_bytes));
+        let mut hasher = ChunkHasher::new(DigestAlgorithm::Blake3, start);
+        let got = lane.read_extent(&*file, extent, block, &mut |bytes| {
+            hasher.update(bytes);
+            !wanted.is_stopped.load(Relaxed)
+        });
+        if got.map_err(shown)? < extent.length() {
+            return Err("it became shorter while it was read".to_owned());
+        }
+        digests.push(hasher.finish(extent.length() == size));
+    }
+    if file.generation().map_err(shown)? != generation {
+        return Err("it changed while it was read".to_owned());
+    }
+    let root = DigestAlgorithm::Blake3.combine(&digests, chunk_bytes, size).to_bytes();
+    let root = root.try_into().expect("a BLAKE3 digest has 32 bytes");
+    let file = SetFile { path: path.into(), size_bytes: size, modified: generation.modified.seconds, root };
+    let mut tree = Vec::new();
+    if file.chunks(chunk_bytes) > 0 {
+        digests.iter().for_each(|digest| digest.put(&mut tree));
+    }
+    Ok((file, tree))
+}
+
+fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue: &Catalogue) -> Result<Note> {
+    let pages = catalogue.pages();
+    let mut names = Vec::new();
+    for page in &pages {
+        let mut parts = vec![(page_name(&page.digest), &page.bytes)];
+        if !page.tree.is_empty() {
+            parts.push((tree_name(&page.digest), &page.tree));
+        }
+        for (name, bytes) in parts {
+            kept.write(&name, bytes)?;
+            names.push(name);
+        }
+    }
+    let first = pages.last().expect("even an empty set has a page");
+    let serial = kept.note()?.map_or(0, |(_, before)| before.serial) + 1;
+    let note = Note {
+        name: kept.name().to_owned(),
+        serial,
+        catalogue: first.digest,
+        catalogue_bytes: first.bytes.len() as u64,
+        files: catalogue.files().len() as u64,
+        bytes: catalogue.bytes(),
+        chunk_bytes: wanted.chunk_bytes,
+        readers: wanted.readers.clone(),
+        key: public_key(wanted.key, kept.name()).write(),
+        mirrors: wanted.mirrors.clone(),
+    };
+    let keys: Vec<_> = std::iter::once(wanted.key).chain(wanted.key_before).map(|key| (key, kept.name())).collect();
+    let signed = sign(note.write(), &keys).write();
+    let trust = super::Trust::First;
+    kept.judge(signed.as_bytes(), &trust).map_err(|e| match e.exit {
+        Exit::Authentication => e.hint("name the key that signed until now too, with --previous-key"),
+        _ => e,
+    })?;
+    kept.keep(signed.as_bytes())?;
+    offer(kept, directory, names)?;
+    Ok(note)
+}
+
+/// Copies what is kept of a set, the note last, to the directory that holds its files: from there on it is a holder.
+pub fn offer(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Result<()> {
+    names.sort();
+    names.dedup();
+    put(kept, directory, names)?;
+    put(kept, directory, vec![NOTE.to_owned()])
+}
+
+fn put(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
+    let from = Location::Local([kept.path().as_os_str().as_bytes(), b"/"].concat());
+    let mut to = directory.clone();
+    to.go_below(DIRECTORY.as_bytes());
+    let listed = Listed::new(names.into_iter().map(String::into_bytes).collect());
+    let mut spec = TransferSpec::new(vec![from], to);
+    spec.choice.listed = Some(listed.expect("names of pages are names"));
+    spec.options.chmod = Some((0o644, 0o755));
+    spec.options.compare = model::options::Compare::Checksum;
+    match Transfer::start(spec, Means::local())?.wait().error {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
