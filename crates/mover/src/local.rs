@@ -10,7 +10,6 @@ mod lanes;
 mod ways;
 
 use self::lanes::Lanes;
-pub use collect::collect;
 use crate::block::Block;
 use crate::job::{Ending, Guide, Observer, Port};
 use crate::limits::{BLOCK_BYTES, LANE_BYTES, PERMIT_PATIENCE};
@@ -21,6 +20,7 @@ use crate::receiver::{LocalLane, PackedFile, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::work::{Batch, Work};
 use crate::sender::{SendJob, digest_small, read_small};
+pub use collect::collect;
 use model::progress::Stage;
 use model::{Extent, JobId, Name, Pin, TransferOptions};
 use std::ops::Range;

@@ -27,7 +27,11 @@ pub fn is_signed_by(note: &Signed, key: &PublicKey) -> bool {
     let spki = [&SPKI_PREFIX[..], &key.key].concat();
     let is_its = |signature: &&Signature| signature.key_name == key.name && signature.key_id == key.id;
     key.id == id_of(&key.name, &key.key)
-        && note.signatures.iter().filter(is_its).any(|signature| signer(&spki, note.text.as_bytes(), &signature.bytes).is_some())
+        && note
+            .signatures
+            .iter()
+            .filter(is_its)
+            .any(|signature| signer(&spki, note.text.as_bytes(), &signature.bytes).is_some())
 }
 
 fn id_of(name: &str, key: &[u8; 32]) -> [u8; 4] {
@@ -44,7 +48,7 @@ mod tests {
         let (one, two) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let note = sign("text\n".to_owned(), &[(&one, "a"), (&two, "b")]);
         let note = Signed::parse(note.write().as_bytes()).unwrap();
-        let key = |identity, name| public_key(identity, name);
+        let key = public_key;
         assert!(is_signed_by(&note, &key(&one, "a")) && is_signed_by(&note, &key(&two, "b")));
         assert!(!is_signed_by(&note, &key(&one, "b")), "a key has one name");
         assert!(!is_signed_by(&note, &key(&Identity::generate().unwrap(), "a")));
@@ -59,7 +63,8 @@ mod tests {
     fn the_specifications_example_is_understood() {
         let key = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
         let key = PublicKey::parse(key).unwrap();
-        let text = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+        let text =
+            "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
         let note = format!(
             "{text}\n\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
         );

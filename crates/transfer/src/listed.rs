@@ -92,9 +92,8 @@ fn entry(
     generation: Generation,
 ) -> store::Result<Entry> {
     let mode = if kind == model::Kind::Directory { DIRECTORY_MODE } else { FILE_MODE };
-    let name = Name::new(name).map_err(|e| {
-        store::Error::of_kind(FailureKind::NameRefused, "list", name, &e.to_string())
-    })?;
+    let name =
+        Name::new(name).map_err(|e| store::Error::of_kind(FailureKind::NameRefused, "list", name, &e.to_string()))?;
     Ok(Entry { id, parent, name, kind, mode, generation, attributes: None })
 }
 
@@ -134,7 +133,9 @@ pub fn nobody_left(tallies: &[(String, Tally)]) -> Option<Error> {
     let is_liar = tallies.iter().any(|(_, tally)| tally.bad_chunks > 0);
     let (kind, advice) = match is_liar {
         true => (Kind::Integrity, "what is verified is kept; name another holder with --from"),
-        false => (Kind::Unreachable, "name another holder with --from; the same command continues where this one stopped"),
+        false => {
+            (Kind::Unreachable, "name another holder with --from; the same command continues where this one stopped")
+        }
     };
     Some(Error::new(kind, "", format!("no holder is left: {}", whys.join("; "))).advice(advice))
 }

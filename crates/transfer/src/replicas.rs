@@ -9,8 +9,8 @@
 use crate::connect::ConnectOptions;
 use crate::control::Control;
 use crate::error::{Error, Kind};
-use crate::peer::{Peer, Use, Way};
 use crate::listed::Listed;
+use crate::peer::{Peer, Use, Way};
 use crate::route::Replica;
 use model::Fidelity;
 use model::name::Escaped;
@@ -30,12 +30,15 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// How a session with a holder is opened.
+pub type Connecting<'a> = Box<dyn Fn(&dyn Peer) -> ConnectOptions + 'a>;
+
 /// The attempt that the others help.
 pub struct Leading<'a> {
     pub identity: &'a Identity,
     pub memory_bytes: usize,
     pub control: &'a Arc<Control>,
-    pub connect_options: Box<dyn Fn(&dyn Peer) -> ConnectOptions + 'a>,
+    pub connect_options: Connecting<'a>,
 }
 
 pub struct Others {

@@ -8,15 +8,15 @@ use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
 use crate::output::{self, shown};
-use crate::transfer::{self, Finished, Request, Ssh, Reachable};
+use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
 use daemon::sets::{Finder, Kept, Trust, offer};
 use daemon::{EndpointBook, Paths};
 use model::name::Escaped;
+use model::set::Catalogue;
 use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
 use model::set::note::digest_of;
 use model::set::signed::PublicKey;
-use model::set::Catalogue;
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -172,7 +172,6 @@ fn by_name(args: &Args, finder: &Finder<'_>) -> Result<Found> {
     Ok(Found { catalogue, names })
 }
 
-
 fn digest(set: &str) -> Result<Option<[u8; 32]>> {
     let Some(hex) = set.strip_prefix("blake3:") else { return Ok(None) };
     let hint = "give the 64 hexadecimal digits that `thalweg publish` printed";
@@ -187,7 +186,10 @@ fn signer(file: &Path) -> Result<PublicKey> {
     });
     let text = bytes.map_err(|e| exit::of_file("read", file, &e))?;
     PublicKey::parse(text.trim_end()).ok_or_else(|| {
-        usage(format!("{} holds no public key of a publisher", shown(file)), "`thalweg publish --key FILE` writes it to FILE.pub")
+        usage(
+            format!("{} holds no public key of a publisher", shown(file)),
+            "`thalweg publish --key FILE` writes it to FILE.pub",
+        )
     })
 }
 
@@ -199,7 +201,10 @@ fn holders(args: &Args, kept: &Kept, book: &EndpointBook) -> Result<Vec<Location
         let text = if is_name { OsString::from_iter([from, OsStr::new(":")]) } else { from.clone() };
         let mut location = values::location(&text)?;
         if !location.is_remote() {
-            return Err(usage(format!("{location} is no endpoint or host"), "name the set's directory there, as NAME:PATH"));
+            return Err(usage(
+                format!("{location} is no endpoint or host"),
+                "name the set's directory there, as NAME:PATH",
+            ));
         }
         location.name_contents();
         holders.push(location);
@@ -214,7 +219,10 @@ fn holders(args: &Args, kept: &Kept, book: &EndpointBook) -> Result<Vec<Location
         }
     }
     if holders.is_empty() {
-        return Err(usage("nobody is known who has the set", "name the set's directory at an endpoint with --from NAME:PATH"));
+        return Err(usage(
+            "nobody is known who has the set",
+            "name the set's directory at an endpoint with --from NAME:PATH",
+        ));
     }
     Ok(holders)
 }

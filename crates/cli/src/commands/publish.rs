@@ -58,7 +58,8 @@ pub struct Args {
 }
 
 fn readers(text: &str) -> Result<Readers, String> {
-    Readers::parse(text).ok_or_else(|| "give `public`, or identities of 64 hexadecimal digits with commas between them".to_owned())
+    Readers::parse(text)
+        .ok_or_else(|| "give `public`, or identities of 64 hexadecimal digits with commas between them".to_owned())
 }
 
 fn mirror(text: &str) -> Result<Mirror, String> {
@@ -109,7 +110,12 @@ pub fn run(args: &Args) -> Result<Exit> {
             0 => String::new(),
             count => format!("; {} not read again", counted(count, "file", "files")),
         };
-        output::note(&format!("published {} with serial {}: {files}, {}{unread}", note.name, note.serial, ByteCount(note.bytes)));
+        output::note(&format!(
+            "published {} with serial {}: {files}, {}{unread}",
+            note.name,
+            note.serial,
+            ByteCount(note.bytes)
+        ));
         output::note(&format!("key: {}", note.key));
     }
     output::line(&format!("blake3:{}", model::set::page_name(&note.catalogue)));
@@ -141,11 +147,14 @@ fn write_public(file: &Path, key: &str) -> Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".pub");
     let path = PathBuf::from(name);
-    let written = OpenOptions::new().write(true).create_new(true).open(&path).and_then(|mut file| writeln!(file, "{key}"));
+    let written =
+        OpenOptions::new().write(true).create_new(true).open(&path).and_then(|mut file| writeln!(file, "{key}"));
     match written {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => {
-            Err(error(Exit::Failed, format!("write {}: {}", output::shown(&path), exit::plain(&e)), "the set is published; its key is printed above"))
-        }
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(error(
+            Exit::Failed,
+            format!("write {}: {}", output::shown(&path), exit::plain(&e)),
+            "the set is published; its key is printed above",
+        )),
         _ => Ok(()),
     }
 }

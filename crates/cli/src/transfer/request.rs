@@ -31,7 +31,15 @@ impl Request {
     /// With everything chosen automatically, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         let spec = TransferSpec::new(sources, destination);
-        Request { command: "cp", spec, buffer: None, catalogue: None, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+        Request {
+            command: "cp",
+            spec,
+            buffer: None,
+            catalogue: None,
+            manifest: None,
+            progress: Mode::None,
+            ssh: Ssh::default(),
+        }
     }
 }
 

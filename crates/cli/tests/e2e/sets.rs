@@ -49,7 +49,8 @@ fn publish(bed: &Bed, more: &[&str]) -> String {
 
 #[track_caller]
 fn assert_fetched(bed: &Bed, to: &str) {
-    let compared = std::process::Command::new("diff").arg("-r").arg(bed.path("a/set")).arg(bed.path(to)).output().unwrap();
+    let compared =
+        std::process::Command::new("diff").arg("-r").arg(bed.path("a/set")).arg(bed.path(to)).output().unwrap();
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
     assert_eq!(staged(&bed.path(to)), []);
 }

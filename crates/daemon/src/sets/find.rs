@@ -25,11 +25,13 @@ pub struct Finder<'a> {
     pub means: &'a dyn Fn() -> Means,
 }
 
+type Check<'a> = Box<dyn Fn(&[u8]) -> std::result::Result<(), String> + 'a>;
+
 /// A file that is looked for, and what makes it the right one.
 struct Sought<'a> {
     name: String,
     bytes_max: u64,
-    check: Box<dyn Fn(&[u8]) -> std::result::Result<(), String> + 'a>,
+    check: Check<'a>,
 }
 
 impl Finder<'_> {
@@ -47,7 +49,9 @@ impl Finder<'_> {
                 Err(_) => Err(judged.err().unwrap_or_else(|| no_set(holder))),
             };
             match judged {
-                Ok(found) if latest.as_ref().is_none_or(|(note, _)| note.serial < found.0.serial) => latest = Some(found),
+                Ok(found) if latest.as_ref().is_none_or(|(note, _)| note.serial < found.0.serial) => {
+                    latest = Some(found)
+                }
                 Ok(_) => {}
                 Err(e) => refused.push(e),
             }
@@ -102,7 +106,8 @@ impl Finder<'_> {
     fn pages(&self, lines: &[PageLine]) -> Result<()> {
         let sought = |line: &PageLine| {
             let (digest, bytes) = (line.digest, line.bytes);
-            let check = move |content: &[u8]| match DigestAlgorithm::Blake3.of_object(content) == Digest::Blake3(digest) {
+            let check = move |content: &[u8]| match DigestAlgorithm::Blake3.of_object(content) == Digest::Blake3(digest)
+            {
                 true => Ok(()),
                 false => Err("it has another digest than the one that it is called by".to_owned()),
             };
@@ -129,7 +134,7 @@ impl Finder<'_> {
         let mut missing = Vec::new();
         for one in sought {
             let kept = self.kept.read(&one.name, one.bytes_max)?;
-            if !kept.is_some_and(|bytes| (one.check)(&bytes).is_ok()) {
+            if kept.is_none_or(|bytes| (one.check)(&bytes).is_err()) {
                 missing.push(one);
             }
         }

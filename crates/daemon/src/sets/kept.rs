@@ -31,8 +31,9 @@ impl Kept {
     pub fn open(paths: &Paths, name: &str) -> Result<Kept> {
         if !model::set::is_name(name) {
             let text = format!("{} is no name of a set", model::name::Escaped(name.as_bytes()));
-            return Err(Error::new(Exit::Usage, text)
-                .hint("a name has letters, digits, `.`, `-`, `_` and `/` between its parts, such as example.org/climate"));
+            return Err(Error::new(Exit::Usage, text).hint(
+                "a name has letters, digits, `.`, `-`, `_` and `/` between its parts, such as example.org/climate",
+            ));
         }
         let path = paths.state.join("sets").join(name.replace('/', "%"));
         crate::trust::make_private_directory(&paths.state)?;
@@ -110,9 +111,10 @@ impl Kept {
                 );
                 Err(Error::new(Exit::Refused, text).hint("name a holder that is up to date with --from"))
             }
-            Some((before, seen)) if note.serial == seen.serial && before.text != signed.text => {
-                Err(forged(&format!("it is another one than the note with serial {} that was seen before", seen.serial)))
-            }
+            Some((before, seen)) if note.serial == seen.serial && before.text != signed.text => Err(forged(&format!(
+                "it is another one than the note with serial {} that was seen before",
+                seen.serial
+            ))),
             _ => Ok(note),
         }
     }

@@ -6,9 +6,9 @@
 
 use super::kept::Kept;
 use crate::error::{Error, Result};
+use model::selection::Listed;
 use model::set::catalogue::check_path;
 use model::set::{Catalogue, DIRECTORY, Mirror, NOTE, Note, Readers, SetFile, page_name, tree_name};
-use model::selection::Listed;
 use model::{ChunkHasher, DigestAlgorithm, Exit, Extent, Kind, Location, TransferOptions, TransferSpec};
 use net::Identity;
 use net::note::{public_key, sign};
@@ -45,6 +45,9 @@ pub struct Published {
     pub left_out: Vec<String>,
 }
 
+/// Files by their paths.
+type Files = Vec<(Vec<u8>, SourceObject)>;
+
 /// What is known of a file: of the catalogue before, or read.
 type Known = (SetFile, Vec<u8>);
 
@@ -75,7 +78,7 @@ pub fn publish(kept: &Kept, wanted: &Publication<'_>, before: Option<&Catalogue>
 }
 
 /// The files of the directory with their paths, and what is left out.
-fn listed(source: &dyn Source) -> Result<(Vec<(Vec<u8>, SourceObject)>, Vec<String>)> {
+fn listed(source: &dyn Source) -> Result<(Files, Vec<String>)> {
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
     let scanned = source.scan(&mut |found| {
         match found {

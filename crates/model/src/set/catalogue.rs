@@ -92,7 +92,8 @@ impl Page {
                 let bytes = number(bytes).ok().filter(|bytes| *bytes <= PAGE_BYTES_MAX)?;
                 Some(PageLine { digest: digest_of(digest)?, bytes })
             };
-            let pages: Vec<_> = lines.by_ref().take(LINES_MAX).map(page).collect::<Option<_>>().ok_or("a line cannot be read")?;
+            let pages: Vec<_> =
+                lines.by_ref().take(LINES_MAX).map(page).collect::<Option<_>>().ok_or("a line cannot be read")?;
             return if lines.next().is_none() { Ok(Page::Pages(pages)) } else { Err(too_many()) };
         }
         let chunk = first.strip_prefix(OF_FILES).and_then(|rest| rest.strip_prefix(' ')).ok_or("it is no catalogue")?;
@@ -232,7 +233,8 @@ impl Catalogue {
         while pages.len() - from > 1 {
             let below = from..pages.len();
             from = pages.len();
-            let lines: Vec<String> = pages[below].iter().map(|page| format!("{} {}\n", page_name(&page.digest), page.bytes.len())).collect();
+            let lines: Vec<String> =
+                pages[below].iter().map(|page| format!("{} {}\n", page_name(&page.digest), page.bytes.len())).collect();
             for lines in lines.chunks(LINES_MAX) {
                 pages.push(Written::new(format!("{OF_PAGES}\n{}", lines.concat()).into_bytes(), Vec::new()));
             }
@@ -355,7 +357,9 @@ mod tests {
             let (file, _) = file(bad, b"x");
             assert!(Catalogue::new(CHUNK).add(file, &[]).is_err(), "{bad}");
         }
-        assert!(check_path(b"a\0b").is_err() && check_path(&[b'a'; 4096]).is_err() && check_path(&[b'a'; 256]).is_err());
+        assert!(
+            check_path(b"a\0b").is_err() && check_path(&[b'a'; 4096]).is_err() && check_path(&[b'a'; 256]).is_err()
+        );
         assert!(check_path(b"a/.thalweg-set/b").is_ok());
     }
 
@@ -386,9 +390,19 @@ mod tests {
         let hex = "0".repeat(64);
         let many = format!("{OF_PAGES}\n{}", format!("{hex} 1\n").repeat(LINES_MAX + 1));
         for bad in [
-            "", "\n", "x\n", OF_FILES, &format!("{OF_FILES} 8\n"), &format!("{OF_FILES} {CHUNK}\nx\n"), &format!("{OF_FILES} {CHUNK}\n{hex} 1 1\n"),
-            &format!("{OF_FILES} {CHUNK}\n{hex} -1 1 a\n"), &format!("{OF_FILES} {CHUNK}\n{hex} 1 +1 a\n"), &format!("{OF_PAGES}\n{hex}\n"),
-            &format!("{OF_PAGES}\n{hex} 99999999999\n"), &format!("{OF_PAGES}\n\n"), &many,
+            "",
+            "\n",
+            "x\n",
+            OF_FILES,
+            &format!("{OF_FILES} 8\n"),
+            &format!("{OF_FILES} {CHUNK}\nx\n"),
+            &format!("{OF_FILES} {CHUNK}\n{hex} 1 1\n"),
+            &format!("{OF_FILES} {CHUNK}\n{hex} -1 1 a\n"),
+            &format!("{OF_FILES} {CHUNK}\n{hex} 1 +1 a\n"),
+            &format!("{OF_PAGES}\n{hex}\n"),
+            &format!("{OF_PAGES}\n{hex} 99999999999\n"),
+            &format!("{OF_PAGES}\n\n"),
+            &many,
         ] {
             assert!(Page::parse(bad.as_bytes()).is_err(), "{}", &bad[..bad.len().min(90)]);
         }

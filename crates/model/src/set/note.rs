@@ -105,7 +105,8 @@ impl Note {
         let name = line("name")?;
         let serial = number(&line("serial")?)?;
         let catalogue = line("catalogue")?;
-        let (digest, bytes) = catalogue.strip_prefix("blake3:").and_then(|rest| rest.split_once(' ')).ok_or("catalogue")?;
+        let (digest, bytes) =
+            catalogue.strip_prefix("blake3:").and_then(|rest| rest.split_once(' ')).ok_or("catalogue")?;
         let (files, bytes_of_files, chunk_bytes) =
             (number(&line("files")?)?, number(&line("bytes")?)?, number(&line("chunk")?)?);
         let readers = line("readers")?;
@@ -122,7 +123,9 @@ impl Note {
             chunk_bytes,
             readers: Readers::parse(&readers).ok_or("its line `readers` cannot be read")?,
             key,
-            mirrors: mirrors.filter(|mirrors| mirrors.len() <= MIRRORS_MAX).ok_or("one of its last lines cannot be read")?,
+            mirrors: mirrors
+                .filter(|mirrors| mirrors.len() <= MIRRORS_MAX)
+                .ok_or("one of its last lines cannot be read")?,
         };
         note.check().map(|()| note)
     }

@@ -36,6 +36,7 @@ struct World {
     told_settled: BTreeSet<(usize, u64)>,
     dropped: BTreeSet<usize>,
     asked: BTreeMap<(u64, u64), usize>,
+    missing: BTreeMap<u64, bool>,
 }
 
 impl World {
@@ -53,6 +54,7 @@ impl World {
             told_settled: BTreeSet::new(),
             dropped: BTreeSet::new(),
             asked: BTreeMap::new(),
+            missing: BTreeMap::new(),
         }
     }
 
@@ -104,6 +106,10 @@ impl World {
                 Action::StartOver(id) => _ = self.here.remove(&id),
                 Action::Drop(holder, _) => _ = self.dropped.insert(holder),
                 Action::Outvoted(_) => {}
+                Action::Unobtainable(missing) => {
+                    self.missing.extend(missing.iter().map(|missing| (missing.id, missing.is_other_content)));
+                    self.book.settled(missing.into_iter().map(|missing| missing.id));
+                }
             }
         }
     }
@@ -316,4 +322,64 @@ fn a_slow_holder_gives_up_what_an_idle_one_would_have_sooner() {
         world.act();
     }
     assert!(world.is_complete(), "{:?}", world.queue);
+}
+
+/// Of a catalogue: it tells, and has no content.
+fn of_list(sizes: &[u64], poisoned: &[usize], has: &[(usize, u64)]) -> World {
+    let mut world = World::new(sizes, poisoned.iter().copied().collect());
+    world.book = Book::of_list(CHUNK, HOLDERS);
+    (0..HOLDERS).for_each(|holder| world.book.join(holder));
+    for id in 1..=sizes.len() as u64 {
+        let item = world.item(id, Vec::new());
+        world.book.listed(vec![item]);
+    }
+    has.iter().for_each(|(holder, id)| world.offer(*holder, *id, sizes[*id as usize - 1]));
+    world.book.lead_listed();
+    world.act();
+    world
+}
+
+fn run(world: &mut World) {
+    for turn in 0..4000u64 {
+        world.answer();
+        world.act();
+        assert!(world.queue.iter().all(|(holder, ..)| *holder != LEAD), "a catalogue was asked for content");
+        world.send(turn as usize);
+        world.act();
+        world.book.tick(turn * 300_000, &[turn; HOLDERS]);
+        world.act();
+    }
+}
+
+#[test]
+fn what_a_catalogue_lists_comes_from_its_holders_alone() {
+    let mut world = of_list(&[5000, 50, 70], &[], &[(1, 1), (2, 1), (1, 2), (2, 3)]);
+    [1, 2].into_iter().for_each(|holder| world.book.holder_listed(holder));
+    run(&mut world);
+    assert!(world.is_complete() && world.missing.is_empty());
+    assert_eq!(world.book.tallies()[LEAD].bytes, 0);
+}
+
+#[test]
+fn what_no_holder_has_is_given_up_once_all_have_said_what_they_have() {
+    let mut world = of_list(&[5000, 50, 300], &[2], &[(1, 1), (2, 3)]);
+    world.book.holder_listed(1);
+    for turn in 0..200 {
+        world.book.tick(turn * 300_000, &[turn; HOLDERS]);
+        world.act();
+    }
+    assert!(world.missing.is_empty(), "a holder may still describe it");
+    world.book.holder_listed(2);
+    run(&mut world);
+    assert_eq!(world.missing, BTreeMap::from([(2, false), (3, true)]));
+    assert_eq!(world.settled, BTreeSet::from([1]));
+}
+
+#[test]
+fn where_every_holder_was_dropped_the_attempt_ends() {
+    let mut world = of_list(&[5000], &[1, 2], &[(1, 1), (2, 1)]);
+    [1, 2].into_iter().for_each(|holder| world.book.holder_listed(holder));
+    run(&mut world);
+    assert_eq!(world.dropped, BTreeSet::from([LEAD, 1, 2]));
+    assert!(world.here.is_empty());
 }

@@ -43,7 +43,8 @@ impl Book {
         }
         self.stuck_since_us = None;
         if others.iter().any(|seat| seat.is_here) {
-            let missing = |(id, object): (&u64, &Object)| Missing { id: *id, is_other_content: !object.votes.is_empty() };
+            let missing =
+                |(id, object): (&u64, &Object)| Missing { id: *id, is_other_content: !object.votes.is_empty() };
             let all = self.objects.iter().filter(|(_, object)| object.is_missing()).map(missing).collect();
             return self.actions.push(Action::Unobtainable(all));
         }
