@@ -1,13 +1,16 @@
-//! `thalweg fetch`: a named set, brought from whoever has it and compared with what its publisher signed.
+//! `thalweg fetch`: a named set, brought from whoever has it and compared with what its publisher signed. `holders` finds those who
+//! have it.
+
+mod holders;
 
 use crate::args::ssh::SshArgs;
 use crate::args::values;
 use crate::exit::{self, Result, error, usage};
-use crate::interrupt::Interrupt;
 use crate::output::human;
 use crate::output::json::Events;
 use crate::output::progress::Mode;
 use crate::output::{self, shown};
+use crate::place::Places;
 use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
 use daemon::sets::{Finder, Kept, Trust, offer};
@@ -18,8 +21,7 @@ use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
 use model::set::note::digest_of;
 use model::set::signed::PublicKey;
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,9 +47,9 @@ pub struct Args {
     /// The directory that it goes to, made where it is missing [default: one of the set's name, here]
     #[arg(value_name = "DIR")]
     directory: Option<OsString>,
-    /// A holder: the set's directory at an endpoint or host. Repeat it for each; endpoints that the note names and this host knows
-    /// are asked too
-    #[arg(long, value_name = "NAME:PATH", env = "THALWEG_FROM")]
+    /// A holder: an endpoint, or the set's directory there. Repeat it for each; endpoints that the note names and this host knows are
+    /// asked too
+    #[arg(long, value_name = "NAME[:PATH]", env = "THALWEG_FROM")]
     from: Vec<OsString>,
     /// The public key of the publisher [default: the one that signed what was fetched before; of a new set, whichever signed it]
     #[arg(long, value_name = "FILE", env = "THALWEG_SIGNER")]
@@ -82,11 +84,12 @@ struct Found {
 
 pub fn run(args: &Args) -> Result<Exit> {
     let started = Instant::now();
-    let interrupt = Interrupt::watch()?;
+    let places = Places::new(&args.ssh)?;
+    let interrupt = &places.interrupt;
     let paths = Paths::from_env()?;
     let events = args.json.then(|| Arc::new(Events::default()));
     let request = request(args, Vec::new())?;
-    let mut finished = match fetch(args, &paths, started, &interrupt, events.clone()) {
+    let mut finished = match fetch(args, &paths, started, &places, events.clone()) {
         Ok(finished) => finished,
         Err(e) => Finished::before_the_start(&request, e),
     };
@@ -96,7 +99,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         lines.for_each(|line| output::note(&line));
     }
     if interrupt.is_set() && finished.error.is_some() {
-        finished.error = Some(transfer::stopped(&interrupt));
+        finished.error = Some(transfer::stopped(interrupt));
     }
     if let Some(error) = &finished.error {
         output::error(error);
@@ -114,9 +117,10 @@ fn fetch(
     args: &Args,
     paths: &Paths,
     started: Instant,
-    interrupt: &Interrupt,
+    places: &Places,
     events: Option<Arc<Events>>,
 ) -> Result<Finished> {
+    let interrupt = &places.interrupt;
     let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
     let means = || Means {
         stores: crate::stores::all(),
@@ -130,14 +134,23 @@ fn fetch(
         None => args.set.clone(),
     };
     let kept = Kept::open(paths, &name)?;
-    let holders = holders(args, &kept, &EndpointBook::new(paths.endpoints()))?;
+    let trust = match &args.signer {
+        Some(file) => Trust::Signer(signer(file)?),
+        None => Trust::First,
+    };
+    let has_it = |holder: &Location| {
+        let finder = Finder { kept: &kept, holders: std::slice::from_ref(holder), means: &means };
+        named.is_some() || finder.note(&trust).is_ok()
+    };
+    let is_first = kept.note()?.is_none();
+    let holders = holders::find(&args.from, &kept, &EndpointBook::new(paths.endpoints()), places, &has_it)?;
     let finder = Finder { kept: &kept, holders: &holders, means: &means };
     let found = match named {
         Some(digest) => {
             let (catalogue, names) = finder.catalogue(PageLine { digest, bytes: PAGE_BYTES_MAX })?;
             Found { catalogue, names }
         }
-        None => by_name(args, &finder)?,
+        None => by_name(args, &finder, &trust, is_first)?,
     };
     let mut request = request(args, holders)?;
     request.spec.options.chunk_bytes = found.catalogue.chunk_bytes;
@@ -149,15 +162,10 @@ fn fetch(
     Ok(finished)
 }
 
-fn by_name(args: &Args, finder: &Finder<'_>) -> Result<Found> {
-    let trust = match &args.signer {
-        Some(file) => Trust::Signer(signer(file)?),
-        None => Trust::First,
-    };
-    let is_first = finder.kept.note()?.is_none();
-    let (note, refused) = finder.note(&trust)?;
+fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> Result<Found> {
+    let (note, refused) = finder.note(trust)?;
     refused.iter().for_each(|e| output::note(&format!("not taken: {}", e.message)));
-    if is_first && trust == Trust::First && !args.quiet {
+    if is_first && *trust == Trust::First && !args.quiet {
         output::note(&format!("taken on trust: the key that signed {}: {}", note.name, Escaped(note.key.as_bytes())));
     }
     let (catalogue, names) = finder.catalogue(PageLine { digest: note.catalogue, bytes: note.catalogue_bytes })?;
@@ -191,40 +199,6 @@ fn signer(file: &Path) -> Result<PublicKey> {
             "`thalweg publish --key FILE` writes it to FILE.pub",
         )
     })
-}
-
-/// Those that the command names, and those that the last note names and this host knows.
-fn holders(args: &Args, kept: &Kept, book: &EndpointBook) -> Result<Vec<Location>> {
-    let mut holders = Vec::new();
-    for from in &args.from {
-        let is_name = !from.as_bytes().iter().any(|byte| b":/".contains(byte));
-        let text = if is_name { OsString::from_iter([from, OsStr::new(":")]) } else { from.clone() };
-        let mut location = values::location(&text)?;
-        if !location.is_remote() {
-            return Err(usage(
-                format!("{location} is no endpoint or host"),
-                "name the set's directory there, as NAME:PATH",
-            ));
-        }
-        location.name_contents();
-        holders.push(location);
-    }
-    let mirrors = kept.note()?.map(|(_, note)| note.mirrors).unwrap_or_default();
-    let known = if mirrors.is_empty() { Vec::new() } else { book.list()? };
-    for mirror in mirrors {
-        let Some(endpoint) = known.iter().find(|known| known.pin == mirror.pin) else { continue };
-        let location = Location::Named { name: endpoint.name.clone(), path: Vec::new() };
-        if !holders.iter().any(|holder| matches!(holder, Location::Named { name, .. } if *name == endpoint.name)) {
-            holders.push(location);
-        }
-    }
-    if holders.is_empty() {
-        return Err(usage(
-            "nobody is known who has the set",
-            "name the set's directory at an endpoint with --from NAME:PATH",
-        ));
-    }
-    Ok(holders)
 }
 
 fn request(args: &Args, mut holders: Vec<Location>) -> Result<Request> {

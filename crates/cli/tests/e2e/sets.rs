@@ -1,6 +1,6 @@
 //! Named sets: published, fetched from honest and other holders, published again, and notes that are forged, older or somebody else's.
 
-use crate::bed::{Bed, Ran, Server, noise, staged};
+use crate::bed::{Bed, Ran, Server, journal_bytes, noise, staged, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -167,4 +167,43 @@ fn notes_that_are_forged_older_or_signed_by_others_are_refused() {
     bed.run(&fetch).succeeded();
     assert!(bed.command("publisher", &changed).status().unwrap().success());
     bed.run(&fetch).succeeded();
+}
+
+#[test]
+fn an_endpoint_is_enough_where_the_set_lies_a_few_levels_below_its_root() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    bed.write("a/deep/other/file", b"of another set");
+    publish(&bed, &[]);
+    let other = ["publish", "a/deep/other", "--as", "example.org/other", "--key", "key"];
+    assert!(bed.command("publisher", &other).status().unwrap().success());
+    bed.run(&["fetch", NAME, "here", "--from", "a", "--signer", "key.pub"]).succeeded();
+    assert_fetched(&bed, "here");
+    bed.run(&["fetch", "example.org/other", "--from", "a:"]).succeeded();
+    assert_eq!(fs::read(bed.path("other/file")).unwrap(), b"of another set");
+    let absent = bed.run(&["fetch", "example.org/absent", "x", "--from", "a"]).with(4);
+    assert!(absent.stderr.contains("none of the 2 sets of a:"), "{}", absent.stderr);
+}
+
+#[test]
+fn what_was_verified_before_a_kill_is_not_fetched_again_and_a_holder_that_dies_is_replaced() {
+    let bed = Bed::new();
+    let mut servers = serve(&bed, &["a", "b"]);
+    bed.write("a/set/large", &noise(300 << 20, 1));
+    publish(&bed, &[]);
+    copy(&bed, "a/set", "b/set");
+    let fetch = ["fetch", NAME, "here", "--json", "--from", "a:set", "--from", "b:set"];
+    let mut child = bed.start(&fetch);
+    until("something is verified", || journal_bytes(&bed.path("here")) >= 8 * 64);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!bed.path("here/large").exists());
+    let child = bed.start(&fetch);
+    until("it goes on", || journal_bytes(&bed.path("here")) >= 16 * 64);
+    servers[1].kill();
+    let done = bed.wait(child).succeeded().done();
+    assert_fetched(&bed, "here");
+    assert!(done["resumed_bytes"].as_u64().unwrap() > 0, "{done}");
+    assert_eq!(source(&done, "a")["bad_chunks"], 0, "{done}");
 }

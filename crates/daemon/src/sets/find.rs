@@ -209,3 +209,63 @@ fn bad(why: &str) -> Error {
     Error::new(Exit::Integrity, format!("the catalogue is not to be trusted: {why}"))
         .hint("what is verified is kept; name another holder with --from")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sets::kept::tests::kept;
+
+    /// Keeps a page, as if a holder had brought it, and tells the line that names it.
+    fn page(kept: &Kept, content: &str) -> PageLine {
+        let Digest::Blake3(digest) = DigestAlgorithm::Blake3.of_object(content.as_bytes()) else {
+            panic!("not BLAKE3")
+        };
+        kept.write(&page_name(&digest), content.as_bytes()).unwrap();
+        PageLine { digest, bytes: content.len() as u64 }
+    }
+
+    fn above(kept: &Kept, lines: &[PageLine]) -> PageLine {
+        let line = |line: &PageLine| format!("{} {}\n", page_name(&line.digest), line.bytes);
+        page(kept, &format!("thalweg catalogue 1 catalogues\n{}", lines.iter().map(line).collect::<String>()))
+    }
+
+    fn found(kept: &Kept, root: PageLine) -> std::result::Result<usize, String> {
+        let finder = Finder { kept, holders: &[], means: &Means::local };
+        let found = finder.catalogue(root);
+        found.map(|(catalogue, _)| catalogue.files().len()).map_err(|e| {
+            assert_eq!(e.exit, Exit::Integrity);
+            e.message
+        })
+    }
+
+    #[test]
+    fn pages_are_followed_only_so_far_and_none_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        let file = |name: &str| format!("thalweg catalogue 1 files 1048576\n{} 1 0 {name}\n", "0".repeat(64));
+        let (one, two) = (page(&kept, &file("a")), page(&kept, &file("b")));
+        assert_eq!(found(&kept, above(&kept, &[one, two])), Ok(2));
+        assert!(found(&kept, above(&kept, &[one, one])).unwrap_err().contains("twice"));
+        assert!(found(&kept, above(&kept, &[two, one])).unwrap_err().contains("not in order"));
+        let mixed = above(&kept, &[one, above(&kept, &[two])]);
+        assert!(found(&kept, mixed).unwrap_err().contains("side by side"));
+        let mut deep = above(&kept, &[one]);
+        (0..DEPTH_MAX).for_each(|_| deep = above(&kept, &[deep]));
+        assert!(found(&kept, deep).unwrap_err().contains("without end"));
+        assert!(found(&kept, page(&kept, &file("../a"))).unwrap_err().contains("no path in a set"));
+        let short = format!("thalweg catalogue 1 files 1048576\n{} 9999999 0 large\n", "0".repeat(64));
+        assert!(found(&kept, page(&kept, &short)).is_err(), "nobody has the digests of its chunks");
+        let absent = PageLine { digest: [7; 32], bytes: 9 };
+        assert!(found(&kept, absent).unwrap_err().contains("none of the holders"));
+    }
+
+    #[test]
+    fn a_page_that_rotted_here_is_not_believed() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        let line = page(&kept, "thalweg catalogue 1 files 1048576\n");
+        assert_eq!(found(&kept, line), Ok(0));
+        kept.write(&page_name(&line.digest), b"thalweg catalogue 1 files 2097152\n").unwrap();
+        assert!(found(&kept, line).is_err());
+    }
+}

@@ -126,13 +126,13 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use model::set::Readers;
     use net::Identity;
     use net::note::{public_key, sign};
 
-    fn kept(directory: &tempfile::TempDir, name: &str) -> Kept {
+    pub fn kept(directory: &tempfile::TempDir, name: &str) -> Kept {
         let home = directory.path().to_owned();
         let paths = Paths::from_values(|variable| (variable == "HOME").then(|| home.clone().into())).unwrap();
         crate::trust::make_private_directory(&home.join(".local/state")).unwrap();

@@ -1,0 +1,104 @@
+//! Who has a set: the directories and endpoints that the command names, and those that the last note names and this host knows.
+//!
+//! Where an endpoint is named without a directory, it is asked for the directories that hold sets, a few levels below its root.
+
+use crate::args::values;
+use crate::exit::{Result, error, usage};
+use crate::place::Places;
+use daemon::EndpointBook;
+use daemon::sets::Kept;
+use model::files::Question;
+use model::set::DIRECTORY;
+use model::{Exit, Location};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// How far below the root of an endpoint sets are looked for, in how many names, and how many are looked at.
+const LEVELS: u32 = 4;
+const NAMES_MAX: usize = 200_000;
+const SETS_MAX: usize = 64;
+
+/// `has_it` says whether the directory holds the set that is asked for.
+pub fn find(
+    named: &[OsString],
+    kept: &Kept,
+    book: &EndpointBook,
+    places: &Places,
+    has_it: &dyn Fn(&Location) -> bool,
+) -> Result<Vec<Location>> {
+    let mut holders = Vec::new();
+    for from in named {
+        let location = read(from)?;
+        match location.path().is_empty() {
+            true => holders.extend(search(&location, places, has_it)?),
+            false => holders.push(location),
+        }
+    }
+    let mirrors = kept.note()?.map(|(_, note)| note.mirrors).unwrap_or_default();
+    let known = if mirrors.is_empty() { Vec::new() } else { book.list()? };
+    for mirror in mirrors {
+        let Some(endpoint) = known.iter().find(|known| known.pin == mirror.pin) else { continue };
+        let is_this = |holder: &Location| matches!(holder, Location::Named { name, .. } if *name == endpoint.name);
+        if !holders.iter().any(is_this) {
+            let location = Location::Named { name: endpoint.name.clone(), path: Vec::new() };
+            // One that does not answer, or has it no more, is no reason to end.
+            holders.extend(search(&location, places, has_it).unwrap_or_default());
+        }
+    }
+    match holders.is_empty() {
+        true => {
+            Err(usage("nobody is known who has the set", "name an endpoint, or the set's directory there, with --from"))
+        }
+        false => Ok(holders),
+    }
+}
+
+fn read(from: &OsStr) -> Result<Location> {
+    let is_name = !from.as_bytes().iter().any(|byte| b":/".contains(byte));
+    let text = if is_name { OsString::from_iter([from, OsStr::new(":")]) } else { from.to_owned() };
+    let mut location = values::location(&text)?;
+    if !location.is_remote() {
+        return Err(usage(
+            format!("{location} is no endpoint or host"),
+            "name an endpoint, or the set's directory there, such as lab:cmip3",
+        ));
+    }
+    location.name_contents();
+    Ok(location)
+}
+
+/// The directories of an endpoint that hold the set.
+fn search(endpoint: &Location, places: &Places, has_it: &dyn Fn(&Location) -> bool) -> Result<Vec<Location>> {
+    let place = places.place(endpoint)?;
+    let question = Question::List { paths: place.paths(), levels: LEVELS, digest: None };
+    let (mut found, mut names) = (Vec::new(), 0);
+    let answer = place.ask(&question, &places.interrupt, &mut |record| {
+        names += 1;
+        if let Some(above) = record.path.strip_suffix(DIRECTORY.as_bytes())
+            && (above.is_empty() || above.ends_with(b"/"))
+        {
+            found.push(above.to_vec());
+        }
+        names < NAMES_MAX && found.len() < SETS_MAX
+    })?;
+    answer.finished()?;
+    let at = |path: Vec<u8>| {
+        let mut location = endpoint.clone();
+        if let Location::Named { path: below, .. } | Location::Address { path: below, .. } = &mut location {
+            *below = path;
+        }
+        location
+    };
+    let found: Vec<_> = found.into_iter().map(at).collect();
+    let (count, is_only) = (found.len(), found.len() == 1);
+    // Of a single one the reason is told later, if it is another set.
+    let holders: Vec<_> = found.into_iter().filter(|holder| is_only || has_it(holder)).collect();
+    if holders.is_empty() {
+        let text = match count {
+            0 => format!("{endpoint} holds no set within {LEVELS} levels of its root"),
+            _ => format!("none of the {count} sets of {endpoint} is this one, or is to be trusted"),
+        };
+        return Err(error(Exit::SourceFileNotFound, text, "name the set's directory there with --from NAME:PATH"));
+    }
+    Ok(holders)
+}
