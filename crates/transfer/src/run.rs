@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 /// The pause before the first retry; it doubles up to `PAUSE_MAX`.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// What to do where nobody has what a catalogue lists.
+const OTHER_CONTENT: &str = "name another holder with --from; what is verified is kept";
 
 pub struct Run {
     pub spec: TransferSpec,
@@ -191,7 +193,11 @@ impl Run {
         let witnessed = self.witness.finish();
         let direction = self.route.direction();
         let counts = report.as_ref().map(|report| report.snapshot.counts).unwrap_or_default();
-        let left_out = || summed_up(Error::kind_of_failures(witnessed.kinds.iter().copied())?, witnessed.failed);
+        let left_out = || {
+            let error = summed_up(Error::kind_of_failures(witnessed.kinds.iter().copied())?, witnessed.failed)?;
+            let is_of_holders = self.means.catalogue.is_some() && error.kind == Kind::Integrity;
+            Some(if is_of_holders { error.advice(OTHER_CONTENT) } else { error })
+        };
         let nothing_piped = || {
             let is_skipped = counts.files_done == 0 && witnessed.kinds.contains(&FailureKind::Special);
             (is_skipped && self.spec.destination == Location::Pipe).then(|| {

@@ -204,6 +204,9 @@ fn signer(file: &Path) -> Result<PublicKey> {
 fn request(args: &Args, mut holders: Vec<Location>) -> Result<Request> {
     let directory = match &args.directory {
         Some(directory) => directory.clone(),
+        None if digest(&args.set)?.is_some() => {
+            return Err(usage("a digest names no directory", "name the directory that it goes to"));
+        }
         None => OsString::from(args.set.rsplit('/').next().unwrap_or_default()),
     };
     let mut destination = values::location(&directory)?;

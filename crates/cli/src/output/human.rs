@@ -70,8 +70,9 @@ fn sources(ended: &Ended) -> Vec<String> {
         let mut text = format!("from {}: {}", Escaped(name.as_bytes()), ByteCount(tally.bytes));
         if tally.bad_chunks > 0 {
             text.push_str(&format!(
-                "; wrong content in {}, fetched elsewhere",
-                counted(tally.bad_chunks, "part", "parts")
+                "; wrong content in {}{}",
+                counted(tally.bad_chunks, "part", "parts"),
+                if ended.files_failed == 0 { ", fetched elsewhere" } else { "" }
             ));
         }
         if let Some(difference) = &tally.difference {

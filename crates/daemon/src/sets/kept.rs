@@ -88,7 +88,8 @@ impl Kept {
         let signed = Signed::parse(bytes).map_err(|why| forged(&why))?;
         let note = Note::parse(&signed.text).map_err(|why| forged(&why))?;
         if note.name != self.name {
-            return Err(forged(&format!("it is the note of {}", note.name)));
+            let text = format!("the set there is {}, and not {}", note.name, self.name);
+            return Err(Error::new(Exit::SourceFileNotFound, text).hint("check the name, and where the set lies"));
         }
         let own = PublicKey::parse(&note.key).ok_or_else(|| forged("its key cannot be read"))?;
         if !net::note::is_signed_by(&signed, &own) {
@@ -176,7 +177,7 @@ pub(super) mod tests {
         let twin = Note { files: 2, ..note(2, &one) };
         assert_eq!(judge(&signed(&twin, &[&one])), Err(Exit::Authentication), "two notes of one serial");
         let other = Note { name: "a/c".into(), ..note(3, &one) };
-        assert_eq!(judge(&signed(&other, &[&one])), Err(Exit::Authentication), "another set's");
+        assert_eq!(judge(&signed(&other, &[&one])), Err(Exit::SourceFileNotFound), "another set's");
         let mut forged = signed(&note(3, &one), &[&one]);
         let at = forged.windows(8).position(|bytes| bytes == b"serial 3").unwrap();
         forged[at + 7] = b'4';

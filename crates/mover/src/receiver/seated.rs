@@ -78,7 +78,7 @@ impl Seated for ReceiveJob {
             let Some((listed, index)) = self.table.lock().unwrap().open_object(*id) else { continue };
             let (kind, why) = match is_other_content {
                 true => (FailureKind::DigestMismatch, "every holder that has it has other content than the catalogue"),
-                false => (FailureKind::NotFound, "none of the holders has it"),
+                false => (FailureKind::Other, "none of the holders has it"),
             };
             self.fail(&listed, index, kind, why.to_owned());
         }
