@@ -11,7 +11,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Instant;
-use suites::Suites;
+use suites::{Suites, output};
 
 /// Who has to notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -478,10 +478,6 @@ pub fn judged(output: &Output) -> Result<Option<String>, String> {
             Err(format!("{}: {}", output.status, said.lines().last().unwrap_or("it said nothing")))
         }
     }
-}
-
-fn output(command: &mut Command) -> Result<Output> {
-    command.output().with_context(|| format!("run {}", command.get_program().to_string_lossy()))
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 //! Invariant: a filter that no test answers to is an error; what did not run noticed nothing.
 //! Not here: which tests notice which mutant (`museum`).
 
-use super::output;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Test programs with mutants in them.
 pub struct Suites {
@@ -87,6 +86,11 @@ impl Suites {
         };
         of_package.map(command).collect()
     }
+}
+
+/// What a command prints, and how it ends.
+pub fn output(command: &mut Command) -> Result<Output> {
+    command.output().with_context(|| format!("run {}", command.get_program().to_string_lossy()))
 }
 
 /// The test program that a message of cargo tells of.
