@@ -185,7 +185,8 @@ impl<'a> Stand<'a> {
         };
         self.starts += 1;
         let log = self.logs.join(format!("{}-{}.log", role.name(), self.starts));
-        let server = Server::start(&mut command, &ready, &log, self.cancel)?;
+        let server = Server::start(&mut command, &ready, &log, self.cancel);
+        let server = server.map_err(|error| Error { subject: role.name().to_owned(), ..error })?;
         self.servers.push((role, server));
         Ok(())
     }
