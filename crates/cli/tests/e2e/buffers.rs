@@ -189,28 +189,6 @@ fn a_source_may_be_read_ahead_on_either_side_and_nothing_stays_behind() {
     assert!(refused.code == Some(2) && refused.stderr.contains("another"), "{}", refused.stderr);
 }
 
-#[cfg(feature = "fuse")]
-#[test]
-fn a_source_that_stood_still_for_one_job_is_read_ahead_for_the_next_from_its_beginning() {
-    if !needs::fuse() {
-        return;
-    }
-    let bed = Bed::new();
-    for at in 0..4 {
-        bed.write(&format!("root-backing/x/f{at}"), &crate::bed::noise(2 << 20, at));
-    }
-    // It begins by standing still, once.
-    let _storage = crate::bed::slow_storage(&bed, "root", &["--stall", "8s/1000s"]);
-    let server = serve(&bed);
-    bed.enrol();
-    bed.run(&["cp", "lab:x/", "one/"]).succeeded();
-    let events = bed.run(&["cp", "--json", "--bwlimit", "2M", "lab:x/", "two/"]).succeeded().events();
-    let waiting = |event: &serde_json::Value| event["legs"]["source_buffer"]["waiting_bytes"].as_u64();
-    assert!(events.iter().filter_map(waiting).any(|bytes| bytes > 0), "{events:?}");
-    assert_same(bed.path("root/x"), bed.path("two"));
-    drop(server);
-}
-
 #[test]
 fn a_command_does_not_take_an_endpoints_buffer() {
     let bed = bed();

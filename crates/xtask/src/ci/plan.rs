@@ -109,13 +109,14 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         beside("networks", format!("network --seed {seed}")),
         beside("faults from outside", format!("rivals --trials 1 --tool thalweg --seed {seed}")),
     ];
-    steps.extend(larger(seed));
+    steps.extend(larger(surroundings));
     steps.retain(|step| step.extent <= surroundings.extent);
     steps
 }
 
 /// What takes hours, or tools that few hosts have.
-fn larger(seed: u64) -> Vec<Step> {
+fn larger(surroundings: &Surroundings) -> Vec<Step> {
+    let seed = surroundings.seed;
     let larger = |name, work| Step { name, work, extent: Extent::Full, is_beside: false };
     let trial = |name, command: String| larger(name, Work::Trial(words(&command)));
     let alone = |name, feature: &str| {
