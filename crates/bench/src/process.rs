@@ -229,6 +229,21 @@ impl Server {
         }
     }
 
+    /// As `kill -9` does it, with what it has started.
+    pub fn kill(mut self) {
+        self.group.kill();
+        let _ = self.group.child.wait();
+    }
+
+    /// Stands still until `resume`.
+    pub fn pause(&self) {
+        self.group.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.group.signal(Signal::CONT);
+    }
+
     pub fn processes(&self) -> usize {
         tree(self.group.id()).len()
     }

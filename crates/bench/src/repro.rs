@@ -10,6 +10,7 @@
 mod catalog;
 mod series;
 mod context;
+mod facility;
 mod index;
 mod judge;
 mod paths;
@@ -44,6 +45,8 @@ pub struct Options {
     /// Of the links, instead of each item's own.
     pub bits_per_second: Option<u64>,
     pub rounds: Option<u32>,
+    /// Of the chain of a facility, instead of its own.
+    pub bytes: Option<u64>,
     /// Do not hold the laboratory against its gates first.
     pub is_unchecked: bool,
     pub work_dir: Option<PathBuf>,
@@ -59,6 +62,7 @@ impl Options {
             budget: None,
             bits_per_second: None,
             rounds: None,
+            bytes: None,
             is_unchecked: false,
             work_dir: None,
             seed: dataset::SEED_DEFAULT,

@@ -81,7 +81,8 @@ impl Warrant {
         [DOMAIN, &self.body()].concat()
     }
 
-    fn read(bytes: &[u8]) -> Option<Warrant> {
+    /// Reads what `body` made.
+    pub fn read(bytes: &[u8]) -> Option<Warrant> {
         let mut at = bytes;
         let holder = Pin::from_slice(take(&mut at, 32)?)?;
         let audience = Pin::from_slice(take(&mut at, 32)?)?;

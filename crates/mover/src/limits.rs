@@ -142,6 +142,8 @@ pub const READ_LANES_MAX: u32 = 4;
 pub const STORAGE_LATE: Duration = Duration::from_millis(50);
 /// And after so long it counts as storage that stalls, which is remembered.
 pub const STORAGE_STALLED: Duration = Duration::from_millis(500);
+/// For so long, by all jobs with the same buffer.
+pub const STALL_REMEMBERED: Duration = Duration::from_secs(600);
 
 /// How often an object that grew may be found changed after it was sealed.
 pub const SETTLE_ROUNDS_MAX: u32 = 3;

@@ -41,6 +41,8 @@ pub struct Bucket {
     /// What the store's clock is ahead of this host's, in seconds.
     ahead_seconds: AtomicI64,
     budget: AtomicI64,
+    /// It is there, or was: a server that is started again is waited for.
+    has_answered: AtomicBool,
     /// Memory for bodies under way.
     pub permits: Permits,
     /// Known after the first object that is published on one.
@@ -110,6 +112,7 @@ impl Bucket {
             region: Mutex::new(config.region()),
             ahead_seconds: AtomicI64::new(0),
             budget: AtomicI64::new(BUDGET_MAX),
+            has_answered: AtomicBool::new(false),
             permits: Permits::new(IN_FLIGHT_BYTES),
             conditions: OnceLock::new(),
             known: None,
@@ -171,8 +174,9 @@ impl Bucket {
             }
             let cost = if failure.why == Why::Unknown { COST_OF_SILENCE } else { COST_OF_RETRY };
             let is_worth_it = failure.may_pass() && attempts < ATTEMPTS_MAX && self.budget.load(Relaxed) >= cost;
-            // A store that cannot be reached at all is reported after fewer attempts.
-            if !is_worth_it || (failure.why == Why::Unreachable && attempts >= 3) {
+            // A store that could not be reached at all is reported after fewer attempts.
+            let is_nobody = failure.why == Why::Unreachable && !self.has_answered.load(Relaxed);
+            if !is_worth_it || (is_nobody && attempts >= 3) {
                 return Err(failure);
             }
             self.budget.fetch_sub(cost, Relaxed);
@@ -218,7 +222,9 @@ impl Bucket {
         }
         let target = if query.is_empty() { path } else { format!("{path}?{query}") };
         let request = Request { method: call.method, target: &target, headers: &headers, body: call.body };
-        self.client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))
+        let answered = self.client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
+        self.has_answered.store(true, Relaxed);
+        Ok(answered)
     }
 
     fn read(&self, response: Response, call: &Call<'_>, is_repeated: bool) -> Result<Answer> {

@@ -4,7 +4,10 @@ use fakes::{BUCKET, Fake, Fault, SECRET};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Decision, Found, OpenError, PublishRule, Sink, SourceFile, SourceObject};
 
@@ -19,16 +22,16 @@ fn bed() -> Bed {
 }
 
 fn bed_with(id: &str, secret: &str) -> Bed {
-    bed_of(id, secret, None)
+    bed_of(id, secret, None, str::to_owned)
 }
 
-fn bed_of(id: &str, secret: &str, copy_bytes_max: Option<u64>) -> Bed {
+fn bed_of(id: &str, secret: &str, copy_bytes_max: Option<u64>, way: impl Fn(&str) -> String) -> Bed {
     let fake = Fake::start();
     let keys = tempfile::NamedTempFile::new().unwrap();
     let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
     std::fs::write(keys.path(), text).unwrap();
     let config = StoreConfig {
-        endpoint: Some(fake.url.clone()),
+        endpoint: Some(way(&fake.url)),
         region: Some("us-east-1".into()),
         credentials_file: Some(keys.path().to_owned()),
         copy_bytes_max,
@@ -240,6 +243,58 @@ fn wrong_keys_and_buckets_that_are_not_there_are_told_apart() {
     assert_eq!(nobody.refused(BUCKET).0, Refused::Unreachable);
 }
 
+/// The way to a server, which can be taken away for a while, with all connections that are on it.
+fn road(to: &str, is_closed: Arc<AtomicBool>) -> String {
+    let to = to.trim_start_matches("http://").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut listener, mut open) = (Some(listener), Vec::<TcpStream>::new());
+        loop {
+            if is_closed.load(Relaxed) {
+                listener = None;
+                open.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+                std::thread::park_timeout(Duration::from_millis(5));
+                continue;
+            }
+            let listener = listener.get_or_insert_with(|| TcpListener::bind(at).unwrap());
+            listener.set_nonblocking(true).unwrap();
+            let Ok((near, _)) = listener.accept() else {
+                std::thread::park_timeout(Duration::from_millis(5));
+                continue;
+            };
+            near.set_nonblocking(false).unwrap();
+            let far = TcpStream::connect(&to).unwrap();
+            for (mut from, mut to) in
+                [(&near, &far), (&far, &near)].map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap()))
+            {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+            open.extend([near, far]);
+        }
+    });
+    format!("http://{at}")
+}
+
+#[test]
+fn a_store_whose_server_is_started_again_is_waited_for() {
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let bed = bed_of("fake", SECRET, None, |url| road(url, is_closed.clone()));
+    let sink = bed.sink();
+    put(&*sink, "before", b"x", PublishRule::NoReplace).unwrap();
+    is_closed.store(true, Relaxed);
+    let again = is_closed.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        again.store(false, Relaxed);
+    });
+    put(&*sink, "meanwhile", b"y", PublishRule::NoReplace).unwrap();
+    assert_eq!(bed.fake.content("meanwhile").as_deref(), Some(&b"y"[..]));
+}
+
 #[test]
 fn a_redirect_is_not_followed() {
     let bed = bed();
@@ -418,7 +473,7 @@ fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum
 fn an_object_above_what_one_request_copies_is_copied_in_parts_and_its_checksum_is_stated() {
     const ONE_REQUEST: u64 = 40 << 20;
     let bytes: Vec<u8> = (0..43_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
-    let bed = bed_of("fake", SECRET, Some(ONE_REQUEST));
+    let bed = bed_of("fake", SECRET, Some(ONE_REQUEST), str::to_owned);
     bed.fake.state.lock().unwrap().copy_bytes_max = ONE_REQUEST;
     bed.fake.put("from", &bytes);
     let (opened, entry) = (bed.open("from"), file(1, "to", bytes.len() as u64));

@@ -4,10 +4,11 @@
 
 use crate::route::Direction;
 use model::progress::{Behind, Bottleneck, Counts, Fill, LaneTimes, StreamFacts};
-use model::quantity::Rate;
+use model::quantity::{ByteCount, Rate};
 use mover::Snapshot;
 use plan::{Amounts, Observed};
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 /// The present rate is that of the last few seconds: shorter jumps, longer lags.
@@ -43,7 +44,29 @@ pub struct Legs {
     pub limit: Option<&'static str>,
 }
 
+/// `read at 1.20 Gbit/s, stored at 800 Mbit/s, 3.00 GiB of 20.0 GiB waiting at the source`.
+impl fmt::Display for Legs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [read, _, stored] = self.rates;
+        write!(f, "read at {read}, stored at {stored}")?;
+        for (fill, side) in [(self.source, "source"), (self.destination, "destination")] {
+            if fill.capacity_bytes > 0 {
+                let (waiting, all) = (ByteCount(fill.waiting_bytes), ByteCount(fill.capacity_bytes));
+                write!(f, ", {waiting} of {all} waiting at the {side}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Sample {
+    /// What limits it at the moment, and how far each leg is where there are buffers.
+    pub fn pace(&self) -> String {
+        let legs = self.legs.as_ref().map(ToString::to_string).unwrap_or_default();
+        let texts = [self.bottleneck.sentence.clone(), legs];
+        texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+    }
+
     /// Bytes that are at the destination or on their way to it.
     pub fn reached_bytes(&self) -> u64 {
         reached(&self.counts)

@@ -38,6 +38,7 @@ mod outside;
 mod network;
 mod rivals;
 mod queue;
+mod day;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -96,6 +97,8 @@ enum Command {
     Rivals(rivals::Args),
     /// The hub's queue among simulated executors, by seed
     Queue(queue::Arguments),
+    /// A day of a facility in minutes: five users, a hub, two endpoints, faults and an upgrade
+    Day(day::Args),
 }
 
 fn main() -> ExitCode {
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Command::Network(arguments) => ("network", network::run(arguments, out)),
         Command::Rivals(arguments) => ("rivals", rivals::run(arguments, out)),
         Command::Queue(arguments) => ("queue", queue::run(arguments)),
+        Command::Day(args) => ("day", day::run(args)),
     };
     finish(name, ran, out)
 }

@@ -1,7 +1,7 @@
 //! Every published figure and table, and whether it can be made here.
 
 use super::context::Context;
-use super::{clients, holders, latency, laws, loss, over_time, paths, planned, processors, staging};
+use super::{clients, facility, holders, latency, laws, loss, over_time, paths, planned, processors, staging};
 use crate::error::{Error, Kind, Result};
 
 /// What keeps an item from running.
@@ -290,6 +290,14 @@ pub const ITEMS: &[Item] = &[
         COMPUTED,
         "a second card for files of 100 MB",
         "computed from a model with the constants that the publication states; built nowhere",
+    ),
+    runs(
+        "facility",
+        "the whole chain: instrument, buffers, path, store, hub",
+        facility::run,
+        1.0,
+        "nothing: what a facility asks of the chain, a makespan of at most 1.15 of its slowest leg among it",
+        "a store that stalls behind 74 ms, one volume undisturbed, and once with each process killed and the path cut",
     ),
     other("s3-f3", "per-host rates of 20 nodes", Needs::Feature("transfers from several sources at once")),
     other("s3-f4", "queue and prefetch", Needs::Feature("transfers from several sources at once")),

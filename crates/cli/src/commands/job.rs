@@ -357,7 +357,11 @@ fn details(endpoint: &Endpoint, told: &Told) -> Vec<String> {
                 lines.push(format!("hint         {}", Escaped(ended.hint.as_bytes())));
             }
         }
-        None => lines.push(format!("moved        {}", amounts(news))),
+        None => {
+            lines.push(format!("moved        {}", amounts(news)));
+            let pace = Escaped(news.bottleneck.as_bytes());
+            lines.extend((!news.bottleneck.is_empty()).then(|| format!("now          {pace}")));
+        }
     }
     if let Some(events) = &told.events {
         let failure = |record: &daemon::hand_in::OrderFailure| {

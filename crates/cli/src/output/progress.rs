@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use transfer::{Direction, History, Legs, Sample};
+use transfer::{Direction, History, Sample};
 
 /// How progress is shown to a person.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -179,23 +179,10 @@ pub fn pace(sample: &Sample) -> String {
         text.push_str(&format!(", {}", behind_text(behind)));
     }
     if let Some(legs) = &sample.legs {
-        text.push_str(&format!(", {}", legs_text(legs)));
+        text.push_str(&format!(", {legs}"));
     }
     if sample.bottleneck.stage != "none" {
         text.push_str(&format!("; {}", sample.bottleneck.sentence));
-    }
-    text
-}
-
-/// `read at 1.20 Gbit/s, stored at 800 Mbit/s, 3.00 GiB of 20.0 GiB waiting at the source`.
-pub fn legs_text(legs: &Legs) -> String {
-    let [read, _, stored] = legs.rates;
-    let mut text = format!("read at {read}, stored at {stored}");
-    for (fill, side) in [(legs.source, "source"), (legs.destination, "destination")] {
-        if fill.capacity_bytes > 0 {
-            let (waiting, all) = (ByteCount(fill.waiting_bytes), ByteCount(fill.capacity_bytes));
-            text.push_str(&format!(", {waiting} of {all} waiting at the {side}"));
-        }
     }
     text
 }

@@ -219,6 +219,8 @@ fn details(job: &Value) -> Vec<String> {
     }
     if !is_ended(job) {
         lines.push(format!("moved        {}", amounts(job)));
+        let pace = text(job, "bottleneck");
+        lines.extend((!pace.is_empty()).then(|| format!("now          {pace}")));
         return lines;
     }
     lines.push(format!("ended        {}", text(job, "ended")));

@@ -306,3 +306,41 @@ fn refusing_relay(to: &str, refused: usize) -> String {
     });
     address
 }
+
+/// What waits in the buffer of `siteb`, in bytes.
+#[cfg(feature = "fuse")]
+fn held(bed: &Bed) -> u64 {
+    let listed = bed.finish(bed.command("siteb", &["buffer", "ls", "--json"])).succeeded();
+    listed.events().last().unwrap()["used_bytes"].as_u64().unwrap()
+}
+
+#[cfg(feature = "fuse")]
+#[test]
+fn the_far_endpoint_keeps_what_its_storage_does_not_take_and_delivers_it_when_both_were_killed() {
+    if !needs::fuse() {
+        return;
+    }
+    let bed = Bed::new();
+    let _storage = crate::bed::slow_storage(&bed, "root-siteb", &["--rate", "3MB"]);
+    let address = || format!("127.0.0.1:{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let (at_a, at_b) = (address(), address());
+    let with = |name: &str, at: &str, more: &[&str]| serve(&bed, name, at, more);
+    let (mut a, mut b) = (with("sitea", &at_a, &[]), with("siteb", &at_b, &["--buffer", "buffer:64MiB"]));
+    for name in ["sitea", "siteb"] {
+        bed.run(&["endpoint", "add", name, "--ticket-file", &format!("ticket-{name}")]).succeeded();
+    }
+    for file in 0..12 {
+        bed.write(&format!("root-sitea/x/{file}"), &noise(1 << 20, file));
+    }
+    let id = id_of(bed.run(&["cp", "--detach", "sitea:x/", "siteb:y/"]).succeeded());
+    until("something to wait", || held(&bed) > 0);
+    let told = || bed.run(&["job", "show", &id]).succeeded().stdout;
+    until("the job to tell of it", || String::from_utf8_lossy(&told()).contains("waiting at the destination"));
+    a.kill();
+    b.kill();
+    let _b = with("siteb", &at_b, &["--buffer", "buffer:64MiB"]);
+    until("delivery without the sender", || held(&bed) == 0);
+    let _a = with("sitea", &at_a, &[]);
+    bed.run(&["job", "watch", &id]).succeeded();
+    assert_eq!(contents(&bed.path("root-sitea/x")), contents(&bed.path("root-siteb/y")));
+}

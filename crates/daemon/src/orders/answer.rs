@@ -168,7 +168,7 @@ fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
         until: job.live.until,
         role: record.role() as u32,
         bytes_reached: running.map_or(0, transfer::Sample::reached_bytes),
-        bottleneck: running.map_or_else(String::new, |sample| bounded(&sample.bottleneck.sentence).to_owned()),
+        bottleneck: running.map_or_else(String::new, |sample| bounded(&sample.pace()).to_owned()),
     }
 }
 

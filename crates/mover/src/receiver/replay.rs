@@ -10,7 +10,7 @@ use super::events::Event;
 use super::hold::Hold;
 use super::large::Large;
 use crate::job::{Ending, Port};
-use model::{JobId, Pin};
+use model::{JobId, Pin, Warrant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -21,6 +21,8 @@ use wire::{Message, Refusal};
 
 const INTERVAL: Duration = Duration::from_millis(20);
 const OPENING_MAGIC: &[u8; 8] = b"twopen 1";
+/// Of one that has a warrant; the warrant follows the name.
+const WARRANTED_MAGIC: &[u8; 8] = b"twopen 2";
 
 /// Who asked for a job, and for what: the first of a journal.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,32 +30,43 @@ pub(crate) struct Opening {
     pub pin: Pin,
     pub account: String,
     pub name: String,
+    /// In whose name, where that is not its own: who signed the warrant, and what it says.
+    pub warrant: Option<(Pin, Warrant)>,
     pub open: Open,
 }
 
 impl Opening {
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = OPENING_MAGIC.to_vec();
+        let warrant = self.warrant.as_ref().map(|(issuer, warrant)| [&issuer.0[..], &warrant.body()].concat());
+        let mut bytes = if warrant.is_some() { WARRANTED_MAGIC } else { OPENING_MAGIC }.to_vec();
         bytes.extend_from_slice(&self.pin.0);
-        for text in [&self.account, &self.name] {
-            bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(text.as_bytes());
+        for part in [self.account.as_bytes(), self.name.as_bytes()].into_iter().chain(warrant.as_deref()) {
+            bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(part);
         }
         bytes.extend_from_slice(&message::encode(self.open.clone()));
         bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Opening> {
-        let (pin, mut rest) = bytes.strip_prefix(OPENING_MAGIC)?.split_first_chunk::<32>()?;
-        let mut text = || {
+        let is_warranted = bytes.starts_with(WARRANTED_MAGIC);
+        let magic = if is_warranted { WARRANTED_MAGIC } else { OPENING_MAGIC };
+        let (pin, mut rest) = bytes.strip_prefix(magic)?.split_first_chunk::<32>()?;
+        let mut part = || {
             let (length, behind) = rest.split_first_chunk::<4>()?;
-            let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
             rest = behind;
-            String::from_utf8(text.to_vec()).ok()
+            Some(part.to_vec())
         };
-        let (account, name) = (text()?, text()?);
+        let (account, name) = (String::from_utf8(part()?).ok()?, String::from_utf8(part()?).ok()?);
+        let mut warrant = None;
+        if is_warranted {
+            let bytes = part()?;
+            let (issuer, body) = bytes.split_first_chunk::<32>()?;
+            warrant = Some((Pin(*issuer), Warrant::read(body)?));
+        }
         match message::decode(rest.get(HEADER_BYTES..)?).ok()?? {
-            Message::Open(open) => Some(Opening { pin: Pin(*pin), account, name, open }),
+            Message::Open(open) => Some(Opening { pin: Pin(*pin), account, name, warrant, open }),
             _ => None,
         }
     }
@@ -168,10 +181,23 @@ mod tests {
     #[test]
     fn what_was_asked_for_reads_back_and_what_is_cut_reads_as_nothing() {
         let open = Open { job: 3, job_id: vec![7; 16], paths: vec![b"in/".to_vec()], ..Open::default() };
-        let opening = Opening { pin: Pin([1; 32]), account: "serve".into(), name: "lab".into(), open };
-        let bytes = opening.encode();
-        assert_eq!(Opening::decode(&bytes), Some(opening));
-        assert!((0..90).all(|length| Opening::decode(&bytes[..length]).is_none()));
+        let said = Warrant {
+            holder: Pin([1; 32]),
+            audience: Pin([2; 32]),
+            job: JobId([7; 16]),
+            verbs: Default::default(),
+            not_before: 1,
+            expires: 2,
+            id: [4; 16],
+            paths: vec![b"in".to_vec()],
+        };
+        for warrant in [None, Some((Pin([9; 32]), said))] {
+            let (account, name, open) = ("serve".into(), "lab".into(), open.clone());
+            let opening = Opening { pin: Pin([1; 32]), account, name, warrant, open };
+            let bytes = opening.encode();
+            assert_eq!(Opening::decode(&bytes), Some(opening));
+            assert!((0..bytes.len() - 1).all(|length| Opening::decode(&bytes[..length]).is_none()));
+        }
     }
 
     #[test]

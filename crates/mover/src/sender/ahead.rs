@@ -82,6 +82,10 @@ impl Ahead {
         }
     }
 
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
     pub fn how(&self) -> Buffer {
         self.how
     }

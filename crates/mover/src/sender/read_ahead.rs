@@ -10,7 +10,7 @@ use super::ahead::{Ahead, Filling, Ready};
 use super::send::Lane;
 use super::work::{Claim, Work};
 use super::{Book, SendJob};
-use crate::limits::{LANE_BYTES, PERMIT_PATIENCE, READ_LANES_MAX, STORAGE_STALLED};
+use crate::limits::{LANE_BYTES, PERMIT_PATIENCE, READ_LANES_MAX, STALL_REMEMBERED, STORAGE_STALLED};
 use crate::stream::Unit;
 use model::options::Buffer;
 use model::progress::Stage;
@@ -95,7 +95,11 @@ impl SendJob {
 /// The first lane that reads ahead; it starts the others.
 pub(super) fn run(job: &Arc<SendJob>) {
     let Some(ahead) = job.ahead.get() else { return };
-    while ahead.how() == Buffer::Auto && !job.progress.is_in_for(&[Stage::Read], STORAGE_STALLED) {
+    // What stood still for another job is expected to do so again: with many short jobs each would wait for its first stall.
+    while ahead.how() == Buffer::Auto && !ahead.spool().has_stalled(STALL_REMEMBERED) {
+        if job.progress.is_in_for(&[Stage::Read], STORAGE_STALLED) {
+            ahead.spool().note_stall();
+        }
         if job.end.wait(LOOK_INTERVAL).is_some() {
             return;
         }

@@ -8,7 +8,7 @@
 //!
 //! Not here: carrying a job on from its messages and content (`crate::receiver::replay`).
 
-use super::host::{Grant, Opened};
+use super::host::{Grant, Mandate, Opened};
 use super::running::Job;
 use super::server::Server;
 use crate::job::{Ending, options_from_wire};
@@ -97,18 +97,23 @@ impl Server {
                 server.drains.awaited().remove(&key);
             }
         }));
-        // Whoever is here in another's name may not be asked for again when it is gone.
-        if job.options.buffer == Buffer::Never || job.options.is_dry_run || grant.warrant.is_some() {
+        if job.options.buffer == Buffer::Never || job.options.is_dry_run {
             return 0;
         }
-        let opening =
-            Opening { pin: grant.pin, account: grant.account.clone(), name: grant.name.clone(), open: open.clone() };
+        let warrant = grant.warrant.as_ref().map(|mandate| (mandate.issuer, mandate.warrant.clone()));
+        let is_warranted = warrant.is_some();
+        let (account, name, open) = (grant.account.clone(), grant.name.clone(), open.clone());
+        let opening = Opening { pin: grant.pin, account, name, warrant, open };
         let owner = owner_of(grant.pin, id);
         spool.expect(owner, job.options.class.unwrap_or_default().weight());
         let hold = Hold::new(spool, owner, job.options.buffer, self.drains.lateness.clone());
         hold.begin(opening.encode());
         let bytes = hold.capacity_bytes();
         job.buffer_in(hold);
+        if is_warranted {
+            // It may expire before the rest is delivered: nobody is told to rely on that.
+            job.forbid_buffered();
+        }
         bytes
     }
 
@@ -231,11 +236,19 @@ impl Server {
             let _ = spool.end(owner);
             return Ok(());
         }
-        let Opening { pin, account, name, open } = opening;
+        let Opening { pin, account, name, warrant, open } = opening;
         let mut options = options_from_wire(open.options.as_ref().unwrap_or(&Default::default()))?;
         options.is_delta = false;
-        let grant = Grant { pin, name, account, may_write: true, warrant: None };
-        let opened = self.host.open(&grant, id, Direction::ClientSends, &open, &options)?;
+        let warrant = warrant.map(|(issuer, warrant)| Arc::new(Mandate { warrant, issuer }));
+        let grant = Grant { pin, name, account, may_write: true, warrant };
+        let opened = match self.host.open(&grant, id, Direction::ClientSends, &open, &options) {
+            // Taken back, or past its time. Whoever gave it was told of nothing that is here, and has it sent again.
+            Err(refusal) if grant.warrant.is_some() && refusal.code == CloseCode::Authentication => {
+                let _ = spool.end(owner);
+                return Ok(());
+            }
+            opened => opened?,
+        };
         let Opened::Receive { sink, rename_to, observer, .. } = opened else {
             return Err(Refusal::new(CloseCode::Internal, "what was opened does not receive"));
         };

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use model::quantity::ByteCount;
 use model::{FailureKind, mutant};
 use os::sync::{Condvar, Mutex};
+use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -35,6 +36,8 @@ pub struct Spool {
     state: Mutex<State>,
     freed: Condvar,
     syncs: AtomicU64,
+    /// When a source stood still that jobs read ahead into it.
+    stalled: Mutex<Option<Instant>>,
 }
 
 struct State {
@@ -109,7 +112,18 @@ impl Spool {
             place.make(quota_bytes)?;
             state = State::new(place.made.segments);
         }
-        Ok(Arc::new(Spool { place, state: Mutex::new(state), freed: Condvar::new(), syncs: AtomicU64::new(0) }))
+        let (state, stalled) = (Mutex::new(state), Mutex::new(None));
+        Ok(Arc::new(Spool { place, state, freed: Condvar::new(), syncs: AtomicU64::new(0), stalled }))
+    }
+
+    /// A source of one of its jobs stands still.
+    pub fn note_stall(&self) {
+        *self.stalled.lock().unwrap() = Some(Instant::now());
+    }
+
+    /// Whether one did so lately.
+    pub fn has_stalled(&self, within: Duration) -> bool {
+        self.stalled.lock().unwrap().is_some_and(|at| at.elapsed() < within)
     }
 
     pub fn path(&self) -> &[u8] {

@@ -135,6 +135,7 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
         alone("slow storage alone", "fuse"),
         larger("static", Work::Program("xtask", words("static"))),
         larger("console in a browser", Work::Program("xtask", words("console"))),
+        larger("the whole chain", Work::Program("thalweg", words("bench repro facility --out target/ci/facility"))),
         larger("licences", Work::Cargo(words("deny check"))),
         larger("oldest toolchain", Work::OldestToolchain),
         larger("tests without root", Work::WithoutRoot(UNITS)),
@@ -160,6 +161,7 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
         trial("all networks", format!("network --all --sizes small,medium,large --seed {seed}")),
         trial("all rivals", format!("rivals --trials 2 --seed {seed}")),
         trial("an hour of soak", format!("soak --seconds 3600 --faults-every 60 --seed {seed}")),
+        trial("a day in half an hour", format!("day --minutes 30 --jobs 200 --seed {seed}")),
         trial("libFuzzer", "fuzz --seconds 600".to_owned()),
     ]
 }

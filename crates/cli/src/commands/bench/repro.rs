@@ -38,6 +38,9 @@ pub struct Args {
     /// Counted rounds [default: 3, or what the budget allows]
     #[arg(long, value_name = "N", env = "THALWEG_ROUNDS")]
     rounds: Option<u32>,
+    /// What the instrument of `facility` writes, such as 200MB [default: 4GB]
+    #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_SIZE")]
+    size: Option<u64>,
     /// Do not check the laboratory against its gates first
     #[arg(long, env = "THALWEG_NO_CHECK")]
     no_check: bool,
@@ -73,6 +76,7 @@ pub fn run(args: Args) -> Result<Exit> {
         budget: args.budget,
         bits_per_second: rate.flatten(),
         rounds: args.rounds,
+        bytes: args.size,
         is_unchecked: args.no_check,
         work_dir: args.work_dir,
         seed: args.seed,

@@ -3,13 +3,12 @@
 //! A lane that is in the middle of a chunk cannot turn aside when storage stands still: it finds out with the write that does not
 //! come back. So what has stood still once is expected to do so again, and for a while everything goes through the buffer.
 
+use crate::limits::STALL_REMEMBERED;
 use model::progress::{LaneTimes, Stage};
 use os::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// For how long.
-const REMEMBERED: Duration = Duration::from_secs(600);
 /// Lanes that wait for storage for more than this part of their time, and are not computing, are held up by it.
 const SLOW: f64 = 0.5;
 /// Less lane time says nothing.
@@ -30,7 +29,7 @@ impl Default for Lateness {
 
 impl Lateness {
     pub fn note(&self) {
-        let until = self.began.elapsed() + REMEMBERED;
+        let until = self.began.elapsed() + STALL_REMEMBERED;
         self.until_ms.fetch_max(until.as_millis() as u64, Relaxed);
     }
 

@@ -320,7 +320,7 @@ fn what_waits_goes_on_without_its_sender_after_a_restart() {
         let (paths, options) = (vec![b"in".to_vec()], Some(options));
         let open =
             wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
-        hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), open }.encode());
+        hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), warrant: None, open }.encode());
         let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes: 5, ..EntryRecord::default() };
         hold.note(&Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
         hold.note(&ListEnd { job: 1, entries: 1, bytes: 5 }.into());

@@ -1,0 +1,221 @@
+//! How a run goes: the jobs that the hub is given, what it tells meanwhile, and what happens to the chain.
+//!
+//! Following is a job that is handed in again as long as the instrument writes, and once more: each takes what is complete. Every word of
+//! the hub is kept: `course.jsonl` has what it says of the job when it is asked, `events.jsonl` what it tells by itself.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::appender::GROWING;
+use super::stand::{Role, Site, Stand};
+use crate::error::{Error, Kind, Result};
+
+const ASK_EVERY: Duration = Duration::from_millis(300);
+/// The last job is handed in again so often where something failed in it.
+const LAST_MAX: u32 = 3;
+
+/// What is known at a moment: seconds, and bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub at: f64,
+    pub written: u64,
+    pub delivered: u64,
+}
+
+/// What the threads of a run share.
+pub struct Shared {
+    pub name: String,
+    pub began: Instant,
+    pub limit: Duration,
+    pub written: AtomicU64,
+    /// The instrument has written everything.
+    pub is_written: AtomicBool,
+    /// The run is over, well or not.
+    pub is_over: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(name: String, limit: Duration) -> Shared {
+        let (written, is_written, is_over) = Default::default();
+        Shared { name, began: Instant::now(), limit, written, is_written, is_over }
+    }
+
+    fn check_time(&self, waiting_for: &str) -> Result<()> {
+        if self.is_over.load(Relaxed) {
+            return Err(Error::cancelled("run", &self.name));
+        }
+        if self.began.elapsed() < self.limit {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Failed, "run", &self.name, format!("it is not over in time: {waiting_for}")))
+    }
+}
+
+/// The job, one time after the other.
+pub struct Course<'a> {
+    pub office: &'a Site,
+    pub job_file: &'a Path,
+    pub raw: &'a Path,
+    pub shared: &'a Shared,
+}
+
+impl Course<'_> {
+    /// Until everything is delivered.
+    pub fn follow(&self) -> Result<Vec<Moment>> {
+        let (mut moments, mut delivered, mut lasts) = (Vec::new(), 0, 0);
+        for round in 1.. {
+            let is_last = self.shared.is_written.load(Relaxed);
+            let ended = self.one(round, delivered, &mut moments)?;
+            delivered += ended["bytes"]["ok"].as_u64().unwrap_or(0);
+            lasts += u32::from(is_last);
+            match (is_last, ended["code"].as_i64()) {
+                (true, Some(0)) => break,
+                (true, _) if lasts >= LAST_MAX => {
+                    return Err(Error::new(Kind::Failed, "deliver", &self.shared.name, ended.to_string()));
+                }
+                _ => {}
+            }
+        }
+        Ok(moments)
+    }
+
+    /// Hands the job in, and asks for it until it has ended. A hub that is away for a moment is asked again.
+    fn one(&self, round: u32, delivered: u64, moments: &mut Vec<Moment>) -> Result<Value> {
+        let (key, job) = (format!("{}-{round}", self.shared.name), self.job_file.display().to_string());
+        let id = loop {
+            match self.office.thalweg(&["submit", "--key", &key, &job]) {
+                Ok(said) => break said.split_whitespace().last().unwrap_or_default().to_owned(),
+                Err(error) => self.shared.check_time(&format!("handing in the job: {}", error.chain()))?,
+            }
+            thread::sleep(ASK_EVERY);
+        };
+        loop {
+            let asked = self.office.thalweg(&["job", "show", "--json", &id]);
+            let job: Value = asked.ok().and_then(|said| serde_json::from_str(&said).ok()).unwrap_or_default();
+            let at = self.shared.began.elapsed().as_secs_f64();
+            let written = self.shared.written.load(Relaxed);
+            let reached = job["bytes_reached"].as_u64().max(job["bytes"]["ok"].as_u64()).unwrap_or(0);
+            let delivered = delivered + reached;
+            keep(
+                self.raw,
+                &json!({"run": self.shared.name, "at": at, "round": round, "written": written, "job": job}),
+            )?;
+            if !job.is_null() {
+                moments.push(Moment { at, written, delivered });
+            }
+            if job["code"].is_i64() && job["ended"].is_string() {
+                return Ok(job);
+            }
+            self.shared.check_time(&format!("job {id}: {}", job["status"]))?;
+            thread::sleep(ASK_EVERY);
+        }
+    }
+}
+
+/// The job file: everything below a directory that is complete.
+pub fn job(from: &str, to: &str) -> String {
+    json!({"kind": "sync", "source": format!("instrument:{from}/"), "destination": format!("archive:vault/{to}/"),
+        "options": {"filter": [format!("- *.{GROWING}")]}, "labels": {"run": to}})
+    .to_string()
+}
+
+/// Keeps what the hub tells by itself, the second's rates included, until the run is over; goes on where it was when the hub is back.
+pub fn listen(socket: &Path, raw: &Path, shared: &Shared) -> Result<()> {
+    let mut last = String::from("0");
+    while !shared.is_over.load(Relaxed) {
+        if let Ok(stream) = UnixStream::connect(socket) {
+            hear(stream, raw, shared, &mut last)?;
+        }
+        thread::sleep(ASK_EVERY);
+    }
+    Ok(())
+}
+
+fn hear(mut stream: UnixStream, raw: &Path, shared: &Shared, last: &mut String) -> Result<()> {
+    let request = format!(
+        "GET /api/v1/events?rates=true&after={last} HTTP/1.1\r\nHost: hub\r\nAccept: text/event-stream\r\n\r\n"
+    );
+    if stream.set_read_timeout(Some(ASK_EVERY)).is_err() || stream.write_all(request.as_bytes()).is_err() {
+        return Ok(());
+    }
+    let (mut lines, mut line) = (BufReader::new(stream), String::new());
+    while !shared.is_over.load(Relaxed) {
+        match lines.read_line(&mut line) {
+            Ok(0) => return Ok(()),
+            Ok(_) if line.ends_with('\n') => {}
+            Ok(_) => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => return Ok(()),
+        }
+        if let Some(id) = line.strip_prefix("id:") {
+            id.trim().clone_into(last);
+        }
+        if let Some(data) = line.strip_prefix("data:").and_then(|data| serde_json::from_str::<Value>(data).ok()) {
+            keep(raw, &json!({"run": shared.name, "at": shared.began.elapsed().as_secs_f64(), "data": data}))?;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn keep(path: &Path, line: &Value) -> Result<()> {
+    let mut file: File = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("open", path))?;
+    file.write_all(format!("{line}\n").as_bytes()).map_err(Error::io("write", path))
+}
+
+/// For how long the path is cut.
+const CUT: Duration = Duration::from_secs(3);
+
+/// What happens to the chain, and when.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Event {
+    Stall(bool),
+    Kill(Role),
+    Cut,
+}
+
+/// Lets everything happen in its order until the run is over; each is noted with its time.
+pub fn happen(
+    stand: &mut Stand<'_>,
+    mut events: Vec<(f64, Event)>,
+    raw: &Path,
+    shared: &Shared,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(20);
+    events.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut events = events.into_iter().peekable();
+    while !shared.is_over.load(Relaxed) {
+        if cancel.load(Relaxed) {
+            return Err(Error::cancelled("run", &shared.name));
+        }
+        let now = shared.began.elapsed().as_secs_f64();
+        let Some((_, event)) = events.next_if(|(at, _)| *at <= now) else {
+            thread::sleep(LOOK);
+            continue;
+        };
+        match event {
+            Event::Stall(stands) => stand.stall(stands),
+            Event::Cut => {
+                stand.cut(true)?;
+                thread::sleep(CUT);
+                stand.cut(false)?;
+            }
+            Event::Kill(role) => {
+                stand.kill(role);
+                stand.start(role)?;
+            }
+        }
+        keep(raw, &json!({"run": shared.name, "at": now, "happens": format!("{event:?}")}))?;
+    }
+    // The next run begins with everything moving.
+    stand.stall(false);
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Three hosts of a laboratory: two endpoints that are far from each other, and the hub; what they suffer, and what they hold.
+//!
+//! Invariant: a process that was killed or stopped is started again with the state that it left.
+
+use super::work::{USERS, Work};
+use crate::outside::ground::{at, thalweg};
+use crate::outside::process::{Running, output_of};
+use anyhow::{Context, Result, bail};
+use lab::Lab;
+use lab::scenario::{Change, Scenario};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long something stands still, or a path is cut.
+const PAUSE: Duration = Duration::from_secs(3);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How long the hub may be away for those who hand in.
+const AWAY_LIMIT: Duration = Duration::from_secs(60);
+/// Such as connections that are kept for the next job.
+const DESCRIPTORS_SOME: u64 = 4;
+const LINK: &str = "to-siteb";
+const PORT: u16 = 7740;
+const HUB_PORT: u16 = 7741;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Role {
+    SiteA,
+    SiteB,
+    Hub,
+}
+
+pub const ROLES: [Role; 3] = [Role::SiteA, Role::SiteB, Role::Hub];
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::SiteA => "sitea",
+            Role::SiteB => "siteb",
+            Role::Hub => "hub",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Kill(Role),
+    Terminate(Role),
+    Stand(Role),
+    Cut,
+    Lossy,
+}
+
+pub const FAULTS: [Fault; 11] = [
+    Fault::Kill(Role::SiteA),
+    Fault::Kill(Role::SiteB),
+    Fault::Kill(Role::Hub),
+    Fault::Terminate(Role::SiteA),
+    Fault::Terminate(Role::SiteB),
+    Fault::Terminate(Role::Hub),
+    Fault::Stand(Role::SiteA),
+    Fault::Stand(Role::SiteB),
+    Fault::Stand(Role::Hub),
+    Fault::Cut,
+    Fault::Lossy,
+];
+
+impl Fault {
+    /// The class of its trials and its number in the table of faults; a stop of seconds has none.
+    pub fn class(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Fault::Kill(_) => ("day, kill -9", &["F087"]),
+            Fault::Terminate(_) => ("day, SIGTERM", &["F094"]),
+            Fault::Stand(_) => ("day, SIGSTOP for 3 s", &[]),
+            Fault::Cut => ("day, the path cut for 3 s", &["F100"]),
+            Fault::Lossy => ("day, one packet in a hundred lost for 3 s", &["F098"]),
+        }
+    }
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Default)]
+pub struct Held {
+    pub descriptors: u64,
+    pub memory_kib: u64,
+}
+
+pub struct Town {
+    running: BTreeMap<Role, Running>,
+    /// Of each process, when it had just started.
+    first: BTreeMap<Role, Held>,
+    program: PathBuf,
+    dir: PathBuf,
+    pin: String,
+    starts: u32,
+    lab: Lab,
+}
+
+impl Town {
+    pub fn build(program: &Path, dir: &Path, bits_per_second: u64, seed: u64) -> Result<Town> {
+        let mut text = String::new();
+        for role in ROLES {
+            let name = role.name();
+            text.push_str(&format!(
+                "[site.{name}]\n[link.to-{name}]\nbetween = [\"{name}\", \"core\"]\nrtt = \"10ms\"\n"
+            ));
+            text.push_str(&format!("rate = \"{}kbit\"\nqueue = \"1bdp\"\n", bits_per_second / 1000));
+        }
+        let scenario = Scenario { name: "day".into(), seed, ..Scenario::from_toml(&text)? };
+        let (running, first, pin) = (BTreeMap::new(), BTreeMap::new(), String::new());
+        let (program, dir) = (program.to_owned(), dir.to_owned());
+        let mut town = Town { running, first, program, dir, pin, starts: 0, lab: Lab::up(scenario)? };
+        ROLES.into_iter().try_for_each(|role| town.start(role))?;
+        for role in [Role::SiteA, Role::SiteB] {
+            let ticket = town.ticket(role).display().to_string();
+            town.at_hub(&["endpoint", "add", role.name(), "--ticket-file", &ticket, "--hub"])?;
+        }
+        for user in USERS {
+            let file = town.dir.join(user).display().to_string();
+            let scopes = ["--scopes", "read,submit,steer", "--expires", "1d", "--token-file", &file];
+            town.at_hub(&[&["token", "new", user][..], &scopes].concat())?;
+            for site in [Role::SiteA, Role::SiteB] {
+                let rule = format!("allow token:{user} read,write {}:", site.name());
+                town.at_hub(&["rule", "add", &rule])?;
+            }
+        }
+        Ok(town)
+    }
+
+    fn ticket(&self, role: Role) -> PathBuf {
+        self.dir.join(format!("ticket-{}", role.name()))
+    }
+
+    /// What the program says at the host of the hub, to whoever runs that.
+    fn at_hub(&self, words: &[&str]) -> Result<String> {
+        output_of(at(&self.lab, Role::Hub.name(), &thalweg(&self.program, &self.dir, "home-hub", words))?)
+    }
+
+    fn command(&self, role: Role) -> Result<Command> {
+        let (name, home) = (role.name(), format!("home-{}", role.name()));
+        let address = self.lab.address_v4(name)?;
+        let mut words: Vec<String> = if role == Role::Hub {
+            vec![
+                "hub".into(),
+                "--state-dir".into(),
+                "hub-state".into(),
+                "--listen".into(),
+                format!("{address}:{HUB_PORT}"),
+            ]
+        } else {
+            let ticket = self.ticket(role).display().to_string();
+            let root = format!("root-{name}");
+            fs::create_dir_all(self.dir.join(&root)).context("create a root")?;
+            ["serve", "--root", &root, "--ticket-file", &ticket, "--name", name].map(str::to_owned).into()
+        };
+        if role != Role::Hub {
+            let at = ["--listen".to_owned(), format!("0.0.0.0:{PORT}"), "--advertise".to_owned(), address.to_string()];
+            words.extend(at);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        at(&self.lab, name, &thalweg(&self.program, &self.dir, &home, &words))
+    }
+
+    fn start(&mut self, role: Role) -> Result<()> {
+        self.starts += 1;
+        let name = format!("{}-{}", role.name(), self.starts);
+        let last = if role == Role::Hub { "certificate" } else { "ready on " };
+        let running = Running::start(self.command(role)?, &self.dir, &name)?;
+        let running =
+            running.await_ready(|running| running.said().0.contains(last) && running.said().0.ends_with('\n'))?;
+        if let Some((_, pin)) = running.said().0.rsplit_once("certificate ") {
+            self.pin = pin.trim().to_owned();
+        }
+        self.first.insert(role, held(running.pid()).unwrap_or_default());
+        self.running.insert(role, running);
+        Ok(())
+    }
+
+    /// Ends it in order.
+    fn terminate(&mut self, role: Role) -> Result<()> {
+        let Some(mut running) = self.running.remove(&role) else { return Ok(()) };
+        running.signal(Signal::TERM);
+        match running.finish(Instant::now() + STOP_LIMIT, || {}) {
+            Some(ended) if matches!(ended.code, Some(0 | 143)) => Ok(()),
+            Some(ended) => bail!("{} ended with {:?}: {}", role.name(), ended.code, ended.stderr.trim()),
+            None => bail!("hang: {} did not end when it was told to", role.name()),
+        }
+    }
+
+    pub fn suffer(&mut self, fault: Fault) -> Result<()> {
+        let for_a_while = |on: &dyn Fn(bool) -> Result<()>| {
+            on(true)?;
+            // The pause is the fault.
+            std::thread::sleep(PAUSE);
+            on(false)
+        };
+        let link = |change: Change| Ok(self.lab.set(LINK, &[(None, change)])?);
+        match fault {
+            Fault::Kill(role) => {
+                self.running.remove(&role);
+                self.start(role)
+            }
+            Fault::Terminate(role) => {
+                self.terminate(role)?;
+                self.start(role)
+            }
+            Fault::Stand(role) => for_a_while(&|stands| {
+                let signal = if stands { Signal::STOP } else { Signal::CONT };
+                self.running.get(&role).into_iter().for_each(|running| running.signal(signal));
+                Ok(())
+            }),
+            Fault::Cut => for_a_while(&|down| link(Change { down: Some(down), ..Change::default() })),
+            Fault::Lossy => {
+                for_a_while(&|is| link(Change { loss: Some(if is { 0.01 } else { 0.0 }), ..Change::default() }))
+            }
+        }
+    }
+
+    /// Every process, one after the other, becomes one of a program at another place.
+    pub fn upgrade(&mut self) -> Result<()> {
+        let next = self.dir.join("next");
+        fs::create_dir_all(&next).context("create a place for the next program")?;
+        let next = next.join("thalweg");
+        fs::copy(&self.program, &next).context("copy the program")?;
+        self.program = next;
+        for role in ROLES {
+            self.terminate(role)?;
+            self.start(role)?;
+        }
+        Ok(())
+    }
+
+    /// As its user hands it in, from another host and with a token; until the hub is there. Its id.
+    pub fn submit(&self, work: &Work, number: usize) -> Result<String> {
+        let (user, job) = work.job(number);
+        let file = self.dir.join(format!("job-{number}.json"));
+        fs::write(&file, job).context("write a job file")?;
+        let (key, file) = (format!("day-{number}"), file.display().to_string());
+        let deadline = Instant::now() + AWAY_LIMIT;
+        loop {
+            let mut command = thalweg(&self.program, &self.dir, "home-users", &["submit", "--key", &key, &file]);
+            command.env("THALWEG_HUB_URL", format!("https://{}:{HUB_PORT}", self.lab.address_v4(Role::Hub.name())?));
+            command.env("THALWEG_HUB_TOKEN_FILE", self.dir.join(user)).env("THALWEG_HUB_PIN", &self.pin);
+            match output_of(at(&self.lab, Role::SiteA.name(), &command)?) {
+                Ok(said) => return Ok(said.split_whitespace().last().unwrap_or_default().to_owned()),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => std::thread::park_timeout(Duration::from_millis(200)),
+            }
+        }
+    }
+
+    /// All that the hub has.
+    pub fn jobs(&self) -> Result<Vec<Value>> {
+        let said = self.at_hub(&["job", "ls", "--json"])?;
+        said.lines().map(|line| serde_json::from_str(line).context("read a job")).collect()
+    }
+
+    pub fn sample(&mut self) {
+        // A process that has just started grows to what it needs.
+        for (role, running) in &self.running {
+            if running.started.elapsed() < PAUSE {
+                self.first.insert(*role, held(running.pid()).unwrap_or_default());
+            }
+        }
+    }
+
+    /// What a process held when it had started, and holds when nothing is left to do.
+    pub fn held(&self, role: Role) -> Option<(Held, Held)> {
+        let pid = self.running.get(&role)?.pid();
+        // Sessions that have nothing to do are ended after a while.
+        let deadline = Instant::now() + STOP_LIMIT;
+        let first = *self.first.get(&role)?;
+        loop {
+            let now = held(pid)?;
+            if now.descriptors <= first.descriptors + DESCRIPTORS_SOME || Instant::now() > deadline {
+                return Some((first, now));
+            }
+            std::thread::park_timeout(PAUSE);
+        }
+    }
+
+    /// Panics, in the words of all processes.
+    pub fn said_wrong(&self) -> Vec<String> {
+        let listing = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let errors = listing.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "err"));
+        let check = |entry: fs::DirEntry| {
+            let said = fs::read(entry.path()).unwrap_or_default();
+            crate::job::check_words(&String::from_utf8_lossy(&said)).err()
+        };
+        errors.filter_map(check).collect()
+    }
+}
+
+fn held(pid: u32) -> Option<Held> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let memory_kib = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(Held { descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64, memory_kib })
+}
