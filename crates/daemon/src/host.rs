@@ -16,11 +16,14 @@ mod record;
 pub mod rights;
 mod scope;
 mod stored;
+mod terms;
 
 use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
+use crate::governor::Governor;
+use crate::governor::contracts::ContractBook;
 use crate::history::History;
 use crate::limited::SERVE_TICKET;
 use crate::orders::Orders;
@@ -46,7 +49,7 @@ use rustix::io::Errno;
 use scope::Asked;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use store::open::{OpenSink, OpenSource, land, look};
 use store::posix::beneath::Mounts;
@@ -91,6 +94,10 @@ pub struct EndpointHost {
     pub orders: OnceLock<Arc<Orders>>,
     /// The jobs that run here, its clients' and its own.
     pub roster: Arc<Roster>,
+    /// What it agreed to, and who holds its jobs to that.
+    pub contracts: ContractBook,
+    pub agreeing: Mutex<()>,
+    pub governor: OnceLock<Arc<Governor>>,
 }
 
 impl EndpointHost {

@@ -196,8 +196,12 @@ impl Served {
             orders: Default::default(),
             buffer,
             roster: Default::default(),
+            contracts: contracts::ContractBook::new(&options.state_dir),
+            agreeing: Default::default(),
+            governor: Default::default(),
         });
         let governor = Arc::new(Governor::start(contracts, &options.state_dir, host.roster.clone())?);
+        let _ = host.governor.set(governor.clone());
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
         }

@@ -192,6 +192,7 @@ fn a_warrant_is_worth_what_its_issuer_may_at_that_moment() {
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     };
     let reader = Identity::generate().unwrap();
     Place::enrol(&place.dir, &issue.create(limits).unwrap().1, &reader);

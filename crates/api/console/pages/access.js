@@ -26,12 +26,16 @@ export function show(main) {
   const rule = h('input', { name: 'rule', required: true, autocomplete: 'off', spellcheck: 'false', placeholder: 'allow token:NAME list,read,write berlin:runs/' })
   const ruleForm = h('form', { class: 'fields', onsubmit: addRule }, h('div', { class: 'field' }, h('label', null, h('span', null, 'Rule'), rule)),
     h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Add the rule')))
+  const grants = h('tbody')
   put(main, h('h1', { tabindex: '-1' }, 'Access'), failed,
     h('section', { class: 'card', 'aria-labelledby': 'tokens' }, h('h2', { id: 'tokens' }, 'Tokens'), secret, table('Tokens, as a table', ['Name', 'May', 'Ends'], tokens),
       h('details', null, h('summary', null, 'Make a token'), tokenForm)),
     h('section', { class: 'card', 'aria-labelledby': 'rules' }, h('h2', { id: 'rules' }, 'Rules'),
       h('p', { class: 'about' }, 'What jobs of a token may touch. Without a rule, nothing.'), table('Rules, as a table', ['Rule'], rules),
-      h('details', null, h('summary', null, 'Add a rule'), ruleForm)))
+      h('details', null, h('summary', null, 'Add a rule'), ruleForm)),
+    h('section', { class: 'card', 'aria-labelledby': 'grants' }, h('h2', { id: 'grants' }, 'What endpoints let the hub do'),
+      h('p', { class: 'about' }, 'By the ticket that the hub redeemed there. No rule allows more.'),
+      table('Grants, as a table', ['Endpoint', 'May', 'Where', 'Class at most', 'Ends'], grants)))
   let finished = false
 
   /** Does it, and shows what came of it. */
@@ -89,6 +93,24 @@ export function show(main) {
     }
   }
 
+  /** Each is asked by itself: one that is away holds up no other. */
+  async function askGrants() {
+    const found = await get('/endpoints')
+    if (finished) return
+    const rows = found.map(({ name }) => h('tr', null, h('td', null, h('a', { href: `#/endpoint/${encodeURIComponent(name)}` }, foreign(name))), h('td', { colspan: 4, class: 'about' }, 'is being asked …')))
+    put(grants, found.length === 0 ? h('tr', null, h('td', { colspan: 5 }, 'The hub knows no endpoint yet.')) : rows)
+    found.forEach(async ({ name }, at) => {
+      const cells = await get(`/endpoints/${encodeURIComponent(name)}/terms`).then(grantOf, error => [h('td', { colspan: 4, class: 'about' }, foreign(error.message, 300))])
+      rows[at].replaceChildren(rows[at].firstChild, ...cells)
+    })
+  }
+
+  function grantOf({ may_read, may_write, path, class_max, expires, may_manage }) {
+    const may = [may_read && 'read', may_write && 'write', may_manage && 'manage rates'].filter(Boolean)
+    return [may.join(', ') || 'nothing', foreign(path || 'the whole root'), class_max, expires ? `${moment(expires)} (${ago(expires)})` : 'when it is revoked'].map(text => h('td', null, text))
+  }
+
   look()
+  askGrants().catch(error => put(failed, problem(error)))
   return () => { finished = true }
 }
