@@ -22,8 +22,6 @@ use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
-use crate::governor::Governor;
-use crate::governor::contracts::ContractBook;
 use crate::history::History;
 use crate::limited::SERVE_TICKET;
 use crate::orders::Orders;
@@ -49,7 +47,7 @@ use rustix::io::Errno;
 use scope::Asked;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use store::open::{OpenSink, OpenSource, land, look};
 use store::posix::beneath::Mounts;
@@ -59,6 +57,7 @@ use store::spool::Spool;
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use store::{DropBox, Rehearsal, Shelf, Sink};
 pub use stored::StoredRoots;
+pub use terms::Rates;
 use transfer::{LEAVES_ROOT, NOTHING_ELSE};
 use wire::handshake::Direction;
 use wire::limits::LEVELS_MADE_MAX;
@@ -95,9 +94,7 @@ pub struct EndpointHost {
     /// The jobs that run here, its clients' and its own.
     pub roster: Arc<Roster>,
     /// What it agreed to, and who holds its jobs to that.
-    pub contracts: ContractBook,
-    pub agreeing: Mutex<()>,
-    pub governor: OnceLock<Arc<Governor>>,
+    pub rates: Rates,
 }
 
 impl EndpointHost {

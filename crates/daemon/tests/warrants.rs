@@ -245,9 +245,8 @@ fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
     };
     ask(&thief, &|number| order(number, &own)).unwrap();
     let steer = |number| {
-        let bwlimit = String::new();
-        OrderSteer { number, job_id: JOB.0.to_vec(), steer: Steer::Resume as u32, warrant: of_victim.clone(), bwlimit }
-            .into()
+        let (steer, warrant) = (Steer::Resume as u32, of_victim.clone());
+        OrderSteer { number, job_id: JOB.0.to_vec(), steer, warrant, ..OrderSteer::default() }.into()
     };
     assert!(ask(&thief, &steer).unwrap_err().text.contains("another client"));
     ask(&place.client, &|number| order(number, &of_victim)).unwrap();

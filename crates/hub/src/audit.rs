@@ -8,7 +8,6 @@
 
 use crate::database::{of_sqlite, path};
 use crate::events::rfc3339;
-use crate::reader::PAGE_MAX;
 use crate::{Error, Result};
 use model::name::Escaped;
 use model::{Exit, mutant};
@@ -197,8 +196,8 @@ pub fn lines(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<Vec<V
         "SELECT line FROM audit WHERE (?1 IS NULL OR n {comparison} ?1) AND (?2 IS NULL OR instr(lower(line), lower(?2)) > 0)
         ORDER BY n {order} LIMIT ?3"
     ))?;
-    let limit = wanted.limit.clamp(1, PAGE_MAX) as i64;
-    let rows = select.query_map(params![wanted.after, wanted.text, limit], |row| row.get::<_, String>(0))?;
+    let rows =
+        select.query_map(params![wanted.after, wanted.text, wanted.limit as i64], |row| row.get::<_, String>(0))?;
     rows.map(|line| line.map(|line| serde_json::from_str(&line).unwrap_or_default())).collect()
 }
 

@@ -297,7 +297,8 @@ impl Reader {
     }
 
     pub fn audit(&self, wanted: &audit::Wanted) -> Result<Vec<Value>> {
-        self.with(|connection| audit::lines(connection, wanted))
+        let wanted = audit::Wanted { limit: wanted.limit.clamp(1, PAGE_MAX), ..wanted.clone() };
+        self.with(|connection| audit::lines(connection, &wanted))
     }
 
     /// Open jobs by status, of one owner or of all.

@@ -1,10 +1,11 @@
 // Who did what, the newest first, and whether the log is whole. For administrators.
 
 import { get } from '../api.js'
-import { foreign, h, problem, put, say } from '../dom.js'
+import { foreign, h, headed, problem, put, say, table } from '../dom.js'
 import { calmly } from '../live.js'
 import { count, moment } from '../text.js'
 
+const HEADS = ['When', 'Who', 'Did', 'To what', 'What came of it']
 const PAGE = 100
 const PATIENCE = 120
 
@@ -23,8 +24,7 @@ export function show(main, { query }) {
     h('form', { class: 'filter', role: 'search', onsubmit: event => event.preventDefault() }, h('label', null, h('span', null, 'Find'), search)),
     summary,
     h('section', { class: 'card', 'aria-label': 'Lines' },
-      h('div', { class: 'scroll tall', tabindex: '0', role: 'region', 'aria-label': 'Lines, as a table' },
-        h('table', { class: 'lines' }, h('thead', null, h('tr', null, ['When', 'Who', 'Did', 'To what', 'What came of it'].map(head => h('th', { scope: 'col' }, head)))), rows)),
+      h('div', { class: 'lines' }, table('Lines, as a table', HEADS, rows)),
       h('p', { class: 'verbs' }, more)))
   let finished = false
   let oldest
@@ -36,9 +36,9 @@ export function show(main, { query }) {
     // What a job did is seen at the job.
     const job = /^[0-9a-f]{32}(?= |$)/.exec(target)?.[0]
     const what = job ? [h('a', { href: `#/job/${job}` }, h('code', null, `${job.slice(0, 8)}…`)), foreign(target.slice(32), 400)] : foreign(target, 400)
-    return h('tr', null, h('td', null, h('time', { datetime: time, title: `line ${n}` }, moment(time))), h('td', null, foreign(who)), h('td', null, did), h('td', null, what),
+    return headed(HEADS, h('tr', null, h('td', null, h('time', { datetime: time, title: `line ${n}` }, moment(time))), h('td', null, foreign(who)), h('td', null, did), h('td', null, what),
       h('td', null, code === 0 ? h('span', { class: 'badge succeeded' }, h('span', { 'aria-hidden': 'true' }, '✓'), h('span', null, 'done'))
-        : [h('span', { class: 'badge failed' }, h('span', { 'aria-hidden': 'true' }, '✕'), h('span', null, `code ${code}`)), text && h('p', { class: 'why' }, foreign(text, 400))]))
+        : [h('span', { class: 'badge failed' }, h('span', { 'aria-hidden': 'true' }, '✕'), h('span', null, `code ${code}`)), text && h('p', { class: 'why' }, foreign(text, 400))])))
   }
 
   async function load(isMore) {

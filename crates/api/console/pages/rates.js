@@ -1,11 +1,13 @@
 // How one endpoint shares its rates out: its contracts, what is used of each, its jobs, and what may be changed. For administrators.
 
 import { get, jobs, patch } from '../api.js'
-import { announce, confirmed, foreign, h, problem, put } from '../dom.js'
+import { announce, confirmed, foreign, h, headed, problem, put, table } from '../dom.js'
 import { field, filled, input, select } from '../job_form.js'
 import { rate } from '../text.js'
 
 const EVERY = 2000
+const OF_CONTRACT = ['Name', 'Of which jobs', 'Now, of at most', 'Guaranteed', '']
+const OF_JOB = ['Job', 'Of whom', 'Class', 'Way', 'Moves', 'May have', 'What holds it']
 const WAYS = { in: 'what comes in', out: 'what goes out' }
 
 export const title = 'Rates'
@@ -43,11 +45,6 @@ export function show(main, { id }) {
     }
   }
 
-  function table(name, heads, rows) {
-    return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': name },
-      h('table', null, h('thead', null, h('tr', null, heads.map(head => head ? h('th', { scope: 'col' }, head) : h('td')))), rows))
-  }
-
   /** What is there once, and filled anew at each look. */
   function build() {
     const link = input('link', { placeholder: '10Gbit' })
@@ -78,9 +75,9 @@ export function show(main, { id }) {
     put(body,
       h('section', { class: 'card', 'aria-labelledby': 'link' }, h('h2', { id: 'link' }, 'The link'), parts.linkState, linkForm),
       h('section', { class: 'card', 'aria-labelledby': 'contracts' }, h('h2', { id: 'contracts' }, 'Contracts'),
-        table('Contracts, as a table', ['Name', 'Of which jobs', 'Now, of at most', 'Guaranteed', ''], parts.contracts), details),
+        table('Contracts, as a table', OF_CONTRACT, parts.contracts), details),
       h('section', { class: 'card', 'aria-labelledby': 'shares' }, h('h2', { id: 'shares' }, 'Jobs that run there'),
-        table('Jobs, as a table', ['Job', 'Of whom', 'Class', 'Way', 'Moves', 'May have', 'What holds it'], parts.jobs)))
+        table('Jobs, as a table', OF_JOB, parts.jobs)))
   }
 
   function use(contract) {
@@ -117,17 +114,17 @@ export function show(main, { id }) {
       if (!await confirmed(`End the contract ${name}?`, 'Its jobs have what is left by the others, within a second.', 'End it')) return
       change({ contracts: { [name]: null } }, `${name} holds no more`)
     }
-    return h('tr', null, h('th', { scope: 'row' }, foreign(name)), h('td', null, foreign(of.join(', ') || 'all')), h('td', null, use(contract)),
+    return headed(OF_CONTRACT, h('tr', null, h('th', { scope: 'row' }, foreign(name)), h('td', null, foreign(of.join(', ') || 'all')), h('td', null, use(contract)),
       h('td', null, [guarantee, dscp !== undefined && `DSCP ${dscp}`].filter(Boolean).join(', ') || '–'),
       h('td', null, h('p', { class: 'verbs' }, h('button', { type: 'button', 'aria-label': `Change ${name}`, onclick: edit }, 'Change'),
-        h('button', { type: 'button', class: 'quiet', 'aria-label': `End ${name}`, onclick: end }, 'End…'))))
+        h('button', { type: 'button', class: 'quiet', 'aria-label': `End ${name}`, onclick: end }, 'End…')))))
   }
 
   function shareRow(share) {
     const { client, class: ofClass, direction, bytes_per_second: moves, rate: most, by, order, job } = share
-    return h('tr', null, h('td', null, job ? h('a', { href: `#/job/${job}` }, h('code', null, `${job.slice(0, 8)}…`)) : h('code', null, `${order.slice(0, 8)}…`)),
+    return headed(OF_JOB, h('tr', null, h('td', null, job ? h('a', { href: `#/job/${job}` }, h('code', null, `${job.slice(0, 8)}…`)) : h('code', null, `${order.slice(0, 8)}…`)),
       h('td', null, foreign(client, 200)), h('td', null, ofClass), h('td', null, direction),
-      h('td', null, most || moves ? rate(moves) : 'not measured'), h('td', null, most ? rate(most) : 'all there is'), h('td', null, foreign(by, 200)))
+      h('td', null, most || moves ? rate(moves) : 'not measured'), h('td', null, most ? rate(most) : 'all there is'), h('td', null, foreign(by, 200))))
   }
 
   const none = (columns, text) => h('tr', null, h('td', { colspan: columns, class: 'empty' }, text))

@@ -5,21 +5,45 @@
 
 use super::EndpointHost;
 use super::rights::Rights;
-use crate::governor::Allotment;
-use crate::governor::contracts::{ContractBook, Contracts, Way};
+use crate::error::Result;
+use crate::governor::contracts::{ContractBook, Contracts, Held, Way};
+use crate::governor::{Allotment, Governor};
 use crate::transfer_log::plain_text;
 use model::{Crc64, mutant};
-use mover::session::Grant;
+use mover::session::{Grant, Roster};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::UNIX_EPOCH;
 use wire::limits::SHARES_TOLD_MAX;
 use wire::message::{AskTerms, ShareRecord, Terms};
 use wire::{CloseCode, Refusal, bounded};
 
+type Refused<T> = std::result::Result<T, Refusal>;
+
 /// What a client needs to see and to change what holds for all.
 const MANAGES_NOTHING: &str = "this client may not manage rates here: its ticket was made without --manage-rates";
 
+pub struct Rates {
+    contracts: ContractBook,
+    /// Held while they are changed.
+    agreeing: Mutex<()>,
+    governor: OnceLock<Arc<Governor>>,
+}
+
+impl Rates {
+    pub fn new(state_dir: &Path) -> Rates {
+        Rates { contracts: ContractBook::new(state_dir), agreeing: Mutex::default(), governor: OnceLock::new() }
+    }
+
+    /// Has the jobs of a roster held to the contracts from now on.
+    pub fn govern(&self, contracts: Held, state_dir: &Path, roster: Arc<Roster>) -> Result<Arc<Governor>> {
+        let governor = Governor::start(contracts, state_dir, roster)?;
+        Ok(self.governor.get_or_init(|| Arc::new(governor)).clone())
+    }
+}
+
 impl EndpointHost {
-    pub(super) fn terms(&self, grant: &Grant, ask: &AskTerms) -> Result<Terms, Refusal> {
+    pub(super) fn terms(&self, grant: &Grant, ask: &AskTerms) -> Refused<Terms> {
         if grant.warrant.is_some() {
             return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow asking for terms"));
         }
@@ -49,22 +73,22 @@ impl EndpointHost {
         if !may_manage {
             return Ok(terms);
         }
-        let contracts = written(&self.contracts)?;
-        let allotted = self.governor.get().map_or_else(Vec::new, |governor| governor.allotted());
+        let contracts = written(&self.rates.contracts)?;
+        let allotted = self.rates.governor.get().map_or_else(Vec::new, |governor| governor.allotted());
         let shares = allotted.iter().take(SHARES_TOLD_MAX).map(share).collect();
         Ok(Terms { version: Crc64::of(contracts.as_bytes()), contracts, shares, ..terms })
     }
 
     /// The governor takes them up at its next look.
-    fn agree(&self, grant: &Grant, ask: &AskTerms) -> Result<(), Refusal> {
-        let _one_at_a_time = self.agreeing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if Crc64::of(written(&self.contracts)?.as_bytes()) != ask.version {
+    fn agree(&self, grant: &Grant, ask: &AskTerms) -> Refused<()> {
+        let _one_at_a_time = self.rates.agreeing.lock().unwrap_or_else(PoisonError::into_inner);
+        if Crc64::of(written(&self.rates.contracts)?.as_bytes()) != ask.version {
             return Err(Refusal::new(CloseCode::WrongState, "the contracts were changed since they were read"));
         }
         let wrong = |why: &str| Refusal::new(CloseCode::Forbidden, bounded(why.trim_end()));
         let contracts: Contracts = toml::from_str(&ask.contracts).map_err(|e| wrong(e.message()))?;
         contracts.understood().map_err(|e| wrong(&e.message))?;
-        self.contracts.write(&contracts).map_err(|e| Refusal::new(CloseCode::Internal, bounded(&e.message)))?;
+        self.rates.contracts.write(&contracts).map_err(|e| Refusal::new(CloseCode::Internal, bounded(&e.message)))?;
         tracing::info!(
             client = plain_text(&grant.name),
             contracts = contracts.contract.len(),
@@ -74,7 +98,7 @@ impl EndpointHost {
     }
 }
 
-fn written(book: &ContractBook) -> Result<String, Refusal> {
+fn written(book: &ContractBook) -> Refused<String> {
     let internal = |why: &str| Refusal::new(CloseCode::Internal, bounded(why));
     let contracts = book.read().map_err(|e| internal(&e.message))?;
     toml::to_string(&contracts).map_err(|e| internal(&e.to_string()))
