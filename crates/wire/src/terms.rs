@@ -15,7 +15,7 @@ pub struct AskTerms {
     #[prost(string, tag = "3")]
     pub contracts: String,
     /// Of the contracts that these are to replace: `Terms.version`.
-    #[prost(fixed64, tag = "4")]
+    #[prost(uint64, tag = "4")]
     pub version: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Terms {
     pub may_manage: bool,
     #[prost(string, tag = "8")]
     pub contracts: String,
-    #[prost(fixed64, tag = "9")]
+    #[prost(uint64, tag = "9")]
     pub version: u64,
     #[prost(message, repeated, tag = "10")]
     pub shares: Vec<ShareRecord>,
