@@ -3,7 +3,7 @@
 // The hub answers browsers on a port of the loopback, without TLS. `node house.js THALWEG` keeps such a house until it is stopped, with jobs of each kind, to look at the console by hand.
 
 import { spawn, execFile } from 'node:child_process'
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { request } from 'node:http'
 import { tmpdir } from 'node:os'
@@ -48,6 +48,10 @@ export class House {
     await mkdir(join(house.dir, 'user'))
     house.address = `127.0.0.1:${await freePort()}`
     await house.startHub()
+    // Of one of them the hub manages the rates.
+    const [managed] = SITES
+    await house.commandAt(managed, 'ticket', 'new', '--manage-rates', '--expires', '30d', '--ticket-file', '../ticket-' + managed + '-managed')
+    await rename(join(house.dir, 'ticket-' + managed + '-managed'), join(house.dir, 'ticket-' + managed))
     for (const name of SITES) await house.command('endpoint', 'add', name, '--ticket-file', '../ticket-' + name, '--hub')
     return house
   }
@@ -83,9 +87,13 @@ export class House {
     await new Promise(resolve => this.hub.once('exit', resolve))
   }
 
-  async command(...words) {
-    const { stdout } = await run(this.thalweg, words, { cwd: join(this.dir, 'user'), env: this.environment('user') })
+  async commandAt(home, ...words) {
+    const { stdout } = await run(this.thalweg, words, { cwd: join(this.dir, home), env: this.environment(home) })
     return stdout
+  }
+
+  command(...words) {
+    return this.commandAt('user', ...words)
   }
 
   async write(site, path, content) {
@@ -140,6 +148,15 @@ export class House {
     jobs.paused = await this.submit({ source: 'berlin:telescope/', destination: 'oslo:paused/', after: [jobs.running] })
     await this.ask('POST', `/jobs/${jobs.paused}/pause`)
     for (let n = 0; n < 4; n += 1) await this.submit({ source: `berlin:gen:${1000 + n}x4KiB`, destination: `oslo:queue/${n}/`, rate: '1Mbit' })
+    await this.commandAt('berlin', 'contract', 'link', '10Gbit')
+    await this.commandAt('berlin', 'contract', 'add', 'office', '--direction', 'out', '--rate', '400Mbit')
+    await this.commandAt('berlin', 'contract', 'add', 'mirror', '--class', 'low', '--rate', 'Mon-08:00,200Mbit Fri-18:00,off')
+    const nightly = { source: 'berlin:gen:20x4KiB', destination: 'oslo:nights/', class: 'low' }
+    await this.ask('POST', '/schedules', { name: 'nightly', times: { at: ['02:30'], days: ['mon', 'tue', 'wed', 'thu', 'fri'], zone: 'Europe/Berlin' }, job: nightly })
+    await this.ask('POST', '/schedules/nightly/run')
+    await this.ask('POST', '/schedules', { name: 'quarterly', times: { at: ['*:00', '*:15', '*:30', '*:45'] }, job: { source: 'berlin:gen:10x1KiB', destination: 'oslo:quarterly/' } })
+    await this.ask('POST', '/schedules', { name: 'old', times: { at: ['12:00'] }, job: { source: 'oslo:archive/', destination: 'berlin:back/' } })
+    await this.ask('POST', '/schedules/old/pause')
     const status = async name => (await this.ask('GET', `/jobs/${jobs[name]}`)).status
     await until('the jobs to stand as they should', async () =>
       await status('succeeded') === 'succeeded' && await status('failed') === 'failed' && (await this.ask('GET', `/jobs/${jobs.blocked}/failures`)).length > 0 && await status('running') === 'running')

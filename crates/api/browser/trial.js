@@ -49,6 +49,7 @@ try {
   const pages = {
     now: '', jobs: 'jobs', waiting: 'jobs?status=waiting', running: `job/${jobs.running}`, failed: `job/${jobs.failed}`, blocked: `job/${jobs.blocked}`,
     succeeded: `job/${jobs.succeeded}`, markup: `job/${jobs.markup}`, gone: `job/${'0'.repeat(32)}`, endpoints: 'endpoints', endpoint: 'endpoint/oslo', new: 'new', access: 'access',
+    schedules: 'schedules', rates: 'rates/berlin', unmanaged: 'rates/oslo', audit: 'audit', refusals: 'audit?q=code%22%3A6',
   }
   for (const colorScheme of THEMES) {
     for (const width of WIDTHS) {
@@ -61,6 +62,9 @@ try {
   await check('a job is followed, paused and resumed by keyboard', () => steer(jobs.running))
   await check('a job is handed in by keyboard', () => handIn())
   await check('a refusal is shown with its hint', () => refused())
+  await check('a schedule is made, run, paused, resumed and removed', () => schedule())
+  await check('a cap is changed, and its endpoint keeps to it', () => cap())
+  await check('the audit log is searched, and found whole', () => audit())
   await check('a hub that is killed is noticed, and its history is there when it is back', () => killed(jobs.running))
   await check('ten thousand jobs are scrolled through with few rows in the document', () => many())
 } finally {
@@ -77,7 +81,7 @@ async function open(path, { colorScheme = 'light', width = 1440 } = {}) {
   page.wrongs = []
   page.on('pageerror', error => page.wrongs.push(`script: ${error.message}`))
   page.on('console', message => {
-    if (message.type() === 'error' && !/status of 40[1346]/.test(message.text())) page.wrongs.push(message.text())
+    if (message.type() === 'error' && !/status of 40[01346]/.test(message.text())) page.wrongs.push(message.text())
   })
   page.on('request', request => {
     if (!request.url().startsWith(site)) page.wrongs.push(`asked elsewhere: ${request.url()}`)
@@ -214,6 +218,70 @@ async function refused() {
   await page.getByRole('button', { name: 'Hand in' }).click()
   await page.waitForSelector('.problem .hint')
   demand((await page.locator('.problem').textContent()).includes('cannot leave it'), 'another refusal')
+  await close(page)
+}
+
+async function schedule() {
+  const page = await open('schedules')
+  await page.getByText('Make a schedule').click()
+  await page.getByLabel('Name').fill('each-quarter')
+  await page.getByLabel('Times').fill('*:00, *:30')
+  await page.getByLabel('mon', { exact: true }).check()
+  await page.getByLabel('Time zone').fill('UTC')
+  await page.getByLabel('Paths').fill('telescope/notes.txt')
+  await page.getByLabel('Path', { exact: true }).fill('scheduled/')
+  await page.getByLabel('Paths').focus()
+  await page.getByRole('button', { name: 'Make the schedule' }).focus()
+  await page.keyboard.press('Enter')
+  const own = page.locator('.cards li').filter({ hasText: 'each-quarter' })
+  await own.getByText('each hour at :00, :30, on mon (UTC)').waitFor()
+  const press = async (name, is) => {
+    await own.getByRole('button', { name }).focus()
+    await page.keyboard.press('Enter')
+    await is()
+  }
+  await press(/^Run now/, () => own.locator('.badge.succeeded').waitFor({ timeout: 30_000 }))
+  await press(/^Pause/, () => own.getByText('not before it is resumed').waitFor())
+  await press(/^Resume/, () => own.getByRole('button', { name: /^Pause/ }).waitFor())
+  await press(/^Remove/, () => page.getByRole('button', { name: 'Remove it' }).click())
+  await own.waitFor({ state: 'detached' })
+  await close(page)
+}
+
+async function cap() {
+  const page = await open('rates/berlin')
+  const row = page.locator('tr').filter({ hasText: 'office' })
+  await row.getByText(/out .*bit\/s of 400 Mbit\/s/).waitFor()
+  await row.getByRole('button', { name: 'Change office' }).focus()
+  await page.keyboard.press('Enter')
+  await page.getByLabel('At most').fill('120Mbit')
+  await page.keyboard.press('Enter')
+  await row.getByText(/of 120 Mbit\/s/).waitFor()
+  const agreed = (await house.commandAt('berlin', 'contract', 'ls', '--json')).split('\n').filter(Boolean).map(line => JSON.parse(line))
+  demand(agreed.find(one => one.name === 'office').rate === '120Mbit', JSON.stringify(agreed))
+  await until('what is moved to be within the cap', async () => {
+    const { shares } = await house.ask('GET', '/endpoints/berlin/terms')
+    const out = shares.filter(share => share.direction === 'out').reduce((sum, share) => sum + share.bytes_per_second, 0)
+    return out > 0 && out <= 15e6 * 1.1
+  })
+  await page.getByLabel('At most').fill('fast')
+  await page.getByLabel('Name').fill('office')
+  await page.getByRole('button', { name: 'Agree to it' }).click()
+  await page.locator('.problem').getByText('fast').waitFor()
+  await close(page)
+}
+
+async function audit() {
+  const page = await open('audit')
+  await page.getByText('whole', { exact: true }).waitFor()
+  await page.getByRole('searchbox').fill('CONTRACT CHANGE')
+  await until('the lines of contracts alone', async () => {
+    const texts = await page.locator('.lines tbody tr').allTextContents()
+    return texts.length > 0 && texts.every(text => text.includes('contract change'))
+  })
+  demand(page.url().includes('#/audit?q='), page.url())
+  await page.reload()
+  await page.locator('.lines tbody tr').first().waitFor()
   await close(page)
 }
 

@@ -65,6 +65,17 @@ export function keyed(parent, make, keyOf = item => item.id) {
   }
 }
 
+/** A table in a region of its own that scrolls. On a telephone each row becomes a block, in which `headed` cells say what they are. */
+export function table(name, heads, body) {
+  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': name },
+    h('table', { class: 'stack' }, h('thead', null, h('tr', null, heads.map(head => head ? h('th', { scope: 'col' }, head) : h('td')))), body))
+}
+
+export function headed(heads, row) {
+  heads.forEach((head, at) => row.children[at]?.setAttribute('data-head', head))
+  return row
+}
+
 /** Tells those who do not see the page, and for a while those who do. */
 export function announce(text) {
   const said = document.getElementById('said')

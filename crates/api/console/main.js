@@ -10,8 +10,11 @@ const PAGES = [
   { path: 'job', load: () => import('./pages/job.js') },
   { path: 'endpoints', label: 'Endpoints', load: () => import('./pages/endpoints.js') },
   { path: 'endpoint', load: async () => ({ ...await import('./pages/endpoints.js'), show: (await import('./pages/endpoints.js')).showOne }) },
+  { path: 'schedules', label: 'Schedules', load: () => import('./pages/schedules.js') },
+  { path: 'rates', label: 'Rates', load: () => import('./pages/rates.js'), scope: 'admin' },
   { path: 'new', label: 'New job', load: () => import('./pages/submit.js'), scope: 'submit' },
   { path: 'access', label: 'Access', load: () => import('./pages/access.js'), scope: 'admin' },
+  { path: 'audit', label: 'Audit', load: () => import('./pages/audit.js'), scope: 'admin' },
 ]
 /** Whose entry of the navigation stands for a page that has none. */
 const ABOVE = { job: 'jobs', endpoint: 'endpoints' }

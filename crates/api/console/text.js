@@ -38,6 +38,8 @@ export function moment(when) {
   if (Number.isNaN(date.getTime())) return ''
   return date.toDateString() === new Date().toDateString() ? CLOCK.format(date) : DAY.format(date)
 }
+/** The same of what begins at full minutes. */
+export const minute = when => moment(when).replace(/^(\d+:\d+):\d+$/, '$1')
 export const clock = when => CLOCK.format(new Date(when))
 
 /** A moment seen from now. */

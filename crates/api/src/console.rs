@@ -28,8 +28,9 @@ macro_rules! assets {
 const ASSETS: &[(&str, &str, &[u8])] = assets! {
     "style.css": CSS, "icon.svg": IMAGE,
     "main.js": SCRIPT, "api.js": SCRIPT, "dom.js": SCRIPT, "text.js": SCRIPT, "live.js": SCRIPT, "chart.js": SCRIPT, "job_parts.js": SCRIPT,
+    "job_form.js": SCRIPT,
     "pages/now.js": SCRIPT, "pages/jobs.js": SCRIPT, "pages/job.js": SCRIPT, "pages/endpoints.js": SCRIPT, "pages/submit.js": SCRIPT,
-    "pages/access.js": SCRIPT, "pages/login.js": SCRIPT,
+    "pages/access.js": SCRIPT, "pages/schedules.js": SCRIPT, "pages/rates.js": SCRIPT, "pages/audit.js": SCRIPT, "pages/login.js": SCRIPT,
 };
 
 pub fn pages() -> Router<Served> {

@@ -27,6 +27,7 @@ mod samples;
 mod console;
 mod routes;
 mod schedules;
+mod terms;
 mod certificate;
 mod connections;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
 use crate::served::Served;
-use crate::{console, gate, samples, schedules, session, tokens};
+use crate::{console, gate, samples, schedules, session, terms, tokens};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -41,6 +41,7 @@ pub fn router(served: Served) -> Router {
         .route("/api/v1/openapi.json", get(openapi))
         .route("/healthz", get(async || "ok\n"))
         .merge(schedules::routes())
+        .merge(terms::routes())
         .merge(samples::routes())
         .merge(console::pages())
         .fallback(async || Problem::absent())

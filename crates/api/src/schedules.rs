@@ -11,9 +11,10 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use hub::{Error, ScheduleFile, ScheduleVerb};
+use hub::{AuditWanted, Error, ScheduleFile, ScheduleVerb};
 use model::Exit;
 use serde::Deserialize;
+use serde_json::json;
 
 const PAGE_DEFAULT: usize = 100;
 
@@ -23,6 +24,7 @@ pub fn routes() -> Router<Served> {
         .route("/api/v1/schedules/{name}", get(show).delete(remove))
         .route("/api/v1/schedules/{name}/{verb}", post(steer))
         .route("/api/v1/audit", get(audit))
+        .route("/api/v1/audit/chain", get(chain))
 }
 
 async fn list(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>) -> Answer {
@@ -77,6 +79,9 @@ async fn remove(
 struct Lines {
     after: Option<i64>,
     limit: Option<usize>,
+    /// `oldest` or `newest`.
+    order: Option<String>,
+    q: Option<String>,
 }
 
 async fn audit(
@@ -84,10 +89,27 @@ async fn audit(
     Extension(Caller { who, .. }): Extension<Caller>,
     asked: Result<Query<Lines>, QueryRejection>,
 ) -> Answer {
-    let usage = |e: QueryRejection| {
-        Problem::from(Error::new(Exit::Usage, e.body_text()).hint("docs/hub.md lists what can be asked for"))
+    let usage =
+        |text: String| Problem::from(Error::new(Exit::Usage, text).hint("docs/hub.md lists what can be asked for"));
+    let Query(Lines { after, limit, order, q }) = asked.map_err(|e| usage(e.body_text()))?;
+    let is_newest_first = match order.as_deref() {
+        None | Some("oldest") => false,
+        Some("newest") => true,
+        Some(other) => return Err(usage(format!("{other:?} is no order: oldest or newest"))),
     };
-    let Query(asked) = asked.map_err(usage)?;
-    let (after, limit) = (asked.after.unwrap_or(0), asked.limit.unwrap_or(PAGE_DEFAULT));
-    Ok(Json(ask(move || served.hub.audit(&who, after, limit)).await?).into_response())
+    let text = q.filter(|text| !text.is_empty());
+    let wanted = AuditWanted { after, limit: limit.unwrap_or(PAGE_DEFAULT), is_newest_first, text };
+    Ok(Json(ask(move || served.hub.audit(&who, &wanted)).await?).into_response())
+}
+
+/// A chain that is broken is an answer like another: what it says is why.
+async fn chain(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>) -> Answer {
+    let told = ask(move || match served.hub.verify_audit(&who) {
+        Ok(found) => {
+            Ok(json!({"is_whole": true, "first": found.first, "last": found.head.n, "digest": found.head.digest}))
+        }
+        Err(e) if e.exit == Exit::Failed => Ok(json!({"is_whole": false, "text": e.message})),
+        Err(e) => Err(e),
+    });
+    Ok(Json(told.await?).into_response())
 }

@@ -1,4 +1,4 @@
-//! Tokens and rules, for administrators.
+//! Tokens, for administrators, and rules, which others make as well of what they manage.
 
 use crate::answering::{Answer, ask, text_of};
 use crate::asking::Caller;
@@ -58,8 +58,8 @@ pub async fn remove(
     Ok(Json(json!({"cancelled": cancelled})).into_response())
 }
 
-pub async fn rules(State(served): State<Served>) -> Json<Value> {
-    Json(json!(served.hub.access().rules()))
+pub async fn rules(State(served): State<Served>, Extension(Caller { who, .. }): Extension<Caller>) -> Json<Value> {
+    Json(json!(served.hub.access().rules(&who)))
 }
 
 #[derive(Deserialize)]

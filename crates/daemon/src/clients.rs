@@ -121,7 +121,12 @@ impl ClientBook {
     ) -> Refused<(Enrolment, Rights)> {
         let enrolment = match self.find(pin)? {
             Some(known) if credential.is_empty() => known,
-            Some(known) if known.ticket.is_none() && self.rights_of(pin, &known).is_ok() => known,
+            // One that may do everything else still gains by a ticket to manage with.
+            Some(known)
+                if known.ticket.is_none() && !self.manages(credential)? && self.rights_of(pin, &known).is_ok() =>
+            {
+                known
+            }
             Some(known) => self.renew(pin, known, credential)?,
             None => {
                 let admission = self.admission(credential)?.ok_or_else(not_enrolled)?;
@@ -131,6 +136,12 @@ impl ClientBook {
         };
         let rights = self.rights_of(pin, &enrolment)?;
         Ok((enrolment, rights))
+    }
+
+    /// When the ticket ends by which a client is here; nothing where it does not end.
+    pub fn expires(&self, pin: Pin) -> Option<SystemTime> {
+        let id = self.find(pin).ok()??.ticket?;
+        self.ticket(&id).ok()?.limits.expires
     }
 
     /// What a client may now: asked for every job, and again while it runs.
@@ -155,6 +166,7 @@ impl ClientBook {
                 is_drop_box: false,
                 scope: Vec::new(),
                 class_max: Class::High,
+                may_manage: false,
             });
         };
         let ticket = self.ticket(id)?;
@@ -162,7 +174,14 @@ impl ClientBook {
         let limits = ticket.limits;
         let may_write = limits.may_write && enrolment.may_write;
         let may_read = limits.may_read;
-        Ok(Rights { may_read, may_write, is_drop_box: !may_read, scope: limits.scope, class_max: limits.class_max })
+        Ok(Rights {
+            may_read,
+            may_write,
+            is_drop_box: !may_read,
+            scope: limits.scope,
+            class_max: limits.class_max,
+            may_manage: limits.may_manage,
+        })
     }
 
     /// A ticket that holds now.
@@ -189,6 +208,11 @@ impl ClientBook {
             Err(refusal) => self.find(pin)?.filter(|still| self.rights_of(pin, still).is_ok()).ok_or(refusal),
             enrolled => enrolled,
         }
+    }
+
+    fn manages(&self, credential: &[u8]) -> Refused<bool> {
+        let ticket = self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))?;
+        Ok(ticket.is_some_and(|ticket| ticket.limits.may_manage))
     }
 
     /// What the credential opens; `None` for one that opens nothing.

@@ -10,14 +10,14 @@ use model::name::{Escaped, relative_path};
 use model::order::{Kind, Role, Steer};
 use model::synthetic::is_synthetic;
 use model::warrant::{LIFETIME_SECONDS, PATHS_MAX};
-use model::{Exit, JobId, Location, Pin, TransferSpec, Warrant, mutant};
+use model::{Class, Exit, JobId, Location, Pin, TransferSpec, Warrant, mutant};
 use mover::session::{AskError, Client, Tuning};
 use net::Identity;
 use std::net::ToSocketAddrs;
 use transfer::{ConnectOptions, LEAVES_ROOT, job_id};
 use wire::limits::{ORDER_ADDRESSES_MAX, ORDER_TRANSFER_BYTES_MAX};
-use wire::message::{Order, OrderAsk, OrderSteer, Revoke};
-pub use wire::message::{OrderEnded, OrderEvents, OrderFailure, OrderNews};
+use wire::message::{AskTerms, Order, OrderAsk, OrderSteer, Revoke};
+pub use wire::message::{OrderEnded, OrderEvents, OrderFailure, OrderNews, ShareRecord, Terms};
 use wire::{CloseCode, Message, Refusal};
 
 /// What an endpoint answers that was told to carry out no jobs.
@@ -118,6 +118,14 @@ impl Desk {
         self.request(order, interrupt).map(drop)
     }
 
+    /// Has a job count otherwise from now on; nothing for what is usual.
+    pub fn set_class(&self, job: JobId, class: Option<Class>, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        let (steer, class) = (Steer::Class as u32, class.map_or(0, |class| class as u32));
+        let order =
+            |number| OrderSteer { number, job_id: job.0.to_vec(), steer, class, ..OrderSteer::default() }.into();
+        self.request(order, interrupt).map(drop)
+    }
+
     /// Has a job go on, with a new warrant for the other endpoint, which the book knows.
     pub fn renew(&self, job: JobId, steer: Steer, book: &EndpointBook, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let ask = |number| OrderAsk { number, job_id: job.0.to_vec(), wants_events: false, wants_order: true }.into();
@@ -145,6 +153,18 @@ impl Desk {
             OrderSteer { number, job_id: job.0.to_vec(), steer: steer as u32, warrant, ..OrderSteer::default() }.into()
         };
         self.request(order, interrupt).map(drop)
+    }
+
+    /// What this client may there, and how rates are shared out; having changed the contracts of a version, if there are any to be.
+    pub fn terms(&self, change: Option<(&str, u64)>, interrupt: &dyn Fn() -> bool) -> Result<Terms> {
+        let (contracts, version) = change.unwrap_or_default();
+        let (is_change, contracts) = (change.is_some(), contracts.to_owned());
+        let ask = |number| AskTerms { number, is_change, contracts, version }.into();
+        let told = self.request(ask, interrupt)?.into_iter().find_map(|answer| match answer {
+            Message::Terms(terms) => Some(terms),
+            _ => None,
+        });
+        told.ok_or_else(|| Error::new(Exit::Fatal, format!("{}: an empty answer", self.name)))
     }
 
     fn told(&self, make: impl FnOnce(u32) -> Message, interrupt: &dyn Fn() -> bool) -> Result<Vec<Told>> {

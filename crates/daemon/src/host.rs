@@ -16,6 +16,7 @@ mod record;
 pub mod rights;
 mod scope;
 mod stored;
+mod terms;
 
 use crate::advertise::Listening;
 use crate::clients::ClientBook;
@@ -56,6 +57,7 @@ use store::spool::Spool;
 use store::synthetic::{GeneratedSource, NULL_FILE_SYSTEM, NullSink};
 use store::{DropBox, Rehearsal, Shelf, Sink};
 pub use stored::StoredRoots;
+pub use terms::Rates;
 use transfer::{LEAVES_ROOT, NOTHING_ELSE};
 use wire::handshake::Direction;
 use wire::limits::LEVELS_MADE_MAX;
@@ -91,6 +93,8 @@ pub struct EndpointHost {
     pub orders: OnceLock<Arc<Orders>>,
     /// The jobs that run here, its clients' and its own.
     pub roster: Arc<Roster>,
+    /// What it agreed to, and who holds its jobs to that.
+    pub rates: Rates,
 }
 
 impl EndpointHost {

@@ -211,6 +211,7 @@ mod tests {
             expires: None,
             uses_max: None,
             class_max: model::Class::High,
+            may_manage: false,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Limits {
     pub uses_max: Option<u32>,
     /// The highest class that jobs may have.
     pub class_max: Class,
+    /// Clients see and change the endpoint's contracts, and see what all jobs move.
+    pub may_manage: bool,
 }
 
 /// A ticket as it is kept: without its secret.
@@ -72,6 +74,8 @@ struct Record {
     uses_max: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class_max: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    may_manage: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -223,6 +227,7 @@ impl Limited {
             expires_unix_seconds: self.limits.expires.map(unix_seconds),
             uses_max: self.limits.uses_max,
             class_max: (self.limits.class_max != Class::High).then(|| self.limits.class_max.name().to_owned()),
+            may_manage: self.limits.may_manage,
         };
         toml::to_string(&record).map_err(|e| Error::new(Exit::Fatal, format!("write down a ticket: {e}")))
     }
@@ -265,6 +270,7 @@ fn parse(path: &Path, id: &str, bytes: &[u8]) -> Result<Limited> {
         expires: expires.transpose()?,
         uses_max: record.uses_max,
         class_max: record.class_max.map_or(Ok(Class::High), |class| class.parse()).map_err(|e: String| wrong(&e))?,
+        may_manage: record.may_manage,
     };
     Ok(Limited { id: id.to_owned(), limits, created: record.created, credential_sha256 })
 }
@@ -298,6 +304,7 @@ mod tests {
             expires: None,
             uses_max: None,
             class_max: Class::High,
+            may_manage: false,
         }
     }
 
@@ -318,6 +325,7 @@ mod tests {
             expires,
             uses_max: Some(2),
             class_max: Class::Low,
+            may_manage: true,
             ..limits()
         };
         let (ticket, credential) = book.create(wanted.clone()).unwrap();

@@ -20,7 +20,7 @@ use crate::events::EventLog;
 use crate::gate::Gate;
 use crate::governor::{Allotment, Governor, contracts};
 use crate::history::History;
-use crate::host::{EndpointHost, RunningJob, StoredRoots};
+use crate::host::{EndpointHost, Rates, RunningJob, StoredRoots};
 use crate::issue::{Announcement, write_ticket};
 use crate::orders::{Ground, Orders};
 use crate::privileges::{self, Privileges};
@@ -165,9 +165,8 @@ impl Served {
         let contracts = contracts::Held::open(&options.state_dir)?;
         let metrics = options.metrics.as_ref().map(metrics::Metrics::bind).transpose()?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
-        if let Some(path) = &options.ticket_file {
-            write_ticket(path, &ticket).map_err(|e| Error::of_file("write ticket", path, e))?;
-        }
+        let write = |path: &PathBuf| write_ticket(path, &ticket).map_err(|e| Error::of_file("write ticket", path, e));
+        options.ticket_file.as_ref().map_or(Ok(()), write)?;
         let kept = privileges::restrict(options.privileges)
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.
@@ -196,8 +195,9 @@ impl Served {
             orders: Default::default(),
             buffer,
             roster: Default::default(),
+            rates: Rates::new(&options.state_dir),
         });
-        let governor = Arc::new(Governor::start(contracts, &options.state_dir, host.roster.clone())?);
+        let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
         }

@@ -202,6 +202,7 @@ fn refused_changes_grow_the_log_by_a_bounded_number_of_bytes_and_none_is_uncount
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     };
     let (_, ticket) = Issue::new(place.dir.path().join("state")).create(limits).unwrap();
     let mut reader = place.session_by(feature::ALL, &ticket);

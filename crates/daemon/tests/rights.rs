@@ -72,8 +72,15 @@ impl Place {
             (true, None) => Ticket::parse(&fs::read_to_string(self.path("ticket")).unwrap()).unwrap(),
             _ => {
                 let scope = scope_of(scope.unwrap_or("").as_bytes()).unwrap_or_default();
-                let limits =
-                    Limits { scope, may_read, may_write, expires: None, uses_max: None, class_max: model::Class::High };
+                let limits = Limits {
+                    scope,
+                    may_read,
+                    may_write,
+                    expires: None,
+                    uses_max: None,
+                    class_max: model::Class::High,
+                    may_manage: false,
+                };
                 Issue::new(self.path("state")).create(limits).unwrap().1
             }
         };

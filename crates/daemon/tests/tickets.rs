@@ -94,6 +94,7 @@ fn limits() -> Limits {
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     }
 }
 

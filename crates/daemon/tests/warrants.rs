@@ -192,6 +192,7 @@ fn a_warrant_is_worth_what_its_issuer_may_at_that_moment() {
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     };
     let reader = Identity::generate().unwrap();
     Place::enrol(&place.dir, &issue.create(limits).unwrap().1, &reader);
@@ -244,9 +245,8 @@ fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
     };
     ask(&thief, &|number| order(number, &own)).unwrap();
     let steer = |number| {
-        let bwlimit = String::new();
-        OrderSteer { number, job_id: JOB.0.to_vec(), steer: Steer::Resume as u32, warrant: of_victim.clone(), bwlimit }
-            .into()
+        let (steer, warrant) = (Steer::Resume as u32, of_victim.clone());
+        OrderSteer { number, job_id: JOB.0.to_vec(), steer, warrant, ..OrderSteer::default() }.into()
     };
     assert!(ask(&thief, &steer).unwrap_err().text.contains("another client"));
     ask(&place.client, &|number| order(number, &of_victim)).unwrap();

@@ -12,8 +12,8 @@ use crate::job_file::Wish;
 use crate::rule::{Rule, Verb};
 use crate::{Error, Result, unix_ms};
 use daemon::private_file::{self, Existing};
-use model::Exit;
-use model::name::relative_path;
+use model::name::{Name, relative_path};
+use model::{Exit, mutant};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -23,6 +23,9 @@ use std::time::Duration;
 const PREFIX: &str = "twh_";
 const TOKENS_MAX: usize = 1000;
 const RULES_MAX: usize = 10_000;
+/// Shares by one who is no administrator, and how long they hold at most.
+const SHARES_MAX: usize = 100;
+const SHARE_MS_MAX: i64 = 90 * 86_400_000;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const NAME_BYTES_MAX: usize = 64;
 pub const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -165,6 +168,73 @@ struct Held {
     last_rule: u64,
 }
 
+impl Held {
+    fn is_admin(&self, name: &str) -> bool {
+        match name.split_once(':') {
+            Some(("unix", user)) => user.parse().is_ok_and(is_own),
+            Some(("token", name)) => {
+                let is_it = |(token, _): &(Token, _)| token.name == name && token.scopes.contains(&Scope::Admin);
+                self.tokens.iter().any(is_it)
+            }
+            _ => false,
+        }
+    }
+
+    /// By a rule of an administrator.
+    fn allows_itself(&self, who: &str, verb: Verb, endpoint: &str, path: &[Name], now: i64) -> bool {
+        let is_it = |rule: &Rule| rule.by.is_none() && !rule.is_over(now) && rule.allows(who, verb, endpoint, path);
+        self.rules.iter().any(|(_, rule)| is_it(rule))
+    }
+
+    /// Whether somebody may let others do something at a place.
+    fn may_share(&self, who: &str, verb: Verb, endpoint: &str, path: &[Name], now: i64) -> bool {
+        let may = |verb| self.allows_itself(who, verb, endpoint, path, now);
+        self.is_admin(who) || may(Verb::Manage) && may(verb) || mutant::is_on("share-what-one-may-not")
+    }
+
+    /// By a rule of an administrator, or by a share of one who may do the same.
+    fn allows(&self, who: &str, verb: Verb, endpoint: &str, path: &[Name], now: i64) -> bool {
+        let is_it = |rule: &Rule| {
+            let is_backed = |by: &String| self.may_share(by, verb, endpoint, path, now);
+            !rule.is_over(now) && rule.allows(who, verb, endpoint, path) && rule.by.as_ref().is_none_or(is_backed)
+        };
+        self.rules.iter().any(|(_, rule)| is_it(rule))
+    }
+
+    fn check_share(&self, rule: &Rule, who: &str, now: i64) -> Result<()> {
+        let refused = |text: String, hint: &str| Err(Error::new(Exit::Refused, text).hint(hint));
+        if rule.until.is_none_or(|until| until > now.saturating_add(SHARE_MS_MAX)) {
+            return refused(
+                "a share holds for 90 days at most".to_owned(),
+                "say until when: allow token:NAME read until 2027-03-01T06:00:00Z siteA:results",
+            );
+        }
+        let forbidden = rule
+            .verbs()
+            .find(|verb| *verb == Verb::Manage || !self.may_share(who, *verb, &rule.endpoint, &rule.path, now));
+        if let Some(verb) = forbidden {
+            let place = format!("{}:{}", rule.endpoint, model::name::Escaped(&model::name::join(&rule.path)));
+            return refused(
+                format!("{who} may not let others {} {place}", verb.word()),
+                "sharing needs `manage` and what is shared, by a rule of an administrator",
+            );
+        }
+        match self.rules.iter().filter(|(_, other)| other.by.as_deref() == Some(who)).count() {
+            SHARES_MAX.. => {
+                refused(format!("{who} has {SHARES_MAX} shares already"), "withdraw some first: `thalweg rule rm`")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Somebody, and those with whom that one shares.
+    fn depend_on(&self, who: &str) -> Vec<String> {
+        let of =
+            self.rules.iter().filter(|(_, rule)| rule.by.as_deref() == Some(who)).map(|(_, rule)| rule.who.clone());
+        std::iter::once(who.to_owned()).chain(of).collect()
+    }
+}
+
 fn wrong(text: impl Into<String>, hint: &str) -> Error {
     Error::new(Exit::Usage, text).hint(hint)
 }
@@ -264,8 +334,8 @@ impl Access {
         self.read(|held| held.tokens.iter().map(|(token, _)| view(token)).collect())
     }
 
-    /// Withdraws a token, and with it what rules allowed it: another one of this name begins with nothing.
-    pub fn remove_token(&self, name: &str) -> Result<()> {
+    /// Withdraws a token, and with it what rules allowed it: another one of this name begins with nothing. Whose rules are others then.
+    pub fn remove_token(&self, name: &str) -> Result<Vec<String>> {
         self.change(|held| {
             let before = held.tokens.len();
             held.tokens.retain(|(token, _)| token.name != name);
@@ -273,8 +343,10 @@ impl Access {
                 let text = format!("there is no token {}", model::name::Escaped(name.as_bytes()));
                 return Err(Error::new(Exit::SourceFileNotFound, text).hint("`thalweg token ls` lists them"));
             }
-            held.rules.retain(|(_, rule)| rule.who != format!("token:{name}"));
-            Ok(())
+            let who = format!("token:{name}");
+            let affected = held.depend_on(&who);
+            held.rules.retain(|(_, rule)| rule.who != who && rule.by.as_ref() != Some(&who));
+            Ok(affected)
         })
     }
 
@@ -308,24 +380,33 @@ impl Access {
 
     /// Whether a principal of this name is an administrator.
     pub fn is_admin(&self, name: &str) -> bool {
-        match name.split_once(':') {
-            Some(("unix", user)) => user.parse().is_ok_and(is_own),
-            Some(("token", name)) => {
-                let is_it = |(token, _): &(Token, _)| token.name == name && token.scopes.contains(&Scope::Admin);
-                self.read(|held| held.tokens.iter().any(is_it))
-            }
-            _ => false,
-        }
+        self.read(|held| held.is_admin(name))
     }
 
-    pub fn rules(&self) -> Vec<RuleView> {
+    /// All for an administrator, for others what they share.
+    pub fn rules(&self, who: &Principal) -> Vec<RuleView> {
         let view = |(id, rule): &(u64, Rule)| RuleView { id: *id, rule: rule.to_string() };
-        self.read(|held| held.rules.iter().map(view).collect())
+        let is_seen = |(_, rule): &&(u64, Rule)| who.is_admin() || rule.by.as_ref() == Some(&who.name);
+        self.read(|held| held.rules.iter().filter(is_seen).map(view).collect())
     }
 
-    pub fn add_rule(&self, text: &str) -> Result<RuleView> {
-        let rule = Rule::parse(text)?;
+    /// Of one who is no administrator it is a share, which says so.
+    pub fn add_rule(&self, who: &Principal, text: &str) -> Result<RuleView> {
+        let mut rule = Rule::parse(text)?;
+        if rule.by.as_ref().is_some_and(|by| *by != who.name || who.is_admin()) {
+            return Err(wrong("a rule is not made in another's name", "leave `by` out: the hub writes it"));
+        }
+        if !who.is_admin() {
+            rule.by = Some(who.name.clone());
+        }
+        let now = unix_ms();
+        if rule.is_over(now) {
+            return Err(wrong("the rule would be over already", "name a later moment behind `until`"));
+        }
         self.change(|held| {
+            if !who.is_admin() {
+                held.check_share(&rule, &who.name, now)?;
+            }
             if let Some((id, known)) = held.rules.iter().find(|(_, known)| *known == rule) {
                 return Ok(RuleView { id: *id, rule: known.to_string() });
             }
@@ -339,15 +420,32 @@ impl Access {
         })
     }
 
-    /// Whom the rule was for.
-    pub fn remove_rule(&self, id: u64) -> Result<String> {
+    /// Whose rules are others then.
+    pub fn remove_rule(&self, who: &Principal, id: u64) -> Result<Vec<String>> {
         self.change(|held| {
-            let found = held.rules.iter().position(|(known, _)| *known == id);
+            let is_it =
+                |(known, rule): &(u64, Rule)| *known == id && (who.is_admin() || rule.by.as_ref() == Some(&who.name));
+            let found = held.rules.iter().position(is_it);
             let at = found.ok_or_else(|| {
                 Error::new(Exit::SourceFileNotFound, format!("there is no rule {id}"))
                     .hint("`thalweg rule ls` lists them")
             })?;
-            Ok(held.rules.remove(at).1.who)
+            let (_, rule) = held.rules.remove(at);
+            Ok(held.depend_on(&rule.who))
+        })
+    }
+
+    /// Takes away the rules whose time is over. Whose they were.
+    pub fn lapse(&self) -> Result<Vec<String>> {
+        let now = unix_ms();
+        if !self.read(|held| held.rules.iter().any(|(_, rule)| rule.is_over(now))) {
+            return Ok(Vec::new());
+        }
+        self.change(|held| {
+            let over: Vec<String> =
+                held.rules.iter().filter(|(_, rule)| rule.is_over(now)).map(|(_, rule)| rule.who.clone()).collect();
+            held.rules.retain(|(_, rule)| !rule.is_over(now));
+            Ok(over.iter().flat_map(|who| held.depend_on(who)).collect())
         })
     }
 
@@ -360,11 +458,12 @@ impl Access {
         if wish.spec.options.deletion.is_some() {
             needs.push((Verb::Delete, &wish.facts.to, to));
         }
+        let now = unix_ms();
         self.read(|held| {
             for (verb, endpoint, path) in needs {
                 // Of what is no path, such as generated content, only whoever may reach the whole endpoint may ask.
                 let names = relative_path(path).unwrap_or_default();
-                if !held.rules.iter().any(|(_, rule)| rule.allows(who, verb, endpoint, &names)) {
+                if !held.allows(who, verb, endpoint, &names, now) {
                     let place = format!("{endpoint}:{}", model::name::Escaped(path));
                     let text = format!("{who} may not {} {place}", verb.word());
                     let hint =
@@ -390,6 +489,10 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    fn root() -> Principal {
+        Principal::local(0)
+    }
+
     fn access() -> (tempfile::TempDir, Access) {
         let dir = tempfile::tempdir().unwrap();
         let access = Access::open(dir.path()).unwrap();
@@ -412,9 +515,9 @@ mod tests {
         // What was answered is durable; another hub of this directory knows it.
         assert!(Access::open(dir.path()).unwrap().recognise(&secret).is_some());
         assert_eq!(access.new_token("ci", Scopes::ALL, HOUR).unwrap_err().exit, Exit::LimitCrossed);
-        access.add_rule("allow token:ci read a:").unwrap();
+        access.add_rule(&root(), "allow token:ci read a:").unwrap();
         access.remove_token("ci").unwrap();
-        assert!(access.recognise(&secret).is_none() && !access.is_current(&who) && access.rules().is_empty());
+        assert!(access.recognise(&secret).is_none() && !access.is_current(&who) && access.rules(&root()).is_empty());
         let short = access.new_token("ci", Scopes::ALL, Duration::from_millis(1)).unwrap();
         while access.tokens().iter().any(|token| !token.is_expired) {
             std::thread::yield_now();
@@ -450,9 +553,9 @@ mod tests {
         };
         let copy = r#"{"source":"a:run/7","destination":"b:in/7"}"#;
         assert_eq!(check(copy).unwrap_err(), "token:ci may not read a:run/7");
-        access.add_rule("allow token:ci read a:run").unwrap();
+        access.add_rule(&root(), "allow token:ci read a:run").unwrap();
         assert_eq!(check(copy).unwrap_err(), "token:ci may not write b:in/7");
-        access.add_rule("allow token:ci write,read b:in").unwrap();
+        access.add_rule(&root(), "allow token:ci write,read b:in").unwrap();
         check(copy).unwrap();
         for (other, said) in [
             (r#"{"source":"a:running/7","destination":"b:in/7"}"#, "may not read a:running/7"),
@@ -468,10 +571,10 @@ mod tests {
             assert!(check(other).unwrap_err().contains(said), "{other}: {:?}", check(other));
         }
         let again = Access::open(dir.path()).unwrap();
-        assert_eq!(again.rules().len(), 2);
-        again.remove_rule(again.rules()[0].id).unwrap();
-        assert_eq!(again.add_rule("allow token:ci read a:").unwrap().id, 3, "an id is given once");
-        assert_eq!(again.remove_rule(99).unwrap_err().exit, Exit::SourceFileNotFound);
+        assert_eq!(again.rules(&root()).len(), 2);
+        again.remove_rule(&root(), again.rules(&root())[0].id).unwrap();
+        assert_eq!(again.add_rule(&root(), "allow token:ci read a:").unwrap().id, 3, "an id is given once");
+        assert_eq!(again.remove_rule(&root(), 99).unwrap_err().exit, Exit::SourceFileNotFound);
     }
 
     #[test]
@@ -485,5 +588,64 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&path, "{").unwrap();
         assert!(Access::open(dir.path()).err().unwrap().message.contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_share_passes_on_what_its_maker_may_for_as_long_and_no_more() {
+        let (_dir, access) = access();
+        let somebody = |name: &str| Principal { name: format!("token:{name}"), scopes: Scopes::ORDINARY, token: None };
+        let (anna, bert) = (somebody("anna"), somebody("bert"));
+        let check = |who: &str, path: &str| {
+            let text = format!(r#"{{"source":"a:{path}","destination":"b:in/"}}"#);
+            access.check(who, &JobFile::from_json(&text).unwrap().wish(who).unwrap()).is_ok()
+        };
+        let rule = |text: &str| access.add_rule(&root(), text).unwrap().id;
+        let managing = rule("allow token:anna read,manage a:run");
+        rule("allow token:anna write a:run");
+        rule("allow token:anna read a:other");
+        rule("allow token:bert write b:in");
+        let soon = rfc3339(unix_ms() + 3_600_000);
+        let share = |text: &str| access.add_rule(&anna, &text.replace("SOON", &soon));
+        for (text, said) in [
+            ("allow token:bert read a:run/7", "90 days at most"),
+            ("allow token:bert read until 2099-01-01T00:00:00Z a:run/7", "90 days at most"),
+            ("allow token:bert read until 2020-01-01T00:00:00Z a:run/7", "over already"),
+            ("allow token:bert read until SOON a:", "may not let others read a:"),
+            ("allow token:bert read until SOON a:other", "may not let others read a:other"),
+            ("allow token:bert read,delete until SOON a:run", "may not let others delete a:run"),
+            ("allow token:bert manage until SOON a:run", "may not let others manage a:run"),
+            ("allow token:bert read until SOON by unix:0 a:run", "in another's name"),
+        ] {
+            let error = share(text).unwrap_err();
+            assert!(error.message.contains(said), "{text}: {}", error.message);
+        }
+        let shared = share("allow token:bert read until SOON a:run/7").unwrap();
+        assert!(shared.rule.contains("by token:anna"), "{}", shared.rule);
+        assert!(check("token:bert", "run/7/x") && !check("token:bert", "run/8"));
+        // What is shared with somebody is not that one's to share.
+        let passed_on = access.add_rule(&bert, &format!("allow token:carl read until {soon} a:run/7")).unwrap_err();
+        assert!(passed_on.message.contains("may not let others"), "{}", passed_on.message);
+        assert_eq!((access.rules(&anna).len(), access.rules(&bert).len()), (1, 0));
+        assert!(access.remove_rule(&bert, shared.id).is_err());
+        // With what its maker may, the share ends, and comes back with it.
+        assert_eq!(access.remove_rule(&root(), managing).unwrap(), ["token:anna", "token:bert"]);
+        assert!(!check("token:bert", "run/7/x"));
+        rule("allow token:anna read,manage a:");
+        assert!(check("token:bert", "run/7/x"));
+        assert_eq!(access.remove_rule(&anna, shared.id).unwrap(), ["token:bert"]);
+        assert!(!check("token:bert", "run/7/x"));
+    }
+
+    #[test]
+    fn a_rule_ends_at_its_moment() {
+        let (dir, access) = access();
+        let until = (unix_ms() / 1000 + 2) * 1000;
+        access.add_rule(&root(), &format!("allow token:ci read until {} a:", rfc3339(until))).unwrap();
+        assert!(access.lapse().unwrap().is_empty() && access.rules(&root()).len() == 1);
+        while unix_ms() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(access.lapse().unwrap(), ["token:ci"]);
+        assert!(Access::open(dir.path()).unwrap().rules(&root()).is_empty());
     }
 }

@@ -179,10 +179,25 @@ fn look(connection: &Connection, mark: Option<&Mark>) -> rusqlite::Result<Result
     }
 }
 
-/// Lines behind one, the oldest first.
-pub fn lines(connection: &Connection, after: i64, limit: usize) -> rusqlite::Result<Vec<Value>> {
-    let mut select = connection.prepare_cached("SELECT line FROM audit WHERE n > ?1 ORDER BY n LIMIT ?2")?;
-    let rows = select.query_map([after, limit as i64], |row| row.get::<_, String>(0))?;
+/// Which lines somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Behind this one, in the order that is asked for.
+    pub after: Option<i64>,
+    pub limit: usize,
+    pub is_newest_first: bool,
+    /// Part of the line, in letters of either case.
+    pub text: Option<String>,
+}
+
+pub fn lines(connection: &Connection, wanted: &Wanted) -> rusqlite::Result<Vec<Value>> {
+    let (comparison, order) = if wanted.is_newest_first { ("<", "DESC") } else { (">", "ASC") };
+    let mut select = connection.prepare_cached(&format!(
+        "SELECT line FROM audit WHERE (?1 IS NULL OR n {comparison} ?1) AND (?2 IS NULL OR instr(lower(line), lower(?2)) > 0)
+        ORDER BY n {order} LIMIT ?3"
+    ))?;
+    let rows =
+        select.query_map(params![wanted.after, wanted.text, wanted.limit as i64], |row| row.get::<_, String>(0))?;
     rows.map(|line| line.map(|line| serde_json::from_str(&line).unwrap_or_default())).collect()
 }
 
@@ -215,9 +230,16 @@ mod tests {
         let (dir, connection) = log();
         let found = verify(dir.path()).unwrap();
         assert_eq!((found.first, found.head.n), (1, 9));
-        let all = lines(&connection, 0, 100).unwrap();
+        let of = |after, limit, is_newest_first, text: Option<&str>| {
+            lines(&connection, &Wanted { after, limit, is_newest_first, text: text.map(str::to_owned) }).unwrap()
+        };
+        let all = of(None, 100, false, None);
         assert_eq!((all.len(), &all[4]["target"], &all[4]["who"]), (9, &json!("job 1 1"), &json!("anna")));
-        assert_eq!(lines(&connection, 7, 1).unwrap()[0]["n"], 8);
+        assert_eq!(of(Some(7), 1, false, None)[0]["n"], 8);
+        let numbers = |found: Vec<Value>| found.iter().map(|line| line["n"].as_i64().unwrap()).collect::<Vec<_>>();
+        assert_eq!(numbers(of(None, 2, true, None)), [9, 8]);
+        assert_eq!(numbers(of(Some(8), 100, true, Some("JOB 1"))), [6, 5, 4]);
+        assert!(of(None, 100, true, Some("nobody%")).is_empty());
     }
 
     #[test]

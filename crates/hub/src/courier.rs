@@ -11,7 +11,7 @@ use crate::order::{order_id, status_of, warrant_id};
 use daemon::hand_in::{Desk, HandIn, TAKES_NONE, Told};
 use daemon::{Endpoint, EndpointBook, Error};
 use model::order::{Kind, Role, Steer};
-use model::{Exit, JobId, TransferSpec};
+use model::{Class, Exit, JobId, TransferSpec};
 use net::Identity;
 use queue::Answer;
 use std::collections::VecDeque;
@@ -55,9 +55,11 @@ pub enum Errand {
     Forget {
         order: JobId,
     },
-    SetRate {
+    /// What may be changed of it.
+    Change {
         order: JobId,
         rate: Option<String>,
+        class: Option<Class>,
     },
     /// All that is known of an ended order.
     Report {
@@ -194,7 +196,7 @@ impl Courier {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    fn desk(&self) -> Result<Arc<Desk>, Error> {
+    pub(crate) fn desk(&self) -> Result<Arc<Desk>, Error> {
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = desk.as_ref().filter(|desk| desk.is_open()) {
             return Ok(desk.clone());
@@ -249,9 +251,10 @@ impl Courier {
             Errand::Stop { order } => self.steer(order, Steer::Cancel),
             Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop)),
             Errand::Forget { order } => self.steer(order, Steer::Remove),
-            Errand::SetRate { order, rate } => {
+            Errand::Change { order, rate, class } => {
                 let told = self.desk().and_then(|desk| {
                     desk.set_rate(order, rate.as_deref(), &stop)
+                        .and_then(|()| desk.set_class(order, class, &stop))
                         .or_else(|e| if desk.is_open() { Ok(()) } else { Err(e) })
                 });
                 if let Err(e) = told {

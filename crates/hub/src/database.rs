@@ -9,7 +9,8 @@ use std::time::Duration;
 /// "TWHB".
 const APPLICATION_ID: i64 = 0x5457_4842;
 /// The n-th step leads from version n to version n + 1. A released step is never changed.
-const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 const BUSY_MAX: Duration = Duration::from_secs(10);
 pub fn path(state_dir: &Path) -> PathBuf {

@@ -86,10 +86,11 @@ impl Owner {
     /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
     pub(crate) fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
         let order = order_id(id, attempt);
-        let rate = self.store.job(id).ok().flatten().map(|stored| stored.file.rate);
-        let (Some(rate), Some(known)) = (rate, self.orders.get_mut(&order)) else { return };
+        let file = self.store.job(id).ok().flatten().map(|stored| stored.file);
+        let (Some(file), Some(known)) = (file, self.orders.get_mut(&order)) else { return };
         known.has_rate = true;
-        self.courier(endpoint).send(Errand::SetRate { order, rate });
+        let class = file.class.and_then(|class| class.parse().ok());
+        self.courier(endpoint).send(Errand::Change { order, rate: file.rate, class });
     }
 
     fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {

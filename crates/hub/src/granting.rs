@@ -2,13 +2,15 @@
 
 use crate::Result;
 use crate::access::{Access, Principal, RuleView, Scopes};
+use crate::audit::Deed;
 use crate::hub::{Hub, only_admin};
 use crate::job_file::JobFile;
 use crate::owner::Owner;
 use crate::reader::{Filter, PAGE_MAX};
 use model::JobId;
-use queue::Verb;
+use queue::{Now, Verb};
 use std::time::Duration;
+use tracing::error;
 
 impl Hub {
     /// Tokens and rules.
@@ -50,20 +52,25 @@ impl Hub {
     /// Withdraws a token with its rules; what its jobs may not do then ends.
     pub fn remove_token(&self, who: &Principal, name: &str) -> Result<usize> {
         let removed = only_admin(who).and_then(|()| self.inner.access.remove_token(name));
-        self.record(who, "token rm", name.to_owned(), removed)?;
-        self.review(&format!("token:{name}"))
+        let affected = self.record(who, "token rm", name.to_owned(), removed)?;
+        self.review_all(&affected)
     }
 
+    fn review_all(&self, affected: &[String]) -> Result<usize> {
+        affected.iter().try_fold(0, |cancelled, owner| Ok(cancelled + self.review(owner)?))
+    }
+
+    /// What somebody who is no administrator adds is a share.
     pub fn add_rule(&self, who: &Principal, text: &str) -> Result<RuleView> {
-        let added = only_admin(who).and_then(|()| self.inner.access.add_rule(text));
+        let added = self.inner.access.add_rule(who, text);
         self.record(who, "rule add", text.to_owned(), added)
     }
 
     /// Withdraws a rule; what jobs of whom it was for may not do then ends.
     pub fn remove_rule(&self, who: &Principal, id: u64) -> Result<usize> {
-        let removed = only_admin(who).and_then(|()| self.inner.access.remove_rule(id));
-        let owner = self.record(who, "rule rm", id.to_string(), removed)?;
-        self.review(&owner)
+        let removed = self.inner.access.remove_rule(who, id);
+        let affected = self.record(who, "rule rm", id.to_string(), removed)?;
+        self.review_all(&affected)
     }
 
     /// Done already, or refused: that is in the audit log before it is answered.
@@ -75,5 +82,32 @@ impl Hub {
         outcome: Result<T>,
     ) -> Result<T> {
         self.carry_out(&who.name, action, move |_| target, move |_, _| outcome)
+    }
+}
+
+impl Owner {
+    /// Takes away the rules whose time is over, and cancels what nothing allows any more.
+    pub(crate) fn lapse_rules(&mut self, now: Now) {
+        let affected = match self.access.lapse() {
+            Ok(affected) => affected,
+            Err(e) => {
+                return error!(error = %e.message, "rules that are over cannot be taken away; they allow nothing all the same");
+            }
+        };
+        for owner in &affected {
+            if self.access.is_admin(owner) {
+                continue;
+            }
+            let of_owner: Vec<JobId> =
+                self.queue.jobs().filter(|job| *job.facts.owner == **owner).map(|job| job.id).collect();
+            for id in of_owner {
+                let Ok(Some(stored)) = self.store.job(id) else { continue };
+                let allowed = stored.file.wish(owner).and_then(|wish| self.access.check(owner, &wish));
+                if allowed.is_err() {
+                    let outcome = self.steer(now, id, Verb::Cancel, None);
+                    self.group.audit.push(Deed::new("hub", "cancel", &id.to_string(), &outcome));
+                }
+            }
+        }
     }
 }

@@ -20,7 +20,9 @@ use crate::store::Store;
 use crate::subscription::Subscription;
 use crate::{Error, Result};
 use daemon::endpoints::Replace;
+use daemon::hand_in::Desk;
 use daemon::{EndpointBook, Paths, StateLock, Ticket, enrol};
+use model::name::Escaped;
 use model::{Exit, JobId};
 use net::Identity;
 use queue::{Limits, Now, Status, Verb};
@@ -185,7 +187,7 @@ impl Hub {
     }
 
     /// Changes an open job's `rate`, `class` or `priority`; with a version, only if it is still that one. A running job has the
-    /// other rate within a second; another class counts in the queue at once, and at endpoints from its next attempt.
+    /// other rate within a second; another class counts in the queue at once, and its order begins anew with it.
     pub fn change(&self, who: &Principal, id: JobId, changes: Map<String, Value>, version: Option<u64>) -> Result<()> {
         self.show(who, id)?;
         let target = format!("{id} {}", Value::Object(changes.clone()));
@@ -326,6 +328,16 @@ impl Hub {
             Box::new(move |failed| drop(reply.try_send(failed.map_or(outcome, |e| Err(e.clone())))))
         })))?;
         answer.recv().map_err(|_| ended())?
+    }
+
+    /// The session with an endpoint that orders go over as well.
+    pub(crate) fn desk(&self, endpoint: &str) -> Result<Arc<Desk>> {
+        if !self.inner.book.has(endpoint) {
+            let text = format!("the hub knows no endpoint {}", Escaped(endpoint.as_bytes()));
+            return Err(Error::new(Exit::SourceFileNotFound, text).hint("`thalweg endpoint ls` lists them"));
+        }
+        let name = endpoint.to_owned();
+        self.look(move |owner| owner.courier(&name))?.desk()
     }
 
     /// Looks at something on the owner's thread.

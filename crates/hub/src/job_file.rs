@@ -7,6 +7,7 @@ use crate::windows::Window;
 use crate::{Error, Result, strict};
 use model::name::{Escaped, relative_path, unescape};
 use model::order::Kind;
+use model::synthetic::{is_null, is_synthetic};
 use model::{Class, Exit, Location, TransferSpec};
 use queue::Facts;
 use serde::{Deserialize, Serialize};
@@ -267,7 +268,7 @@ impl JobFile {
                 let text = format!("{location} is at no endpoint");
                 return Err(wrong(text, "a job of the hub is between endpoints that it knows: write NAME:PATH"));
             };
-            if relative_path(path).is_err() && !model::synthetic::is_synthetic(path) {
+            if relative_path(path).is_err() && !is_synthetic(path) {
                 let error = Error::new(Exit::Refused, format!("{name}: {}: {}", Escaped(path), transfer::LEAVES_ROOT));
                 return Err(error.hint("name a path below the endpoint's root"));
             }
@@ -313,6 +314,10 @@ fn moment(key: &str, text: Option<&str>) -> Result<Option<i64>> {
 
 /// Where it writes: the destination, or below it what `cp` makes there of each source.
 fn claims(spec: &TransferSpec) -> Result<Vec<Vec<u8>>> {
+    // Where nothing is kept, nobody is in another's way.
+    if is_null(spec.destination.path()) {
+        return Ok(Vec::new());
+    }
     let clean = |path: &[u8]| {
         let names = relative_path(path).unwrap_or_default();
         model::name::join(&names)
@@ -413,6 +418,7 @@ mod tests {
             ("\"a:x\"", "b:y", &["y"]),
             ("[\"a:x\", \"a:z\"]", "b:y", &["y/x", "y/z"]),
             ("\"a:\"", "b:./y//z/.", &["y/z"]),
+            ("\"a:x\"", "b:null:", &[]),
         ] {
             let wish = wish(&format!("source = {source}\ndestination = \"{destination}\"")).unwrap();
             let found: Vec<_> = wish.facts.claims.iter().map(|claim| String::from_utf8_lossy(claim)).collect();

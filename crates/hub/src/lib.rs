@@ -49,12 +49,13 @@ mod telling;
 mod hub;
 mod submission;
 mod scheduling;
+mod terms;
 mod granting;
 #[cfg(test)]
 mod scene;
 
 pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
-pub use audit::{Head, Verified, verify as verify_audit};
+pub use audit::{Head, Verified, Wanted as AuditWanted, verify as verify_audit};
 pub use channels::Channels;
 pub use daemon::{Error, private_file};
 pub use events::{Event, Missed};
@@ -70,6 +71,7 @@ pub use series::{Point, Series};
 pub use strict::parse as parse_json;
 pub use submission::{Submitted, Taken};
 pub use subscription::Subscription;
+pub use terms::{ContractChange, ContractView, ShareView, TermsView};
 pub use times::Times;
 
 pub type Result<T> = std::result::Result<T, Error>;

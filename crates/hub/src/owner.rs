@@ -149,6 +149,7 @@ impl Owner {
                 Err(RecvTimeoutError::Disconnected) => is_over = true,
             }
             let now = self.now();
+            self.lapse_rules(now);
             self.begin_scheduled(now);
             self.queue.step(now);
             if let Err(e) = self.post(now) {

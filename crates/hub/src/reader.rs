@@ -284,12 +284,21 @@ impl Reader {
     }
 
     pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
-        self.with(|connection| Ok(schedules::all(connection)?.into_iter().map(ScheduleView::from).collect()))
+        self.with(|connection| {
+            let mut status = connection.prepare_cached("SELECT status FROM jobs WHERE id = ?1")?;
+            let mut view = |stored: schedules::StoredSchedule| {
+                let job = stored.schedule.job;
+                let last_status =
+                    job.map(|id| status.query_row([&id.0[..]], |row| row.get(0)).optional()).transpose()?.flatten();
+                Ok(ScheduleView { last_status, ..ScheduleView::from(stored) })
+            };
+            schedules::all(connection)?.into_iter().map(&mut view).collect()
+        })
     }
 
-    /// Lines of the audit log behind one.
-    pub fn audit(&self, after: i64, limit: usize) -> Result<Vec<Value>> {
-        self.with(|connection| audit::lines(connection, after, limit.clamp(1, PAGE_MAX)))
+    pub fn audit(&self, wanted: &audit::Wanted) -> Result<Vec<Value>> {
+        let wanted = audit::Wanted { limit: wanted.limit.clamp(1, PAGE_MAX), ..wanted.clone() };
+        self.with(|connection| audit::lines(connection, &wanted))
     }
 
     /// Open jobs by status, of one owner or of all.

@@ -170,6 +170,7 @@ pub fn no_such_schedule(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use crate::access::Principal;
+    use crate::audit::Wanted;
     use crate::recurring::ScheduleVerb;
     use crate::scene::{anna, jobs, start, state, until};
     use crate::schedules::{ScheduleFile, StoredSchedule};
@@ -202,7 +203,8 @@ mod tests {
         let dir = state();
         let hub = start(dir.path(), Channels::default());
         let file = || ScheduleFile::from_json(FILE).unwrap();
-        assert!(hub.add_schedule(&anna(), file()).unwrap().next.is_some());
+        let added = hub.add_schedule(&anna(), file()).unwrap();
+        assert_eq!((added.upcoming.len(), added.upcoming.first()), (5, added.next.as_ref()));
         hub.add_schedule(&anna(), file()).unwrap();
         let mut other = file();
         other.times.at = vec!["01:00".into()];
@@ -213,17 +215,22 @@ mod tests {
         let stranger = Principal::local(4_000_000);
         let refused = hub.steer_schedule(&stranger, "hourly", ScheduleVerb::Run).unwrap_err();
         assert!(refused.message.contains("has no schedule"), "{}", refused.message);
-        assert!(hub.schedules(&stranger).unwrap().is_empty() && hub.audit(&stranger, 0, 9).is_err());
+        assert!(
+            hub.schedules(&stranger).unwrap().is_empty()
+                && hub.audit(&stranger, &Wanted::default()).is_err()
+                && hub.verify_audit(&stranger).is_err()
+        );
         let steer = |verb| hub.steer_schedule(&anna(), "hourly", verb);
         let job = steer(ScheduleVerb::Run).unwrap().unwrap();
         assert_eq!(jobs(&hub)[0].id, job.to_string());
+        assert_eq!(hub.schedule(&anna(), "hourly").unwrap().last_status.as_deref(), Some("queued"));
         assert!(steer(ScheduleVerb::Run).unwrap_err().message.contains("is open as job"));
         steer(ScheduleVerb::Pause).unwrap();
         assert!(hub.schedule(&anna(), "hourly").unwrap().next.is_none());
         steer(ScheduleVerb::Resume).unwrap();
         steer(ScheduleVerb::Remove).unwrap();
         assert!(hub.schedules(&anna()).unwrap().is_empty() && steer(ScheduleVerb::Run).is_err());
-        let lines = hub.audit(&anna(), 0, 100).unwrap();
+        let lines = hub.audit(&anna(), &Wanted { limit: 100, ..Wanted::default() }).unwrap();
         let told = |what: &str| lines.iter().filter(|line| line["do"] == what && line["who"] == "unix:0").count();
         assert_eq!((told("schedule add"), told("schedule run"), told("schedule rm")), (4, 2, 1), "{lines:?}");
         hub.stop();

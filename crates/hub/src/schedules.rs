@@ -10,6 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 const NAME_BYTES_MAX: usize = 64;
+/// Slots ahead that are told.
+const UPCOMING: usize = 5;
 
 /// A job that begins again and again. A key that is not known is an error.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -76,11 +78,17 @@ pub struct ScheduleView {
     pub is_paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// The next few, that one included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upcoming: Vec<String>,
     /// The slot of the last turn, the job that began then, and what is to be said of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_job: Option<String>,
+    /// How that job stands, while the hub knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_status: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
@@ -88,7 +96,9 @@ pub struct ScheduleView {
 impl From<StoredSchedule> for ScheduleView {
     fn from(stored: StoredSchedule) -> ScheduleView {
         let Schedule { times, is_paused, job, .. } = stored.schedule;
-        let next = times::slots(&times, unix_ms()).next.filter(|_| !is_paused);
+        let following = |at: &i64| times::slots(&times, *at).next;
+        let upcoming = std::iter::successors(times::slots(&times, unix_ms()).next, following);
+        let upcoming: Vec<_> = upcoming.take(if is_paused { 0 } else { UPCOMING }).map(rfc3339).collect();
         ScheduleView {
             name: stored.file.name,
             owner: stored.owner,
@@ -96,9 +106,11 @@ impl From<StoredSchedule> for ScheduleView {
             job: stored.file.job,
             created: rfc3339(stored.created),
             is_paused,
-            next: next.map(rfc3339),
+            next: upcoming.first().cloned(),
+            upcoming,
             last: stored.slot.map(rfc3339),
             last_job: job.map(|id| id.to_string()),
+            last_status: None,
             text: stored.said,
         }
     }

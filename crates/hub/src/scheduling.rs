@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::access::Principal;
+use crate::audit;
 use crate::hub::{Hub, only_admin};
 use crate::recurring::{ScheduleVerb, no_such_schedule};
 use crate::schedules::{ScheduleFile, ScheduleView};
@@ -39,9 +40,14 @@ impl Hub {
         self.carry_out(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
     }
 
-    /// Lines of the audit log behind one.
-    pub fn audit(&self, who: &Principal, after: i64, limit: usize) -> Result<Vec<Value>> {
+    pub fn audit(&self, who: &Principal, wanted: &audit::Wanted) -> Result<Vec<Value>> {
         only_admin(who)?;
-        self.inner.reader.audit(after, limit)
+        self.inner.reader.audit(wanted)
+    }
+
+    /// Whether the lines of the audit log follow one another, as `hub audit verify` finds it beside the hub.
+    pub fn verify_audit(&self, who: &Principal) -> Result<audit::Verified> {
+        only_admin(who)?;
+        audit::verify(self.state_dir())
     }
 }

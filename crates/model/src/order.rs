@@ -78,6 +78,7 @@ words! {
         Retry = 4, "retry";
         Remove = 5, "rm";
         Rate = 6, "rate";
+        Class = 7, "class";
     }
 }
 

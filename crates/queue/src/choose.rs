@@ -39,6 +39,7 @@ impl Queue {
                 None => self.begin(now, lane, id),
             }
         }
+        self.make_room(now);
     }
 
     /// Why a queued job does not run yet.
@@ -95,8 +96,8 @@ impl Queue {
             if model::mutant::is_on("queue-head-of-line") && !self.is_oldest(seq) {
                 continue;
             }
-            let is_blocked = self.pairs[pair].parked >= PARKED_MAX || self.role_of(pair, &entry.job).is_none();
-            if is_blocked || !self.has_room(pair, class, slots) {
+            if !self.may_run(pair, &entry.job) || !self.has_room(pair, class, slots) || self.is_kept_for_another(*lane)
+            {
                 continue;
             }
             let rank = (charge(class), self.shares[share].charge.at(now.ms), priority, seq);
@@ -135,6 +136,11 @@ impl Queue {
         self.actions.push(Action::HandIn { id, attempt: job.attempt, role, endpoint });
     }
 
+    /// Whether nothing but a slot can be missing.
+    pub(crate) fn may_run(&self, pair: usize, job: &Job) -> bool {
+        self.pairs[pair].parked < PARKED_MAX && self.role_of(pair, job).is_some()
+    }
+
     /// Which end carries it out: the source's, unless that cannot.
     fn role_of(&self, pair: usize, job: &Job) -> Option<Role> {
         let pair = &self.pairs[pair];
@@ -158,13 +164,13 @@ impl Queue {
         if is_small == Some(true) { SMALL } else { WHOLE }
     }
 
-    fn has_room(&self, pair: usize, class: Class, slots: u32) -> bool {
+    pub(crate) fn has_room(&self, pair: usize, class: Class, slots: u32) -> bool {
         let Limits { of_pair, of_high, .. } = self.limits;
         let is_free = self.pairs[pair].used.has_room(class == Class::High, slots, of_pair, of_high);
         is_free && self.full_endpoint(pair, class, slots).is_none()
     }
 
-    fn full_endpoint(&self, pair: usize, class: Class, slots: u32) -> Option<&str> {
+    pub(crate) fn full_endpoint(&self, pair: usize, class: Class, slots: u32) -> Option<&str> {
         let Limits { of_endpoint, of_high, .. } = self.limits;
         let mut ends = [self.pairs[pair].from, self.pairs[pair].to].into_iter().map(|number| &self.endpoints[number]);
         let full = ends.find(|endpoint| !endpoint.used.has_room(class == Class::High, slots, of_endpoint, of_high));

@@ -22,6 +22,7 @@ mod slots;
 mod calendar;
 mod queue;
 mod choose;
+mod yielding;
 mod submit;
 mod steer;
 mod change;

@@ -71,6 +71,8 @@ pub struct Queue {
     /// Who comes after a job, and who waits for a destination that it writes to.
     pub(crate) dependents: HashMap<JobId, Vec<JobId>>,
     pub(crate) behind: HashMap<JobId, Vec<JobId>>,
+    /// Of the class high, for which a low one yielded.
+    pub(crate) made_room: BTreeSet<JobId>,
     /// The jobs that an executor has.
     pub(crate) at_work: BTreeSet<JobId>,
     pub(crate) timers: BTreeSet<(u64, JobId)>,
@@ -93,6 +95,8 @@ pub(crate) struct Entry {
     pub slots: u32,
     pub parked: u32,
     pub charged: f64,
+    /// When it came into its state.
+    pub since: u64,
     timer: Option<u64>,
     date: Option<i64>,
 }
@@ -115,6 +119,7 @@ impl Queue {
             pair_numbers: HashMap::new(),
             dependents: HashMap::new(),
             behind: HashMap::new(),
+            made_room: BTreeSet::new(),
             at_work: BTreeSet::new(),
             timers: BTreeSet::new(),
             dates: BTreeSet::new(),
@@ -184,7 +189,7 @@ impl Queue {
             self.dependents.entry(*other).or_default().push(job.id);
         }
         let id = job.id;
-        let entry = Entry { job, share, pair, slots: 0, parked: 0, charged: 0.0, timer: None, date: None };
+        let entry = Entry { job, share, pair, slots: 0, parked: 0, charged: 0.0, since: 0, timer: None, date: None };
         self.jobs.insert(id, entry);
     }
 
@@ -215,6 +220,9 @@ impl Queue {
         debug_assert!(before == status || may_follow(before, status), "{before} to {status}");
         let lane = (entry.job.facts.class, entry.share, entry.pair);
         let place = (Reverse(entry.job.facts.priority), entry.job.seq, id);
+        if before != status || entry.since == 0 {
+            entry.since = now.ms;
+        }
         entry.job.status = status;
         entry.job.reason = reason;
         entry.job.text = text.to_owned();
@@ -233,6 +241,7 @@ impl Queue {
             self.lanes.entry(lane).or_default().insert(place);
         } else {
             self.leave_lane(lane, place);
+            self.made_room.remove(&id);
         }
         if !matches!(status, Status::Running | Status::Stopping) {
             self.hold(id, 0);

@@ -84,6 +84,8 @@ words! {
         /// It begins anew, as soon as it may.
         Again = "again",
         Deadline = "deadline",
+        /// A job of the class high needs its slot; it begins anew.
+        Yield = "yield",
         /// The other endpoint is to carry it out.
         Switch = "switch",
     }

@@ -127,7 +127,7 @@ impl Queue {
             Goal::Pause => self.set(now, id, Status::Paused, Reason::None, ""),
             Goal::Cancel => self.end(now, id, Status::Cancelled, Exit::Cancelled as i32, CANCELLED, CANCELLED_HINT),
             Goal::Deadline => self.late(now, id),
-            Goal::Again => self.place(now, id),
+            Goal::Again | Goal::Yield => self.place(now, id),
             Goal::Switch => {
                 entry.job.is_switched = true;
                 self.place(now, id);

@@ -237,6 +237,39 @@ fn a_head_that_cannot_run_holds_up_nobody() {
 }
 
 #[test]
+fn a_low_job_makes_room_for_a_high_one_that_waited() {
+    let mut scene = Scene::new();
+    let low: Vec<_> = (0..2).map(|_| scene.submit(|facts| facts.class = Class::Low)).collect();
+    scene.step();
+    scene.pass(1);
+    // One has a slot of its own, the other waits.
+    let high: Vec<_> = (0..2).map(|_| scene.submit(|facts| facts.class = Class::High)).collect();
+    let more = scene.submit(|facts| facts.class = Class::Low);
+    assert_eq!(given(&scene.step()), [(high[0], Role::Sends)]);
+    assert_eq!(scene.pass(9_999), []);
+    let stop = |actions: &[Action]| {
+        actions
+            .iter()
+            .filter_map(|action| if let Action::Stop { id, .. } = action { Some(*id) } else { None })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stop(&scene.pass(1)), [low[1]], "the one that began last, and only one");
+    assert_eq!(scene.queue.get(low[1]).unwrap().text, "yield");
+    let over = |exit| {
+        Answer::Ended(Ended { code: exit as i32, text: String::new(), hint: String::new(), work: Work::default() })
+    };
+    assert_eq!(stop(&scene.pass(20_000)), [], "nobody else while it stops");
+    // What it leaves goes to the one that waited, although low ones were given less.
+    let (job, actions) = scene.hear(low[1], over(Exit::Cancelled));
+    assert_eq!((job.status, job.failures), (Status::Queued, 0));
+    assert_eq!(given(&actions), [(high[1], Role::Sends)]);
+    assert_eq!(stop(&scene.pass(60_000)), [], "nobody of the class high waits any more");
+    let (_, actions) = scene.hear(high[1], over(Exit::Done));
+    assert_eq!(given(&actions), [(low[1], Role::Sends)], "the older one of the two");
+    assert_eq!(scene.state(more).0, Status::Queued);
+}
+
+#[test]
 fn overlapping_destinations_take_turns() {
     let mut scene = Scene::new();
     let claims = |claim: &str| -> std::sync::Arc<[Vec<u8>]> { vec![claim.as_bytes().to_vec()].into() };

@@ -197,6 +197,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("daemon", "what_nobody_uses_is_had_at_once"),
     ),
     ("any-class-for-all", "a client may have a class that its ticket does not allow", Test("daemon", "class_beyond")),
+    (
+        "anybody-manages-rates",
+        "a client changes contracts without a ticket for that",
+        Test("daemon", "of_rates_only_if_it_manages"),
+    ),
     ("event-log-without-end", "the event log grows without bound", Test("daemon", "the_log_is_bounded")),
     ("clocks-are-right", "logs of several hosts are merged by their clocks alone", Test("daemon", "no_effect_comes")),
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),
@@ -309,7 +314,13 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "an order that is cancelled keeps its warrant",
         Test("queue", "deadlines_end_what_waits"),
     ),
+    ("share-what-one-may-not", "somebody shares what only others may", Test("hub", "a_share_passes_on")),
     ("queue-head-of-line", "only the oldest job of all may begin", Test("queue", "a_head_that_cannot_run")),
+    (
+        "queue-never-yields",
+        "a high job waits for a slot as long as low ones last",
+        Test("queue", "a_low_job_makes_room"),
+    ),
     (
         "queue-retries-a-missing-path",
         "a job that can never succeed is tried again",

@@ -201,6 +201,13 @@ const SHAPES: &[Shape] = &[
         lists: &[("addresses", ADDRESSES_MAX), ("cards", ADDRESSES_MAX * ADDRESSES_MAX)],
         fields: &[Field { tag: 1, is: Is::Many(0, &[Field { tag: 3, is: Is::Numbers(1) }]) }],
     },
+    Shape { number: 119, body_bytes_max: ORDER_BODY_BYTES_MAX, lists: &[], fields: &[] },
+    Shape {
+        number: 120,
+        body_bytes_max: CONTROL_BODY_BYTES_MAX,
+        lists: &[("shares", SHARES_TOLD_MAX)],
+        fields: &[many(10, 0)],
+    },
 ];
 
 /// A list that a message may have.

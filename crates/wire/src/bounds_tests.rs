@@ -36,6 +36,7 @@ fn decoded(message: &Message) -> Counts {
         Message::Order(m) => [m.addresses.len(), 0, 0],
         Message::AskAddresses(m) => [m.from.len(), 0, 0],
         Message::Addresses(m) => [m.addresses.len(), m.addresses.iter().map(|a| a.answers_by.len()).sum(), 0],
+        Message::Terms(m) => [m.shares.len(), 0, 0],
         Message::OrderEvents(m) => [m.failures.len(), 0, 0],
         Message::OrderEnded(m) => [m.order.as_ref().map_or(0, |order| order.addresses.len()), 0, 0],
         _ => Counts::default(),

@@ -107,6 +107,9 @@ pub const ORDERS_TOLD_MAX: usize = 1024;
 pub const ADDRESSES_MAX: usize = 16;
 pub const ADDRESS_ASKS_MAX: u32 = 64;
 
+/// Jobs whose shares of an endpoint's rates are told.
+pub const SHARES_TOLD_MAX: usize = 128;
+
 /// Questions open in one session.
 pub const ASKS_MAX: usize = 4;
 

@@ -20,6 +20,7 @@ pub use crate::orders::{
 pub use crate::pace::{Pace, Times};
 pub use crate::selection::{AskDigests, ChangeRecord, Changes, Decisions, Digests, RuleRecord, Selection};
 pub use crate::session::{Accept, Cancel, Close, Depths, Hello, Open, Options, Ping, Pong, Reject, Welcome};
+pub use crate::terms::{AskTerms, ShareRecord, Terms};
 use prost::Message as _;
 use zeroize::Zeroize;
 
@@ -121,13 +122,17 @@ messages! {
     AskAddresses = "100",
     /// Server: those addresses.
     Addresses = "101",
+    /// Client: asks for what it may, and for how rates are shared out, or changes that.
+    AskTerms = "119",
+    /// Server: those.
+    Terms = "120",
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97, 100, 101"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97, 100, 101, 119, 120"
     )]
     message: Option<Message>,
 }

@@ -147,6 +147,9 @@ pub struct OrderSteer {
     /// With `rate`: how fast the job may be from now on, in the words of a transfer's `bwlimit`; empty for no limit.
     #[prost(string, tag = "5")]
     pub bwlimit: String,
+    /// With `class`: what it counts from now on, as in `Options`; 0 for what is usual.
+    #[prost(uint32, tag = "6")]
+    pub class: u32,
 }
 
 /// Asks for a job of this client, or for all of them.

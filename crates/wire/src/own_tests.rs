@@ -158,6 +158,7 @@ fn of_orders() -> Vec<Message> {
             steer: JOB,
             warrant: vec![7; WARRANT_BYTES_MAX],
             bwlimit: "Sat-12:30,1000000000000000B ".repeat(256),
+            class: JOB,
         }
         .into(),
         OrderAsk { number: JOB, job_id: vec![7; 16], wants_events: true, wants_order: true }.into(),
@@ -171,6 +172,32 @@ fn of_paths() -> Vec<Message> {
     vec![
         AskAddresses { from: vec![vec![7; 16]; ADDRESSES_MAX] }.into(),
         Addresses { addresses: vec![record; ADDRESSES_MAX] }.into(),
+    ]
+}
+
+fn of_terms() -> Vec<Message> {
+    let share = ShareRecord {
+        job_id: vec![7; 16],
+        peer: vec![7; 32],
+        client: text(),
+        user: text(),
+        class: JOB,
+        is_sent: true,
+        moves: FAR,
+        rate: FAR,
+        by: text(),
+    };
+    let contracts = "c".repeat(256 << 10);
+    vec![
+        AskTerms { number: JOB, is_change: true, contracts: contracts.clone(), version: FAR }.into(),
+        Terms {
+            number: JOB,
+            path: vec![b'p'; PATH_BYTES_MAX],
+            contracts,
+            shares: vec![share; SHARES_TOLD_MAX],
+            ..Terms::default()
+        }
+        .into(),
     ]
 }
 
@@ -235,7 +262,7 @@ fn longest() -> Vec<Message> {
 
 #[test]
 fn the_longest_message_of_each_kind_is_one_that_a_peer_takes() {
-    let longest = [longest(), of_orders(), of_paths()].concat();
+    let longest = [longest(), of_orders(), of_paths(), of_terms()].concat();
     for (message, (number, _)) in longest.iter().zip(bounds::kinds()) {
         let frame = encode(message.clone());
         let key =

@@ -6,10 +6,11 @@ import { patch, patchRates, row, steer } from '../job_parts.js'
 import { calmly, listen } from '../live.js'
 import { count, counted, sourceOf } from '../text.js'
 
-/** More than fill a window; what is typed is answered by so many. */
-const PAGE = 100
-/** More is asked for when fewer than these are left below. */
-const AHEAD = 500
+/** As many as fill a window; what is typed is answered by so many. */
+const PAGE = 60
+/** More is asked for when fewer than these are left below, and then as many. */
+const AHEAD = 30
+const MORE = 500
 const SPARE = 6
 /** The hub is asked at most this often while somebody types: at once, and once more after the last key. */
 const PATIENCE = 60
@@ -93,7 +94,7 @@ export function show(main, { query }) {
     asking = new AbortController()
     const { signal } = asking
     try {
-      const page = await jobs({ ...asked(), after: next, limit: 1000 }, signal)
+      const page = await jobs({ ...asked(), after: next, limit: MORE }, signal)
       if (finished) return
       for (const job of page.jobs) {
         if (known.has(job.id)) continue

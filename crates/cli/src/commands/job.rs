@@ -12,7 +12,7 @@ use daemon::{Endpoint, EndpointBook, Paths};
 use model::name::Escaped;
 use model::order::{Kind, Reason, Role, Steer};
 use model::pace::Timetable;
-use model::{Exit, JobId, Timestamp};
+use model::{Class, Exit, JobId, Timestamp};
 use net::Identity;
 use serde_json::{Value, json};
 
@@ -58,6 +58,9 @@ pub enum Action {
 \x20   thalweg job rate siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8 80Mbit\n\
 \x20   thalweg job rate siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8 off")]
     Rate(Rate),
+    /// Give a job another class; one that runs begins anew with it, and keeps what was verified
+    #[command(after_help = "Example:\n\x20   thalweg job class siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8 low")]
+    Class(OtherClass),
     /// Forget an ended job
     #[command(after_help = "Example:\n\x20   thalweg job rm siteA/6f1c0d2b9a8e4f7061524334a5b6c7d8")]
     Rm(One),
@@ -98,6 +101,15 @@ pub struct Rate {
     rate: Timetable,
 }
 
+#[derive(clap::Args, Debug)]
+pub struct OtherClass {
+    #[command(flatten)]
+    one: One,
+    /// What it counts beside others: high, normal or low
+    #[arg(value_name = "CLASS")]
+    class: Class,
+}
+
 pub fn run(args: Args) -> Result<Exit> {
     #[cfg(feature = "hub")]
     if let Some(ended) = at_hub(&args.action)? {
@@ -118,6 +130,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Action::Cancel(one) => office.steer(&one, Steer::Cancel),
         Action::Retry(one) => office.steer(&one, Steer::Retry),
         Action::Rate(Rate { one, rate }) => office.set_rate(&one, &rate),
+        Action::Class(OtherClass { one, class }) => office.set_class(&one, class),
         Action::Rm(one) => office.steer(&one, Steer::Remove),
     }
 }
@@ -126,10 +139,6 @@ pub fn run(args: Args) -> Result<Exit> {
 #[cfg(feature = "hub")]
 fn at_hub(action: &Action) -> Result<Option<Exit>> {
     use crate::service::{Service, id_of};
-    let rate = match action {
-        Action::Rate(Rate { rate, .. }) => Some(rate),
-        _ => None,
-    };
     let (one, verb) = match action {
         Action::Ls(list) => {
             if list.endpoint.is_none()
@@ -146,6 +155,7 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
         Action::Cancel(one) => (one, "cancel"),
         Action::Retry(one) => (one, "retry"),
         Action::Rate(Rate { one, .. }) => (one, "rate"),
+        Action::Class(OtherClass { one, .. }) => (one, "class"),
         Action::Rm(one) => (one, "rm"),
     };
     let Some(id) = id_of(&one.id) else { return Ok(None) };
@@ -153,14 +163,15 @@ fn at_hub(action: &Action) -> Result<Option<Exit>> {
     if !service.has(id)? {
         return Ok(None);
     }
-    match verb {
-        "show" => service.show(id, one.json),
-        "watch" => service.watch(id, one.json),
-        "rate" => {
-            let rate = rate.and_then(|rate| rate.rate_min().map(|_| rate.to_string()));
-            service.set_rate(id, rate.as_deref(), one.json)
+    match (action, verb) {
+        (_, "show") => service.show(id, one.json),
+        (_, "watch") => service.watch(id, one.json),
+        (Action::Rate(Rate { rate, .. }), _) => {
+            let rate = rate.rate_min().map(|_| rate.to_string());
+            service.change(id, &json!({"rate": rate}), one.json)
         }
-        verb => service.steer(id, verb, one.json),
+        (Action::Class(OtherClass { class, .. }), _) => service.change(id, &json!({"class": class.name()}), one.json),
+        (_, verb) => service.steer(id, verb, one.json),
     }
     .map(Some)
 }
@@ -268,6 +279,14 @@ impl Office {
         let desk = self.desk(&endpoint)?;
         let bwlimit = rate.rate_min().map(|_| rate.to_string());
         desk.set_rate(job, bwlimit.as_deref(), &self.stop())?;
+        self.tell(one, &endpoint, job, &desk);
+        Ok(Exit::Done)
+    }
+
+    fn set_class(&self, one: &One, class: Class) -> Result<Exit> {
+        let (endpoint, job) = self.find(&one.id)?;
+        let desk = self.desk(&endpoint)?;
+        desk.set_class(job, Some(class), &self.stop())?;
         self.tell(one, &endpoint, job, &desk);
         Ok(Exit::Done)
     }

@@ -22,13 +22,17 @@ enum Action {
     Rm(Rm),
 }
 
-/// Add a rule: `allow WHO VERBS ENDPOINT:PATH`
+/// Add a rule: `allow WHO VERBS [until MOMENT] ENDPOINT:PATH`
 ///
 /// WHO is token:NAME, or unix:UID for a user of the hub's host. VERBS are list, read, write, delete (what is not at the source) and
-/// manage, with commas between them. The rule covers PATH and what is below it.
+/// manage, with commas between them. The rule covers PATH and what is below it. With `until` and a moment such as
+/// 2027-03-01T06:00:00Z it ends by itself.
+///
+/// Somebody who is no administrator shares in this way what it may do itself where it has `manage`, for 90 days at most.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n\
-\x20   thalweg rule add 'allow token:ci list,read,write siteA:results'")]
+#[command(after_help = "Examples:\n\
+\x20   thalweg rule add 'allow token:ci list,read,write siteA:results'\n\
+\x20   thalweg rule add 'allow token:guest read until 2027-03-01T06:00:00Z siteA:results/run7'")]
 struct Add {
     /// The rule, in quotes
     #[arg(value_name = "RULE")]

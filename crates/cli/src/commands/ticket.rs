@@ -60,6 +60,9 @@ struct New {
     /// The highest class that its jobs may have: high, normal or low
     #[arg(long, value_name = "CLASS", default_value = "high", hide_default_value = true, env = "THALWEG_CLASS_MAX")]
     class_max: Class,
+    /// Let its clients see what all jobs of the endpoint move, and change its contracts: for the hub that manages them
+    #[arg(long, env = "THALWEG_MANAGE_RATES")]
+    manage_rates: bool,
 }
 
 /// List the limited tickets: id, what they allow, expiry, how often they were used
@@ -144,6 +147,7 @@ fn create(new: New) -> Result<Exit> {
         expires: new.expires.map(|span| SystemTime::now() + span),
         uses_max: new.uses,
         class_max: new.class_max,
+        may_manage: new.manage_rates,
     };
     let issue = new.state.issue()?;
     let (limited, ticket) = issue.create(limits)?;

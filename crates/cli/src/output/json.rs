@@ -512,7 +512,7 @@ pub fn ticket(ticket: &Limited, uses: u32) -> String {
     let limits = &ticket.limits;
     let line = serde_json::json!({"v": VERSION, "id": ticket.id, "path": ticket.path_text(), "read": limits.may_read,
         "write": limits.may_write, "created": ticket.created, "expires": ticket.expires_text(),
-        "uses_max": limits.uses_max, "class_max": limits.class_max.name(), "uses": uses});
+        "uses_max": limits.uses_max, "class_max": limits.class_max.name(), "manage_rates": limits.may_manage, "uses": uses});
     line.to_string()
 }
 

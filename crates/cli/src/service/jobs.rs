@@ -80,8 +80,8 @@ impl Service {
         Ok(Exit::Done)
     }
 
-    pub fn set_rate(&self, id: JobId, rate: Option<&str>, is_json: bool) -> Result<Exit> {
-        let job = self.patch(&format!("/jobs/{id}"), &json!({"rate": rate}).to_string())?;
+    pub fn change(&self, id: JobId, changes: &Value, is_json: bool) -> Result<Exit> {
+        let job = self.patch(&format!("/jobs/{id}"), &changes.to_string())?;
         if is_json {
             output::line(&with_version(&job).to_string());
         }

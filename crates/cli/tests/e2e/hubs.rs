@@ -217,6 +217,14 @@ fn an_open_job_is_given_another_rate_class_and_priority() {
     until("it to move", || {
         house.job("show", &id)["bytes"]["ok"].as_u64() > Some(0) || house.job("show", &id)["status"] == "running"
     });
+    // Both endpoints count it as what it is now.
+    house.bed.run(&["job", "class", &id, "low"]).succeeded();
+    let counts = |site: &str| {
+        let shares = house.bed.finish(house.bed.command(site, &["contract", "shares", "--json"])).succeeded().events();
+        shares.iter().filter_map(|share| share["class"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    until("the class at both ends", || ["sitea", "siteb"].iter().all(|site| counts(site) == ["low"]));
+    assert_eq!(house.job("show", &id)["attempt"], 1, "the hub gave it once");
     // At the old rate it would take three minutes.
     let changed = house.bed.run(&["job", "rate", "--json", &id, "200M"]).succeeded().events().pop().unwrap();
     assert_eq!(changed["job"]["rate"], "209715200B", "{changed}");

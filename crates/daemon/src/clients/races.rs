@@ -68,6 +68,7 @@ impl Place {
             expires: None,
             uses_max: None,
             class_max: model::Class::High,
+            may_manage: false,
         };
         let (ticket, credential) = LimitedBook::new(self.dir.path()).create(limits).unwrap();
         (ticket.id, credential.into())

@@ -6,8 +6,14 @@ use crate::limited::{Limits, scope_of};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-const ALL: Rights =
-    Rights { may_read: true, may_write: true, is_drop_box: false, scope: Vec::new(), class_max: Class::High };
+const ALL: Rights = Rights {
+    may_read: true,
+    may_write: true,
+    is_drop_box: false,
+    scope: Vec::new(),
+    class_max: Class::High,
+    may_manage: false,
+};
 
 fn limits() -> Limits {
     Limits {
@@ -17,6 +23,7 @@ fn limits() -> Limits {
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     }
 }
 
@@ -141,7 +148,14 @@ fn a_client_of_a_limited_ticket_may_what_the_ticket_says_now() {
     let pin = Pin([1; 32]);
     let (enrolment, rights) = book.authorise(pin, &credential, || "n".into()).unwrap();
     assert_eq!(enrolment.ticket, Some(ticket.id.clone()));
-    let expected = Rights { may_read: false, may_write: true, is_drop_box: true, scope, class_max: Class::High };
+    let expected = Rights {
+        may_read: false,
+        may_write: true,
+        is_drop_box: true,
+        scope,
+        class_max: Class::High,
+        may_manage: false,
+    };
     assert_eq!((&rights, &book.rights(pin).unwrap()), (&expected, &expected));
     // The same client again is no further use; another client is.
     book.authorise(pin, &credential, || unreachable!()).unwrap();

@@ -72,6 +72,9 @@ impl EndpointHost {
         if let Message::Revoke(revoke) = message {
             return self.revoke(grant, &revoke).map(|()| (Vec::new(), 0));
         }
+        if let Message::AskTerms(ask) = &message {
+            return self.terms(grant, ask).map(|terms| (vec![terms.into()], 0));
+        }
         let orders = self.orders.get().ok_or_else(|| {
             Refusal::new(CloseCode::Forbidden, &format!("{TAKES_NONE} (it was started with --no-orders)"))
         })?;

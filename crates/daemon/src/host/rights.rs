@@ -29,6 +29,8 @@ pub struct Rights {
     pub scope: Vec<Name>,
     /// The highest class that its jobs may have.
     pub class_max: Class,
+    /// Sees and changes the endpoint's contracts, and sees what all jobs move.
+    pub may_manage: bool,
 }
 
 impl Rights {
@@ -232,6 +234,7 @@ pub fn table() -> String {
         is_drop_box: !may_read,
         scope: Vec::new(),
         class_max: Class::High,
+        may_manage: false,
     };
     let mut text = "| | any ticket | `--read-only` | `--write-only` | any, at `serve --read-only` |\n".to_owned();
     text.push_str("|---|---|---|---|---|\n");
@@ -272,8 +275,14 @@ mod tests {
 
     #[test]
     fn a_class_beyond_what_a_ticket_allows_is_refused() {
-        let of =
-            |class_max| Rights { may_read: true, may_write: true, is_drop_box: false, scope: Vec::new(), class_max };
+        let of = |class_max| Rights {
+            may_read: true,
+            may_write: true,
+            is_drop_box: false,
+            scope: Vec::new(),
+            class_max,
+            may_manage: false,
+        };
         for max in Class::ALL {
             for asked in Class::ALL {
                 assert_eq!(of(max).check_class(Some(asked)).is_ok(), asked <= max, "{asked} of {max}");

@@ -9,7 +9,7 @@ use crate::warrant::now;
 use model::name::{Escaped, unescape};
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::progress::Counts;
-use model::{JobId, Pin, TransferSpec};
+use model::{Class, JobId, Pin, TransferSpec};
 use mover::session::Grant;
 use std::net::SocketAddr;
 use wire::limits::{ORDER_FAILURES_MAX, ORDER_TRANSFER_BYTES_MAX, ORDERS_TOLD_MAX, PATH_BYTES_MAX};
@@ -40,6 +40,11 @@ impl Orders {
         let steer = Steer::from_number(asked.steer).ok_or_else(|| malformed("steered in an unknown way"))?;
         if steer == Steer::Rate {
             return self.set_rate(key, &asked.bwlimit);
+        }
+        if steer == Steer::Class {
+            let class = Class::from_number(asked.class);
+            let is_known = class.is_some() || asked.class == 0;
+            return if is_known { self.set_class(host, key, class) } else { Err(malformed("an unknown class")) };
         }
         if asked.warrant.is_empty() {
             return self.steer(key, steer, None);

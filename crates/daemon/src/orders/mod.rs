@@ -22,7 +22,7 @@ use crate::warrant::now;
 pub use ground::Ground;
 use model::order::{Reason, Status, Steer};
 use model::pace::Timetable;
-use model::{JobId, Pin, TransferSpec};
+use model::{Class, JobId, Pin, TransferSpec};
 use mover::Memory;
 use net::Identity;
 use record::{Ended, ORDERS_MAX, Record, Store};
@@ -76,6 +76,8 @@ struct Live {
     wanted: Option<Steer>,
     /// The rate that it is to have from now on.
     pace: Option<Option<Arc<Timetable>>>,
+    /// It runs as it was before somebody changed it.
+    is_outdated: bool,
     sample: Option<Sample>,
     /// Before this it is not tried again.
     not_before: Option<Instant>,
@@ -246,7 +248,7 @@ impl Orders {
                     }
                     job.queue();
                 }
-                Steer::Rate | Steer::Remove => return wrong_state(status, "the rate is missing"),
+                Steer::Rate | Steer::Class | Steer::Remove => return wrong_state(status, "the rate is missing"),
             }
             Ok(())
         })
@@ -277,14 +279,32 @@ impl Orders {
             if status.is_end() {
                 return wrong_state(status, "it has no rate any more");
             }
-            let mut spec: TransferSpec =
-                serde_json::from_str(&job.record.transfer).map_err(|e| wrong(e.to_string()))?;
+            let mut spec = spec_of(&job.record)?;
             spec.options.pace.clone_from(&pace);
-            job.record.transfer = serde_json::to_string(&spec).map_err(|e| wrong(e.to_string()))?;
-            if job.record.transfer.len() > ORDER_TRANSFER_BYTES_MAX {
-                return Err(Refusal::new(CloseCode::Limit, "the job is too long with this timetable"));
-            }
+            job.record.transfer = written(&spec)?;
             job.live.pace = Some(pace);
+            Ok(())
+        })
+    }
+
+    /// Has a job count otherwise. One that runs begins anew at once, so that both ends know; what was verified is not sent again.
+    fn set_class(&self, host: &dyn Ground, key: Key, class: Option<Class>) -> Refused<()> {
+        let record = self.lock().jobs.get(&key).map(|job| job.record.clone()).ok_or_else(no_such_job)?;
+        let mut spec = spec_of(&record)?;
+        if spec.options.class == class {
+            return Ok(());
+        }
+        spec.options.class = class;
+        host.may_order(key.0, record.role(), &spec)?;
+        self.change(&mut self.lock(), key, |job| {
+            let status = job.record.status();
+            if status.is_end() {
+                return wrong_state(status, "it has no class any more");
+            }
+            let mut spec = spec_of(&job.record)?;
+            spec.options.class = class;
+            job.record.transfer = written(&spec)?;
+            job.live.is_outdated = job.live.is_running;
             Ok(())
         })
     }
@@ -325,6 +345,19 @@ fn cancelled(record: &mut Record) {
     let code = model::Exit::Cancelled as i32;
     record.ended = Some(Ended { at: now(), code, text, hint, ..record.ended.take().unwrap_or_default() });
     record.set(Status::Cancelled, Reason::None, "");
+}
+
+fn spec_of(record: &Record) -> Refused<TransferSpec> {
+    let wrong = |e: serde_json::Error| Refusal::new(CloseCode::Internal, &format!("the job cannot be read: {e}"));
+    serde_json::from_str(&record.transfer).map_err(wrong)
+}
+
+fn written(spec: &TransferSpec) -> Refused<String> {
+    let text = serde_json::to_string(spec).unwrap_or_default();
+    match (1..=ORDER_TRANSFER_BYTES_MAX).contains(&text.len()) {
+        true => Ok(text),
+        false => Err(Refusal::new(CloseCode::Limit, "the job is too long with this change")),
+    }
 }
 
 fn wrong_state(status: Status, what: &str) -> Refused<()> {

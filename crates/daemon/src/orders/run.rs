@@ -74,7 +74,7 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
             job.live.sample = sample;
         }
         let pace = job.live.pace.take();
-        if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() {
+        if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() || job.live.is_outdated {
             transfer.cancel();
         }
         drop(state);
@@ -117,6 +117,7 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
     let has_moved =
         job.live.sample.as_ref().is_some_and(|sample| sample.counts.files_done + sample.counts.bytes_done > 0);
     let wanted = job.live.wanted.take();
+    job.live.is_outdated = false;
     match outcome {
         Outcome::Stopped if is_stopping => job.record.set(Status::Queued, Reason::None, ""),
         Outcome::Stopped => match wanted {

@@ -487,7 +487,11 @@ impl Shared {
         let message = match message {
             Message::Records(batch) => return self.answers.records(batch),
             Message::Answered(answered) => return self.answers.answered(&answered),
-            Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) | Message::OrderEnded(_) => {
+            Message::OrderTaken(_)
+            | Message::OrderNews(_)
+            | Message::OrderEvents(_)
+            | Message::OrderEnded(_)
+            | Message::Terms(_) => {
                 return self.replies.take(message);
             }
             message => message,

@@ -147,6 +147,7 @@ fn dispatch(
         Message::Ask(_) | Message::Records(_) | Message::Answered(_) => return other(message),
         Message::Proceed(_) | Message::Stop(_) => return other(message),
         Message::AskAddresses(_) | Message::Addresses(_) => return other(message),
+        Message::AskTerms(_) | Message::Terms(_) => return other(message),
         Message::Order(_) | Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) => {
             return other(message);
         }

@@ -63,6 +63,8 @@ pub fn number_of(message: &Message) -> Option<u32> {
         Message::OrderNews(m) => Some(m.number),
         Message::OrderEvents(m) => Some(m.number),
         Message::OrderEnded(m) => Some(m.number),
+        Message::AskTerms(m) => Some(m.number),
+        Message::Terms(m) => Some(m.number),
         _ => None,
     }
 }

@@ -188,7 +188,11 @@ impl Server {
             Message::Proceed(proceed) => session.asks.proceed(proceed),
             Message::Stop(stop) => session.asks.stop(stop.number),
             Message::AskAddresses(asked) => self.tell_addresses(session, &asked)?,
-            Message::Order(_) | Message::OrderSteer(_) | Message::OrderAsk(_) | Message::Revoke(_) => {
+            Message::Order(_)
+            | Message::OrderSteer(_)
+            | Message::OrderAsk(_)
+            | Message::Revoke(_)
+            | Message::AskTerms(_) => {
                 self.request(session, grant, message);
             }
             _ => return Err(Refusal::new(CloseCode::WrongState, "a message that only an endpoint sends")),

@@ -23,6 +23,7 @@ pub fn limits() -> Limits {
         expires: None,
         uses_max: None,
         class_max: model::Class::High,
+        may_manage: false,
     }
 }
 
