@@ -85,7 +85,7 @@ fn what_a_gridftp_server_refuses_has_its_exit_code() {
     hosts.bed.write("f", b"f");
     for (to, code, why) in [
         ("gsiftp://me:secret@127.0.0.1/f", 2, "a password must not stand in a location"),
-        ("gsiftp://127.0.0.1:1/f", 43, "connect to 127.0.0.1:1"),
+        ("gsiftp://127.0.0.1:1/f", 43, "connect to 127.0.0.1"),
         ("gsiftp://192.0.2.1/f", 2, "FTP is not encrypted"),
         ("ftp://127.0.0.1", 2, "names no path"),
     ] {

@@ -3,12 +3,14 @@
 //! Invariant: a file counts as sent when every connection that carried a block of it has said that it ends, and the server that it has all.
 
 use super::fault::{Fault, Result};
+use super::line::PATIENCE;
 use super::server::Lease;
 use super::session::command;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 /// The sender ends on this connection, for this file.
 const END_OF_DATA: u8 = 8;
@@ -25,6 +27,30 @@ pub fn head(descriptor: u8, count: u64, offset: u64) -> [u8; HEAD_BYTES] {
     head[1..9].copy_from_slice(&count.to_be_bytes());
     head[9..].copy_from_slice(&offset.to_be_bytes());
     head
+}
+
+/// Writes to a data connection. A server that can take no more says so on its control connection and just stops to read: whoever is held
+/// up looks there.
+pub fn write(channel: &mut TcpStream, mut bytes: &[u8], look: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let lost = |e: &std::io::Error| Fault::Lost(format!("the data connection was lost: {e}").into());
+    let mut since = Instant::now();
+    while !bytes.is_empty() {
+        match channel.write(bytes) {
+            Ok(count) => {
+                bytes = &bytes[count..];
+                since = Instant::now();
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => {
+                look()?;
+                let is_held_up = matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                if !is_held_up || since.elapsed() > PATIENCE {
+                    return Err(lost(&e));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A small file as one block, with its end.
@@ -62,16 +88,10 @@ impl Stripes {
             None => self.channels[first % count].lock().unwrap_or_else(PoisonError::into_inner),
         };
         let head = head(0, bytes.len() as u64, offset);
-        channel.write_all(&head).and_then(|()| channel.write_all(bytes)).map_err(|e| {
-            let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-            // What the server says of it tells more than the socket.
-            let fault = match lease.last() {
-                Ok(reply) if !reply.is_good() => Fault::of(&reply),
-                _ => Fault::Lost(format!("the data connection was lost: {e}").into()),
-            };
-            lease.line.is_lost = true;
-            fault
-        })
+        let lease = || self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let written =
+            [&head[..], bytes].iter().try_for_each(|part| write(&mut channel, part, &mut || lease().not_early()));
+        written.inspect_err(|_| lease().line.is_lost = true)
     }
 
     /// All is written: says so on each connection, and hears that the server has it.

@@ -115,6 +115,12 @@ impl Line {
         self.early.front()
     }
 
+    /// Whether what the server said last of all is a refusal; the replies before it stay to be heard.
+    pub fn refused(&mut self) -> Result<()> {
+        self.early.extend(self.heard.try_iter().filter_map(std::result::Result::ok));
+        self.early.back().filter(|reply| reply.code >= 400).map_or(Ok(()), |reply| Err(Fault::of(reply)))
+    }
+
     /// The next reply.
     pub fn reply(&mut self, patience: Duration) -> Result<Reply> {
         let heard = match self.early.pop_front() {

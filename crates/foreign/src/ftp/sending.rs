@@ -3,7 +3,7 @@
 //! Invariant: a file counts as sent when all of its bytes were, the server said so after that and not before, and what it says of the file
 //! agrees: its Adler-32 where it can compute one, else its size.
 
-use super::extended::whole;
+use super::extended::{self, whole};
 use super::facts::stamp;
 use super::fault::{Fault, Result};
 use super::reply::{Reply, number};
@@ -69,8 +69,8 @@ fn send_together(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
     lease.line.send(&commands)?;
     let mut channel = lease.channels.swap_remove(0);
     for one in some.iter() {
-        let sent = channel.write_all(&whole(&one.bytes));
-        sent.map_err(|e| lease.line.lose(&format!("the data connection was lost: {e}")))?;
+        let written = extended::write(&mut channel, &whole(&one.bytes), &mut || lease.line.refused());
+        written.inspect_err(|_| lease.line.is_lost = true)?;
     }
     for one in some.iter_mut() {
         lease.begun().and_then(|()| lease.ended()).inspect_err(|_| lease.line.is_lost = true)?;

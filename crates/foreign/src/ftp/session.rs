@@ -15,6 +15,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// After so long a writer looks for what the server may have said.
+const HELD_UP: Duration = Duration::from_millis(500);
 /// Commands that are under way at once.
 const AHEAD_MAX: usize = 64;
 /// A listing of one directory over its data connection.
@@ -200,6 +202,7 @@ impl Session {
             let address = self.passive()?;
             for _ in 0..channels {
                 let channel = self.connect(address)?;
+                let _ = channel.set_write_timeout(Some(HELD_UP));
                 self.channels.push(channel);
             }
         }
