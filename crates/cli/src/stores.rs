@@ -1,8 +1,8 @@
-//! The stores of this program: this host's own, and object stores, SFTP and WebDAV servers where the build has them.
+//! The stores of this program: this host's own, and object stores, SFTP, GridFTP and WebDAV servers where the build has them.
 //!
 //! Invariant: a process has one set of them, so that a bucket is looked at once however often a command names it.
 
-#[cfg(any(feature = "object", feature = "dav"))]
+#[cfg(any(feature = "object", feature = "dav", feature = "foreign"))]
 use crate::settings::stores::StoreKind;
 use crate::settings::stores::StoreTable;
 #[cfg(feature = "dav")]
@@ -42,6 +42,9 @@ pub fn roots() -> daemon::StoredRoots {
 
 pub fn all() -> Stores {
     let stores = Stores::default().with("s3", object_opener()).with("sftp", foreign_opener());
+    let ftp = ftp_opener();
+    let stores =
+        ["ftp", "gsiftp", "sshftp"].into_iter().fold(stores, |stores, scheme| stores.with(scheme, ftp.clone()));
     let sites = site_opener();
     ["davs", "dav", "https", "http"].into_iter().fold(stores, |stores, scheme| stores.with(scheme, sites.clone()))
 }
@@ -54,6 +57,25 @@ fn foreign_opener() -> Arc<dyn store::open::Opener> {
 #[cfg(not(feature = "foreign"))]
 fn foreign_opener() -> Arc<dyn store::open::Opener> {
     Arc::new(NotBuilt("SFTP"))
+}
+
+#[cfg(feature = "foreign")]
+fn ftp_opener() -> Arc<dyn store::open::Opener> {
+    static SERVERS: OnceLock<Arc<foreign::ftp::FtpServers>> = OnceLock::new();
+    let of_server = |(_, table): (&String, &StoreTable)| foreign::ftp::FtpConfig {
+        endpoint: table.endpoint.clone().unwrap_or_default(),
+        allow_clear: table.allow_clear,
+        credentials_file: table.credentials_file.clone(),
+        data_hosts: table.redirect_hosts.clone(),
+    };
+    let tables = || TABLES.get().into_iter().flatten().filter(|(_, table)| table.kind == StoreKind::GridFtp);
+    let open = || foreign::ftp::FtpServers::new(tables().map(of_server).collect(), crate::transfer::sftp::grid_dial());
+    SERVERS.get_or_init(|| Arc::new(open())).clone()
+}
+
+#[cfg(not(feature = "foreign"))]
+fn ftp_opener() -> Arc<dyn store::open::Opener> {
+    Arc::new(NotBuilt("GridFTP and FTP"))
 }
 
 #[cfg(feature = "object")]

@@ -220,8 +220,8 @@ pub fn published(place: &dyn Place) -> Result<BTreeMap<Vec<u8>, Seen>, Fault> {
 }
 
 /// Publishes a small tree and hands out the source that has it.
-pub fn stock(sink: Option<Arc<dyn Sink>>, source: Option<Arc<dyn Source>>, with_links: bool) -> Result<Stocked, Fault> {
-    let (Some(sink), Some(source)) = (sink, source) else {
+pub fn stock(place: &(impl Place + ?Sized), with_links: bool) -> Result<Stocked, Fault> {
+    let (Some(sink), Some(source)) = (place.sink(), place.source()) else {
         return Err(Fault::new("a place without a sink and a source stocks itself"));
     };
     let job = Attempt { sink, next: AtomicU64::new(0) };
@@ -237,7 +237,7 @@ pub fn stock(sink: Option<Arc<dyn Sink>>, source: Option<Arc<dyn Source>>, with_
     }
     let plain = [(0, "empty", 0), (0, "small", 1000), (0, "large", 300_001), (2, "leaf", 10), (1, "middle", 65_536)];
     let plain = plain.into_iter().map(|(at, text, size)| (at, name(text), size));
-    let hostile = hostile_names().into_iter().map(|name| (0, name, 3));
+    let hostile = hostile_names().into_iter().filter(|name| place.can_say(name)).map(|name| (0, name, 3));
     for (seed, (at, name, size)) in plain.chain(hostile).enumerate() {
         let (parent, path) = &directories[at];
         let bytes = content(seed as u64, size);

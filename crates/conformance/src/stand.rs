@@ -39,7 +39,7 @@ pub trait Place: Send + Sync {
 
     /// A source with something in it. `with_links`: symbolic links as well.
     fn stocked(&self, with_links: bool) -> Result<Stocked, Fault> {
-        job::stock(self.sink(), self.source(), with_links)
+        job::stock(self, with_links)
     }
 
     /// The file at a path, read by the store's own means or by others; `None` where there is none.
@@ -57,6 +57,12 @@ pub trait Place: Send + Sync {
             path,
             "the place has no shelf, though its stand does not lack one",
         ))
+    }
+
+    /// Whether the store has a way to say this name at all. One that it cannot say it has to refuse.
+    fn can_say(&self, name: &Name) -> bool {
+        let _ = name;
+        true
     }
 
     /// A time as the store keeps it: whole, or without what it has no room for.

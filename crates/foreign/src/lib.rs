@@ -1,8 +1,10 @@
 //! Storage behind other people's protocols, for hosts that have no Thalweg.
 //!
-//! One module a protocol; each makes of it what the traits of `store` ask for. `sftp` opens `sftp://HOST/ABSOLUTE`.
+//! `tree` makes of a server's files what the traits of `store` ask for. One module a protocol: `sftp` opens `sftp://HOST/ABSOLUTE`, `ftp`
+//! opens `ftp://`, `gsiftp://` and `sshftp://`.
 //!
-//! Not here: how the other host is reached (the program hands in who dials), encryption, and when something is copied or
-//! removed (`mover`).
+//! Not here: how ssh is started (the program hands in who dials), encryption, and when something is copied or removed (`mover`).
 
+mod tree;
+pub mod ftp;
 pub mod sftp;

@@ -37,6 +37,40 @@ pub struct Target {
     pub host: String,
 }
 
+/// What speaks at the other end of two pipes, on hosts without this program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// The subsystem of the ssh server.
+    Sftp,
+    /// A GridFTP server that its administrator, or the user, has allowed for ssh.
+    GridFtp,
+}
+
+/// As `globus-url-copy` starts one.
+const GRIDFTP_SCRIPT: &str = "sh -c 'test -x \"$HOME/.globus/sshftp\" && exec \"$HOME/.globus/sshftp\"; \
+                              test -x /etc/grid-security/sshftp || exit 127; exec /etc/grid-security/sshftp'";
+
+impl Service {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Service::Sftp => "sftp",
+            Service::GridFtp => "GridFTP",
+        }
+    }
+
+    pub(super) fn advice(self) -> &'static str {
+        match self {
+            Service::Sftp => {
+                "its administrator can switch the subsystem on in sshd_config; ssh's reason, if it gave one, is above"
+            }
+            Service::GridFtp => {
+                "`globus-gridftp-server-enable-sshftp` switches it on there, with -nonroot for yourself alone; ssh's reason, if it gave \
+                 one, is above"
+            }
+        }
+    }
+}
+
 impl Target {
     pub fn parse(name: &str) -> Result<Target> {
         let wrong = || {
@@ -71,8 +105,8 @@ impl SshOptions {
         Ok(command)
     }
 
-    /// The process that speaks to a subsystem of the remote server.
-    pub(super) fn subsystem(&self, target: &Target, port: Option<u16>, name: &str) -> Result<Command> {
+    /// The process that speaks to a service of the remote host.
+    pub(super) fn service(&self, target: &Target, port: Option<u16>, service: Service) -> Result<Command> {
         let (mut command, is_openssh) = self.client()?;
         if is_openssh {
             // A network that is gone is noticed, though nobody sends.
@@ -81,7 +115,13 @@ impl SshOptions {
         if let Some(port) = port {
             command.arg("-p").arg(port.to_string());
         }
-        command.arg("-s").args(is_openssh.then_some("--")).arg(&target.destination).arg(name);
+        if service == Service::Sftp {
+            command.arg("-s");
+        }
+        command.args(is_openssh.then_some("--")).arg(&target.destination).arg(match service {
+            Service::Sftp => "sftp",
+            Service::GridFtp => GRIDFTP_SCRIPT,
+        });
         Ok(command)
     }
 
@@ -193,11 +233,11 @@ mod tests {
     #[test]
     fn a_subsystem_is_named_behind_the_destination_and_its_port_before() {
         let target = Target::parse("me@[2001:db8::1]").unwrap();
-        let command = SshOptions::default().subsystem(&target, Some(2222), "sftp").unwrap();
+        let command = SshOptions::default().service(&target, Some(2222), Service::Sftp).unwrap();
         let words: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
         assert!(words.ends_with(&["-p", "2222", "-s", "--", "me@2001:db8::1", "sftp"]), "{words:?}");
         let other = SshOptions { command: Some("/opt/other".into()), ..SshOptions::default() };
-        let command = other.subsystem(&target, None, "sftp").unwrap();
+        let command = other.service(&target, None, Service::Sftp).unwrap();
         let words: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
         assert_eq!(words, ["-s", "me@2001:db8::1", "sftp"]);
     }

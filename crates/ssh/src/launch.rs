@@ -9,7 +9,7 @@
 //! - What is read before the greeting is bounded; so is what is kept of standard error.
 //! - The process ends with the `Remote`, by itself if it wants to, else killed.
 
-use super::command::{SshOptions, Target};
+use super::command::{Service, SshOptions, Target};
 use super::deploy::{self, Upload};
 use super::link::{Accept, Link};
 use super::message::{self, Answer, Ready, Request, Role, VERSION};
@@ -155,11 +155,11 @@ impl Drop for Remote {
     }
 }
 
-/// A running ssh process, with a subsystem of the remote server at its pipes. It ends when this is dropped.
+/// A running ssh process, with a service of the remote host at its pipes. It ends when this is dropped.
 pub struct Subsystem {
     process: Process,
     target: String,
-    name: String,
+    service: Service,
 }
 
 impl Subsystem {
@@ -168,17 +168,17 @@ impl Subsystem {
         options: &SshOptions,
         target: &Target,
         port: Option<u16>,
-        name: &str,
+        service: Service,
         tell: Tell,
     ) -> Result<(Subsystem, ChildStdin, ChildStdout)> {
-        let mut command = options.subsystem(target, port, name)?;
+        let mut command = options.service(target, port, service)?;
         let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|e| not_started(&program, &e))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
         let process = Process { child, words: Words::listen(errors, tell) };
-        Ok((Subsystem { process, target: target.name.clone(), name: name.to_owned() }, input, output))
+        Ok((Subsystem { process, target: target.name.clone(), service }, input, output))
     }
 
     /// Why it ended before it said anything. The pipes must be closed.
@@ -186,9 +186,8 @@ impl Subsystem {
         let status = self.process.end();
         match status.and_then(|status| status.code()) {
             Some(255) => explain(&self.target, status, &self.process.words.kept(), false),
-            _ => Error::new(Exit::Unreachable, format!("{} offers no {} over ssh", self.target, self.name)).hint(
-                "its administrator can switch the subsystem on in sshd_config; ssh's reason, if it gave one, is above",
-            ),
+            _ => Error::new(Exit::Unreachable, format!("{} offers no {} over ssh", self.target, self.service.name()))
+                .hint(self.service.advice()),
         }
     }
 }

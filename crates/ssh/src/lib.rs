@@ -29,7 +29,7 @@ mod owner;
 mod tunnel;
 mod reach;
 
-pub use command::{SshOptions, Target, read_ports};
+pub use command::{Service, SshOptions, Target, read_ports};
 pub use launch::{Subsystem, Tell};
 pub use message::{Access, BoundTerms, CopyRequest, CopyTerms, PathBytes, Peer, exit_of};
 pub use reach::{Reached, ThirdParty, Wanted, reach, third_party_copy};

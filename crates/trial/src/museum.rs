@@ -214,6 +214,26 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a status file is written under a name that can be foreseen",
         Test("daemon", "a_planted_link"),
     ),
+    (
+        "ftp-pasv-abroad",
+        "an FTP server sends data connections to whatever host it likes",
+        Test("foreign", "an_address_abroad_is_refused"),
+    ),
+    (
+        "ftp-cut-is-end",
+        "a data connection that ends is the end of a file, whatever the server says",
+        Test("foreign", "a_file_that_is_cut"),
+    ),
+    (
+        "ftp-early-word-counts",
+        "an FTP server's word that a file is complete counts before all of it was sent",
+        Test("foreign", "a_word_that_comes_before"),
+    ),
+    (
+        "ftp-short-is-whole",
+        "nobody compares how much of a file lies at an FTP server",
+        Test("foreign", "a_file_that_does_not_lie_there_whole"),
+    ),
     ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
     ("move-onto-itself", "a move removes a source that is its own destination", Test("thalweg", "is_not_its_own_copy")),
     ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),

@@ -11,10 +11,11 @@ use super::{Tool, Variant};
 use crate::error::{Error, Result};
 
 /// By name, for `--store`.
-pub const STORES: [(&str, &str); 3] = [
+pub const STORES: [(&str, &str); 4] = [
     ("s3", include_str!("stores/s3.toml")),
     ("dav", include_str!("stores/dav.toml")),
     ("sftp", include_str!("stores/sftp.toml")),
+    ("gsiftp", include_str!("stores/gsiftp.toml")),
 ];
 /// What the commands of our own program begin with in a file.
 const OURS: &str = "thalweg";
@@ -87,6 +88,6 @@ mod tests {
             assert_eq!(one.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["thalweg", &rival]);
             assert!(at_store(name, &variants, &["scp".into()]).err().unwrap().chain().contains(&rival));
         }
-        assert!(at_store("gs", &variants, &[]).err().unwrap().chain().contains("s3, dav, sftp"));
+        assert!(at_store("gs", &variants, &[]).err().unwrap().chain().contains("s3, dav, sftp, gsiftp"));
     }
 }

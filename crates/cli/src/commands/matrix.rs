@@ -16,8 +16,8 @@ a test runs every pair of source and destination with every verb, and every opti
 destination.
 
 Kinds of source and destination: `path` is one on this host, `endpoint` one that `thalweg endpoint add` knows or `tw://ADDR:PORT/PATH`,
-`ssh host` any other `HOST:PATH`; `s3://` includes `s3+NAME://`, `davs://` `dav://`, and `https://` `http://`. GridFTP (`gsiftp://`) is not
-built in. What an endpoint serves may be a directory or a store of its own: it refuses then what that store cannot do.
+`ssh host` any other `HOST:PATH`; `s3://` includes `s3+NAME://`, `davs://` `dav://`, `https://` `http://`, and `gsiftp://` `ftp://` and
+`sshftp://`. What an endpoint serves may be a directory or a store of its own: it refuses then what that store cannot do.
 
 A source that grows is a path for `follow`; `cp` and `sync` copy it as it is, and report a file that changes meanwhile (exit code 24).
 ";

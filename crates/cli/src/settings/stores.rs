@@ -1,7 +1,7 @@
-//! Tables `[stores.NAME]`: object stores by the names that `s3+NAME://` calls them, and WebDAV servers by their addresses.
+//! Tables `[stores.NAME]`: object stores by the names that `s3+NAME://` calls them, WebDAV and GridFTP servers by their addresses.
 //!
 //! Invariant: every key is known and every value is of its kind, or the whole file is refused. No key holds a secret.
-//! Not here: what a store does with its table (`object`, `dav`).
+//! Not here: what a store does with its table (`object`, `dav`, `foreign`).
 
 use toml::de::{DeTable, DeValue};
 
@@ -25,6 +25,8 @@ pub enum StoreKind {
     #[default]
     S3,
     Dav,
+    /// FTP servers too.
+    GridFtp,
 }
 
 /// A table, as it stands in the file.
@@ -44,7 +46,7 @@ pub struct StoreTable {
     pub redirect_hosts: Vec<String>,
 }
 
-const KINDS: &str = "write kind = \"s3\" or kind = \"dav\"";
+const KINDS: &str = "write kind = \"s3\", kind = \"dav\" or kind = \"gridftp\"";
 
 /// What is wrong with a table: where in the text, what, and what to do.
 pub struct Wrong {
@@ -79,6 +81,7 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
                 read.kind = match &text()?[..] {
                     "s3" => StoreKind::S3,
                     "dav" => StoreKind::Dav,
+                    "gridftp" => StoreKind::GridFtp,
                     other => return Err(wrong(format!("kind {other:?} is not known"), KINDS)),
                 };
             }
@@ -119,6 +122,9 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
         (false, _) => ("the store has no kind", KINDS),
         (true, StoreTable { kind: StoreKind::Dav, endpoint: None, .. }) => {
             ("a WebDAV server is known by its address", "write endpoint = \"davs://HOST:PORT\"")
+        }
+        (true, StoreTable { kind: StoreKind::GridFtp, endpoint: None, .. }) => {
+            ("a GridFTP server is known by its address", "write endpoint = \"gsiftp://HOST:PORT\"")
         }
         _ => return Ok(read),
     };

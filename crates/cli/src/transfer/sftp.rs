@@ -1,9 +1,9 @@
-//! SFTP servers, reached by the user's own ssh as other hosts are.
+//! SFTP and GridFTP servers, reached by the user's own ssh as other hosts are.
 
 use super::remote::tell;
 use foreign::sftp::{Dial, Host, Line, Servers};
 use model::Exit;
-use ssh::{SshOptions, Subsystem, Target};
+use ssh::{Service, SshOptions, Subsystem, Target};
 use std::sync::{Arc, OnceLock};
 use store::OpenError;
 use store::open::Refused;
@@ -18,16 +18,21 @@ pub fn reach_by(options: &SshOptions) {
 /// What opens `sftp://`; a process has one, so that a server is greeted once however often a command names it.
 pub fn servers() -> Arc<Servers> {
     static SERVERS: OnceLock<Arc<Servers>> = OnceLock::new();
-    SERVERS.get_or_init(|| Arc::new(Servers::new(Arc::new(BySsh)))).clone()
+    SERVERS.get_or_init(|| Arc::new(Servers::new(Arc::new(BySsh(Service::Sftp))))).clone()
 }
 
-struct BySsh;
+/// What starts a GridFTP server on another host.
+pub fn grid_dial() -> Arc<dyn Dial> {
+    Arc::new(BySsh(Service::GridFtp))
+}
+
+struct BySsh(Service);
 
 impl Dial for BySsh {
     fn dial(&self, host: &Host) -> Result<Line, OpenError> {
         let target = Target::parse(&host.name).map_err(refused)?;
         let options = OPTIONS.get().cloned().unwrap_or_default();
-        let started = Subsystem::start(&options, &target, host.port, "sftp", tell());
+        let started = Subsystem::start(&options, &target, host.port, self.0, tell());
         let (subsystem, input, output) = started.map_err(refused)?;
         let why = Box::new(|| refused(subsystem.explain()));
         Ok(Line { input: Box::new(input), output: Box::new(output), why })

@@ -55,5 +55,6 @@ mod hub_access;
 mod hubs;
 #[cfg(feature = "hub")]
 mod recurrences;
+mod ftp_servers;
 mod sftp_servers;
 mod matrix;

@@ -1,7 +1,8 @@
 //! The requests by their names, and what is built of one or two of them.
 
-use super::packet::{Attributes, Input, Output, Reply, flags, request};
+use super::packet::{Input, Output, Reply, flags, request};
 use super::session::{Fault, Result, Session, Ticket};
+use crate::tree::Attributes;
 
 /// What every server takes.
 const BLOCK_BYTES: u64 = 32 << 10;
@@ -146,23 +147,6 @@ impl Session {
     /// Gives a name in one step, whatever has it.
     pub fn rename_over(&self, from: &[u8], to: &[u8]) -> Ticket {
         self.send(self.extended(b"posix-rename@openssh.com").string(from).string(to))
-    }
-
-    /// What stands at a path, of a link the link itself; `None` where nothing does.
-    pub fn look(&self, path: &[u8]) -> Result<Option<Attributes>> {
-        absent(self.lstat(path).attributes())
-    }
-
-    pub fn link_target(&self, path: &[u8]) -> Result<Vec<u8>> {
-        target_of(self.readlink(path))
-    }
-}
-
-pub fn absent<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(fault) if fault.is(super::packet::status::NO_SUCH_FILE) => Ok(None),
-        Err(fault) => Err(fault),
     }
 }
 

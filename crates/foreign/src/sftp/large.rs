@@ -5,11 +5,11 @@
 //! - Two attempts of this process never share staging. Another process that runs the same job at the same time writes the same
 //!   bytes to the same places.
 
-use super::calls::absent;
-use super::job::Job;
-use super::packet::{Attributes, flags};
+use super::packet::flags;
 use super::reading::Handle;
+use super::server::Server;
 use super::session::{Fault, Ticket};
+use crate::tree::{Attributes, Faulty, Job, absent};
 use model::{Entry, Extent, FailureKind};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ const BEHIND_MAX: usize = 64;
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
 pub struct SftpLarge {
-    job: Arc<Job>,
+    job: Arc<Job<Server>>,
     stem: String,
     path: Vec<u8>,
     journal_path: Vec<u8>,
@@ -39,21 +39,15 @@ struct State {
 }
 
 impl SftpLarge {
-    pub fn begin(job: Arc<Job>, entry: &Entry, stem: &str) -> Result<(SftpLarge, Vec<u8>)> {
-        job.may_write()?;
-        job.path(entry)?;
-        let mut stem = stem.to_owned();
-        if !job.server.hold(&stem) {
-            stem = format!("{stem}-{}", job.next_mark());
-            job.server.hold(&stem);
-        }
+    pub fn begin(job: Arc<Job<Server>>, entry: &Entry, stem: &str) -> Result<(SftpLarge, Vec<u8>)> {
+        let stem = job.hold(stem);
         let opened = Self::open(&job, entry, &stem);
-        opened.inspect_err(|_| job.server.release(&stem))
+        opened.inspect_err(|_| job.server.attempts.release(&stem))
     }
 
-    fn open(job: &Arc<Job>, entry: &Entry, stem: &str) -> Result<(SftpLarge, Vec<u8>)> {
+    fn open(job: &Arc<Job<Server>>, entry: &Entry, stem: &str) -> Result<(SftpLarge, Vec<u8>)> {
         let path = job.staged_path(entry, stem)?;
-        let journal_path = [&path, &b".journal"[..]].concat();
+        let journal_path = job.journal_path(entry, stem)?;
         let failed = |fault: Fault| fault.on("open staging", &path);
         let (session, limits) = job.server.session().map_err(failed)?;
         let both = flags::READ | flags::WRITE;
@@ -95,7 +89,7 @@ impl SftpLarge {
     }
 
     fn failed(&self, fault: &Fault) -> Error {
-        self.job.write_failed(&self.data.session, fault, &self.path)
+        self.job.server.write_failed(&self.data.session, fault, &self.path)
     }
 
     /// Waits for the oldest writes until no more than `behind` are under way. What failed once fails for good.
@@ -136,7 +130,7 @@ impl SftpLarge {
     /// Nothing of it is used any more: another attempt may have its name.
     fn end(&self, state: &mut State) {
         if !std::mem::replace(&mut state.is_over, true) {
-            self.job.server.release(&self.stem);
+            self.job.server.attempts.release(&self.stem);
         }
     }
 
@@ -233,7 +227,7 @@ impl StagedFile for SftpLarge {
         if sync {
             self.sync(&self.data)?;
         }
-        self.job.publish(session, &self.path, entry, rule)?;
+        self.job.publish(&self.path, entry, rule)?;
         if state.journal.take().is_some() {
             let _ = session.remove(&self.journal_path).done();
         }
@@ -260,16 +254,5 @@ impl Drop for SftpLarge {
             self.remove(&mut state);
         }
         self.end(&mut state);
-    }
-}
-
-impl Job {
-    pub fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
-        let look = || {
-            let path = self.staged_path(entry, stem).ok()?;
-            let session = self.session("look at").ok()?;
-            session.look(&[&path, &b".journal"[..]].concat()).ok()?
-        };
-        look().and_then(|there| there.size_bytes).is_some_and(|size| size > 0)
     }
 }

@@ -3,40 +3,11 @@
 //! Invariants: a name is one component, and stands there once; what a server can make us hold of one directory is bounded. Our own
 //! staging is not listed.
 
-use super::calls::{absent, target_of};
-use super::packet::{Attributes, status};
-use super::session::{Fault, Result, Session, shown};
-use model::Name;
+use super::calls::target_of;
+use super::packet::status;
+use super::session::{Fault, Result, Session};
+use crate::tree::{Child, Children, DEPTH_MAX, NAMES_MAX, ODD_MAX, WIDTH, absent, join};
 use std::collections::VecDeque;
-
-/// Names of one directory.
-pub const NAMES_MAX: usize = 2_000_000;
-/// Names that are none are told of, the first of them.
-const ODD_MAX: usize = 100;
-/// A server could go on for ever.
-const DEPTH_MAX: usize = 256;
-/// Requests of one kind that are under way at once.
-pub const WIDTH: usize = 64;
-
-pub struct Child {
-    pub name: Name,
-    pub attributes: Attributes,
-    /// Of a link, where it was asked for.
-    pub target: Vec<u8>,
-}
-
-#[derive(Default)]
-pub struct Children {
-    pub found: Vec<Child>,
-    /// What is no name, and why.
-    pub odd: Vec<String>,
-}
-
-/// A path below a directory.
-pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
-    [directory, slash, name].concat()
-}
 
 impl Session {
     pub fn children(&self, path: &[u8], with_targets: bool) -> Result<Children> {
@@ -47,12 +18,7 @@ impl Session {
         let read = self.read_names(&handle);
         let _ = self.close(&handle);
         let mut children = read?;
-        children.found.sort_by(|a, b| a.name.cmp(&b.name));
-        let count = children.found.len();
-        children.found.dedup_by(|a, b| a.name == b.name);
-        if children.found.len() < count {
-            children.odd.push("a name stands in the directory twice".to_owned());
-        }
+        children.sort();
         self.complete(path, &mut children.found)?;
         if with_targets {
             self.read_targets(path, &mut children)?;
@@ -72,15 +38,7 @@ impl Session {
             // Also of what is not kept: a server that lists `.` for ever is not listened to for ever.
             count += names.len();
             for (bytes, attributes) in names {
-                match Name::new(&bytes) {
-                    _ if matches!(&bytes[..], b"." | b"..") || bytes.starts_with(store::STAGING_PREFIX) => {}
-                    Ok(name) => children.found.push(Child { name, attributes, target: Vec::new() }),
-                    Err(why) if children.odd.len() < ODD_MAX => {
-                        let shown = shown(&bytes[..bytes.len().min(100)]);
-                        children.odd.push(format!("the server lists {shown:?}, which is no file name: {why}"));
-                    }
-                    Err(_) => {}
-                }
+                children.add(&bytes, attributes, Vec::new());
             }
             if count > NAMES_MAX {
                 return Err(Fault::Malformed("it lists more than 2,000,000 names in one directory"));

@@ -2,6 +2,8 @@
 //!
 //! Invariant: whatever bytes arrive are a value or an error; nothing is believed of a length before it was compared with what is there.
 
+use crate::tree::Attributes;
+
 /// The longest packet that is taken: twice what OpenSSH sends.
 pub const PACKET_BYTES_MAX: u32 = 512 << 10;
 /// The longest handle that the draft allows.
@@ -58,45 +60,6 @@ const HAS_OWNER: u32 = 2;
 const HAS_MODE: u32 = 4;
 const HAS_TIMES: u32 = 8;
 const HAS_EXTENDED: u32 = 1 << 31;
-
-const TYPE_BITS: u32 = 0o170_000;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Attributes {
-    pub size_bytes: Option<u64>,
-    pub owner: Option<(u32, u32)>,
-    /// With the bits that tell the kind.
-    pub mode: Option<u32>,
-    /// Seconds since 1970.
-    pub modified: Option<u32>,
-}
-
-impl Attributes {
-    fn is_kind(&self, bits: u32) -> bool {
-        self.mode.is_some_and(|mode| mode & TYPE_BITS == bits)
-    }
-
-    pub fn is_file(&self) -> bool {
-        self.is_kind(0o100_000)
-    }
-
-    pub fn is_directory(&self) -> bool {
-        self.is_kind(0o040_000)
-    }
-
-    pub fn is_link(&self) -> bool {
-        self.is_kind(0o120_000)
-    }
-
-    /// Everything that a listing needs was told.
-    pub fn is_full(&self) -> bool {
-        self.size_bytes.is_some() && self.mode.is_some() && self.modified.is_some()
-    }
-
-    pub fn type_bits(&self) -> u32 {
-        self.mode.unwrap_or(0) & TYPE_BITS
-    }
-}
 
 /// Bytes that make no packet, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,10 +3,10 @@
 //! Invariant: an answer that is shorter than was asked for is asked on from where it ends, until the server says that the file does.
 
 use super::calls::Limits;
-use super::packet::Attributes;
 use super::server::Server;
 use super::session::{Fault, Result, Session, Ticket};
-use model::{DigestAlgorithm, Extent, Generation, Timestamp, VersionToken};
+use crate::tree::{Faulty, generation};
+use model::{Extent, Generation};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -70,23 +70,6 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.session.close(&self.bytes);
     }
-}
-
-/// A number that stands for a path of a server.
-pub fn number_of(server: &Server, path: &[u8]) -> u64 {
-    let digest = DigestAlgorithm::Crc64Nvme.of_object(&[server.name.as_bytes(), b"\0", path].concat());
-    digest.to_bytes().iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-pub fn modified(attributes: &Attributes) -> Timestamp {
-    Timestamp { seconds: i64::from(attributes.modified.unwrap_or(0)), nanoseconds: 0 }
-}
-
-/// A path's version as far as the protocol tells: its size, and its time in whole seconds.
-pub fn generation(server: &Server, path: &[u8], attributes: &Attributes) -> Generation {
-    let modified = modified(attributes);
-    let size_bytes = if attributes.is_file() { attributes.size_bytes.unwrap_or(0) } else { 0 };
-    Generation { size_bytes, modified, version: VersionToken::new(modified, number_of(server, path), 0) }
 }
 
 /// An open file. Where its conversation is lost it is opened again: whoever reads compares generations afterwards.
@@ -153,7 +136,7 @@ impl SourceFile for SftpFile {
             there => there,
         };
         let there = there.map_err(|fault| fault.on("look at", &self.path))?;
-        Ok(generation(&self.server, &self.path, &there))
+        Ok(generation(&self.server.name, &self.path, &there))
     }
 
     fn native(&self) -> Option<&dyn Any> {

@@ -5,8 +5,8 @@
 //! - An answer that nobody asked for, or a packet that is none, ends the conversation; everybody who waits hears why.
 
 use super::packet::{self, INIT, Input, Malformed, Output, PACKET_BYTES_MAX, Reply, VERSION, VERSION_REPLY, status};
+use crate::tree::{Attributes, Faulty};
 use model::FailureKind;
-use model::name::is_unsafe;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -36,8 +36,22 @@ impl Fault {
     pub fn is(&self, wanted: u32) -> bool {
         matches!(self, Fault::Status { code, .. } if *code == wanted)
     }
+}
 
-    pub fn on(&self, operation: &'static str, subject: &[u8]) -> store::Error {
+impl Faulty for Fault {
+    fn is_absent(&self) -> bool {
+        self.is(status::NO_SUCH_FILE)
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self, Fault::Lost(_))
+    }
+
+    fn beyond(why: &'static str) -> Fault {
+        Fault::Malformed(why)
+    }
+
+    fn on(&self, operation: &'static str, subject: &[u8]) -> store::Error {
         let (kind, why) = match self {
             Fault::Status { code: status::NO_SUCH_FILE, .. } => (FailureKind::NotFound, "it is not there".to_owned()),
             Fault::Status { code: status::PERMISSION_DENIED, .. } => {
@@ -238,14 +252,14 @@ impl Ticket {
         }
     }
 
-    pub fn attributes(self) -> Result<packet::Attributes> {
+    pub fn attributes(self) -> Result<Attributes> {
         match self.wait()? {
             Reply::Attributes(attributes) => Ok(attributes),
             _ => Err(Fault::Malformed("it answered something else than attributes")),
         }
     }
 
-    pub fn names(self) -> Result<Vec<(Vec<u8>, packet::Attributes)>> {
+    pub fn names(self) -> Result<Vec<(Vec<u8>, Attributes)>> {
         match self.wait()? {
             Reply::Names(names) if !names.is_empty() => Ok(names),
             Reply::Names(_) => Err(Fault::Malformed("it answered with no name, and not that there are no more")),
@@ -326,9 +340,4 @@ fn greeted(reader: &mut dyn Read) -> io::Result<Extensions> {
         }
     }
     Ok(can)
-}
-
-/// A path for an error, so that it cannot control a terminal.
-pub fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).chars().filter(|c| !is_unsafe(*c)).collect()
 }

@@ -31,9 +31,11 @@ impl Ends {
     pub const SFTP: Ends = Ends(1 << 7);
     pub const ENDPOINT: Ends = Ends(1 << 8);
     pub const HOST: Ends = Ends(1 << 9);
+    /// GridFTP and FTP.
+    pub const GRID: Ends = Ends(1 << 10);
 
     /// Each kind with the words for it.
-    pub const KINDS: [(Ends, &'static str); 10] = [
+    pub const KINDS: [(Ends, &'static str); 11] = [
         (Ends::PATH, "path"),
         (Ends::PIPE, "`-`"),
         (Ends::GENERATED, "`gen:`"),
@@ -42,6 +44,7 @@ impl Ends {
         (Ends::DAV, "`davs://`"),
         (Ends::WEB, "`https://`"),
         (Ends::SFTP, "`sftp://`"),
+        (Ends::GRID, "`gsiftp://`"),
         (Ends::ENDPOINT, "endpoint"),
         (Ends::HOST, "ssh host"),
     ];
@@ -75,6 +78,7 @@ impl Ends {
                 "davs" | "dav" => Ends::DAV,
                 "https" | "http" => Ends::WEB,
                 "sftp" => Ends::SFTP,
+                "gsiftp" | "ftp" | "sshftp" => Ends::GRID,
                 _ => Ends(0),
             },
         }

@@ -7,7 +7,7 @@ use When::{Both, Either, From, Neither, NotBoth, NotFrom, NotTo, To, With};
 
 const FAR: Ends = Ends::ENDPOINT.or(Ends::HOST);
 const TREELESS: Ends = Ends::PIPE.or(Ends::GENERATED).or(Ends::NULL);
-const STORES: Ends = Ends::BUCKET.or(Ends::DAV).or(Ends::WEB).or(Ends::SFTP);
+const STORES: Ends = Ends::BUCKET.or(Ends::DAV).or(Ends::WEB).or(Ends::SFTP).or(Ends::GRID);
 const COPIES: Verbs = Verbs::CP.or(Verbs::SYNC).or(Verbs::FOLLOW);
 
 const fn any(name: &'static str) -> Flag {
@@ -137,7 +137,7 @@ const ENDS: &[Rule] = &[
     },
     Rule {
         verbs: Verbs::FOLLOW,
-        when: &[To(Ends::PIPE.or(Ends::BUCKET).or(Ends::DAV).or(Ends::WEB).or(Ends::NULL))],
+        when: &[To(Ends::PIPE.or(Ends::BUCKET).or(Ends::DAV).or(Ends::WEB).or(Ends::GRID).or(Ends::NULL))],
         flags: &[],
         is_idle: false,
         why: "nothing can grow at {to}: what follow has written is compared with its source again, in a directory",
@@ -445,7 +445,7 @@ const OPTIONS: &[Rule] = &[
     },
     Rule {
         verbs: COPIES,
-        when: &[To(Ends::BUCKET.or(Ends::DAV))],
+        when: &[To(Ends::BUCKET.or(Ends::DAV).or(Ends::GRID))],
         flags: &[any("fsync")],
         is_idle: true,
         why: "--fsync has no effect at {to}: it is the store that says when an object is safe",
@@ -501,7 +501,7 @@ const OPTIONS: &[Rule] = &[
     },
     Rule {
         verbs: Verbs::ALL,
-        when: &[Neither(Ends::HOST.or(Ends::SFTP))],
+        when: &[Neither(Ends::HOST.or(Ends::SFTP).or(Ends::GRID))],
         flags: &[any("ssh")],
         is_idle: true,
         why: "{flag} is for hosts that ssh reaches, and none is named",

@@ -33,7 +33,7 @@ pub struct Args {
     /// Also race the tool described by this file (see docs/measuring.md); may be given several times
     #[arg(long = "tool", value_name = "FILE", env = "THALWEG_TOOL")]
     tools: Vec<PathBuf>,
-    /// Race against the server of a store: s3 (versitygw), dav (xrootd) or sftp (sshd); --rival names those that know it [default: all]
+    /// Race against the server of a store: s3 (versitygw), dav (xrootd), sftp (sshd) or gsiftp (globus-gridftp-server); --rival names those that know it [default: all]
     #[arg(long, value_name = "STORE", conflicts_with = "image", env = "THALWEG_STORE")]
     store: Option<String>,
     /// With --store: put, fetch, or both, one after the other

@@ -1,4 +1,4 @@
-//! One place of each kind, with the same tree in it: directories, a bucket, a WebDAV server, an SFTP server, two endpoints, two hosts
+//! One place of each kind, with the same tree in it: directories, a bucket, a WebDAV server, an SFTP and a GridFTP server, two endpoints, two hosts
 //! behind something that stands for ssh.
 
 use super::Trial;
@@ -70,16 +70,18 @@ impl World {
         let is_full = !bed.run(&["ls", "s3://x/"]).stderr.contains("has no object stores");
         if !needs::met(is_full, "the program was built without --features full")
             || !needs::met(Path::new(SFTP_SERVER).exists(), "no sftp-server is installed")
+            || !crate::ftp_servers::offer(bed, "hosts/far")
         {
             return None;
         }
         let (bucket, tree) = (Fake::start(), tree());
-        for directory in ["here", "dav", "sftp", "root-sitea", "root-siteb", "hosts/far", "hosts/twin"] {
+        for directory in ["here", "dav", "sftp", "grid", "root-sitea", "root-siteb", "hosts/far", "hosts/twin"] {
             put(&bed.path(directory).join("t"), &tree);
         }
         tree.iter().for_each(|(name, bytes)| bucket.put(&format!("t/{name}"), bytes));
         let dav = fakes::dav::start(&bed.path("dav"), Manners::default(), Arc::new(|_| None));
         let table = format!("[stores.fake]\nkind = \"s3\"\nendpoint = \"{}\"\nregion = \"us-east-1\"\n", bucket.url);
+        let table = table + crate::ftp_servers::TABLE;
         bed.write("client/config_home/thalweg/config.toml", table.as_bytes());
         bed.write("plan", br#"{"interval": {"p5": 1, "p50": 2, "p95": 3}, "streams": 1}"#);
         bed.write("rules", b"- nothing\n");
@@ -122,6 +124,7 @@ impl World {
             Ends::DAV => format!("dav://{}/{path}", self.dav),
             Ends::WEB => format!("http://{}/{path}", self.dav),
             Ends::SFTP => format!("sftp://far{}/{path}", self.hosts.bed.path("sftp").display()),
+            Ends::GRID => format!("sshftp://far{}/{path}", self.hosts.bed.path("grid").display()),
             Ends::ENDPOINT => format!("{}:{path}", far(["sitea", "siteb"])),
             Ends::HOST => format!("me@{}:{path}", far(["far", "twin"])),
             other => panic!("{other:?}"),
@@ -134,6 +137,7 @@ impl World {
             (Ends::PATH, _) => "here",
             (Ends::DAV | Ends::WEB, _) => "dav",
             (Ends::SFTP, _) => "sftp",
+            (Ends::GRID, _) => "grid",
             (Ends::ENDPOINT, true) => "root-sitea",
             (Ends::ENDPOINT, false) => "root-siteb",
             (Ends::HOST, true) => "hosts/far",
@@ -231,7 +235,7 @@ impl World {
     /// All files that anything could have written, and how often a server was asked.
     pub fn everything(&self) -> (Vec<String>, usize) {
         let mut paths: Vec<String> = Vec::new();
-        for directory in ["here", "dav", "sftp", "root-sitea", "root-siteb", "hosts"] {
+        for directory in ["here", "dav", "sftp", "grid", "root-sitea", "root-siteb", "hosts"] {
             let mut open = vec![self.hosts.bed.path(directory)];
             while let Some(at) = open.pop() {
                 paths.push(at.display().to_string());

@@ -2,19 +2,16 @@
 //!
 //! The protocol tells neither inodes nor links: a path's number stands for the first, and a version is its size and its time.
 
-use super::listing::{Child, NAMES_MAX, WIDTH, join};
-use super::packet::Attributes;
-use super::reading::{SftpFile, modified, number_of};
-use super::server::Server;
-use super::session::{Fault, Session};
+use super::attributes::{Attributes, number_of};
+use super::remote::{Child, Faulty, NAMES_MAX, Remote, Rename, WIDTH, join};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::any::Any;
 use std::sync::Arc;
-use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+use store::{EachFailure, Error, Opener, Result, Shelf, Slots, Stopped, Surveyed, Visit};
 
-pub struct SftpShelf {
-    server: Arc<Server>,
+pub struct TreeShelf<R> {
+    server: Arc<R>,
     /// Without a slash at its end, but for the server's own root.
     path: Vec<u8>,
     /// Nothing but a directory is meant.
@@ -34,28 +31,23 @@ enum Step {
     Failed(Vec<u8>, Error),
 }
 
-impl SftpShelf {
-    pub fn new(server: Arc<Server>, path: Vec<u8>, is_directory: bool, is_root: bool) -> SftpShelf {
-        SftpShelf { server, path, is_directory, is_root }
+impl<R: Remote> TreeShelf<R> {
+    pub fn new(server: Arc<R>, path: Vec<u8>, is_directory: bool, is_root: bool) -> TreeShelf<R> {
+        TreeShelf { server, path, is_directory, is_root }
     }
 
-    fn session(&self, operation: &'static str) -> Result<Arc<Session>> {
-        self.server.session().map(|(session, _)| session).map_err(|fault| fault.on(operation, b""))
-    }
-
-    fn find(&self) -> Result<(FileStatus, Arc<Session>)> {
-        let session = self.session("look at")?;
-        let failed_to = |fault: Fault| fault.on("look at", b"");
-        let ticket = if self.is_directory { session.stat(&self.path) } else { session.lstat(&self.path) };
-        let found = ticket.attributes().map_err(failed_to)?;
+    fn find(&self) -> Result<FileStatus> {
+        let failed_to = |fault: R::Fault| fault.on("look at", b"");
+        let looked = if self.is_directory { self.server.look_behind(&self.path) } else { self.server.look(&self.path) };
+        let found = looked.map_err(failed_to)?;
         if self.is_directory && !found.is_directory() {
             return Err(failed(FailureKind::NotFound, "look at", "it is no directory"));
         }
         let target = match found.is_link() {
-            true => session.link_target(&self.path).map_err(failed_to)?,
+            true => self.server.link_target(&self.path).map_err(failed_to)?,
             false => Vec::new(),
         };
-        Ok((self.status(&self.path, &found, target), session))
+        Ok(self.status(&self.path, &found, target))
     }
 
     fn status(&self, path: &[u8], found: &Attributes, target: Vec<u8>) -> FileStatus {
@@ -78,16 +70,16 @@ impl SftpShelf {
             owner,
             group,
             links: 1,
-            inode: number_of(&self.server, path),
+            inode: number_of(self.server.name(), path),
             device: 0,
-            modified: modified(found),
-            changed: modified(found),
+            modified: found.time(),
+            changed: found.time(),
         }
     }
 
     /// The steps through a directory, the last one first.
-    fn steps(&self, session: &Session, below: &[u8], path: &[u8]) -> Vec<Step> {
-        let children = match session.children(path, true) {
+    fn steps(&self, below: &[u8], path: &[u8]) -> Vec<Step> {
+        let children = match self.server.children(path, true) {
             Ok(children) => children,
             Err(fault) => return vec![Step::Failed(below.to_vec(), fault.on("list", b""))],
         };
@@ -108,7 +100,7 @@ impl SftpShelf {
 
     fn opener(&self, path: &[u8]) -> Opener {
         let (server, path) = (self.server.clone(), path.to_vec());
-        Box::new(move || Ok(Arc::new(SftpFile::open(&server, path)?) as Arc<dyn SourceFile>))
+        Box::new(move || server.open(path))
     }
 
     fn changeable(&self) -> Result<()> {
@@ -121,7 +113,6 @@ impl SftpShelf {
     /// Removes what is in a directory; what of it stays is told.
     fn empty(
         &self,
-        session: &Session,
         (below, path): (&[u8], &[u8]),
         is_stopped: Stopped<'_>,
         each_failure: EachFailure<'_>,
@@ -131,7 +122,7 @@ impl SftpShelf {
             each_failure(below, error);
             tally.failed += 1;
         };
-        let children = match session.children(path, false) {
+        let children = match self.server.children(path, false) {
             Ok(children) => children,
             Err(fault) => return fail(below, fault.on("list", b""), tally),
         };
@@ -148,10 +139,10 @@ impl SftpShelf {
             if is_stopped() {
                 return;
             }
-            let asked: Vec<_> = some.iter().map(|child| session.remove(&place(child).1)).collect();
-            for (child, ticket) in some.iter().zip(asked) {
+            let paths: Vec<_> = some.iter().map(|child| place(child).1).collect();
+            for (child, removed) in some.iter().zip(self.server.remove_all(&paths)) {
                 let (below, path) = place(child);
-                match ticket.done() {
+                match removed {
                     Ok(()) => tally.count(&self.status(&path, &child.attributes, Vec::new())),
                     Err(fault) => fail(&below, fault.on("remove", b""), tally),
                 }
@@ -160,14 +151,14 @@ impl SftpShelf {
         for child in directories {
             let (below, path) = place(child);
             let before = tally.failed;
-            self.empty(session, (&below, &path), is_stopped, each_failure, tally);
+            self.empty((&below, &path), is_stopped, each_failure, tally);
             if is_stopped() {
                 return;
             }
             if tally.failed > before {
                 continue;
             }
-            match session.rmdir(&path).done() {
+            match self.server.remove_directory(&path) {
                 Ok(()) => tally.count(&self.status(&path, &child.attributes, Vec::new())),
                 Err(fault) => {
                     each_failure(&below, fault.on("remove", b""));
@@ -178,9 +169,9 @@ impl SftpShelf {
     }
 }
 
-impl Shelf for SftpShelf {
+impl<R: Remote> Shelf for TreeShelf<R> {
     fn look(&self) -> Result<FileStatus> {
-        self.find().map(|(status, _)| status)
+        self.find()
     }
 
     fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
@@ -194,7 +185,7 @@ impl Shelf for SftpShelf {
     }
 
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-        let (status, session) = match self.find() {
+        let status = match self.find() {
             Ok(found) => found,
             Err(error) => {
                 visit(Visit::Failed { path: b"", error });
@@ -217,7 +208,7 @@ impl Shelf for SftpShelf {
                     if is_directory && goes_on {
                         steps.push(Step::Left(below.clone()));
                         if depth < u64::from(levels) {
-                            steps.extend(self.steps(&session, &below, &path));
+                            steps.extend(self.steps(&below, &path));
                             if steps.len() > NAMES_MAX {
                                 let why = "the server lists more than 2,000,000 names in directories within each other";
                                 visit(Visit::Failed { path: &below, error: failed(FailureKind::Other, "list", why) });
@@ -235,11 +226,10 @@ impl Shelf for SftpShelf {
     }
 
     fn make(&self, may_be_there: bool) -> Result<bool> {
-        let session = self.session("make directory")?;
-        let made = |fault: Fault| fault.on("make directory", b"");
-        match session.mkdir(&self.path).done() {
+        let made = |fault: R::Fault| fault.on("make directory", b"");
+        match self.server.make(&self.path) {
             Ok(()) => Ok(true),
-            Err(fault) => match session.look(&self.path).map_err(made)? {
+            Err(fault) => match self.server.find(&self.path).map_err(made)? {
                 Some(there) if there.is_directory() && may_be_there => Ok(false),
                 Some(_) => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
                 None => Err(made(fault)),
@@ -248,38 +238,38 @@ impl Shelf for SftpShelf {
     }
 
     fn rename(&self, to: &dyn Shelf, may_replace: bool) -> Result<()> {
-        let to = (to as &dyn Any).downcast_ref::<SftpShelf>().filter(|to| Arc::ptr_eq(&to.server, &self.server));
+        let to = (to as &dyn Any).downcast_ref::<TreeShelf<R>>().filter(|to| Arc::ptr_eq(&to.server, &self.server));
         let Some(to) = to else {
             let source = std::io::Error::from(std::io::ErrorKind::CrossesDevices);
             return Err(Error { kind: FailureKind::InTheWay, operation: "rename", subject: Vec::new(), source });
         };
         self.changeable()?;
         to.changeable()?;
-        let (_, session) = self.find()?;
-        let renamed = |fault: Fault| fault.on("rename", b"");
+        self.find()?;
+        let renamed = |fault: R::Fault| fault.on("rename", b"");
         let in_the_way = |why| Err(failed(FailureKind::InTheWay, "rename", why));
-        match session.look(&to.path).map_err(renamed)? {
-            Some(there) if there.is_directory() => in_the_way("a directory has that name"),
-            Some(_) if !may_replace => in_the_way("something has that name"),
-            Some(_) if !session.can.posix_rename => {
-                in_the_way("this server cannot replace a file in one step: remove it there first")
+        let is_over = match self.server.find(&to.path).map_err(renamed)? {
+            Some(there) if there.is_directory() => return in_the_way("a directory has that name"),
+            Some(_) if !may_replace => return in_the_way("something has that name"),
+            Some(_) if !self.server.replaces().map_err(renamed)? => {
+                return in_the_way("this server cannot replace a file in one step: remove it there first");
             }
-            Some(_) => session.rename_over(&self.path, &to.path).done().map_err(renamed),
-            None => session.rename(&self.path, &to.path).done().map_err(renamed),
-        }
+            there => there.is_some(),
+        };
+        self.server.rename_all(&[Rename { from: &self.path, to: &to.path, is_over }]).remove(0).map_err(renamed)
     }
 
     fn remove(&self, version: Option<&Version>, may_be_directory: bool) -> Result<Tally> {
         self.changeable()?;
-        let (found, session) = self.find()?;
+        let found = self.find()?;
         if version.is_some_and(|version| *version != found.version()) {
             return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
         }
-        let removed = |fault: Fault| fault.on("remove", b"");
+        let removed = |fault: R::Fault| fault.on("remove", b"");
         match (found.is_directory(), may_be_directory) {
             (true, false) => return Err(failed(FailureKind::InTheWay, "remove", "it is a directory")),
-            (true, true) => session.rmdir(&self.path).done().map_err(removed)?,
-            (false, _) => session.remove(&self.path).done().map_err(removed)?,
+            (true, true) => self.server.remove_directory(&self.path).map_err(removed)?,
+            (false, _) => self.server.remove(&self.path).map_err(removed)?,
         }
         let mut tally = Tally::default();
         tally.count(&found);
@@ -288,7 +278,7 @@ impl Shelf for SftpShelf {
 
     fn remove_tree(&self, is_stopped: Stopped<'_>, each_failure: EachFailure<'_>) -> Tally {
         let mut tally = Tally::default();
-        let (found, session) = match self.changeable().and_then(|()| self.find()) {
+        let found = match self.changeable().and_then(|()| self.find()) {
             Ok(found) => found,
             Err(error) => {
                 each_failure(b"", error);
@@ -299,13 +289,16 @@ impl Shelf for SftpShelf {
             return tally;
         }
         if found.is_directory() {
-            self.empty(&session, (b"", &self.path), is_stopped, each_failure, &mut tally);
+            self.empty((b"", &self.path), is_stopped, each_failure, &mut tally);
         }
         if is_stopped() || tally.failed > 0 {
             return tally;
         }
-        let removal = if found.is_directory() { session.rmdir(&self.path) } else { session.remove(&self.path) };
-        match removal.done() {
+        let removal = match found.is_directory() {
+            true => self.server.remove_directory(&self.path),
+            false => self.server.remove(&self.path),
+        };
+        match removal {
             Ok(()) => tally.count(&found),
             Err(fault) => {
                 each_failure(b"", fault.on("remove", b""));

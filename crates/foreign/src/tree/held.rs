@@ -1,6 +1,6 @@
 //! What is held of a small file until it is published.
 
-use super::packet::Attributes;
+use super::attributes::Attributes;
 use store::Error;
 
 /// A sealed file: its bytes, until they lie at the server.

@@ -3,32 +3,27 @@
 //! Invariants: a rehearsal sends nothing but looks; nothing is removed that was not listed here; no link is followed below the
 //! destination but one that stands where a directory is needed, which is refused.
 
-use super::calls::absent;
-use super::job::{Directory, Job, fault, seconds};
-use super::large::SftpLarge;
-use super::listing::{Child, WIDTH, join};
-use super::packet::Attributes;
-use super::reading::{SftpFile, modified};
-use super::server::Server;
-use super::session::{Fault, Session};
-use super::small::SftpSinkLane;
+use super::attributes::Attributes;
+use super::job::{Directory, Job, Stage, fault, seconds};
+use super::remote::{Asked, Child, Faulty, Remote, WIDTH, absent, join};
+use super::small::SmallLane;
 use model::change::cause;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, TransferOptions};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use store::{
-    Abilities, Decision, Fate, Held, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
-    StagedFile, There, ToPublish,
+    Decision, Fate, Held, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged, StagedFile, There,
+    ToPublish,
 };
 
-pub struct SftpSink {
-    job: Arc<Job>,
+pub struct TreeSink<R> {
+    job: Arc<Job<R>>,
 }
 
-impl SftpSink {
+impl<R: Remote> TreeSink<R> {
     /// A destination at a directory that is there, unless this is a rehearsal.
-    pub fn new(server: Arc<Server>, path: Vec<u8>, options: &TransferOptions, is_rehearsal: bool) -> SftpSink {
+    pub fn new(server: Arc<R>, path: Vec<u8>, options: &TransferOptions, is_rehearsal: bool) -> TreeSink<R> {
         let root = Directory { path, shown: Vec::new(), is_fresh: false };
         let job = Job {
             server,
@@ -40,26 +35,26 @@ impl SftpSink {
             numbers: AtomicU64::new(0),
             newest: Mutex::default(),
         };
-        SftpSink { job: Arc::new(job) }
+        TreeSink { job: Arc::new(job) }
     }
 
     fn look(&self, entry: &Entry) -> Result<Option<Attributes>> {
         let path = self.job.path(entry)?;
-        self.job.session("look at")?.look(&path).map_err(|fault| fault.on("look at", &path))
+        self.job.server.find(&path).map_err(|fault| fault.on("look at", &path))
     }
 
     fn find_directory(&self, entry: &Entry, makes: bool) -> Result<()> {
         let above = self.job.directory(entry.parent)?;
         let path = self.job.path(entry)?;
-        let session = self.job.session("make directory")?;
-        let failed = |fault: Fault| fault.on("make directory", &path);
-        let mut there = if above.is_fresh { None } else { session.look(&path).map_err(failed)? };
+        let server = &self.job.server;
+        let failed = |fault: R::Fault| fault.on("make directory", &path);
+        let mut there = if above.is_fresh { None } else { server.find(&path).map_err(failed)? };
         let is_fresh = there.is_none();
         if is_fresh && makes && !self.job.is_rehearsal {
-            match session.mkdir(&path).done() {
+            match server.make(&path) {
                 Ok(()) => {}
                 // Another job was faster.
-                Err(why) => match session.look(&path).map_err(failed)? {
+                Err(why) => match server.find(&path).map_err(failed)? {
                     Some(found) => there = Some(found),
                     None => return Err(failed(why)),
                 },
@@ -85,7 +80,7 @@ impl SftpSink {
         if is_file && size_bytes == entry.size_bytes() && there.modified == Some(seconds(entry)) {
             return Ok(Decision::Same);
         }
-        Ok(Decision::Replace { size_bytes, there: There { is_file, modified: modified(&there) } })
+        Ok(Decision::Replace { size_bytes, there: There { is_file, modified: there.time() } })
     }
 
     /// Bits of a mode that are to be and are not there.
@@ -102,10 +97,10 @@ impl SftpSink {
     }
 
     /// Removes one name with all below it; false when something of it stays.
-    fn prune_one(&self, session: &Session, path: &[u8], shown: &[u8], child: &Child, prune: &mut Prune<'_>) -> bool {
+    fn prune_one(&self, path: &[u8], shown: &[u8], child: &Child, prune: &mut Prune<'_>) -> bool {
         let is_directory = child.attributes.is_directory();
         let fate = (prune.fate)(shown, is_directory);
-        let failed = |prune: &mut Prune<'_>, fault: &Fault| {
+        let failed = |prune: &mut Prune<'_>, fault: &R::Fault| {
             let error = fault.on("remove", b"");
             (prune.failed)(model::Failure { path: shown.to_vec(), kind: error.kind, message: error.message() });
             false
@@ -115,23 +110,23 @@ impl SftpSink {
         }
         let mut is_gone = fate == Fate::Remove;
         if is_directory {
-            let children = match session.children(path, false) {
+            let children = match self.job.server.children(path, false) {
                 Ok(children) => children,
                 Err(fault) => return failed(prune, &fault),
             };
             is_gone &= children.odd.is_empty();
             for below in &children.found {
                 let name = below.name.as_bytes();
-                is_gone &= (prune.goes_on)()
-                    && self.prune_one(session, &join(path, name), &[shown, b"/", name].concat(), below, prune);
+                is_gone &=
+                    (prune.goes_on)() && self.prune_one(&join(path, name), &[shown, b"/", name].concat(), below, prune);
             }
         }
         if !is_gone || !(prune.goes_on)() {
             return false;
         }
         if !prune.is_rehearsal {
-            let removal = if is_directory { session.rmdir(path) } else { session.remove(path) };
-            if let Err(fault) = removal.done() {
+            let server = &self.job.server;
+            if let Err(fault) = if is_directory { server.remove_directory(path) } else { server.remove(path) } {
                 return failed(prune, &fault);
             }
         }
@@ -140,33 +135,23 @@ impl SftpSink {
     }
 }
 
-impl Sink for SftpSink {
+impl<R: Stage> Sink for TreeSink<R> {
     fn facts(&self) -> Result<SinkFacts> {
-        let session = self.job.session("look at")?;
-        let room = session.room(&self.job.directory(ObjectId::ROOT)?.path);
-        Ok(SinkFacts {
-            file_system: "sftp",
-            // Nothing can be made to last on a server that does not sync.
-            is_memory_backed: !session.can.fsync,
-            free_bytes: room.map_or(u64::MAX, |room| room.free_bytes),
-            free_inodes: room.and_then(|room| room.free_inodes),
-            order: Order::Any,
-            part_rule: None,
-            shares_on: None,
-            confirms: false,
-            can: Abilities { compare: true, prune: true, amend: true, touch: true, reread: true, ..Abilities::NONE },
-        })
+        self.job.server.facts(&self.job.directory(ObjectId::ROOT)?.path)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.job.server.notes()
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
         let root = self.job.directory(ObjectId::ROOT)?;
         let path = join(&root.path, name.as_bytes());
-        let session = self.job.session("make directory")?;
-        let failed = |fault: Fault| fault.on("make directory", &path);
+        let failed = |fault: R::Fault| fault.on("make directory", &path);
         if !self.job.is_rehearsal {
-            make_directory(&session, &path).map_err(failed)?;
+            make_directory(&*self.job.server, &path).map_err(failed)?;
         }
-        if absent(session.stat(&path).attributes()).map_err(failed)?.is_some_and(|there| !there.is_directory()) {
+        if absent(self.job.server.look_behind(&path)).map_err(failed)?.is_some_and(|there| !there.is_directory()) {
             let why = "a file stands where a directory is needed";
             return Err(store::Error::of_kind(FailureKind::InTheWay, "make directory", name.as_bytes(), why));
         }
@@ -187,7 +172,7 @@ impl Sink for SftpSink {
     }
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
-        Ok(Arc::new(SftpFile::open(&self.job.server, self.job.path(entry)?)?))
+        self.job.server.open(self.job.path(entry)?)
     }
 
     fn touch(&self, entry: &Entry) -> Result<()> {
@@ -196,20 +181,15 @@ impl Sink for SftpSink {
         }
         let path = self.job.path(entry)?;
         let time = Attributes { modified: Some(seconds(entry)), ..Attributes::default() };
-        let set = self.job.session("set time")?.setstat(&path, &time).done();
-        set.map_err(|fault| fault.on("set time", &path))
+        self.job.server.set(&path, &time).map_err(|fault| fault.on("set time", &path))
     }
 
     fn prune(&self, prune: &mut Prune<'_>) {
         prune.is_rehearsal |= self.job.is_rehearsal;
         for id in prune.directories {
             let Ok(directory) = self.job.directory(*id) else { continue };
-            let listed = self.job.server.session().and_then(|(session, _)| {
-                let children = absent(session.children(&directory.path, false))?.unwrap_or_default();
-                Ok((session, children))
-            });
-            let (session, children) = match listed {
-                Ok(listed) => listed,
+            let children = match absent(self.job.server.children(&directory.path, false)) {
+                Ok(children) => children.unwrap_or_default(),
                 Err(fault) => {
                     let error = fault.on("list", b"");
                     let path = directory.shown.clone();
@@ -224,7 +204,7 @@ impl Sink for SftpSink {
                 if !(prune.is_listed)(*id, &child.name) {
                     let name = child.name.as_bytes();
                     let shown = [&directory.shown[..], name].concat();
-                    self.prune_one(&session, &join(&directory.path, name), &shown, child, prune);
+                    self.prune_one(&join(&directory.path, name), &shown, child, prune);
                 }
             }
         }
@@ -235,10 +215,10 @@ impl Sink for SftpSink {
             return Err(fault(FailureKind::Special, "make symbolic link", entry, "it is none"));
         };
         let path = self.job.path(entry)?;
-        let session = self.job.session("make symbolic link")?;
-        let failed = |fault: Fault| fault.on("make symbolic link", &path);
-        let there = session.look(&path).map_err(failed)?;
-        if there.is_some_and(|there| there.is_link()) && session.link_target(&path).map_err(failed)? == target[..] {
+        let server = &self.job.server;
+        let failed = |fault: R::Fault| fault.on("make symbolic link", &path);
+        let there = server.find(&path).map_err(failed)?;
+        if there.is_some_and(|there| there.is_link()) && server.link_target(&path).map_err(failed)? == target[..] {
             return Ok(false);
         }
         if there.is_some() && rule == PublishRule::NoReplace {
@@ -248,14 +228,14 @@ impl Sink for SftpSink {
             return Ok(true);
         }
         if there.is_none() {
-            session.symlink(target, &path).done().map_err(failed)?;
+            server.make_link(target, &path).map_err(failed)?;
             return Ok(true);
         }
         let staged = self.job.staged_path(entry, &self.job.next_mark())?;
-        session.symlink(target, &staged).done().map_err(failed)?;
-        let published = self.job.publish(&session, &staged, entry, rule);
+        server.make_link(target, &staged).map_err(failed)?;
+        let published = self.job.publish(&staged, entry, rule);
         if published.is_err() {
-            let _ = session.remove(&staged).done();
+            let _ = server.remove(&staged);
         }
         published.map(|()| true)
     }
@@ -265,8 +245,7 @@ impl Sink for SftpSink {
         if causes != 0 && !self.job.is_rehearsal {
             let path = self.job.path(entry)?;
             let mode = Attributes { modified: None, ..self.job.attributes(entry) };
-            let set = self.job.session("set mode")?.setstat(&path, &mode).done();
-            set.map_err(|fault| fault.on("set mode", &path))?;
+            self.job.server.set(&path, &mode).map_err(|fault| fault.on("set mode", &path))?;
         }
         Ok(causes)
     }
@@ -285,31 +264,31 @@ impl Sink for SftpSink {
     fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
         let entries: Vec<&Entry> = group.collect();
         for some in entries.chunks(WIDTH) {
-            let asked: Vec<_> = some
+            let paths: Vec<Result<Option<Vec<u8>>>> = some
                 .iter()
                 .map(|entry| match self.is_fresh(entry.parent) {
                     true => Ok(None),
-                    false => {
-                        let path = self.job.path(entry)?;
-                        Ok(Some(self.job.session("look at")?.lstat(&path)))
-                    }
+                    false => self.job.path(entry).map(Some),
                 })
                 .collect();
-            found.extend(asked.into_iter().zip(some).map(|(ticket, entry): (Result<_>, _)| {
-                let there = ticket?.map(|ticket| absent(ticket.attributes())).transpose();
-                let there = there.map_err(|fault| fault.on("look at", entry.name.as_bytes()))?;
+            let asked: Vec<_> = paths.iter().filter_map(|path| path.as_ref().ok()?.clone()).collect();
+            let mut looks = self.job.server.look_all(&asked).into_iter();
+            found.extend(paths.into_iter().zip(some).map(|(path, entry)| {
+                let look = path?.map(|_| absent(looks.next().expect("each was asked for"))).transpose();
+                let there = look.map_err(|fault| fault.on("look at", entry.name.as_bytes()))?;
                 self.decision(entry, there.flatten())
             }));
         }
     }
 
     fn lane(&self, _: bool) -> Result<Box<dyn SinkLane>> {
-        Ok(Box::new(SftpSinkLane::new(self.job.clone())))
+        Ok(Box::new(SmallLane::new(self.job.clone())))
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        let (file, journal) = SftpLarge::begin(self.job.clone(), entry, stem)?;
-        Ok((Arc::new(file), journal))
+        self.job.may_write()?;
+        self.job.path(entry)?;
+        R::begin(&self.job, entry, stem)
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
@@ -318,8 +297,7 @@ impl Sink for SftpSink {
 
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
         let numbers: Vec<_> = group.map(|staged| staged.number()).collect();
-        let session = self.job.session("write file")?;
-        self.job.send_held(&session, &numbers, true)?;
+        self.job.send_held(&numbers, true)?;
         Ok(false)
     }
 
@@ -348,23 +326,9 @@ impl Sink for SftpSink {
         self.job.reread_held(staged.number(), check)
     }
 
-    /// No request syncs a name. One that syncs the newest file has a file system with a journal write its names down too.
     fn sync_names(&self) -> Result<()> {
-        let Some(newest) = self.job.newest.lock().unwrap().take() else { return Ok(()) };
-        let session = self.job.session("sync names")?;
-        if !session.can.fsync {
-            return Ok(());
-        }
-        match absent(session.open_to_read(&newest).handle()) {
-            Ok(Some(handle)) => {
-                let synced = session.fsync(&handle).done();
-                let _ = session.close(&handle);
-                synced.map_err(|fault| fault.on("sync names", &newest))
-            }
-            // Gone, or not for its own writer to read.
-            Ok(None) | Err(Fault::Status { .. }) => Ok(()),
-            Err(fault) => Err(fault.on("sync names", &newest)),
-        }
+        let newest = self.job.newest.lock().unwrap().take();
+        newest.map_or(Ok(()), |newest| self.job.server.sync_names(&newest))
     }
 
     fn finish_directory(&self, entry: &Entry) -> Result<()> {
@@ -377,8 +341,7 @@ impl Sink for SftpSink {
             None => self.job.keeps_mode.then_some(entry.mode),
         };
         let attributes = Attributes { mode, modified: Some(seconds(entry)), ..Attributes::default() };
-        let set = self.job.session("set time")?.setstat(&path, &attributes).done();
-        set.map_err(|fault| fault.on("set time", &path))
+        self.job.server.set(&path, &attributes).map_err(|fault| fault.on("set time", &path))
     }
 
     fn close(&self) {
@@ -392,10 +355,10 @@ impl Sink for SftpSink {
 }
 
 /// Makes a directory, or accepts what is there.
-pub fn make_directory(session: &Session, path: &[u8]) -> super::session::Result<()> {
-    match session.mkdir(path).done() {
+pub fn make_directory<R: Remote>(server: &R, path: &[u8]) -> Asked<(), R> {
+    match server.make(path) {
         Ok(()) => Ok(()),
-        Err(fault) => match absent(session.stat(path).attributes())? {
+        Err(fault) => match absent(server.look_behind(path))? {
             Some(there) if there.is_directory() => Ok(()),
             _ => Err(fault),
         },

@@ -1,0 +1,28 @@
+//! FTP and GridFTP (RFC 959, 2389, 2428, 3659; GFD.20): `ftp://`, `gsiftp://` without certificates, and `sshftp://`, whose control
+//! connection is the user's own ssh.
+//!
+//! `reply` and `facts` are what a server says, as values; `line` is the control connection, `session` one conversation on it, `server` a host
+//! with several of them. `remote` is what `tree` makes a store of, with `reading`, `sending`, `extended` and `large`; `open` is the way in.
+//!
+//! Invariants:
+//! - What the other side can make this one hold is bounded: lines, replies, listings, conversations.
+//! - Data connections are made by this side only, to the host of the control connection or to those that its table lists.
+//! - Nothing goes in clear text to another host unless its table allows it, and the result says that it did.
+//!
+//! Not here: certificates of grids (GSI), which sites leave for tokens.
+
+mod reply;
+mod facts;
+mod fault;
+mod line;
+mod session;
+mod server;
+mod reading;
+mod extended;
+mod sums;
+mod sending;
+mod large;
+mod remote;
+mod open;
+
+pub use open::{FtpConfig, FtpServers, SCHEMES};

@@ -1,0 +1,322 @@
+//! Content of files, from an offset on.
+//!
+//! Invariants: what ends before the server says that it does is cut, and an error; a transfer that is broken off early is waited for, so
+//! that its conversation can be used again.
+
+use super::fault::{Fault, Result};
+use super::server::{Lease, Server};
+use super::session::{Session, command};
+use crate::tree::{Faulty, WIDTH, generation, path_of};
+use model::{Extent, Generation, ObjectId};
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Directories, SourceFile, SourceLane, SourceObject};
+
+const BLOCK_BYTES: usize = 128 << 10;
+/// How often a file that breaks off is gone on with, where it stopped.
+const CONTINUED_MAX: u32 = 4;
+/// For a transfer that was broken off to be given up by the server.
+const GIVING_UP: Duration = Duration::from_secs(20);
+
+/// A file on its way here.
+struct Download {
+    lease: Lease,
+    data: Option<TcpStream>,
+    path: Vec<u8>,
+    at: u64,
+}
+
+impl Download {
+    fn begin(server: &Arc<Server>, path: &[u8], at: u64) -> Result<Download> {
+        let mut lease = server.lease()?;
+        let restart = (at > 0).then(|| command("REST", at.to_string().as_bytes()));
+        let commands: Vec<_> = restart.into_iter().chain([command("RETR", path)]).collect();
+        let data = Some(lease.begin(&commands)?);
+        Ok(Download { lease, data, path: path.to_vec(), at })
+    }
+
+    /// At least one byte; none at the end of the file.
+    fn read(&mut self, block: &mut [u8]) -> Result<usize> {
+        let Some(data) = &mut self.data else { return Ok(0) };
+        match data.read(block) {
+            Ok(0) => {
+                self.data = None;
+                if !model::mutant::is_on("ftp-cut-is-end") {
+                    self.lease.ended()?;
+                }
+                Ok(0)
+            }
+            Ok(count) => {
+                self.at += count as u64;
+                Ok(count)
+            }
+            Err(e) => Err(self.lease.line.lose(&format!("the data connection was lost: {e}"))),
+        }
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        if self.data.take().is_some() && !self.lease.line.is_lost {
+            let _ = self.lease.line.reply(GIVING_UP);
+        }
+    }
+}
+
+/// Where a reader stands in a file, with the transfer that goes on from there.
+#[derive(Default)]
+pub struct Position(Option<Download>);
+
+/// An open file, by its path.
+pub struct FtpFile {
+    server: Arc<Server>,
+    path: Vec<u8>,
+    size_bytes: u64,
+}
+
+impl FtpFile {
+    pub fn open(server: &Arc<Server>, path: Vec<u8>) -> store::Result<FtpFile> {
+        let failed = |fault: Fault| fault.on("open file", &path);
+        let there = server.with(|session| session.look_all(&[&path]).remove(0)).map_err(failed)?;
+        if !there.is_file() {
+            let why = "it is no file";
+            return Err(store::Error::of_kind(model::FailureKind::InTheWay, "open file", &path[..], why));
+        }
+        Ok(FtpFile { server: server.clone(), size_bytes: there.size_bytes.unwrap_or(0), path })
+    }
+
+    /// One that ends where the server says.
+    pub fn unbounded(server: &Arc<Server>, path: Vec<u8>) -> FtpFile {
+        FtpFile { server: server.clone(), size_bytes: u64::MAX, path }
+    }
+
+    /// Reads `extent`, by a transfer that stands where it begins, if there is one; leaves one that can be gone on with.
+    pub fn read_each(
+        &self,
+        extent: Extent,
+        Position(open): &mut Position,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> store::Result<u64> {
+        let failed = |fault: Fault| fault.on("read file", &self.path);
+        let (mut at, mut broken) = (extent.start, 0);
+        // Not what was listed bounds it: a file that was replaced meanwhile is another one, as a whole.
+        let end = extent.end;
+        while at < end {
+            let fits = open.take().filter(|open| open.path == self.path && open.at == at && !open.lease.line.is_lost);
+            let begun = fits.map_or_else(|| Download::begin(&self.server, &self.path, at), Ok);
+            let step = begun.and_then(|mut download| {
+                while at < end {
+                    let wanted = block.len().min((end - at) as usize);
+                    let count = download.read(&mut block[..wanted])?;
+                    at += count as u64;
+                    if count == 0 || !each(&block[..count]) {
+                        return Ok((download, true));
+                    }
+                }
+                // The server's word that this was all belongs to it.
+                if at == self.size_bytes && download.read(&mut [0])? > 0 {
+                    at += 1;
+                }
+                Ok((download, false))
+            });
+            match step {
+                Ok((_, true)) => break,
+                Ok((download, false)) => *open = Some(download).filter(|download| download.data.is_some()),
+                Err(Fault::Lost(_)) if broken < CONTINUED_MAX => broken += 1,
+                Err(fault) => return Err(failed(fault)),
+            }
+        }
+        Ok(at.min(end.max(extent.start)) - extent.start)
+    }
+}
+
+impl SourceFile for FtpFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+        let mut filled = 0;
+        let extent = Extent { start: offset, end: offset.saturating_add(buffer.len() as u64) };
+        let mut block = vec![0; buffer.len().min(BLOCK_BYTES)];
+        self.read_each(extent, &mut Position::default(), &mut block, &mut |bytes| {
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            true
+        })?;
+        Ok(filled)
+    }
+
+    fn generation(&self) -> store::Result<Generation> {
+        let there = self.server.with(|session| session.look_all(&[&self.path]).remove(0));
+        match there {
+            Ok(there) => Ok(generation(&self.server.name, &self.path, &there)),
+            Err(fault) if fault.is_absent() => Ok(Generation::default()),
+            Err(fault) => Err(fault.on("look at", &self.path)),
+        }
+    }
+
+    fn native(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+/// Reads a file from its start to its end, however long it is.
+pub fn read_all(server: &Arc<Server>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+    let failed = |fault: Fault| fault.on("read back", path);
+    let mut download = Download::begin(server, path, 0).map_err(failed)?;
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        match download.read(&mut block).map_err(failed)? {
+            0 => return Ok(()),
+            count => each(&block[..count]),
+        }
+    }
+}
+
+type Fetched = Result<(Vec<u8>, Generation)>;
+
+pub struct FtpLane {
+    server: Arc<Server>,
+    directories: Arc<Directories>,
+    /// Small objects that were fetched before they were asked for.
+    ahead: HashMap<ObjectId, Fetched>,
+    open: Position,
+}
+
+/// A small file that is wanted, and what came of it.
+struct Wanted {
+    path: Vec<u8>,
+    bytes_max: usize,
+    fetched: Option<Fetched>,
+}
+
+impl FtpLane {
+    pub fn new(server: Arc<Server>, directories: Arc<Directories>) -> FtpLane {
+        FtpLane { server, directories, ahead: HashMap::new(), open: Position::default() }
+    }
+
+    fn fetch(&mut self, objects: &[SourceObject], bytes_max: &dyn Fn(&SourceObject) -> usize) -> Vec<Fetched> {
+        // What this lane holds may be what it would wait for.
+        self.open = Position::default();
+        let want = |object: &SourceObject| Wanted {
+            path: path_of(&self.directories, object),
+            bytes_max: bytes_max(object),
+            fetched: None,
+        };
+        let mut all: Vec<Wanted> = objects.iter().map(want).collect();
+        let server = &self.server;
+        server.spread(&mut all, |some| fetch_some(server, some));
+        all.into_iter()
+            .map(|one| one.fetched.unwrap_or_else(|| Err(Fault::Lost("it was not fetched".into()))))
+            .collect()
+    }
+}
+
+/// Fetches files one after the other in one conversation. What it takes to connect for the next one is asked together with each.
+fn fetch_some(server: &Arc<Server>, some: &mut [Wanted]) {
+    let mut fetch = || {
+        let mut lease = server.lease()?;
+        let mut address = lease.passive()?;
+        let last = some.len().saturating_sub(1);
+        for (at, one) in some.iter_mut().enumerate() {
+            let session = &mut *lease;
+            let looks = session.look_commands(&one.path);
+            let mut commands = vec![command("RETR", &one.path)];
+            commands.extend(looks.iter().cloned());
+            commands.extend((at < last).then(|| session.passive_command()));
+            match session.line.send(&commands) {
+                Err(fault @ Fault::Name(_)) => {
+                    one.fetched = Some(Err(fault));
+                    continue;
+                }
+                sent => sent?,
+            }
+            let data = session.connect(address)?;
+            let bytes = receive(session, data, one.bytes_max);
+            let replies = looks.iter().map(|_| session.last()).map(|reply| match reply {
+                Ok(reply) if !reply.is_good() => Err(Fault::of(&reply)),
+                reply => reply,
+            });
+            let there = Session::attributes(replies.collect());
+            if at < last {
+                address = session.hear_passive()?;
+            }
+            let read = match (bytes, there) {
+                // Of the two the one that says that nothing is there is clearer.
+                (Err(Fault::Refused { .. }), Err(absent)) if absent.is_absent() => Err(absent),
+                (bytes, there) => bytes.and_then(|bytes| Ok((bytes, generation(&server.name, &one.path, &there?)))),
+            };
+            one.fetched = Some(read);
+        }
+        Ok::<(), Fault>(())
+    };
+    if let Err(fault) = fetch() {
+        some.iter_mut().for_each(|one| _ = one.fetched.get_or_insert_with(|| Err(fault.clone())));
+    }
+}
+
+/// All of a transfer that has no more bytes than this.
+fn receive(session: &mut Session, mut data: TcpStream, bytes_max: usize) -> Result<Vec<u8>> {
+    session.begun()?;
+    let mut bytes = Vec::with_capacity(bytes_max.min(1 << 20));
+    let read = data.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes);
+    drop(data);
+    let ended = session.ended();
+    read.map_err(|e| session.line.lose(&format!("the data connection was lost: {e}")))?;
+    // Of a file that has grown nobody waits for the end: its generation tells.
+    if bytes.len() > bytes_max {
+        bytes.truncate(bytes_max);
+        return Ok(bytes);
+    }
+    if !model::mutant::is_on("ftp-cut-is-end") {
+        ended?;
+    }
+    Ok(bytes)
+}
+
+impl SourceLane for FtpLane {
+    fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> store::Result<(usize, Generation)> {
+        let room = buffer.len();
+        let one = std::slice::from_ref(object);
+        let fetched = match self.ahead.remove(&object.entry.id) {
+            None | Some(Err(Fault::Lost(_))) => self.fetch(one, &|_| room).remove(0),
+            Some(fetched) => fetched,
+        };
+        let fetched = match fetched {
+            Err(Fault::Lost(_)) => self.fetch(one, &|_| room).remove(0),
+            fetched => fetched,
+        };
+        let failed = |fault: Fault| fault.on("read file", &path_of(&self.directories, object));
+        let (bytes, generation) = fetched.map_err(failed)?;
+        let count = bytes.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok((count, generation))
+    }
+
+    fn open(&mut self, object: &SourceObject) -> store::Result<Arc<dyn SourceFile>> {
+        Ok(Arc::new(FtpFile::open(&self.server, path_of(&self.directories, object))?))
+    }
+
+    fn ahead(&mut self, next: &[SourceObject]) {
+        self.ahead.clear();
+        for some in next.chunks(WIDTH) {
+            let fetched = self.fetch(some, &|object| object.entry.size_bytes() as usize);
+            self.ahead.extend(some.iter().map(|object| object.entry.id).zip(fetched));
+        }
+    }
+
+    fn read_extent(
+        &mut self,
+        file: &dyn SourceFile,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> store::Result<u64> {
+        match file.native().and_then(|native| native.downcast_ref::<FtpFile>()) {
+            Some(file) => file.read_each(extent, &mut self.open, block, each),
+            None => store::read_by_blocks(file, extent, block, each),
+        }
+    }
+}

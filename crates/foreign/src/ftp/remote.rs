@@ -1,0 +1,282 @@
+//! The server as `tree` asks for it.
+
+use super::fault::{Fault, Result};
+use super::large::FtpLarge;
+use super::reading::{self, FtpFile, FtpLane};
+use super::sending::{send_some, set_commands, was_set};
+use super::server::Ftp;
+use super::session::command;
+use crate::tree::{
+    Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, NAMES_MAX, ODD_MAX, Remote, Rename, Small, Stage,
+};
+use model::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Abilities, Directories, Order, SinkFacts, SourceFile, SourceLane, StagedFile};
+
+/// How often a listing is tried that does not come to its end.
+const LISTED_MAX: u32 = 8;
+
+fn now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
+}
+
+impl Ftp {
+    fn change(&self, command: Vec<u8>) -> Result<()> {
+        self.0.lease()?.ask(command).map(drop)
+    }
+
+    fn change_all(&self, commands: &[Vec<u8>]) -> Vec<Result<super::reply::Reply>> {
+        match self.0.lease() {
+            Ok(mut lease) => lease.ask_all(commands),
+            Err(fault) => commands.iter().map(|_| Err(fault.clone())).collect(),
+        }
+    }
+}
+
+impl Remote for Ftp {
+    type Fault = Fault;
+
+    const PROTOCOL: &'static str = "FTP";
+    const STAGED_PREFIX: &'static str = ".thalweg-staging-ftp-";
+    const NO_REPLACING: &'static str = "this server cannot replace a file in one step: remove it there first";
+    const RENAME_REPLACES: bool = true;
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn attempts(&self) -> &Attempts {
+        &self.0.attempts
+    }
+
+    fn look(&self, path: &[u8]) -> Asked<Attributes, Self> {
+        self.0.with(|session| session.look_all(&[path]).remove(0))
+    }
+
+    fn look_behind(&self, path: &[u8]) -> Asked<Attributes, Self> {
+        let there = self.look(path)?;
+        if !there.is_link() {
+            return Ok(there);
+        }
+        // Whoever can be entered is a directory; of another link only the file behind it matters.
+        let entered = self.0.with(|session| session.ask(command("CWD", path)));
+        let kind = if entered.is_ok() { 0o040_000 } else { 0o100_000 };
+        Ok(Attributes { mode: there.mode.map(|mode| kind | mode & 0o7777), ..there })
+    }
+
+    fn look_all(&self, paths: &[Vec<u8>]) -> Vec<Asked<Attributes, Self>> {
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let all: Vec<&[u8]> = paths.iter().map(|path| &path[..]).collect();
+        let looked = self.0.with(|session| {
+            let looked = session.look_all(&all);
+            // What was lost is asked again, all of it.
+            match looked.iter().find_map(|one| one.as_ref().err().filter(|fault| fault.is_lost())) {
+                Some(lost) => Err(lost.clone()),
+                None => Ok(looked),
+            }
+        });
+        looked.unwrap_or_else(|fault| paths.iter().map(|_| Err(fault.clone())).collect())
+    }
+
+    fn link_target(&self, path: &[u8]) -> Asked<Vec<u8>, Self> {
+        let at = path.iter().rposition(|byte| *byte == b'/').ok_or(Fault::Absent)?;
+        let children = self.children(&path[..at.max(1)], true)?;
+        let found = children.found.into_iter().find(|child| child.name.as_bytes() == &path[at + 1..]);
+        found.map(|child| child.target).filter(|target| !target.is_empty()).ok_or(Fault::Absent)
+    }
+
+    fn children(&self, path: &[u8], with_targets: bool) -> Asked<Children, Self> {
+        if path.iter().filter(|byte| **byte == b'/').count() > DEPTH_MAX {
+            return Err(Fault::Malformed("its directories are nested more than 256 deep"));
+        }
+        let told = self.list(path)?;
+        if told.len() > NAMES_MAX {
+            return Err(Fault::Malformed("it lists more than 2,000,000 names in one directory"));
+        }
+        let mut children = Children::default();
+        for one in told {
+            let one = match one {
+                Ok(one) if one.is_own => continue,
+                Ok(one) => one,
+                // A name with a line break is two lines.
+                Err(line) => {
+                    if children.odd.len() < ODD_MAX {
+                        children.odd.push(format!("the server lists {:?}, which tells of nothing", shown(&line)));
+                    }
+                    continue;
+                }
+            };
+            let is_aimless = one.attributes.is_link() && one.target.is_empty();
+            match is_aimless && with_targets && children.odd.len() < ODD_MAX {
+                true => children.odd.push(format!("the server does not tell where {} leads to", shown(&one.name))),
+                false => children.add(&one.name, one.attributes, one.target),
+            }
+        }
+        children.sort();
+        if !self.0.can.facts {
+            self.complete(path, &mut children)?;
+        }
+        Ok(children)
+    }
+
+    fn make(&self, path: &[u8]) -> Asked<(), Self> {
+        self.change(command("MKD", path)).map_err(|fault| self.explained(fault, path))
+    }
+
+    fn make_link(&self, _: &[u8], _: &[u8]) -> Asked<(), Self> {
+        Err(Fault::Unable("FTP makes no symbolic links"))
+    }
+
+    fn remove_all(&self, paths: &[Vec<u8>]) -> Vec<Asked<(), Self>> {
+        let commands: Vec<_> = paths.iter().map(|path| command("DELE", path)).collect();
+        self.change_all(&commands).into_iter().map(|removed| removed.map(drop)).collect()
+    }
+
+    fn remove_directory(&self, path: &[u8]) -> Asked<(), Self> {
+        self.change(command("RMD", path))
+    }
+
+    fn rename_all(&self, renames: &[Rename<'_>]) -> Vec<Asked<(), Self>> {
+        let commands: Vec<_> =
+            renames.iter().flat_map(|one| [command("RNFR", one.from), command("RNTO", one.to)]).collect();
+        let mut replies = self.change_all(&commands).into_iter();
+        let pairs = std::iter::from_fn(|| Some((replies.next()?, replies.next()?)));
+        pairs.map(|(from, to)| from.and(to).map(drop)).collect()
+    }
+
+    fn replaces(&self) -> Asked<bool, Self> {
+        Ok(true)
+    }
+
+    fn set(&self, path: &[u8], attributes: &Attributes) -> Asked<(), Self> {
+        let mut lease = self.0.lease()?;
+        let commands = set_commands(&lease, path, attributes);
+        let mut replies = lease.ask_all(&commands);
+        drop(lease);
+        // Many servers set the times of files and not of directories; that of a file was what mattered.
+        if attributes.modified.is_some()
+            && let Some(Err(fault)) = replies.first()
+        {
+            let fault = fault.clone();
+            if !self.look(path)?.is_directory() {
+                return Err(fault);
+            }
+            let _ = replies.remove(0);
+        }
+        was_set(&self.0, &Attributes { modified: None, ..*attributes }, replies)
+    }
+
+    fn open(self: &Arc<Self>, path: Vec<u8>) -> store::Result<Arc<dyn SourceFile>> {
+        Ok(Arc::new(FtpFile::open(&self.0, path)?))
+    }
+
+    fn lane(self: &Arc<Self>, directories: Arc<Directories>) -> Box<dyn SourceLane> {
+        Box::new(FtpLane::new(self.0.clone(), directories))
+    }
+
+    fn read_all(self: &Arc<Self>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+        reading::read_all(&self.0, path, each)
+    }
+
+    fn facts(&self, _: &[u8]) -> store::Result<SinkFacts> {
+        Ok(SinkFacts {
+            file_system: "ftp",
+            is_memory_backed: false,
+            free_bytes: u64::MAX,
+            free_inodes: None,
+            order: if self.0.can.grid { Order::Any } else { Order::EachObject },
+            part_rule: None,
+            shares_on: None,
+            // There is no request that makes anything last.
+            confirms: true,
+            can: Abilities { compare: true, prune: true, amend: true, touch: true, reread: true, ..Abilities::NONE },
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!("content went to {} in clear text: FTP encrypts no data", self.0.name)];
+        if self.0.keeps_no_times.load(Relaxed) {
+            notes.push(format!(
+                "{} does not let times be set: a later sync sees every file as changed, unless with --compare size",
+                self.0.name
+            ));
+        }
+        notes
+    }
+
+    fn send(self: &Arc<Self>, group: &mut [(u64, Small)], _: bool) -> store::Result<()> {
+        let mut wanted: Vec<&mut Small> = group
+            .iter_mut()
+            .map(|(_, small)| small)
+            .filter(|small| small.failure.is_none() && !small.is_sent)
+            .collect();
+        self.0.spread(&mut wanted, |some| send_some(&self.0, some));
+        for small in wanted.iter_mut().filter(|small| small.failure.is_some()) {
+            // It may be there in part.
+            small.is_sent = false;
+            let _ = self.remove(&small.path);
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self, _: &[u8]) -> store::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stage for Ftp {
+    fn begin(job: &Arc<Job<Self>>, entry: &Entry, stem: &str) -> store::Result<(Arc<dyn StagedFile>, Vec<u8>)> {
+        let (file, journal) = FtpLarge::begin(job.clone(), entry, stem)?;
+        Ok((Arc::new(file), journal))
+    }
+}
+
+impl Ftp {
+    /// Globus gives up a listing when a name in it is taken away meanwhile.
+    fn list(&self, path: &[u8]) -> Result<Vec<std::result::Result<super::facts::Told, Vec<u8>>>> {
+        for _ in 1..LISTED_MAX {
+            match self.0.with(|session| session.list(path, now())) {
+                Err(fault @ Fault::Refused { .. }) if fault.is_absent() => _ = self.look(path)?,
+                listed => return listed,
+            }
+        }
+        self.0.with(|session| session.list(path, now()))
+    }
+
+    /// A refusal that may be for want of the directory above, by a server that does not say.
+    fn explained(&self, fault: Fault, path: &[u8]) -> Fault {
+        let above = path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at.max(1)]);
+        let is_absent = |above: &[u8]| self.look(above).is_err_and(|fault| fault.is_absent());
+        match fault {
+            Fault::Refused { .. } if above.is_some_and(is_absent) => Fault::Absent,
+            fault => fault,
+        }
+    }
+
+    /// Asks for the times of files, which lists round.
+    fn complete(&self, path: &[u8], children: &mut Children) -> Result<()> {
+        let mut files: Vec<_> = children.found.iter_mut().filter(|child| child.attributes.is_file()).collect();
+        let commands: Vec<_> =
+            files.iter().map(|child| command("MDTM", &crate::tree::join(path, child.name.as_bytes()))).collect();
+        let replies = self.0.with(|session| Ok(session.ask_all(&commands)))?;
+        for (child, reply) in files.iter_mut().zip(replies) {
+            match reply {
+                Ok(reply) => {
+                    let exact = super::facts::seconds(&reply.text);
+                    child.attributes.modified = exact.or(child.attributes.modified);
+                }
+                Err(Fault::Refused { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shown(name: &[u8]) -> String {
+    crate::tree::shown(&name[..name.len().min(100)])
+}
