@@ -93,7 +93,7 @@ impl Port for Deaf {
 pub(crate) enum Came {
     /// To its end, or as far as what was sent of it reaches: nothing of it is worth keeping in the buffer.
     Through,
-    /// Storage did not take something: it may the next time.
+    /// Storage did not take something, or this side stopped: what is left is for the next time.
     Stuck,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         }
     }
     start_missing(job);
-    let mut came = Came::Through;
+    let mut is_through = false;
     let may_finish = is_finished || job.options.deletion.is_none();
     let mut is_asked_to_finish = false;
     while job.end.wait(INTERVAL).is_none() {
@@ -133,17 +133,18 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
                 job.decider.push(Event::Finish);
             }
         } else if port.asks.load(Relaxed) && hold.is_drained() {
-            came = Came::Stuck;
             job.stop(Ending::Lost("storage did not take all of it".into()));
         } else if is_settled || is_empty || is_in_vain(job, hold) {
             // The rest was never sent.
+            is_through = true;
             job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         }
     }
-    if !matches!(job.end.get(), Some(Ending::Finished(_))) && job.end.get().is_some_and(|end| is_refused(&end)) {
-        came = Came::Stuck;
-    }
-    Ok(came)
+    Ok(match job.end.get() {
+        Some(Ending::Finished(_)) => Came::Through,
+        Some(Ending::Lost(_)) if is_through => Came::Through,
+        _ => Came::Stuck,
+    })
 }
 
 /// All that came was handed to storage, and is not enough for what is open: the chunk that seals an object stays, while others of
@@ -155,10 +156,6 @@ fn is_in_vain(job: &ReceiveJob, hold: &Hold) -> bool {
         None => !hold.has(*id),
     };
     hold.is_handed_on() && open.iter().all(is_short)
-}
-
-fn is_refused(end: &Ending) -> bool {
-    matches!(end, Ending::Cancelled { .. })
 }
 
 #[cfg(test)]
