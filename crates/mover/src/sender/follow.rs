@@ -132,7 +132,7 @@ struct Following<'a> {
     lane: Box<dyn SourceLane>,
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
-    files: BTreeMap<u64, File>,
+    files: BTreeMap<u64, Box<File>>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
     /// Described before, by a digest of each: there may be very many, and one that is taken for another only costs a description.
     names: HashSet<u64>,
@@ -159,13 +159,12 @@ struct Alarms {
 impl Following<'_> {
     fn look(&mut self, watch: &mut dyn Watch) -> store::Result<()> {
         let is_waiting = self.is_over || !self.markers.is_empty();
-        let mut events = Vec::new();
-        watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| events.push(event))?;
-        let are_many = events.len() >= MANY;
-        for event in events {
+        let mut events = 0;
+        watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| {
             self.take(event);
-        }
-        if are_many {
+            events += 1;
+        })?;
+        if events >= MANY {
             // What a first listing takes for a moment would stay for as long as the source is followed.
             store::give_back_memory();
         }
@@ -255,7 +254,8 @@ impl Following<'_> {
             self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
         }
         let (object, ended) = (object.clone(), None);
-        self.files.insert(number, File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false });
+        let file = File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false };
+        self.files.insert(number, Box::new(file));
     }
 
     /// A name that was described before, or a file that is another one now.
@@ -487,9 +487,8 @@ impl Following<'_> {
     /// What did not come to its end is told before what ends the job.
     fn give_up_unfinished(&mut self) {
         self.scan.flush();
-        let is_open = |file: &&File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
-        let unfinished = self.files.values().filter(is_open);
-        for file in unfinished {
+        let is_open = |file: &File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
+        for file in self.files.values().filter(|file| is_open(file)) {
             let why = "it was not complete when following ended".to_owned();
             self.job.source_failed(&file.object, FailureKind::Changed, why);
         }
