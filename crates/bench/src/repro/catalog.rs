@@ -200,7 +200,7 @@ pub const ITEMS: &[Item] = &[
         staging::sizes,
         4.0,
         "that a burst buffer takes the stalls of storage off the path",
-        "a sink of 100 MB/s that stands still for 0.75 of every 3 s, 500 Mbit/s, 74 ms, chunks of 2 MiB; held against the model",
+        "a sink of 100 MB/s that stands still for 1.25 of every 5 s, 500 Mbit/s, 74 ms, chunks of 2 MiB; held against the model",
     ),
     runs(
         "s0-stage-both",
@@ -208,7 +208,7 @@ pub const ITEMS: &[Item] = &[
         staging::both_ends,
         4.0,
         "buffers at both ends, three legs that overlap",
-        "a source that stands still for 0.6 of every 3 s, a sink for 1 of 4 s, ten times the volume of a buffer",
+        "a source that stands still for 1.5 of every 7.5 s, a sink for 2.5 of 10 s, six times the volume of a buffer",
     ),
     runs(
         "s0-stage-fast",

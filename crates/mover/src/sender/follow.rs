@@ -54,6 +54,7 @@ pub fn run(job: &Arc<SendJob>) {
         markers: Vec::new(),
         is_over: false,
         lag_told: Instant::now(),
+        has_surplus: false,
         is_append_only: rules.is_append_only,
         alarm: rules.alarm,
         alarms: Alarms::default(),
@@ -143,6 +144,8 @@ struct Following<'a> {
     markers: Vec<(SourceObject, Vec<ObjectId>)>,
     is_over: bool,
     lag_told: Instant,
+    /// What a listing takes for a moment would stay for as long as the source is followed.
+    has_surplus: bool,
     is_append_only: bool,
     alarm: Option<LagAlarm>,
     alarms: Alarms,
@@ -164,10 +167,7 @@ impl Following<'_> {
             self.take(event);
             events += 1;
         })?;
-        if events >= MANY {
-            // What a first listing takes for a moment would stay for as long as the source is followed.
-            store::give_back_memory();
-        }
+        self.has_surplus |= events >= MANY;
         self.scan.flush();
         self.scan.flush_failures();
         let changed = std::mem::take(&mut self.changed);
@@ -448,7 +448,12 @@ impl Following<'_> {
                 files += 1;
             }
         }
+        let is_settled = book.split.open() <= files;
         drop(book);
+        if self.has_surplus && is_settled {
+            store::give_back_memory();
+            self.has_surplus = false;
+        }
         let is_alarmed = match self.alarm {
             Some(LagAlarm::Time(most)) => lag.oldest.is_some_and(|oldest| oldest >= most),
             Some(LagAlarm::Bytes(most)) => bytes >= most,
