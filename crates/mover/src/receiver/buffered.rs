@@ -7,14 +7,12 @@
 
 use super::events::Event;
 use super::hold::{Frame, Hold, What};
-use super::{NOT_SETTLED, Older, ReceiveJob, owner_of};
+use super::{NOT_SETTLED, Older, ReceiveJob};
 use crate::job::{End, Ending};
 use crate::limits::STORAGE_LATE;
 use model::mutant;
-use model::options::Buffer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use store::spool::Spool;
 use wire::limits::SETTLED_TOLD;
 use wire::message::{Finished, Held, Resend, Settled, runs_of};
 use wire::{CloseCode, Message, Refusal};
@@ -27,11 +25,6 @@ impl ReceiveJob {
     pub(crate) fn buffer_in(&self, hold: Hold) {
         self.progress.show_buffer(hold.capacity_bytes(), hold.waiting().clone());
         let _ = self.hold.set(hold);
-    }
-
-    /// Lets content wait in a buffer of the client's own: what is in it when the client ends comes again. Before `start`.
-    pub fn wait_in(&self, spool: Arc<Spool>, how: Buffer) {
-        self.buffer_in(Hold::of_client(spool, owner_of(self.sender, self.id), how));
     }
 
     /// Nothing of the job comes back.

@@ -10,11 +10,12 @@ use super::events::Event;
 use super::hold::Hold;
 use super::large::Large;
 use crate::job::{Ending, Port};
+use model::options::Buffer;
 use model::{JobId, Pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use store::spool::{OWNER_BYTES, Owner};
+use store::spool::{OWNER_BYTES, Owner, Spool};
 use wire::frame::HEADER_BYTES;
 use wire::message::{self, Open};
 use wire::{Message, Refusal};
@@ -72,6 +73,13 @@ pub(crate) fn owner_of(pin: Pin, job: JobId) -> Owner {
 pub(crate) fn job_of(owner: Owner) -> (Pin, JobId) {
     let (pin, job) = (owner.0[..32].try_into().expect("32 bytes"), owner.0[32..48].try_into().expect("16 bytes"));
     (Pin(pin), JobId(job))
+}
+
+impl ReceiveJob {
+    /// Lets content wait in a buffer of the client's own: what is in it when the client ends comes again. Before `start`.
+    pub fn wait_in(&self, spool: Arc<Spool>, how: Buffer) {
+        self.buffer_in(Hold::of_client(spool, owner_of(self.sender, self.id), how));
+    }
 }
 
 /// Nobody hears what the job says; that it asks for something again is noted.

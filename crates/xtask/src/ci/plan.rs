@@ -109,13 +109,14 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         beside("networks", format!("network --seed {seed}")),
         beside("faults from outside", format!("rivals --trials 1 --tool thalweg --seed {seed}")),
     ];
-    steps.extend(larger(seed));
+    steps.extend(larger(surroundings));
     steps.retain(|step| step.extent <= surroundings.extent);
     steps
 }
 
 /// What takes hours, or tools that few hosts have.
-fn larger(seed: u64) -> Vec<Step> {
+fn larger(surroundings: &Surroundings) -> Vec<Step> {
+    let seed = surroundings.seed;
     let larger = |name, work| Step { name, work, extent: Extent::Full, is_beside: false };
     let trial = |name, command: String| larger(name, Work::Trial(words(&command)));
     let alone = |name, feature: &str| {
@@ -147,6 +148,7 @@ fn larger(seed: u64) -> Vec<Step> {
         trial("all errors of storage", format!("errno --all --seed {seed}")),
         trial("many hostile peers", format!("hostile --trials 100 --seed {seed}")),
         trial("many seeds", format!("simulate --first {seed} --seeds 100000")),
+        trial("many seeds with buffers", format!("simulate --buffers --first {seed} --seeds 100000")),
         trial("many seeds of the queue", format!("queue --first {seed} --seeds 1000000")),
         trial("many crash states", format!("crash-states --scenarios 24 --first {seed}")),
         trial("many lying senders", format!("sender --trials 70 --seed {seed}")),
