@@ -22,6 +22,7 @@ mod loss;
 mod processors;
 mod over_time;
 mod clients;
+mod course;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};

@@ -466,9 +466,7 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
     {
         return Ok(Err(format!("the endpoint ended with {code:?}: {}", errors.trim())));
     }
-    // What an endpoint carries on from its buffer while the next attempt waits may leave staging behind, until it is a week old.
-    let is_swept = || if bed.buffer == Some(Buffer::Endpoint) { Ok(()) } else { bed.check_swept() };
-    Ok(judge(bed, Some(client), Some(endpoint)).and_then(|()| is_swept()))
+    Ok(judge(bed, Some(client), Some(endpoint)).and_then(|()| bed.check_swept()))
 }
 
 /// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.

@@ -200,7 +200,7 @@ pub const ITEMS: &[Item] = &[
         staging::sizes,
         4.0,
         "that a burst buffer takes the stalls of storage off the path",
-        "a sink of 100 MB/s that stands still for 5 of 20 s, 500 Mbit/s, 74 ms, 4 GiB; held against the model",
+        "a sink of 100 MB/s that stands still for 1.25 of every 5 s, 500 Mbit/s, 74 ms, chunks of 2 MiB; held against the model",
     ),
     runs(
         "s0-stage-both",
@@ -208,7 +208,7 @@ pub const ITEMS: &[Item] = &[
         staging::both_ends,
         4.0,
         "buffers at both ends, three legs that overlap",
-        "a source that stands still for 3 of 15 s, the sink of s0-stage, ten times the volume of a buffer",
+        "a source that stands still for 1.5 of every 7.5 s, a sink for 2.5 of 10 s, six times the volume of a buffer",
     ),
     runs(
         "s0-stage-fast",
@@ -224,7 +224,7 @@ pub const ITEMS: &[Item] = &[
         staging::sharing,
         1.0,
         "several flows through one buffer",
-        "three jobs beside one whose storage stands still all the time, 500 Mbit/s, 74 ms",
+        "three jobs beside one whose storage stands still all the time, or moves, 500 Mbit/s, 74 ms",
     ),
     other("s1-f7", "disks read alone", Needs::Command("thalweg bench storage")),
     runs(

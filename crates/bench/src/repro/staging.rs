@@ -1,7 +1,8 @@
 //! Staging through buffers: storage that stalls at one end or both, held against the model of `plan::staging`.
 //!
 //! Slow storage is this program's own (`lab storage`), so an item needs FUSE. The rate of the path alone is measured first, from
-//! memory to memory, and the model is given that rate.
+//! memory to memory, and the model is given that rate. Stalls are short, so that five rounds take minutes; buffers and chunks are
+//! small in proportion.
 //!
 //! Invariant: every run is kept in `runs.jsonl`, with the command's last event; a run that did not deliver everything is an error.
 
@@ -17,6 +18,7 @@ use plan::staging::{Leg, Legs, Stalling};
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::course::Course;
 use super::judge::{Check, median, shown};
 use crate::dataset;
 use crate::error::{Error, Kind, Result};
@@ -30,7 +32,10 @@ use crate::workspace::{Pauses, Workspace, remove_tree};
 const BITS_PER_SECOND: u64 = 500_000_000;
 const RTT_US: u64 = 74_000;
 const MIB: u64 = 1 << 20;
-const CHUNK: u64 = 8 * MIB;
+const CHUNK: u64 = 2 * MIB;
+const CHUNK_FLAGS: [&str; 2] = ["--chunk-size", "2MiB"];
+/// Of the path alone, and of a comparison without a condition.
+const ROUNDS_FEW: u32 = 2;
 /// Of one run; a longer one is a failure.
 const LIMIT: Duration = Duration::from_secs(900);
 const ROUNDS: u32 = 5;
@@ -39,20 +44,22 @@ const ROUNDS: u32 = 5;
 #[derive(Clone, Copy)]
 struct Slow {
     bytes_per_second: u64,
-    /// Seconds, of seconds.
+    /// Milliseconds, of milliseconds.
     stall: Option<(u64, u64)>,
 }
 
-const SINK: Slow = Slow { bytes_per_second: 100_000_000, stall: Some((5, 20)) };
-const SOURCE: Slow = Slow { bytes_per_second: 100_000_000, stall: Some((3, 15)) };
+/// Storage that stands still for a quarter, or a fifth, of the time. What sockets hold must be little beside what comes meanwhile.
+const SINK: Slow = Slow { bytes_per_second: 100_000_000, stall: Some((1250, 5000)) };
+const SINK_BOTH: Slow = Slow { stall: Some((2500, 10_000)), ..SINK };
+const SOURCE_BOTH: Slow = Slow { stall: Some((1500, 7500)), ..SINK };
 
 impl Slow {
     fn model(self) -> Stalling {
-        let (stall, period) = self.stall.unwrap_or((0, 1));
+        let (stall, period) = self.stall.unwrap_or((0, 1000));
         Stalling {
             bytes_per_second: self.bytes_per_second as f64,
-            stall_seconds: stall as f64,
-            period_seconds: period as f64,
+            stall_seconds: stall as f64 / 1e3,
+            period_seconds: period as f64 / 1e3,
         }
     }
 }
@@ -70,42 +77,36 @@ struct Case {
     bytes: u64,
 }
 
-/// Six sizes of a buffer before a sink that stands still for 5 of every 20 s.
+/// Six sizes of a buffer before a sink that stands still for a quarter of the time.
 pub fn sizes(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
-    let (volume, segment) = (4 << 30, 4 * MIB);
-    let path = far.path(context)?;
-    let leg = leg(path, 1.0, segment);
+    let path = far.path(context)?.bytes_per_second;
+    let sink = SINK.model();
+    let leg_of = |size: u64| leg(path, 1.0, store::spool::segment_bytes(size));
     let mut curves = [Vec::new(), Vec::new()];
-    for size in [48, 96, 160, 224, 288, 352].map(|mib| mib * MIB) {
+    for size in [24, 36, 48, 60, 76, 92].map(|mib| mib * MIB) {
         let case = Case {
-            name: format!("{} MiB", size / MIB),
+            name: format!("buffer of {} MiB", size / MIB),
             sink: Some(SINK),
             behind: Some(size),
             flags: flags(&["--streams", "1", "--buffer", "always"]),
-            bytes: volume,
+            bytes: 448 * MIB,
             ..Case::default()
         };
-        let sink = SINK.model();
-        let legs = Legs {
-            source: Stalling::steady(1e12),
-            source_buffer_bytes: 0.0,
-            leg,
-            sink_buffer_bytes: size as f64,
-            sink,
-            volume_bytes: volume as f64,
-        };
-        let predicted = legs.times().map(|times| times.delivered_seconds);
-        let measured = far.rounds(context, &case)?;
-        let ratio = measured.zip(predicted).map(|(measured, predicted)| measured / predicted);
-        context.check(Check::within(format!("{}: delivered after / by the model", case.name), 0.9, 1.1, ratio));
-        if let (Some(measured), Some(predicted)) = (measured, predicted) {
-            let used = |seconds: f64| Point::at(size as f64 / MIB as f64, volume as f64 / seconds / path);
-            curves[0].push(used(measured));
-            curves[1].push(used(predicted));
+        let runs = far.rounds(context, &case, None)?;
+        let rates = runs.iter().filter_map(|run| run.course.rate(Some(sink.period_seconds)));
+        let measured = median(rates).map(|rate| rate / path);
+        let predicted = leg_of(size).carried_bytes_per_second(&sink, size as f64) / path;
+        let claim = format!("{}: share of the path's rate, measured / by the model", case.name);
+        context.check(Check::within(claim, 0.9, 1.1, measured.map(|measured| measured / predicted)));
+        if let Some(measured) = measured {
+            let shares = format!("{} measured, {} by the model", shown(measured), shown(predicted));
+            context.check(Check::told(format!("{}: share of the path's rate", case.name), "", shares));
+            curves[0].push(Point::at(size as f64 / MIB as f64, measured));
+            curves[1].push(Point::at(size as f64 / MIB as f64, predicted));
         }
     }
-    if let Some(needed) = leg.smallest_buffer_bytes(&SINK.model()) {
+    if let Some(needed) = leg_of(92 * MIB).smallest_buffer_bytes(&sink) {
         context
             .note(format!("the smallest buffer that leaves the path undisturbed: {} MiB", shown(needed / MIB as f64)));
     }
@@ -113,7 +114,7 @@ pub fn sizes(context: &mut Context) -> Result<()> {
     context.plot(Plot {
         name: "buffer-sizes".into(),
         title: "Use of the path over the size of the buffer".into(),
-        note: "Volume / time until everything was delivered / rate of the path alone.".into(),
+        note: "Bytes sent in whole periods of the storage, over what the path carries alone in that time.".into(),
         x: Axis::new("MiB", Scale::Linear, Unit::Number),
         y: Axis::new("share of the path", Scale::Linear, Unit::Number),
         series: vec![
@@ -127,49 +128,61 @@ pub fn sizes(context: &mut Context) -> Result<()> {
 /// A stalling source and a stalling sink, with buffers at both ends and with none.
 pub fn both_ends(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
-    let path = far.path(context)?;
-    let buffer = 400 * MIB;
-    let case = |name: &str, size: Option<u64>, how: &str| Case {
+    let PathAlone { bytes_per_second: path, begin_seconds } = far.path(context)?;
+    let buffer = 200 * MIB;
+    let case = |name: &str, size: Option<u64>| Case {
         name: name.into(),
-        source: Some(SOURCE),
-        sink: Some(SINK),
+        source: Some(SOURCE_BOTH),
+        sink: Some(SINK_BOTH),
         ahead: size,
         behind: size,
-        flags: if size.is_some() { Vec::new() } else { flags(&["--buffer", how]) },
-        bytes: 10 * buffer,
+        flags: if size.is_some() { Vec::new() } else { flags(&["--buffer", "never"]) },
+        bytes: 1280 * MIB,
     };
-    let (with, without) = (case("buffers", Some(buffer), ""), case("no buffers", None, "never"));
+    let (with, without) = (case("buffers at both ends", Some(buffer)), case("no buffers", None));
+    let (source, sink) = (SOURCE_BOTH.model(), SINK_BOTH.model());
     let legs = Legs {
-        source: SOURCE.model(),
+        source,
         source_buffer_bytes: buffer as f64,
-        leg: leg(path, 4.0, 64 * MIB),
+        leg: leg(path, 4.0, store::spool::segment_bytes(buffer)),
         sink_buffer_bytes: buffer as f64,
-        sink: SINK.model(),
+        sink,
         volume_bytes: with.bytes as f64,
     };
-    let (measured, bare) = (far.rounds(context, &with)?, far.rounds(context, &without)?);
-    let predicted = legs.times().map(|times| times.delivered_seconds);
+    let runs = far.rounds(context, &with, None)?;
+    let measured = seconds_of(&runs);
+    let bare = seconds_of(&far.rounds(context, &without, Some(ROUNDS_FEW))?);
+    let predicted = legs.times().map(|times| begin_seconds + times.delivered_seconds);
     let ratio = measured.zip(predicted).map(|(measured, predicted)| measured / predicted);
-    context.check(Check::within("delivered after / by the model", 0.9, 1.1, ratio));
-    let slowest = [path, SOURCE.model().mean_bytes_per_second(), SINK.model().mean_bytes_per_second()];
-    let slowest = with.bytes as f64 / slowest.into_iter().fold(f64::MAX, f64::min);
-    context.check(Check::at_most(
-        "delivered after / slowest leg alone",
-        1.15,
-        measured.map(|seconds| seconds / slowest),
-    ));
+    context.check(Check::within("time until delivered, measured / by the model", 0.9, 1.1, ratio));
+    let slowest = [path, source.mean_bytes_per_second(), sink.mean_bytes_per_second()];
+    let slowest = begin_seconds + with.bytes as f64 / slowest.into_iter().fold(f64::MAX, f64::min);
+    let over = measured.map(|seconds| seconds / slowest);
+    context.check(Check::at_most("time until delivered / the slowest leg alone", 1.15, over));
     let gain = bare.zip(measured).map(|(bare, measured)| bare / measured);
-    context.check(Check::told("without buffers / with", "", gain.map_or("no counted run".into(), shown)));
+    let gain = gain.map_or("no counted run".into(), shown);
+    context.check(Check::told("time without buffers / with", "", gain));
     // A source that is simply slow: the path waits for it either way.
     let steady = Slow { bytes_per_second: 40_000_000, stall: None };
-    let slow =
-        |name: &str, ahead| Case { name: name.into(), source: Some(steady), ahead, bytes: 1 << 30, ..Case::default() };
+    let slow = |name: &str, ahead| Case {
+        name: name.into(),
+        source: Some(steady),
+        ahead,
+        bytes: 192 * MIB,
+        ..Case::default()
+    };
     let (with, without) = (
-        far.rounds(context, &slow("slow source, read ahead", Some(buffer)))?,
-        far.rounds(context, &slow("slow source", None))?,
+        seconds_of(&far.rounds(context, &slow("slow source, read ahead", Some(buffer)), None)?),
+        seconds_of(&far.rounds(context, &slow("slow source", None), None)?),
     );
     let ratio = with.zip(without).map(|(with, without)| with / without);
-    context.check(Check::within("a source that is slow and does not stall: read ahead / not", 0.95, 1.05, ratio));
+    let claim = "a source that is slow and does not stall: time read ahead / not";
+    context.check(Check::within(claim, 0.95, 1.05, ratio));
+    for run in runs.iter().take(1) {
+        for plot in run.course.plots("a source and a sink that stand still now and then") {
+            context.plot(plot);
+        }
+    }
     Ok(())
 }
 
@@ -184,8 +197,8 @@ pub fn bypass(context: &mut Context) -> Result<()> {
         ..Case::default()
     };
     let cases = [case("auto"), case("never"), case("always")];
-    let [auto, never, always] = [0, 1, 2].map(|at| far.rounds(context, &cases[at]));
-    let (auto, never, always) = (auto?, never?, always?);
+    let [auto, never, always] = [0, 1, 2].map(|at| far.rounds(context, &cases[at], None));
+    let (auto, never, always) = (seconds_of(&auto?), seconds_of(&never?), seconds_of(&always?));
     let against = |seconds: Option<f64>| never.zip(seconds).map(|(never, seconds)| never / seconds);
     context.check(Check::at_least("rate with auto / with never", 0.97, against(auto)));
     context.check(Check::told(
@@ -196,16 +209,18 @@ pub fn bypass(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Four jobs to one endpoint, one of which goes to storage that stands still all the time.
+/// Four jobs to one endpoint, one of which goes to storage that stands still all the time: the others have at least what they have
+/// beside one whose storage moves.
 pub fn sharing(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
-    let bytes = 256 * MIB;
+    let bytes = 128 * MIB;
     let source = far.data(bytes, None)?;
-    let buffer = Some(512 * MIB);
-    let alone = far.beside(context, &source, bytes, buffer, false)?;
+    let buffer = Some(256 * MIB);
+    let fair = far.beside(context, &source, bytes, buffer, false)?;
     let beside = far.beside(context, &source, bytes, buffer, true)?;
-    let ratio = alone.zip(beside).map(|(alone, beside)| alone / beside);
-    context.check(Check::at_least("three jobs beside one whose storage hangs: rate / without it", 0.95, ratio));
+    let ratio = fair.zip(beside).map(|(fair, beside)| fair / beside);
+    let claim = "three jobs beside one whose storage hangs: rate / beside one whose storage moves";
+    context.check(Check::at_least(claim, 0.95, ratio));
     Ok(())
 }
 
@@ -218,7 +233,7 @@ pub fn growing(context: &mut Context) -> Result<()> {
             // A little more than the path carries: the rate is that of the path.
             bytes_per_second: (bits as f64 / 8.0 * 1.05) as u64,
             write_bytes: MIB as u32,
-            seconds: 20.0,
+            seconds: 4.0,
             seed: context.options.seed,
         };
         let options = crate::lag::Options {
@@ -261,6 +276,23 @@ fn scenario(context: &Context) -> Result<lab::scenario::Scenario> {
     Condition { bits_per_second, rtt_us: RTT_US, ..Condition::default() }.scenario(context.options.seed)
 }
 
+/// What the path carries once it is under way, and what a copy takes besides.
+struct PathAlone {
+    bytes_per_second: f64,
+    begin_seconds: f64,
+}
+
+/// What came of one run.
+struct Run {
+    /// Until everything was delivered, by the command's own word.
+    seconds: f64,
+    course: Course,
+}
+
+fn seconds_of(runs: &[Run]) -> Option<f64> {
+    median(runs.iter().map(|run| run.seconds))
+}
+
 /// Two hosts far from each other, and a folder for both.
 struct Far {
     lab: Lab,
@@ -300,30 +332,33 @@ impl Far {
         Ok(path)
     }
 
-    /// Bytes a second of the path alone, from memory to memory.
-    fn path(&self, context: &mut Context) -> Result<f64> {
-        let bytes = 1 << 30;
+    /// From memory to memory.
+    fn path(&self, context: &mut Context) -> Result<PathAlone> {
+        let bytes = 384 * MIB;
         let case = Case { name: "the path alone".into(), bytes, ..Case::default() };
-        let set = Set { name: "gen".into(), files: 1, bytes, source: PathBuf::from("gen:1x1GiB") };
+        let set = Set { name: "gen".into(), files: 1, bytes, source: PathBuf::from("gen:1x384MiB") };
         let root = self.dir("root")?;
-        let mut seconds = Vec::new();
-        for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
-            seconds.push(self.run(context, &case, &root, &set)?);
+        let (mut rates, mut seconds) = (Vec::new(), Vec::new());
+        for _ in 0..context.options.rounds.unwrap_or(ROUNDS).min(ROUNDS_FEW) {
+            let run = self.run(context, &case, &root, &set)?;
+            rates.extend(run.course.rate(None));
+            seconds.push(run.seconds);
         }
-        let rate = median(seconds).map(|seconds| bytes as f64 / seconds);
-        context.check(Check::told(
-            "the path alone",
-            "",
-            rate.map_or("no counted run".into(), |rate| format!("{} MB/s", shown(rate / 1e6))),
-        ));
-        rate.ok_or_else(|| Error::new(Kind::Failed, "measure", "the path", "no run ended"))
+        let (Some(bytes_per_second), Some(seconds)) = (median(rates), median(seconds)) else {
+            return Err(Error::new(Kind::Failed, "measure", "the path", "no run ended"));
+        };
+        let begin_seconds = (seconds - bytes as f64 / bytes_per_second).max(0.0);
+        let told = format!("{} MB/s, {} s until it has begun", shown(bytes_per_second / 1e6), shown(begin_seconds));
+        context.check(Check::told("the path alone", "", told));
+        Ok(PathAlone { bytes_per_second, begin_seconds })
     }
 
-    /// Seconds until everything was delivered; the median of the rounds.
-    fn rounds(&self, context: &mut Context, case: &Case) -> Result<Option<f64>> {
+    /// One after the other, as many as the caller asked for, or `rounds_max`.
+    fn rounds(&self, context: &mut Context, case: &Case, rounds_max: Option<u32>) -> Result<Vec<Run>> {
         let data = self.data(case.bytes, Some(&format!("data-{}", case.bytes)))?;
-        let mut seconds = Vec::new();
-        for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
+        let mut runs = Vec::new();
+        let rounds = context.options.rounds.unwrap_or(ROUNDS);
+        for _ in 0..rounds_max.map_or(rounds, |most| rounds.min(most)) {
             let real = self.dir("real")?;
             let mut mounts = Vec::new();
             let mut shown = |slow: Option<Slow>, backing: &Path, at: &str| -> Result<PathBuf> {
@@ -335,9 +370,9 @@ impl Far {
             let root = shown(case.sink, &real, "sink")?;
             let source = shown(case.source, &data, "source")?;
             let set = Set { name: case.name.clone(), files: case.bytes / (64 * MIB), bytes: case.bytes, source };
-            seconds.push(self.run(context, case, &root, &set)?);
+            runs.push(self.run(context, case, &root, &set)?);
         }
-        Ok(median(seconds))
+        Ok(runs)
     }
 
     fn mount(&self, context: &Context, slow: Slow, backing: &Path, at: &Path) -> Result<Server> {
@@ -346,7 +381,7 @@ impl Far {
         if let Some((stall, period)) = slow.stall {
             // It begins to move, but for storage that hardly ever does.
             let phase = if stall * 2 < period { stall } else { 0 };
-            command.arg("--stall").arg(format!("{stall}s/{period}s")).arg("--phase").arg(format!("{phase}s"));
+            command.arg("--stall").arg(format!("{stall}ms/{period}ms")).arg("--phase").arg(format!("{phase}ms"));
         }
         let log = self.workspace.path().join("storage.log");
         let server = Server::start(&mut command, &Ready::Says("ready"), &log, &self.cancel)?;
@@ -371,9 +406,8 @@ impl Far {
         Ok(server)
     }
 
-    /// One run. Returns its seconds, by the command's own word.
-    fn run(&self, context: &mut Context, case: &Case, root: &Path, set: &Set) -> Result<f64> {
-        let mut flags = case.flags.clone();
+    fn run(&self, context: &mut Context, case: &Case, root: &Path, set: &Set) -> Result<Run> {
+        let mut flags = [&CHUNK_FLAGS.map(str::to_owned)[..], &case.flags].concat();
         if let Some(bytes) = case.ahead {
             let buffer = self.workspace.path().join("ahead");
             remove_tree(&buffer)?;
@@ -390,10 +424,12 @@ impl Far {
         if done["files"]["ok"].as_u64() != Some(set.files) {
             return Err(Error::new(Kind::Failed, "copy", &case.name, "not everything was delivered"));
         }
-        done["seconds"].as_f64().ok_or_else(|| Error::new(Kind::Failed, "read", "the last event", "it has no seconds"))
+        let seconds = done["seconds"].as_f64();
+        let seconds = seconds.ok_or_else(|| Error::new(Kind::Failed, "read", "the last event", "it has no seconds"))?;
+        Ok(Run { seconds, course: Course::of(&finished.stdout, set.bytes) })
     }
 
-    /// The longest of three jobs, beside a fourth into storage that hangs or alone.
+    /// The longest of three jobs, beside a fourth, whose storage hangs or does not.
     fn beside(
         &self,
         context: &mut Context,
@@ -407,7 +443,7 @@ impl Far {
             let (root, hung) = (self.dir("root")?, self.dir("hung")?);
             let mount = root.join("hung");
             fs::create_dir(&mount).map_err(Error::io("create", &mount))?;
-            let standing = Slow { bytes_per_second: 1_000_000_000, stall: Some((3599, 3600)) };
+            let standing = Slow { bytes_per_second: 1_000_000_000, stall: Some((3_599_000, 3_600_000)) };
             let _storage = match hangs {
                 true => Some(self.mount(context, standing, &hung, &mount)?),
                 false => None,
@@ -421,26 +457,30 @@ impl Far {
                 let outputs = self.dir(&format!("client-{to}"))?;
                 Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), &outputs)
             };
-            let stuck = if hangs { Some(start("hung")?) } else { None };
+            let stuck = start("hung")?;
             let others = ["a", "b", "c"].map(start);
             let over = AtomicBool::new(false);
             let seconds = std::thread::scope(|scope| -> Result<f64> {
                 let over = &over;
-                let stuck = stuck.map(|gated| scope.spawn(move || gated.run(LIMIT, None, over)));
+                let stuck = scope.spawn(move || stuck.run(LIMIT, None, over));
                 let running = others.map(|gated| scope.spawn(|| gated?.run(LIMIT, None, &self.cancel)));
                 let mut longest = 0.0f64;
                 let mut failed = None;
                 for thread in running {
                     match thread.join().expect("a run does not panic").and_then(|finished| done_of(&finished)) {
                         Ok(done) => {
-                            keep(context, if hangs { "beside a job that hangs" } else { "three jobs" }, &done)?;
+                            keep(
+                                context,
+                                if hangs { "beside a job that hangs" } else { "beside a job that moves" },
+                                &done,
+                            )?;
                             longest = longest.max(done["seconds"].as_f64().unwrap_or(f64::MAX));
                         }
                         Err(e) => failed = Some(e),
                     }
                 }
                 over.store(true, std::sync::atomic::Ordering::Relaxed);
-                let _ = stuck.map(|thread| thread.join());
+                let _ = stuck.join();
                 failed.map_or(Ok(longest), Err)
             })?;
             drop(server);

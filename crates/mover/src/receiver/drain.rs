@@ -77,13 +77,19 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
     // It waits for the next one: that is no storage that is late.
     lane.writer.clock.enter(Stage::Receive);
     let mut held_in = None;
+    let is_over = job.end.is_set();
     match drained {
+        Err(_) if is_over => {
+            lane.writer.give_back();
+            return hold.undrained(frame);
+        }
         Ok(_) => {
             if let What::Chunk { extent, is_large: true, .. } = frame.what {
                 let large = job.table.lock().unwrap().large_object(extent.object);
                 let is_held = |large: &Arc<Large>| large.holds(model::Extent::new(extent.start, extent.end));
                 match large {
                     Some(large) if is_held(&large) && job.durability != Durability::None => held_in = Some(large),
+                    Some(large) if !is_held(&large) && is_over => return hold.undrained(frame),
                     Some(large) if !is_held(&large) => hold.spoiled(&frame),
                     _ => {}
                 }
@@ -118,6 +124,9 @@ pub(super) fn drain_by_hand(job: &Arc<ReceiveJob>) {
     let hold = job.hold.get().unwrap();
     while let Some(frame) = hold.next(Duration::ZERO) {
         drain(&mut lane, hold, frame);
+        if job.end.is_set() {
+            break;
+        }
     }
 }
 

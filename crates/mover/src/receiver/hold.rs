@@ -282,6 +282,13 @@ impl Hold {
         self.changed.notify_all();
     }
 
+    /// The job ended while a drain lane had the frame: it waits for whoever carries the job on.
+    pub fn undrained(&self, frame: Arc<Frame>) {
+        let mut state = self.state.lock().unwrap();
+        state.draining -= 1;
+        state.ready.push_front(frame);
+    }
+
     /// A frame is worth nothing: what was in it comes again.
     pub fn spoiled(&self, frame: &Frame) {
         let mut state = self.state.lock().unwrap();
@@ -447,6 +454,8 @@ impl Drop for Hold {
             return;
         }
         self.is_kept.store(true, Relaxed);
+        // Staging is let go before somebody finds what is to go there.
+        state.until_durable.clear();
         let parcels = content.iter().map(|frame| frame.parcel().clone()).chain(state.journal.drain(..)).collect();
         self.spool.put_back(self.owner, parcels);
     }

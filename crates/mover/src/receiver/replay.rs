@@ -10,11 +10,12 @@ use super::events::Event;
 use super::hold::Hold;
 use super::large::Large;
 use crate::job::{Ending, Port};
+use model::options::Buffer;
 use model::{JobId, Pin, Warrant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use store::spool::{OWNER_BYTES, Owner};
+use store::spool::{OWNER_BYTES, Owner, Spool};
 use wire::frame::HEADER_BYTES;
 use wire::message::{self, Open};
 use wire::{Message, Refusal};
@@ -87,6 +88,13 @@ pub(crate) fn job_of(owner: Owner) -> (Pin, JobId) {
     (Pin(pin), JobId(job))
 }
 
+impl ReceiveJob {
+    /// Lets content wait in a buffer of the client's own: what is in it when the client ends comes again. Before `start`.
+    pub fn wait_in(&self, spool: Arc<Spool>, how: Buffer) {
+        self.buffer_in(Hold::of_client(spool, owner_of(self.sender, self.id), how));
+    }
+}
+
 /// Nobody hears what the job says; that it asks for something again is noted.
 #[derive(Default)]
 pub(crate) struct Deaf {
@@ -106,7 +114,7 @@ impl Port for Deaf {
 pub(crate) enum Came {
     /// To its end, or as far as what was sent of it reaches: nothing of it is worth keeping in the buffer.
     Through,
-    /// Storage did not take something: it may the next time.
+    /// Storage did not take something, or this side stopped: what is left is for the next time.
     Stuck,
 }
 
@@ -132,7 +140,7 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         }
     }
     start_missing(job);
-    let mut came = Came::Through;
+    let mut is_through = false;
     let may_finish = is_finished || job.options.deletion.is_none();
     let mut is_asked_to_finish = false;
     while job.end.wait(INTERVAL).is_none() {
@@ -146,17 +154,18 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
                 job.decider.push(Event::Finish);
             }
         } else if port.asks.load(Relaxed) && hold.is_drained() {
-            came = Came::Stuck;
             job.stop(Ending::Lost("storage did not take all of it".into()));
         } else if is_settled || is_empty || is_in_vain(job, hold) {
             // The rest was never sent.
+            is_through = true;
             job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
         }
     }
-    if !matches!(job.end.get(), Some(Ending::Finished(_))) && job.end.get().is_some_and(|end| is_refused(&end)) {
-        came = Came::Stuck;
-    }
-    Ok(came)
+    Ok(match job.end.get() {
+        Some(Ending::Finished(_)) => Came::Through,
+        Some(Ending::Lost(_)) if is_through => Came::Through,
+        _ => Came::Stuck,
+    })
 }
 
 /// All that came was handed to storage, and is not enough for what is open: the chunk that seals an object stays, while others of
@@ -168,10 +177,6 @@ fn is_in_vain(job: &ReceiveJob, hold: &Hold) -> bool {
         None => !hold.has(*id),
     };
     hold.is_handed_on() && open.iter().all(is_short)
-}
-
-fn is_refused(end: &Ending) -> bool {
-    matches!(end, Ending::Cancelled { .. })
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ pub fn run(job: &Arc<SendJob>) {
         markers: Vec::new(),
         is_over: false,
         lag_told: Instant::now(),
+        has_surplus: false,
         is_append_only: rules.is_append_only,
         alarm: rules.alarm,
         alarms: Alarms::default(),
@@ -132,7 +133,7 @@ struct Following<'a> {
     lane: Box<dyn SourceLane>,
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
-    files: BTreeMap<u64, File>,
+    files: BTreeMap<u64, Box<File>>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
     /// Described before, by a digest of each: there may be very many, and one that is taken for another only costs a description.
     names: HashSet<u64>,
@@ -143,6 +144,8 @@ struct Following<'a> {
     markers: Vec<(SourceObject, Vec<ObjectId>)>,
     is_over: bool,
     lag_told: Instant,
+    /// What a listing takes for a moment would stay for as long as the source is followed.
+    has_surplus: bool,
     is_append_only: bool,
     alarm: Option<LagAlarm>,
     alarms: Alarms,
@@ -159,16 +162,12 @@ struct Alarms {
 impl Following<'_> {
     fn look(&mut self, watch: &mut dyn Watch) -> store::Result<()> {
         let is_waiting = self.is_over || !self.markers.is_empty();
-        let mut events = Vec::new();
-        watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| events.push(event))?;
-        let are_many = events.len() >= MANY;
-        for event in events {
+        let mut events = 0;
+        watch.next(if is_waiting { PATIENCE_AT_THE_END } else { PATIENCE }, &mut |event| {
             self.take(event);
-        }
-        if are_many {
-            // What a first listing takes for a moment would stay for as long as the source is followed.
-            store::give_back_memory();
-        }
+            events += 1;
+        })?;
+        self.has_surplus |= events >= MANY;
         self.scan.flush();
         self.scan.flush_failures();
         let changed = std::mem::take(&mut self.changed);
@@ -255,7 +254,8 @@ impl Following<'_> {
             self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
         }
         let (object, ended) = (object.clone(), None);
-        self.files.insert(number, File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false });
+        let file = File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false };
+        self.files.insert(number, Box::new(file));
     }
 
     /// A name that was described before, or a file that is another one now.
@@ -448,7 +448,12 @@ impl Following<'_> {
                 files += 1;
             }
         }
+        let is_settled = book.split.open() <= files;
         drop(book);
+        if self.has_surplus && is_settled {
+            store::give_back_memory();
+            self.has_surplus = false;
+        }
         let is_alarmed = match self.alarm {
             Some(LagAlarm::Time(most)) => lag.oldest.is_some_and(|oldest| oldest >= most),
             Some(LagAlarm::Bytes(most)) => bytes >= most,
@@ -487,9 +492,8 @@ impl Following<'_> {
     /// What did not come to its end is told before what ends the job.
     fn give_up_unfinished(&mut self) {
         self.scan.flush();
-        let is_open = |file: &&File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
-        let unfinished = self.files.values().filter(is_open);
-        for file in unfinished {
+        let is_open = |file: &File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
+        for file in self.files.values().filter(|file| is_open(file)) {
             let why = "it was not complete when following ended".to_owned();
             self.job.source_failed(&file.object, FailureKind::Changed, why);
         }

@@ -174,6 +174,11 @@ impl Split {
         self.is_listing_complete = true;
     }
 
+    /// Objects that were described and are not settled.
+    pub fn open(&self) -> u64 {
+        self.open
+    }
+
     pub fn is_complete(&self) -> bool {
         self.is_listing_complete && self.open == 0
     }

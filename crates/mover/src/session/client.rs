@@ -21,7 +21,7 @@ use crate::job_options;
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
-use crate::receiver::{Asked, Gather, Hold, ReceiveJob, ReceiveSpec, owner_of};
+use crate::receiver::{Asked, Gather, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
 use model::options::{Buffer, Wait};
@@ -346,7 +346,7 @@ impl Client {
         if let Some((spool, how)) =
             self.buffer.get().filter(|_| !spec.options.is_dry_run && !is_sequential && among.is_none())
         {
-            job.buffer_in(Hold::of_client(spool.clone(), owner_of(self.sender, spec.id), *how));
+            job.wait_in(spool.clone(), *how);
         }
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.enlist(spec.id, &running, number);

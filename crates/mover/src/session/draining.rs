@@ -33,6 +33,7 @@ use wire::{CloseCode, Message, Refusal};
 pub const DRAIN: &str = "drain";
 pub const DROP: &str = "drop";
 const INTERVAL: Duration = Duration::from_millis(200);
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(2);
 /// Wait after storage did not take something, doubled each time up to the second.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -268,20 +269,19 @@ impl Server {
         });
         let ending = job.end.get().unwrap_or(Ending::Lost(String::new()));
         self.host.ended(&grant, id, Direction::ClientSends, &progress, &ending);
+        if came == Came::Through {
+            job.end_hold();
+        }
+        // Until its staging is let go, whoever comes next would make one of its own and leave this one behind.
+        self.drains.drains().entry(owner).or_default().running = None;
+        let presence = job.presence();
+        drop(job);
+        while presence.strong_count() > 0 {
+            std::thread::park_timeout(PRESENCE_INTERVAL);
+        }
         match came {
-            Came::Through => {
-                job.end_hold();
-                Ok(())
-            }
-            Came::Stuck => {
-                self.drains.drains().entry(owner).or_default().running = None;
-                let presence = job.presence();
-                drop(job);
-                while presence.strong_count() > 0 {
-                    std::thread::park_timeout(INTERVAL);
-                }
-                Err(Refusal::new(CloseCode::Internal, &ending.to_string()))
-            }
+            Came::Through => Ok(()),
+            Came::Stuck => Err(Refusal::new(CloseCode::Internal, &ending.to_string())),
         }
     }
 

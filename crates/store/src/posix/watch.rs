@@ -25,7 +25,8 @@ use os::time::Instant;
 use places::Places;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -50,7 +51,8 @@ pub struct PosixWatch {
     fidelity: Fidelity,
     hints: Hints,
     directories: BTreeMap<u64, Directory>,
-    files: BTreeMap<u64, File>,
+    /// There may be very many that rest: in boxes, they take what they need.
+    files: BTreeMap<u64, Box<File>>,
     /// Those of them that grow, and perhaps some that do not any more.
     growing: BTreeSet<u64>,
     places: Places,
@@ -183,29 +185,30 @@ impl PosixWatch {
     fn list(&mut self, key: u64, hear: &mut dyn FnMut(Event)) {
         let Ok(directory) = self.tree.open(key) else { return };
         let only = self.directories.get(&key).and_then(|directory| directory.only.clone());
-        let mut found = Vec::new();
-        match only {
-            Some(name) => {
-                let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
-                found.push((name, status));
-            }
-            None => {
-                let listed = read_directory(directory.as_fd(), &mut |name, status| {
-                    found.push((name.clone(), status));
-                    true
-                });
-                if let Err(e) = listed {
-                    let error = Error::new("read directory", b"", e);
-                    let path = self.tree.path(key, b"");
-                    return hear(Event::Failed(Failure { path, kind: error.kind, message: error.message() }));
-                }
-                let there: BTreeSet<&Name> = found.iter().map(|(name, _)| name).collect();
-                let lost: Vec<Name> = self.places.names(key).filter(|name| !there.contains(name)).cloned().collect();
-                lost.iter().for_each(|name| self.missing(key, name));
-            }
+        if let Some(name) = only {
+            let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+            return self.look(key, directory.as_fd(), (&name, status), hear);
         }
-        for (name, status) in found {
-            self.look(key, directory.as_fd(), (&name, status), hear);
+        // By a digest of each name. One that is taken for another is missed at the next listing.
+        let hasher = RandomState::new();
+        let is_known = self.places.names(key).next().is_some();
+        let mut there = HashSet::new();
+        let listed = read_directory(directory.as_fd(), &mut |name, status| {
+            if is_known {
+                there.insert(hasher.hash_one(name));
+            }
+            self.look(key, directory.as_fd(), (name, status), hear);
+            true
+        });
+        if let Err(e) = listed {
+            let error = Error::new("read directory", b"", e);
+            let path = self.tree.path(key, b"");
+            return hear(Event::Failed(Failure { path, kind: error.kind, message: error.message() }));
+        }
+        if is_known {
+            let is_lost = |name: &&Name| !there.contains(&hasher.hash_one(name));
+            let lost: Vec<Name> = self.places.names(key).filter(is_lost).cloned().collect();
+            lost.iter().for_each(|name| self.missing(key, name));
         }
     }
 
@@ -377,7 +380,7 @@ impl PosixWatch {
             may_be_free: true,
         };
         self.inodes.insert((status.st_dev, status.st_ino), number);
-        self.files.insert(number, file);
+        self.files.insert(number, Box::new(file));
         self.growing.insert(number);
         let end = if is_growing { End::Growing } else { End::Known };
         hear(Event::Found(SourceObject { end, ..object }));

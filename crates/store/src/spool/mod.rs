@@ -21,4 +21,5 @@ mod look;
 pub use format::{Kind, OWNER_BYTES, Owner};
 pub use look::{Look, Seen, ask, look};
 pub use parcel::Parcel;
+pub use place::segment_bytes;
 pub use ring::{Room, Spool};

@@ -47,14 +47,20 @@ pub struct Place {
     _lock: Option<File>,
 }
 
+/// The parts that a spool of this size is given to its owners in.
+pub fn segment_bytes(quota_bytes: u64) -> u64 {
+    let sixteenth = (quota_bytes / 16).max(1);
+    let power = 1u64 << (63 - sixteenth.leading_zeros());
+    let mut segment_bytes = power.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    while quota_bytes / segment_bytes > SEGMENTS_MAX {
+        segment_bytes *= 2;
+    }
+    segment_bytes
+}
+
 impl Made {
     fn of(quota_bytes: u64) -> Made {
-        let sixteenth = (quota_bytes / 16).max(1);
-        let power = 1u64 << (63 - sixteenth.leading_zeros());
-        let mut segment_bytes = power.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        while quota_bytes / segment_bytes > SEGMENTS_MAX {
-            segment_bytes *= 2;
-        }
+        let segment_bytes = segment_bytes(quota_bytes);
         Made { id: os::random().unwrap_or(1), segment_bytes, segments: (quota_bytes / segment_bytes) as u32 }
     }
 

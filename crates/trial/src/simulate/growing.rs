@@ -132,9 +132,8 @@ impl<'a> Growing<'a> {
         self.write(&instrument, is_last);
         let network = if let Fault::Network(network, _) = fault { network.clone() } else { NetworkFaults::default() };
         let source = self.dir.join("source");
-        let options = self.options.clone();
-        let spec =
-            Spec { source: &source, root: &self.root, options, streams: self.streams, network, course: course.clone() };
+        let (options, streams, course) = (self.options.clone(), self.streams, course.clone());
+        let spec = Spec { source: &source, root: &self.root, options, streams, network, buffers: None, course };
         let attempt = transfer::attempt(self.world, &sides, &self.reference, &spec);
         self.world.kill(&instrument);
         while !self.world.is_empty(&instrument) {

@@ -63,6 +63,9 @@ pub struct Arguments {
     /// Sources that grow while they are followed, in place of trees that are copied
     #[arg(long, conflicts_with = "mode")]
     growing: bool,
+    /// Everything through a buffer on either side
+    #[arg(long, conflicts_with = "growing")]
+    buffers: bool,
 }
 
 #[derive(Args)]
@@ -90,7 +93,8 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     }
     let mode =
         arguments.mode.map_or("", |mode| if mode == Mode::Safety { " --mode safety" } else { " --mode liveness" });
-    let mut tally = Tally::new(&format!("trial simulate --seeds {}{mode}", arguments.seeds));
+    let buffers = if arguments.buffers { " --buffers" } else { "" };
+    let mut tally = Tally::new(&format!("trial simulate --seeds {}{mode}{buffers}", arguments.seeds));
     let began = Instant::now();
     let dir = folder(&arguments.work_dir)?;
     if arguments.seeds >= SEEDS_OF_ALL_CLASSES {
@@ -139,7 +143,7 @@ pub fn crash_states(arguments: &CrashArguments) -> Result<Tally> {
                     Mode::Liveness,
                     &dir.path().join("one"),
                     Some(vec![Fault::PowerLoss(faults)]),
-                    false,
+                    (false, false),
                 )?;
                 // A call that fails by itself is made and has no end: "after" it nothing fires.
                 let fired = seen.fired.iter().map(|(.., fired)| *fired).max().unwrap_or_default();
@@ -179,8 +183,11 @@ fn folder(work_dir: &Path) -> Result<tempfile::TempDir> {
 
 fn campaign(arguments: &Arguments, mode: Mode, dir: &Path, tally: &mut Tally) -> Result<()> {
     let name = format!("{mode:?}").to_lowercase();
-    let one = |seed: u64| run_with(seed, mode, &dir.join(format!("{mode:?}-{seed}")), None, arguments.verbose);
-    let replay = |seed: u64| format!("cargo run --release -p trial -- simulate --mode {name} --first {seed} --seeds 1");
+    let how = (arguments.buffers, arguments.verbose);
+    let one = |seed: u64| run_with(seed, mode, &dir.join(format!("{mode:?}-{seed}")), None, how);
+    let buffers = if arguments.buffers { " --buffers" } else { "" };
+    let replay =
+        |seed: u64| format!("cargo run --release -p trial -- simulate --mode {name}{buffers} --first {seed} --seeds 1");
     each_seed(arguments, &name, (&one, &replay), tally)
 }
 
@@ -267,6 +274,7 @@ mod tests {
             stop: false,
             verbose: false,
             growing: false,
+            buffers: false,
         }
     }
 
@@ -277,6 +285,24 @@ mod tests {
         assert_eq!(tally.violated(), 0, "{}", tally.text());
         let fired = tally.classes.values().filter(|class| class.survived > 0).count();
         assert!(fired >= scenario::CLASSES.len() - 3, "{}", tally.text());
+    }
+
+    #[test]
+    fn what_waits_in_buffers_on_both_sides_arrives_under_faults() {
+        let tally = run(&Arguments { buffers: true, ..arguments(60) }).unwrap();
+        assert_eq!(tally.violated(), 0, "{}", tally.text());
+        let fired = tally.classes.values().filter(|class| class.survived > 0).count();
+        assert!(fired >= scenario::CLASSES.len() - 3, "{}", tally.text());
+        let dir = tempfile::tempdir().unwrap();
+        World::run(1, STEPS_MAX, |world| {
+            let mut run = Run::new(1, world, dir.path()).unwrap();
+            run.has_buffers = true;
+            run.all(Mode::Liveness).unwrap();
+        });
+        for buffer in ["ahead", "behind"] {
+            let segment = std::fs::read(dir.path().join(buffer).join("segment-00000")).unwrap();
+            assert!(segment.iter().any(|byte| *byte != 0), "nothing was ever in the buffer {buffer}");
+        }
     }
 
     #[test]

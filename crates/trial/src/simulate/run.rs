@@ -21,12 +21,18 @@ use std::sync::{Arc, Mutex};
 /// States after a power loss that are looked at where there are too many for all of them.
 const LOSS_SAMPLES: usize = 24;
 /// `faults` stand for those that the seed draws.
-pub fn run_with(seed: u64, mode: Mode, dir: &Path, faults: Option<Vec<Fault>>, is_told: bool) -> Result<Seen> {
+pub fn run_with(
+    seed: u64,
+    mode: Mode,
+    dir: &Path,
+    faults: Option<Vec<Fault>>,
+    (has_buffers, is_told): (bool, bool),
+) -> Result<Seen> {
     std::fs::create_dir(dir).with_context(|| format!("make {}", dir.display()))?;
     let seen = World::run(seed, STEPS_MAX, |world| {
         let mut run = Run::new(seed, world, dir)?;
         run.scenario.faults = faults.unwrap_or(run.scenario.faults);
-        run.is_told = is_told;
+        (run.has_buffers, run.is_told) = (has_buffers, is_told);
         run.all(mode)
     });
     std::fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))?;
@@ -44,6 +50,7 @@ pub struct Run<'a> {
     disk: Arc<SimulatedDisk>,
     boot: u8,
     seen: Seen,
+    pub has_buffers: bool,
     /// Tell each attempt.
     is_told: bool,
 }
@@ -55,7 +62,8 @@ impl<'a> Run<'a> {
         let scenario = scenario::make(&mut random, dir, &reference)?;
         let root = dir.join("disk-0");
         let disk = SimulatedDisk::new(&root, scenario.is_journaled, DiskFaults::default())?;
-        Ok(Run { world, dir, random, scenario, reference, root, disk, boot: 0, seen: Seen::default(), is_told: false })
+        let (has_buffers, is_told, seen) = (false, false, Seen::default());
+        Ok(Run { world, dir, random, scenario, reference, root, disk, boot: 0, seen, has_buffers, is_told })
     }
 
     pub fn all(mut self, mode: Mode) -> Result<Seen> {
@@ -93,6 +101,7 @@ impl<'a> Run<'a> {
             options: self.scenario.options.clone(),
             streams: self.scenario.streams,
             network,
+            buffers: self.has_buffers.then_some(self.dir),
             course,
         };
         if matches!(fault, Fault::ReceiverDisk(DiskFaults { error: Some((_, Kind::Attribute | Kind::Sync, _)), .. }, _))

@@ -8,6 +8,7 @@ use super::faults::{Course, Fired};
 pub use super::network::PipeFaults;
 use super::network::{Pipe, SimulatedStream};
 use super::reference::Reference;
+use model::options::Buffer;
 use model::{JobId, Pin, TransferOptions};
 use mover::job::{Ending, Port};
 use mover::receiver::{ReceiveJob, ReceiveSpec};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use store::posix::{PosixSink, PosixSource, beneath};
+use store::spool::Spool;
 use wire::{FrameReader, Message, Refusal, message};
 
 /// A lane that died is replaced so often.
@@ -29,6 +31,7 @@ const REDIAL_AFTER: Duration = Duration::from_millis(100);
 /// How often the attempt is looked at, and the longest that one may take.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ATTEMPT_MAX: Duration = Duration::from_secs(600);
+const BUFFER_BYTES: u64 = 4 << 20;
 
 #[derive(Clone)]
 pub struct Sides {
@@ -52,6 +55,8 @@ pub struct Spec<'a> {
     pub options: TransferOptions,
     pub streams: u32,
     pub network: NetworkFaults,
+    /// Where both hosts have a buffer that everything goes through, if they have.
+    pub buffers: Option<&'a Path>,
     pub course: Arc<Course>,
 }
 
@@ -161,6 +166,7 @@ fn start_receiver(
     let port = port(outgoing, reference, spec);
     let (root, options, shared, incoming) =
         (spec.root.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
+    let buffer = spec.buffers.map(|buffers| buffers.join("behind"));
     spawn_on(world, &sides.receiver, "control of the receiver", move || {
         let opened = beneath::open_directory(&root).and_then(|root| {
             let root = Arc::new(root);
@@ -179,6 +185,10 @@ fn start_receiver(
             Ok(job) => job,
             Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),
         };
+        match buffer.map(|buffer| Spool::open(&buffer, BUFFER_BYTES)).transpose() {
+            Ok(spool) => spool.map_or((), |spool| job.wait_in(spool, Buffer::Always)),
+            Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),
+        }
         job.start();
         *shared.receive.lock().unwrap() = Some(job.clone());
         let mut handle = |message| job.handle(message);
@@ -198,6 +208,7 @@ fn start_sender(
     let port = port(outgoing, reference, spec);
     let (path, options, shared, incoming) =
         (spec.source.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
+    let buffer = spec.buffers.map(|buffers| buffers.join("ahead"));
     spawn_on(world, &sides.sender, "control of the sender", move || {
         let mut source = PosixSource::new();
         source.select(options.selection_at_source());
@@ -207,6 +218,10 @@ fn start_sender(
             return *shared.failed.lock().unwrap() = Some(e.to_string());
         }
         let job = SendJob::new(0, options, Arc::new(source), port, Progress::new(), None);
+        match buffer.map(|buffer| Spool::open(&buffer, BUFFER_BYTES)).transpose() {
+            Ok(spool) => spool.map_or((), |spool| job.read_ahead_in(spool, Buffer::Always)),
+            Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),
+        }
         job.start();
         *shared.send.lock().unwrap() = Some(job.clone());
         let mut handle = |message| job.handle(message);

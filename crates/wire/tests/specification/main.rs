@@ -4,6 +4,7 @@
 mod agreement;
 mod damage;
 mod golden;
+mod growth;
 mod rules;
 #[path = "../second_decoder/mod.rs"]
 mod second_decoder;

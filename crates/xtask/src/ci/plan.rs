@@ -149,6 +149,7 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
         trial("all errors of storage", format!("errno --all --seed {seed}")),
         trial("many hostile peers", format!("hostile --trials 100 --seed {seed}")),
         trial("many seeds", format!("simulate --first {seed} --seeds 100000")),
+        trial("many seeds with buffers", format!("simulate --buffers --first {seed} --seeds 100000")),
         trial("many seeds of the queue", format!("queue --first {seed} --seeds 1000000")),
         trial("many crash states", format!("crash-states --scenarios 24 --first {seed}")),
         trial("many lying senders", format!("sender --trials 70 --seed {seed}")),

@@ -231,6 +231,22 @@ fn a_chunk_stays_until_it_is_durable_in_staging_and_the_seal_until_the_object_is
 }
 
 #[test]
+fn what_a_lane_has_when_the_job_ends_waits_for_whoever_carries_it_on() {
+    let bed = Bed::new();
+    bed.receive(&[pack(), chunk(0), chunk(1)]);
+    bed.make_durable();
+    let held = bed.hold().waiting_bytes();
+    bed.job.stop(Ending::Lost("the endpoint is shutting down".into()));
+    drain::drain_by_hand(&bed.job);
+    drain::drain_by_hand(&bed.job);
+    assert_eq!(bed.hold().waiting_bytes(), held);
+    let Bed { spool, job, .. } = &bed;
+    let came = super::super::replay(job, &[], &super::super::Deaf::default()).unwrap();
+    assert_eq!(came, super::super::Came::Stuck, "what an endpoint had no time for is not thrown away");
+    assert!(spool.used_bytes() > 0);
+}
+
+#[test]
 fn what_rots_in_the_buffer_is_asked_for_again_and_not_published() {
     let bed = Bed::new();
     bed.receive(&[pack(), chunk(0)]);
