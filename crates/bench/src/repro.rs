@@ -21,6 +21,7 @@ mod loss;
 mod processors;
 mod over_time;
 mod clients;
+mod cloud;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};

@@ -28,6 +28,7 @@ mod deciding;
 mod delta;
 mod compare;
 mod census;
+mod surplus;
 mod prune;
 mod links;
 mod finish;
@@ -68,6 +69,7 @@ use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
 use crate::stall::Headway;
 use census::Census;
+pub(crate) use surplus::Surplus;
 use events::{Decider, Event};
 use model::fidelity::Warning;
 use model::options::{Fsync, is_congestion_name};
@@ -135,6 +137,8 @@ pub struct ReceiveJob {
     owners_told: AtomicU64,
     /// What the source has, where the rest is removed.
     census: Option<Census>,
+    /// What the source does not have, where both sides were compared already.
+    surplus: OnceLock<Arc<Surplus>>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
     /// What waits for slow storage, where the job may use a buffer.
@@ -193,6 +197,7 @@ impl ReceiveJob {
             id: spec.id,
             sender: spec.sender,
             census: spec.options.deletion.map(|_| Census::default()),
+            surplus: OnceLock::new(),
             may_ask_chunks: AtomicBool::new(true),
             delta_places: Arc::default(),
             digests_asked: AtomicU64::new(0),
@@ -235,6 +240,15 @@ impl ReceiveJob {
     /// Holds the sender to what it was asked for. Before `start`.
     pub fn hold_to(&self, asked: Asked) {
         let _ = self.asked.set(Mutex::new(asked));
+    }
+
+    /// What is to be removed is not to be found out here. Before `start`.
+    pub(crate) fn prune_by(&self, surplus: Arc<Surplus>) {
+        let _ = self.surplus.set(surplus);
+    }
+
+    fn census(&self) -> Option<&Census> {
+        self.census.as_ref().filter(|_| self.surplus.get().is_none())
     }
 
     /// Tells where files that are described can be looked at. Before `start`.
