@@ -25,6 +25,7 @@ mod cloud;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};
+#[cfg(feature = "fuse")]
 pub(crate) use judge::median;
 pub use judge::{Check, Verdict};
 pub use series::run;
