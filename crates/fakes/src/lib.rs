@@ -11,8 +11,8 @@ use data_encoding::{BASE64, HEXLOWER};
 use http::{Asked, Said};
 use model::DigestAlgorithm;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::net::TcpListener;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -88,10 +88,7 @@ pub fn copy(
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
     let source_order = source.facts().order;
     let options = spec.options.clone();
-    let merged = if spec.rename_to.is_none() { merge::of(&source, &sink, &options, &progress) } else { None };
-    let surplus = merged.as_ref().map(|merge| merge.surplus.clone());
-    let source = merged.map_or(source, |merge| merge as Arc<dyn Source>);
-    let read = source.clone();
+    let (source, surplus) = merge::before(source, &sink, (&options, spec.rename_to.is_some()), &progress);
     let receive = ReceiveSpec {
         number: 0,
         id: spec.id,
@@ -101,11 +98,9 @@ pub fn copy(
     };
     // The receiver's counters would repeat the sender's: it gets its own.
     let receiver = ReceiveJob::new(receive, sink.clone(), Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
-    if let Some(surplus) = surplus {
-        receiver.prune_by(surplus);
-    }
+    receiver.prune_by(surplus);
     let port = Arc::new(ToReceiver(bridge.clone()));
-    let sender = SendJob::new(0, options.clone(), source, port, progress.clone(), observer);
+    let sender = SendJob::new(0, options.clone(), source.clone(), port, progress.clone(), observer);
     let ways = Arc::new(Ways::new(&options, sender.wants_delivered(), receiver.facts.confirms));
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
@@ -142,7 +137,7 @@ pub fn copy(
     }
     let adapted = lanes.join();
     progress.set_there(receiver.progress.here());
-    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(read.notes()).chain(sink.notes()) {
+    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(source.notes()).chain(sink.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);

@@ -7,8 +7,8 @@ pub use crate::version::{CRC, Listed, Object, crc_of};
 use crate::version::{crc_text, crc_value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use web::xml::{Element, escape};
 use web::Response;
+use web::xml::{Element, escape};
 
 /// What the store takes of keys in one answer or question.
 pub const PAGE_MAX: usize = 1000;

@@ -105,9 +105,8 @@ impl Range {
     /// Takes in what was listed behind `at`.
     fn take(&mut self, page: Page) {
         let Page { mut objects, next, .. } = page;
-        let within = self.until.as_ref().map_or(objects.len(), |until| {
-            objects.partition_point(|listed| listed.key <= *until)
-        });
+        let within =
+            self.until.as_ref().map_or(objects.len(), |until| objects.partition_point(|listed| listed.key <= *until));
         self.is_done = next.is_none() || within < objects.len();
         objects.truncate(within);
         if let Some(last) = objects.last() {
@@ -126,9 +125,8 @@ impl Listing<'_> {
     fn run(&self, cursors: usize, is_split: bool, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
         std::thread::scope(|scope| {
             let cursor = || while self.step(is_split) {};
-            let spawn = |_: &usize| {
-                std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, cursor).is_ok()
-            };
+            let spawn =
+                |_: &usize| std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, cursor).is_ok();
             let count = (0..cursors).take_while(spawn).count();
             let listed = self.tell(count > 0, is_split, each);
             self.state.lock().unwrap().is_over = true;
@@ -216,9 +214,8 @@ impl State {
             return false;
         }
         let halves = self.ranges.iter().enumerate().filter(|(_, (_, range))| !range.is_done && !range.is_guess);
-        let mut halves = halves.filter_map(|(at, (_, range))| {
-            Some((at, middle(prefix, &range.at, range.until.as_deref())?))
-        });
+        let mut halves =
+            halves.filter_map(|(at, (_, range))| Some((at, middle(prefix, &range.at, range.until.as_deref())?)));
         let Some((at, middle)) = halves.next() else { return false };
         let range = &mut self.ranges[at].1;
         let until = range.until.replace(middle.clone());
@@ -290,7 +287,10 @@ mod tests {
                         continue;
                     }
                     if let Some(middle) = middle(prefix, &low, high.as_deref()) {
-                        assert!(middle > low && high.as_ref().is_none_or(|high| middle < *high), "{low} {middle} {high:?}");
+                        assert!(
+                            middle > low && high.as_ref().is_none_or(|high| middle < *high),
+                            "{low} {middle} {high:?}"
+                        );
                         assert!(middle.starts_with(prefix));
                     }
                 }

@@ -13,7 +13,8 @@ use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectI
 use std::collections::HashMap;
 use std::sync::Arc;
 use store::{
-    Directories, DirectoryKey, End, Found, Result, Source, SourceFacts, SourceFile, SourceLane, SourceObject, UNKNOWN_TIME,
+    Directories, DirectoryKey, End, Found, Result, Source, SourceFacts, SourceFile, SourceLane, SourceObject,
+    UNKNOWN_TIME,
 };
 
 /// The longest target of a symbolic link.

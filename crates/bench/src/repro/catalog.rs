@@ -168,13 +168,21 @@ pub const ITEMS: &[Item] = &[
         "three holders of one file behind links of 250, 250 and 125 Mbit/s and 20 ms: together, one poisoned, one killed",
     ),
     other("s0-f1", "drainage basin", Needs::Command("thalweg plan --graph MODEL --svg FILE")),
-    other("s0-f3", "appliances", Needs::Item("it shows machines that are sold; a model of any host is a file for `thalweg plan --graph`")),
+    other(
+        "s0-f3",
+        "appliances",
+        Needs::Item("it shows machines that are sold; a model of any host is a file for `thalweg plan --graph`"),
+    ),
     other(
         "s0-f4",
         "bulk sweep by congestion control, kernel TLS",
         Needs::Hardware("a kernel with TLS offload, and its use"),
     ),
-    other("s0-f6", "streaming sweep by congestion control", Needs::Item("growing files are sent (s0-f9), but no sweep of them by congestion control is written")),
+    other(
+        "s0-f6",
+        "streaming sweep by congestion control",
+        Needs::Item("growing files are sent (s0-f9), but no sweep of them by congestion control is written"),
+    ),
     other("s0-f7", "topology", Needs::Command("thalweg lab draw")),
     runs(
         "s0-f9",
@@ -193,12 +201,30 @@ pub const ITEMS: &[Item] = &[
         "1 TiB between hosts and clouds, near and far: far / near 0.57 by its own program, 0.32 by aws-cli",
         "one object to versitygw and back at 1, 50 and 150 ms and 500 Mbit/s, beside the clients of S3 that are installed",
     ),
-    other("s0-f12", "cluster", Needs::Item("one transfer over several hosts of a site is not measured; `thalweg plan` computes cluster-2x3.json")),
+    other(
+        "s0-f12",
+        "cluster",
+        Needs::Item(
+            "one transfer over several hosts of a site is not measured; `thalweg plan` computes cluster-2x3.json",
+        ),
+    ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
-    other("s0-t1", "feature table", Needs::Item("it compares products by name; docs/coming-from.md says what of other programs there is")),
+    other(
+        "s0-t1",
+        "feature table",
+        Needs::Item("it compares products by name; docs/coming-from.md says what of other programs there is"),
+    ),
     other("s0-t2", "host tuning (tables 2, 3, 6)", Needs::Command("thalweg doctor")),
-    other("s0-t4", "latency classes", Needs::Item("`thalweg doctor` measures the round trip of a path; nothing sorts paths into classes")),
-    other("s0-t5", "volumes and times", Needs::Item("`thalweg plan SRC DST` gives the time of one copy, not of all volumes on all links")),
+    other(
+        "s0-t4",
+        "latency classes",
+        Needs::Item("`thalweg doctor` measures the round trip of a path; nothing sorts paths into classes"),
+    ),
+    other(
+        "s0-t5",
+        "volumes and times",
+        Needs::Item("`thalweg plan SRC DST` gives the time of one copy, not of all volumes on all links"),
+    ),
     other("s0-t7", "cloud services (tables 7-10)", Needs::Item("no prices and limits of cloud services are kept")),
     other("s0-predict", "prediction of another path", Needs::Command("thalweg bench accuracy")),
     runs(
@@ -298,13 +324,43 @@ pub const ITEMS: &[Item] = &[
         "a second card for files of 100 MB",
         "computed from a model with the constants that the publication states; built nowhere",
     ),
-    other("s3-f3", "per-host rates of 20 nodes", Needs::Item("several holders send at once (s3-holders); twenty hosts are not laid out on one machine")),
-    other("s3-f4", "queue and prefetch", Needs::Item("holders are asked by what each has left to send (docs/replicas.md); the lengths of queues are not drawn")),
-    other("s3-f5", "log estimate against counters", Needs::Item("`thalweg log` and the counters of a card can be compared by hand; no item does")),
-    other("s3-bwc", "the bandwidth challenge", Needs::Item("it takes the links of a conference; s3-holders has the same shape on three links")),
-    other("s3-hang", "freeze and recovery", Needs::Item("s3-holders kills a holder and goes on; none is frozen and thawed")),
-    other("s4-f3", "LIMAN histogram", Needs::Item("endpoints copy to one another (docs/orders.md); a histogram of many such transfers is not drawn")),
-    other("s4-t6", "extrapolation over four links", Needs::Item("one transfer uses several interfaces (docs/paths.md); the sum of four links is not measured")),
+    other(
+        "s3-f3",
+        "per-host rates of 20 nodes",
+        Needs::Item("several holders send at once (s3-holders); twenty hosts are not laid out on one machine"),
+    ),
+    other(
+        "s3-f4",
+        "queue and prefetch",
+        Needs::Item(
+            "holders are asked by what each has left to send (docs/replicas.md); the lengths of queues are not drawn",
+        ),
+    ),
+    other(
+        "s3-f5",
+        "log estimate against counters",
+        Needs::Item("`thalweg log` and the counters of a card can be compared by hand; no item does"),
+    ),
+    other(
+        "s3-bwc",
+        "the bandwidth challenge",
+        Needs::Item("it takes the links of a conference; s3-holders has the same shape on three links"),
+    ),
+    other(
+        "s3-hang",
+        "freeze and recovery",
+        Needs::Item("s3-holders kills a holder and goes on; none is frozen and thawed"),
+    ),
+    other(
+        "s4-f3",
+        "LIMAN histogram",
+        Needs::Item("endpoints copy to one another (docs/orders.md); a histogram of many such transfers is not drawn"),
+    ),
+    other(
+        "s4-t6",
+        "extrapolation over four links",
+        Needs::Item("one transfer uses several interfaces (docs/paths.md); the sum of four links is not measured"),
+    ),
     other("dmc", "data mover challenge", Needs::Item("one source to several sites takes a transfer for each of them")),
 ];
 

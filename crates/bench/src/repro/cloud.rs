@@ -25,11 +25,7 @@ pub fn run(context: &mut Context) -> Result<()> {
     let set = format!("1x{}MiB", mib.max(64));
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     for ms in ROUND_TRIPS_MS {
-        let condition = Condition {
-            bits_per_second: Some(bits_per_second),
-            rtt_us: ms * 1000,
-            ..Condition::default()
-        };
+        let condition = Condition { bits_per_second: Some(bits_per_second), rtt_us: ms * 1000, ..Condition::default() };
         let options = compare::Options {
             sets: vec![set.clone()],
             variants: vec![context.variant()],
@@ -53,8 +49,13 @@ pub fn run(context: &mut Context) -> Result<()> {
     }
     judge(context, &set, &samples);
     let published = PUBLISHED.map(|(name, ratio)| format!("{name} {ratio}")).join(", ");
-    context.note(format!("published far / near: {published}, between clouds; here a gateway over a directory, in one machine"));
-    context.note(format!("{} Mbit/s each way; the time of a run includes the start of its connections", bits_per_second / MBIT));
+    context.note(format!(
+        "published far / near: {published}, between clouds; here a gateway over a directory, in one machine"
+    ));
+    context.note(format!(
+        "{} Mbit/s each way; the time of a run includes the start of its connections",
+        bits_per_second / MBIT
+    ));
     Ok(())
 }
 

@@ -17,9 +17,7 @@ use model::{Failure, FailureKind, Kind, ObjectId, Timestamp, TransferOptions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use store::{
-    Footing, Found, Result, Sink, Source, SourceFacts, SourceLane, SourceObject, keys,
-};
+use store::{Footing, Found, Result, Sink, Source, SourceFacts, SourceLane, SourceObject, keys};
 
 /// Entries of the destination that are handed over at once, and how many such batches may wait.
 const BATCH: usize = 512;
@@ -38,13 +36,29 @@ pub struct Merge {
     pub surplus: Arc<Surplus>,
 }
 
+/// Puts a comparison before the source where one is of use; then also what it finds that is to be removed.
+pub fn before(
+    source: Arc<dyn Source>,
+    sink: &Arc<dyn Sink>,
+    (options, is_renamed): (&TransferOptions, bool),
+    progress: &Arc<Progress>,
+) -> (Arc<dyn Source>, Option<Arc<Surplus>>) {
+    match of(&source, sink, options, progress).filter(|_| !is_renamed) {
+        Some(merge) => {
+            let surplus = merge.surplus.clone();
+            (Arc::new(merge), Some(surplus))
+        }
+        None => (source, None),
+    }
+}
+
 /// Compares in the order of keys where one end is a store that lists so, and what is asked for can be decided by size and time.
-pub fn of(
+fn of(
     source: &Arc<dyn Source>,
     sink: &Arc<dyn Sink>,
     options: &TransferOptions,
     progress: &Arc<Progress>,
-) -> Option<Arc<Merge>> {
+) -> Option<Merge> {
     let is_plain = matches!(options.compare, Compare::Mtime | Compare::Size)
         && options.fidelity.is_none()
         && options.backup.is_none()
@@ -63,7 +77,7 @@ pub fn of(
         return None;
     }
     let (source, options, progress) = (source.clone(), options.clone(), progress.clone());
-    Some(Arc::new(Merge { source, mirror, options, progress, is_store, surplus: Arc::default() }))
+    Some(Merge { source, mirror, options, progress, is_store, surplus: Arc::default() })
 }
 
 /// An entry of the destination.
@@ -316,7 +330,8 @@ impl Merging<'_> {
     fn describe(&mut self, object: &mut SourceObject) {
         self.number += 1;
         let above = self.open.iter().rev().find(|open| open.waiting.is_none());
-        (object.entry.id, object.entry.parent) = (ObjectId(self.number), above.map_or(ObjectId::ROOT, |open| open.number));
+        (object.entry.id, object.entry.parent) =
+            (ObjectId(self.number), above.map_or(ObjectId::ROOT, |open| open.number));
     }
 
     /// Describes the directories that are open and were not described so far.
@@ -533,7 +548,10 @@ mod tests {
         while let Some((path, is_directory)) = next() {
             let key = String::from_utf8(path).unwrap() + if is_directory { "/" } else { "" };
             // What is in a directory comes before it.
-            assert!(!surplus.iter().any(|earlier: &String| earlier.ends_with('/') && key.starts_with(earlier)), "{key}");
+            assert!(
+                !surplus.iter().any(|earlier: &String| earlier.ends_with('/') && key.starts_with(earlier)),
+                "{key}"
+            );
             surplus.insert(key);
         }
         drop(next);
@@ -551,7 +569,8 @@ mod tests {
             let told: BTreeSet<String> = described.iter().cloned().collect();
             assert_eq!(told.len(), described.len(), "{}", said());
             for (key, _) in &source {
-                let is_needed = differing.iter().any(|(other, _)| other.starts_with(key.as_str()) && key.ends_with('/'));
+                let is_needed =
+                    differing.iter().any(|(other, _)| other.starts_with(key.as_str()) && key.ends_with('/'));
                 let is_wanted = is_needed || differing.iter().any(|(other, _)| *other == key);
                 assert_eq!(told.contains(key), is_wanted, "{key} {}", said());
             }
@@ -601,11 +620,12 @@ mod tests {
                 false => Merge { mirror: backwards, surplus: Arc::default(), ..merge },
             };
             let mut described = 0;
-            merge.scan(&mut |_| {
-                described += 1;
-                true
-            })
-            .unwrap();
+            merge
+                .scan(&mut |_| {
+                    described += 1;
+                    true
+                })
+                .unwrap();
             assert!(described >= expected, "{described}");
             assert!(merge.surplus.has_gaps());
         }

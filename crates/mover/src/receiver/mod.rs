@@ -69,7 +69,6 @@ use crate::memory::{Memory, Permit};
 use crate::progress::Progress;
 use crate::stall::Headway;
 use census::Census;
-pub(crate) use surplus::Surplus;
 use events::{Decider, Event};
 use model::fidelity::Warning;
 use model::options::{Fsync, is_congestion_name};
@@ -80,6 +79,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
+pub(crate) use surplus::Surplus;
 use table::Table;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
 use wire::limits::{CHANGES_TOLD, OWNERS_MAX};
@@ -242,9 +242,9 @@ impl ReceiveJob {
         let _ = self.asked.set(Mutex::new(asked));
     }
 
-    /// What is to be removed is not to be found out here. Before `start`.
-    pub(crate) fn prune_by(&self, surplus: Arc<Surplus>) {
-        let _ = self.surplus.set(surplus);
+    /// What is to be removed is not to be found out here, if it was found already. Before `start`.
+    pub(crate) fn prune_by(&self, surplus: Option<Arc<Surplus>>) {
+        surplus.map(|surplus| self.surplus.set(surplus));
     }
 
     fn census(&self) -> Option<&Census> {
