@@ -268,6 +268,9 @@ impl Merging<'_> {
     }
 
     fn take(&mut self, found: Found) -> bool {
+        if self.merge.surplus.is_over() {
+            return false;
+        }
         let mut object = match found {
             Found::Object(object) => object,
             Found::Failed(failure) => {

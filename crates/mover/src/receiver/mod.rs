@@ -428,6 +428,7 @@ impl ReceiveJob {
     pub fn stop(&self, ending: Ending) {
         let finished = self.finished.get().cloned().map(Ending::Finished);
         self.end.set(finished.unwrap_or(ending));
+        self.surplus.get().into_iter().for_each(|surplus| surplus.end());
         self.decider.wake();
         self.committer.wake();
     }

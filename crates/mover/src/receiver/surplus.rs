@@ -31,6 +31,7 @@ struct State {
     filed_bytes: u64,
     failures: Vec<Failure>,
     has_gaps: bool,
+    is_over: bool,
 }
 
 impl Surplus {
@@ -43,6 +44,16 @@ impl Surplus {
             state.held.clear();
             state.has_gaps = true;
         }
+    }
+
+    /// The job is over: nothing more is compared.
+    pub fn end(&self) {
+        let mut state = self.0.lock().unwrap();
+        (state.has_gaps, state.is_over) = (true, true);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.lock().unwrap().is_over
     }
 
     /// Something of either side is not known.
