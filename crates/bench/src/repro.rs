@@ -23,6 +23,7 @@ mod processors;
 mod over_time;
 mod clients;
 mod course;
+mod cloud;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::sync::Arc;
 use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
 
-use web::in_parallel;
+use web::{WIDTH, in_parallel};
 
 /// Removals that are under way before one who stops is heard.
 const AT_ONCE: usize = 256;
@@ -105,7 +105,7 @@ impl DavShelf {
             if is_stopped() {
                 return false;
             }
-            let removed = in_parallel(some, |(name, _)| self.site.delete(&place(name).0));
+            let removed = in_parallel(WIDTH, some, |(name, _)| self.site.delete(&place(name).0));
             for ((name, stat), removed) in some.iter().zip(removed) {
                 match removed {
                     Ok(_) => told.tally.count(&self.status(stat)),

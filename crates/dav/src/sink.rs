@@ -19,7 +19,7 @@ use store::{
     Abilities, Decision, Fate, Held, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
     StagedFile, ToPublish,
 };
-use web::in_parallel;
+use web::{WIDTH, in_parallel};
 
 /// Files of a group that are published before one who stops is heard.
 const AT_ONCE: usize = 256;
@@ -208,7 +208,7 @@ impl Sink for DavSink {
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
         for (number, some) in group.chunks(AT_ONCE).enumerate() {
-            let results = in_parallel(some, |one| self.job.publish_held(one.entry, one.staged));
+            let results = in_parallel(WIDTH, some, |one| self.job.publish_held(one.entry, one.staged));
             let mut goes_on = true;
             for (at, result) in results.into_iter().enumerate() {
                 goes_on &= published(number * AT_ONCE + at, result);

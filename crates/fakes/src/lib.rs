@@ -12,7 +12,9 @@ use http::{Asked, Said};
 use model::DigestAlgorithm;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const BUCKET: &str = "bkt";
 pub const SECRET: &str = "fake-secret-0123456789";
@@ -76,6 +78,8 @@ pub struct State {
     /// It passes conditions over.
     pub is_unconditional: bool,
     pub page_max: usize,
+    /// It begins where it likes.
+    pub ignores_start_after: bool,
     /// A page comes again and again.
     pub repeats_pages: bool,
     /// Nothing stands on a page, and another one follows.
@@ -86,6 +90,13 @@ pub struct State {
     pub part_bytes_taken: u64,
     /// What it copies by one request.
     pub copy_bytes_max: u64,
+    /// Each request of that many goes wrong, in one of these ways after another.
+    pub faulty: Option<(u64, &'static [Fault])>,
+    answered: u64,
+    /// What each answer takes at least.
+    pub delay: Duration,
+    /// Requests are not kept to be counted.
+    pub forgets_requests: bool,
     /// The region that it takes signatures for.
     pub region: String,
 }
@@ -138,7 +149,10 @@ impl Fake {
     fn answer(&self, asked: &Asked) -> Said {
         let mut state = self.state.lock().unwrap();
         let line = format!("{} {}", asked.method, asked.target);
-        state.requests.push(line.clone());
+        if !state.forgets_requests {
+            state.requests.push(line.clone());
+        }
+        let delay = state.delay;
         let fault = state.fault(&asked.method, &line);
         let date = http::date(now() + state.ahead_seconds);
         let mut said = match fault {
@@ -159,6 +173,8 @@ impl Fake {
             }
             _ => {}
         }
+        drop(state);
+        std::thread::sleep(delay);
         said.with("date", &date)
     }
 }
@@ -194,6 +210,13 @@ fn hash(bytes: &[u8]) -> String {
 
 impl State {
     fn fault(&mut self, method: &str, line: &str) -> Option<Fault> {
+        self.answered += 1;
+        if let Some((every, faults)) = self.faulty
+            && self.answered.is_multiple_of(every)
+        {
+            self.fired += 1;
+            return Some(faults[(self.answered / every) as usize % faults.len()]);
+        }
         let rule =
             self.rules.iter_mut().find(|rule| rule.method == method && line.contains(rule.holds) && rule.times > 0)?;
         if rule.passes > 0 {
@@ -457,16 +480,26 @@ impl State {
             return Said::new(200, format!("<ListBucketResult>{xml}</ListBucketResult>").as_bytes());
         }
         let max = get("max-keys").parse().unwrap_or(1000).min(self.page_max);
+        let start = if self.ignores_start_after { String::new() } else { get("start-after") };
+        let after = if self.repeats_pages { String::new() } else { after.max(start) };
         let mut items: Vec<(String, Option<&Object>)> = Vec::new();
-        for (key, object) in self.objects.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(&prefix)) {
+        let mut from = Bound::Included(prefix.clone());
+        if after > prefix {
+            from = Bound::Excluded(after.clone());
+        }
+        while items.len() <= max {
+            let next = self.objects.range((from, Bound::Unbounded)).next();
+            let Some((key, object)) = next.filter(|(key, _)| key.starts_with(&prefix)) else { break };
             let end = key[prefix.len()..].find('/').filter(|_| !delimiter.is_empty());
             let item = end.map_or((key.clone(), Some(object)), |end| (key[..=prefix.len() + end].to_owned(), None));
-            if items.last().is_none_or(|(last, _)| *last != item.0) {
+            // Behind everything that one prefix stands for.
+            from = match item.1 {
+                Some(_) => Bound::Excluded(key.clone()),
+                None => Bound::Included(format!("{}0", &item.0[..item.0.len() - 1])),
+            };
+            if item.0 > after || self.repeats_pages {
                 items.push(item);
             }
-        }
-        if !self.repeats_pages {
-            items.retain(|(key, _)| *key > after);
         }
         let is_cut = items.len() > max;
         items.truncate(max);

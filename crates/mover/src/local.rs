@@ -3,10 +3,12 @@
 //! The same listing, decisions, staging, verification of the source and publishing as over a network. What is digested
 //! is the block that is then written, so nothing is digested twice. `content` moves what is too large for a pack: by blocks,
 //! around holes, or, where `ways` allows it, by the kernel. `collect` has the listing alone from here, and the content from others.
+//! around holes, or, where `ways` allows it, by the kernel. `merge` compares a store and a tree, or two stores, before anything is described.
 
 mod collect;
 mod content;
 mod lanes;
+mod merge;
 mod ways;
 
 use self::lanes::Lanes;
@@ -89,6 +91,7 @@ pub fn copy(
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
     let source_order = source.facts().order;
     let options = spec.options.clone();
+    let (source, surplus) = merge::before(source, &sink, (&options, spec.rename_to.is_some()), &progress);
     let receive = ReceiveSpec {
         number: 0,
         id: spec.id,
@@ -98,8 +101,9 @@ pub fn copy(
     };
     // The receiver's counters would repeat the sender's: it gets its own.
     let receiver = ReceiveJob::new(receive, sink.clone(), Arc::new(ToSender(bridge.clone())), Progress::new(), None)?;
+    receiver.prune_by(surplus);
     let port = Arc::new(ToReceiver(bridge.clone()));
-    let sender = SendJob::new(0, options.clone(), source, port, progress.clone(), observer);
+    let sender = SendJob::new(0, options.clone(), source.clone(), port, progress.clone(), observer);
     let ways = Arc::new(Ways::new(&options, sender.wants_delivered(), receiver.facts.confirms));
     let _ = bridge.to_sender.set(Arc::downgrade(&sender));
     let _ = bridge.to_receiver.set(Arc::downgrade(&receiver));
@@ -136,7 +140,7 @@ pub fn copy(
     }
     let adapted = lanes.join();
     progress.set_there(receiver.progress.here());
-    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(sink.notes()) {
+    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(source.notes()).chain(sink.notes()) {
         progress.note(note);
     }
     let mut report = Report::new(&progress, ending, options, true);

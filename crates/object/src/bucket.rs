@@ -3,6 +3,7 @@
 //! Invariants: a request is sent at most `ATTEMPTS_MAX` times, and all requests of a bucket share one budget of retries, so that a
 //! store in trouble is not asked ever more often. Each cure (other keys, another clock, another region) is tried once a request.
 
+use crate::at_once::AtOnce;
 use crate::config::StoreConfig;
 use crate::credentials::{Credentials, Keys};
 use crate::failure::{Failure, Result, Why};
@@ -43,6 +44,8 @@ pub struct Bucket {
     budget: AtomicI64,
     /// It is there, or was: a server that is started again is waited for.
     has_answered: AtomicBool,
+    /// Requests under way.
+    pub at_once: AtOnce,
     /// Memory for bodies under way.
     pub permits: Permits,
     /// Known after the first object that is published on one.
@@ -113,12 +116,23 @@ impl Bucket {
             ahead_seconds: AtomicI64::new(0),
             budget: AtomicI64::new(BUDGET_MAX),
             has_answered: AtomicBool::new(false),
+            at_once: AtOnce::new(),
             permits: Permits::new(IN_FLIGHT_BYTES),
             conditions: OnceLock::new(),
             known: None,
             copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),
         })
+    }
+
+    /// What was found out about the store.
+    pub fn notes(&self) -> Vec<String> {
+        self.at_once.note(&self.shown).into_iter().collect()
+    }
+
+    /// Does the same to many by requests, as many at once as the store is good for.
+    pub fn in_parallel<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        web::in_parallel(self.at_once.limit(), items, work)
     }
 
     /// Sends a request until it is answered, and reads the answer; `takes` says whether a success is one.
@@ -160,7 +174,10 @@ impl Bucket {
         loop {
             attempts += 1;
             let keys = self.credentials.keys().map_err(|text| Failure::new(Why::Keys, text))?;
-            let failure = match attempt(call, keys.as_ref()) {
+            let place = self.at_once.enter(call.body.len());
+            let attempted = attempt(call, keys.as_ref());
+            drop(place);
+            let failure = match attempted {
                 Ok(done) => {
                     if self.budget.fetch_add(1, Relaxed) >= BUDGET_MAX {
                         self.budget.store(BUDGET_MAX, Relaxed);
@@ -169,6 +186,9 @@ impl Bucket {
                 }
                 Err(failure) => failure,
             };
+            if failure.is_throttled {
+                self.at_once.throttled();
+            }
             if self.cure(&failure, &mut cures) {
                 continue;
             }

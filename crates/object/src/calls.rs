@@ -7,8 +7,8 @@ pub use crate::version::{CRC, Listed, Object, crc_of};
 use crate::version::{crc_text, crc_value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
+use web::Response;
 use web::xml::{Element, escape};
-use web::{Response, in_parallel};
 
 /// What the store takes of keys in one answer or question.
 pub const PAGE_MAX: usize = 1000;
@@ -16,6 +16,22 @@ pub const PAGE_MAX: usize = 1000;
 const COPY_PATIENCE: Duration = Duration::from_secs(900);
 /// Of an object, in number.
 pub const PARTS_MAX: u32 = 10_000;
+
+/// Where a listing begins.
+#[derive(Clone, Copy)]
+pub enum From<'a> {
+    Start,
+    /// Where the store said that it goes on.
+    Token(&'a str),
+    /// Behind this key.
+    After(&'a str),
+}
+
+impl<'a> From<'a> {
+    pub fn of(token: Option<&'a str>) -> From<'a> {
+        token.map_or(From::Start, From::Token)
+    }
+}
 
 #[derive(Default)]
 pub struct Page {
@@ -88,7 +104,7 @@ fn root(answer: &Answer, name: &str) -> Option<Element> {
 impl Bucket {
     /// Whether anything at all may be asked here: keys, bucket and region are right.
     pub fn check(&self) -> Result<()> {
-        match self.page("", true, None, 1) {
+        match self.page("", true, From::Start, 1) {
             // A client that may write and not list.
             Err(failure) if failure.why == Why::Forbidden => Ok(()),
             page => page.map(drop),
@@ -114,7 +130,7 @@ impl Bucket {
     pub fn look_at(&self, listed: &[Listed]) -> Vec<Result<Option<Object>>> {
         let at_hand: Vec<_> = listed.iter().map(|listed| self.at_hand(listed)).collect();
         let missing: Vec<_> = listed.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
-        let mut asked = in_parallel(&missing, |(listed, _)| self.look(listed)).into_iter();
+        let mut asked = self.in_parallel(&missing, |(listed, _)| self.look(listed)).into_iter();
         let taken = |known: Option<Object>| match known {
             Some(known) => Ok(Some(known)),
             None => asked.next().expect("each was asked for"),
@@ -247,7 +263,7 @@ impl Bucket {
         Ok(Part { number, etag: etag(&answer).expect("looked at above"), size_bytes: end - start, crc })
     }
 
-    pub fn page(&self, prefix: &str, is_flat: bool, next: Option<&str>, count: usize) -> Result<Page> {
+    pub fn page(&self, prefix: &str, is_flat: bool, from: From<'_>, count: usize) -> Result<Page> {
         let mut query = vec![
             ("list-type", "2".to_owned()),
             ("encoding-type", "url".to_owned()),
@@ -255,7 +271,11 @@ impl Bucket {
             ("prefix", prefix.to_owned()),
         ];
         query.extend((!is_flat).then(|| ("delimiter", "/".to_owned())));
-        query.extend(next.map(|token| ("continuation-token", token.to_owned())));
+        match from {
+            From::Start => {}
+            From::Token(token) => query.push(("continuation-token", token.to_owned())),
+            From::After(key) => query.push(("start-after", key.to_owned())),
+        }
         let call = Call { method: "GET", query, ..Call::default() };
         let answer = self.call(&call, |answer| root(answer, "ListBucketResult").is_some())?;
         let root = root(&answer, "ListBucketResult").expect("looked at above");

@@ -7,7 +7,6 @@ use crate::calls::{Condition, CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
 use crate::upload::ObjectUpload;
 use model::Entry;
-use web::in_parallel;
 
 /// So many parts at least, so that several are under way at once.
 const PARTS_MIN: u64 = 8;
@@ -31,7 +30,7 @@ impl ObjectUpload {
         let length = (bucket.copy_bytes_max / PARTS_MIN).max(size.div_ceil(u64::from(PARTS_MAX)));
         let id = self.id()?;
         let starts: Vec<u64> = (0..size).step_by(length as usize).collect();
-        let parts = in_parallel(&starts, |start| {
+        let parts = self.job.bucket.in_parallel(&starts, |start| {
             let range = (*start, (start + length).min(size));
             bucket.copy_part(from, &self.key, &id, (start / length) as u32 + 1, range)
         });

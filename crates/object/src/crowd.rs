@@ -4,7 +4,7 @@
 //! request.
 
 use crate::bucket::Bucket;
-use crate::calls::{Listed, PAGE_MAX};
+use crate::calls::{From, Listed, PAGE_MAX};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata;
 use model::Timestamp;
@@ -38,7 +38,7 @@ impl Crowd {
         let mut crowd = Crowd { hasher: RandomState::new(), seen: Vec::new() };
         let (mut next, mut empty): (Option<String>, usize) = (None, 0);
         loop {
-            let page = bucket.page(prefix, false, next.as_deref(), PAGE_MAX)?;
+            let page = bucket.page(prefix, false, From::of(next.as_deref()), PAGE_MAX)?;
             empty = if page.objects.is_empty() && page.prefixes.is_empty() { empty + 1 } else { 0 };
             let is_stuck = empty > EMPTY_MAX || (page.next.is_some() && page.next == next);
             if is_stuck {

@@ -48,13 +48,15 @@ pub struct Failure {
     pub wait: Option<Duration>,
     /// An attempt before this one may have been carried out.
     pub is_repeated: bool,
+    /// The store wants fewer requests.
+    pub is_throttled: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
-        Failure { why, text: text.into(), region: None, wait: None, is_repeated: false }
+        Failure { why, text: text.into(), region: None, wait: None, is_repeated: false, is_throttled: false }
     }
 
     /// Of an answer that is no success. `is_for_object`: it named a key.
@@ -105,7 +107,8 @@ impl Failure {
             (None, code) => format!("the store answered {code}"),
         };
         let region = get("Region").filter(|region| is_region(region));
-        Failure { region, ..Failure::new(why, text) }
+        let is_throttled = matches!(status, 429 | 503) || code == "SlowDown";
+        Failure { region, is_throttled, ..Failure::new(why, text) }
     }
 
     /// Of one of many that were asked for together.

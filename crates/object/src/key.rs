@@ -1,31 +1,13 @@
 //! Names as they stand in keys, and back.
 //!
-//! A key is names joined by `/`. Bytes of a name that are not UTF-8 stand as `‛` (U+201B) and two hexadecimal digits, and `‛` itself
-//! twice, as rclone writes them. Invariant: a name that is written and read is the same; a key that would not be is no path.
+//! How names are written there is `store::keys`. Invariant: a name that is written and read is the same; a key that would not be is no path.
 
 use model::Name;
+use store::keys::QUOTE;
+pub use store::keys::of_name;
 
 /// S3's bound on a key.
 pub const KEY_BYTES_MAX: usize = 1024;
-const QUOTE: char = '\u{201b}';
-
-/// A name in a key.
-pub fn of_name(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            text.push(character);
-            if character == QUOTE {
-                text.push(QUOTE);
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("{QUOTE}{byte:02X}"));
-        }
-    }
-    text
-}
-
 /// The name that a part of a key stands for; what is none is told.
 pub fn to_name(part: &str) -> Result<Name, String> {
     let mut bytes = Vec::with_capacity(part.len());

@@ -1,17 +1,17 @@
-//! Listings of any length: pages one after another, in the order of keys.
+//! What stands directly below a prefix: pages one after another.
 //!
-//! Invariant: a store that repeats a page, or goes backwards, is an error and never an endless or partial listing.
+//! Invariant: a store that repeats a page is an error and never an endless or partial listing.
+//!
+//! Not here: everything below a prefix (`cursors`).
 
 use crate::bucket::Bucket;
-use crate::calls::{Listed, PAGE_MAX, Page};
+use crate::calls::{From, Listed, PAGE_MAX};
 use crate::failure::{Failure, Result, Why};
 use model::Name;
 use std::collections::BTreeMap;
 
 /// Names of one directory that are held at once.
 pub const NAMES_MAX: usize = 2_000_000;
-/// Pages in a row on which nothing stands.
-const EMPTY_MAX: usize = 1000;
 /// A page counts as so many names at least.
 const PAGE_WEIGHT_MIN: usize = 20;
 /// Parts of keys that are no names, of one directory.
@@ -35,42 +35,6 @@ pub struct Children {
 }
 
 impl Bucket {
-    /// Every object below a prefix, a page at a time; `each` returns false to stop.
-    pub fn each_page(&self, prefix: &str, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
-        let (mut last, mut empty): (Option<String>, usize) = (None, 0);
-        let mut page = self.page(prefix, true, None, PAGE_MAX)?;
-        loop {
-            empty = if page.objects.is_empty() { empty + 1 } else { 0 };
-            if empty > EMPTY_MAX {
-                return Err(Failure::new(Why::Unknown, "the store's listing does not go on"));
-            }
-            for listed in &page.objects {
-                if !listed.key.starts_with(prefix) || last.as_ref().is_some_and(|last| *last >= listed.key) {
-                    return Err(Failure::new(Why::Unknown, "the store's listing is out of order"));
-                }
-                last = Some(listed.key.clone());
-            }
-            let Page { objects, next, .. } = page;
-            let Some(token) = next else {
-                each(objects);
-                return Ok(());
-            };
-            // The next page is asked for while this one is looked at.
-            let ask = || self.page(prefix, true, Some(&token), PAGE_MAX);
-            let (goes_on, asked) = std::thread::scope(|scope| {
-                let asked = std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, ask);
-                (each(objects), asked.ok().and_then(|asked| asked.join().ok()))
-            });
-            if !goes_on {
-                return Ok(());
-            }
-            page = asked.unwrap_or_else(ask)?;
-            if page.next.as_ref() == Some(&token) {
-                return Err(Failure::new(Why::Unknown, "the store's listing repeats itself"));
-            }
-        }
-    }
-
     /// The names directly below a prefix, which is empty or ends in a slash; `None` where there are more than `pages_max` pages.
     pub fn children(&self, prefix: &str, pages_max: usize) -> Result<Option<Children>> {
         let mut found = Children::default();
@@ -79,7 +43,7 @@ impl Bucket {
             if number == pages_max {
                 return Ok(None);
             }
-            let page = self.page(prefix, false, next.as_deref(), PAGE_MAX)?;
+            let page = self.page(prefix, false, From::of(next.as_deref()), PAGE_MAX)?;
             // Also of what is not kept, and of pages on which nothing stands: a store that goes on for ever is not followed for ever.
             seen += (page.objects.len() + page.prefixes.len()).max(PAGE_WEIGHT_MIN);
             for listed in page.objects {
@@ -112,7 +76,7 @@ impl Bucket {
 
     /// Whether any key stands below a prefix.
     pub fn has_below(&self, prefix: &str) -> Result<bool> {
-        let page = self.page(prefix, true, None, 1)?;
+        let page = self.page(prefix, true, From::Start, 1)?;
         Ok(!page.objects.is_empty())
     }
 }

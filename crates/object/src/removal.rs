@@ -7,7 +7,6 @@ use crate::calls::PAGE_MAX;
 use crate::failure::Failure;
 use std::collections::HashMap;
 use store::Prune;
-use web::in_parallel;
 
 /// What came of a key; nothing where it was not asked for any more.
 pub type Removed = Option<Result<(), Failure>>;
@@ -23,7 +22,7 @@ impl Bucket {
             false => Vec::new(),
         };
         let told: HashMap<&str, Result<(), Failure>> = plain.into_iter().zip(together).collect();
-        in_parallel(keys, |key| match told.get(key) {
+        self.in_parallel(keys, |key| match told.get(key) {
             Some(Ok(())) => Some(Ok(())),
             Some(Err(failure)) if !failure.may_pass() => Some(Err(failure.clone())),
             _ if is_stopped() => None,
@@ -59,7 +58,11 @@ impl Pruning {
 
     /// Something stays there, and so does every directory above it.
     pub fn keep(&mut self, path: &[u8]) {
-        self.kept.push(path.to_vec());
+        // One of a directory tells as much as all of them.
+        let above = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/').map(|at| path[..at].to_vec());
+        if self.kept.last().is_none_or(|last| above(last) != above(path)) {
+            self.kept.push(path.to_vec());
+        }
     }
 
     fn push(&mut self, bucket: &Bucket, doomed: Doomed, prune: &mut Prune<'_>) {

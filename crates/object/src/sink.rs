@@ -15,6 +15,7 @@ use crate::listing::Child;
 use crate::metadata;
 use crate::reading::ObjectFile;
 use crate::removal::Pruning;
+use crate::source::ObjectSource;
 use crate::upload::ObjectUpload;
 use crate::upload_log::UploadLogs;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
@@ -23,9 +24,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use store::{
     Abilities, Decision, Fate, Held, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
-    SourceFile, Staged, StagedFile, ToPublish,
+    Source, SourceFile, Staged, StagedFile, ToPublish,
 };
-use web::in_parallel;
 
 pub struct ObjectSink {
     job: Arc<Job>,
@@ -154,6 +154,32 @@ impl Sink for ObjectSink {
         bucket.copy((&bucket.name, &key, &there.etag), &key, Some(&meta), &Condition::Any).map_err(failed)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.job.bucket.notes()
+    }
+
+    fn mirror(&self) -> Option<Arc<dyn Source>> {
+        let prefix = self.job.directory(ObjectId::ROOT).ok()?.prefix.clone();
+        Some(Arc::new(ObjectSource::mirror(self.job.bucket.clone(), prefix)))
+    }
+
+    fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
+        prune.is_rehearsal |= self.job.is_rehearsal;
+        let Ok(root) = self.job.directory(ObjectId::ROOT) else { return };
+        let (bucket, mut pruning) = (&self.job.bucket, Pruning::default());
+        while (prune.goes_on)()
+            && let Some((path, is_directory)) = next()
+        {
+            let key = format!("{}{}", root.prefix, crate::key::of_path(&path));
+            match ((prune.fate)(&path, is_directory), is_directory) {
+                (Fate::Remove, true) => pruning.directory(bucket, Some(format!("{key}/")), path, prune),
+                (Fate::Remove, false) => pruning.object(bucket, key, path, prune),
+                _ => pruning.keep(&path),
+            }
+        }
+        pruning.flush(bucket, prune);
+    }
+
     fn prune(&self, prune: &mut Prune<'_>) {
         prune.is_rehearsal |= self.job.is_rehearsal;
         let mut pruning = Pruning::default();
@@ -217,7 +243,7 @@ impl Sink for ObjectSink {
         let entries: Vec<&Entry> = group.collect();
         let at_hand: Vec<_> = entries.iter().map(|entry| self.job.decide_at_hand(entry)).collect();
         let others: Vec<_> = entries.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
-        let mut asked = in_parallel(&others, |(entry, _)| self.job.decide(entry)).into_iter();
+        let mut asked = self.job.bucket.in_parallel(&others, |(entry, _)| self.job.decide(entry)).into_iter();
         found.extend(at_hand.into_iter().map(|known| match known {
             Some(decision) => Ok(decision),
             None => asked.next().expect("each was decided"),
@@ -258,7 +284,7 @@ impl Sink for ObjectSink {
         // So many at once that one who stops is heard.
         const AT_ONCE: usize = 256;
         for (number, some) in group.chunks(AT_ONCE).enumerate() {
-            let results = in_parallel(some, |one| self.job.publish_held(one.entry, one.staged));
+            let results = self.job.bucket.in_parallel(some, |one| self.job.publish_held(one.entry, one.staged));
             let mut goes_on = true;
             for (at, result) in results.into_iter().enumerate() {
                 goes_on &= published(number * AT_ONCE + at, result);

@@ -8,12 +8,15 @@ use crate::calls::{Listed, Object};
 use crate::failure::Why;
 use crate::key;
 use crate::metadata;
+use crate::publish::PROBE_PREFIX;
 use crate::reading::ObjectFile;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
-use web::in_parallel;
+use store::{
+    Directories, DirectoryKey, End, Found, Result, Source, SourceFacts, SourceFile, SourceLane, SourceObject,
+    UNKNOWN_TIME,
+};
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4096;
@@ -35,11 +38,31 @@ pub struct ObjectSource {
     selection: Arc<Selection>,
     /// As parts of keys; lanes look keys up in it too.
     directories: Arc<Directories>,
+    /// Nothing is read of what is listed: nothing is asked beyond the listing, and directories need not be found again.
+    is_looked_at_alone: bool,
 }
 
 impl ObjectSource {
     pub fn new(bucket: Arc<Bucket>, bases: Vec<Base>, selection: Arc<Selection>) -> ObjectSource {
-        ObjectSource { bucket, bases, selection, directories: Arc::default() }
+        ObjectSource { bucket, bases, selection, directories: Arc::default(), is_looked_at_alone: false }
+    }
+
+    /// What stands below a prefix, to be compared with something else.
+    pub fn mirror(bucket: Arc<Bucket>, prefix: String) -> ObjectSource {
+        let source = ObjectSource::new(bucket, vec![Base::Contents(prefix)], Arc::default());
+        ObjectSource { is_looked_at_alone: true, ..source }
+    }
+
+    fn look_at(&self, listed: &[Listed]) -> Vec<crate::failure::Result<Option<Object>>> {
+        if !self.is_looked_at_alone {
+            return self.bucket.look_at(listed);
+        }
+        let at_hand = |listed: &Listed| {
+            let Listed { size_bytes, etag, stored, .. } = listed.clone();
+            let unknown = Object { size_bytes, etag, stored, modified: Some(UNKNOWN_TIME), ..Object::default() };
+            self.bucket.at_hand(listed).unwrap_or(unknown)
+        };
+        listed.iter().map(|listed| Ok(Some(at_hand(listed)))).collect()
     }
 }
 
@@ -104,7 +127,10 @@ impl Scan<'_> {
             let mode = known.and_then(|known| known.mode).map_or(USUAL_DIRECTORY, |mode| mode & 0o7777);
             let above = self.here();
             let path = [&above.path[..], name.as_bytes(), b"/"].concat();
-            let key = self.source.directories.enter(Some(above.key), part.as_bytes())?;
+            let key = match self.source.is_looked_at_alone {
+                true => above.key,
+                false => self.source.directories.enter(Some(above.key), part.as_bytes())?,
+            };
             let generation = Generation { modified, ..Generation::default() };
             let id = self.object(name, Kind::Directory, mode, generation);
             self.open.push(Level { part: (*part).to_owned(), id, key, path });
@@ -148,7 +174,7 @@ impl Scan<'_> {
         let mut refused = None;
         let listed = bucket.each_page(prefix, &mut |page| {
             let taken: Vec<Listed> = page.into_iter().filter(|listed| self.is_taken(prefix, listed)).collect();
-            let known = bucket.look_at(&taken);
+            let known = self.source.look_at(&taken);
             for (listed, known) in taken.iter().zip(known) {
                 if self.is_over || refused.is_some() {
                     return false;
@@ -214,6 +240,18 @@ impl Scan<'_> {
     fn file(&mut self, name: Name, key: &str, known: &Object) {
         let mut generation = self.source.bucket.generation(key, known);
         let mode = known.mode.map_or(USUAL_FILE, |mode| mode & 0o7777);
+        if self.source.is_looked_at_alone {
+            // Of a job that tries what the store can do, and removes it again.
+            if name.as_bytes().starts_with(PROBE_PREFIX.as_bytes()) {
+                return;
+            }
+            // Whether a link leads to the same place is not known without asking.
+            if known.mode.is_some_and(metadata::is_link) {
+                generation.modified = UNKNOWN_TIME;
+            }
+            self.object(name, Kind::File, mode, generation);
+            return;
+        }
         if known.mode.is_some_and(metadata::is_link) && known.size_bytes <= TARGET_BYTES_MAX as u64 {
             match self.source.bucket.read_whole(key, TARGET_BYTES_MAX) {
                 Ok((target, _)) if !target.is_empty() => {
@@ -239,6 +277,14 @@ impl Scan<'_> {
 }
 
 impl Source for ObjectSource {
+    fn facts(&self) -> SourceFacts {
+        SourceFacts { is_keyed: true, ..SourceFacts::default() }
+    }
+
+    fn sort_by_key(&self) -> bool {
+        matches!(&self.bases[..], [Base::Contents(_)])
+    }
+
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
         let mut scan = Scan { source: self, emit, open: Vec::new(), id: 0, is_over: false };
         for base in &self.bases {
@@ -258,6 +304,10 @@ impl Source for ObjectSource {
     fn path(&self, object: &SourceObject) -> Vec<u8> {
         let shown = self.directories.shown(object.directory);
         [key::to_path(&String::from_utf8_lossy(&shown)), object.entry.name.as_bytes().to_vec()].concat()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.bucket.notes()
     }
 
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
@@ -311,7 +361,7 @@ impl SourceLane for ObjectLane {
 
     fn ahead(&mut self, next: &[SourceObject]) {
         self.ahead.clear();
-        let fetched = in_parallel(next, |object| self.fetch(object));
+        let fetched = self.bucket.in_parallel(next, |object| self.fetch(object));
         self.ahead.extend(next.iter().map(|object| object.entry.id).zip(fetched));
     }
 

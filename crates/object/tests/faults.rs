@@ -317,6 +317,55 @@ fn a_listing_that_never_ends_is_an_error_and_not_a_tree() {
     assert!(bed.read().is_err());
 }
 
+/// What a scan of the whole bucket tells.
+fn listed(bed: &Bed) -> Vec<String> {
+    let source = bed.buckets.source(&[location("bkt/")], &TransferOptions::default()).unwrap().source;
+    let mut names = Vec::new();
+    let scan = source.scan(&mut |found| {
+        if let Found::Object(object) = found
+            && object.entry.kind == Kind::File
+        {
+            names.push(String::from_utf8(source.path(&object)).unwrap());
+        }
+        true
+    });
+    scan.unwrap();
+    names
+}
+
+#[test]
+fn a_listing_by_many_cursors_has_each_key_once_and_in_order() {
+    for deep in [false, true] {
+        let bed = bed();
+        let key = |number: u32| match deep {
+            true => format!("d{:02}/e{:02}/f{number}", number % 23, number % 7),
+            false => format!("f{number:06}"),
+        };
+        let mut expected: Vec<String> = (0..3000).map(key).collect();
+        expected.iter().for_each(|key| bed.fake.put(key, b"x"));
+        expected.sort();
+        bed.fake.state.lock().unwrap().page_max = 20;
+        assert_eq!(listed(&bed), expected);
+        assert!(bed.fake.count("start-after=") > 5, "{}", bed.fake.count("start-after="));
+        // Guesses cost little beside what was found.
+        assert!(bed.fake.count("list-type=2") < 150 * 3 / 2 + 64, "{}", bed.fake.count("list-type=2"));
+    }
+}
+
+#[test]
+fn a_store_that_does_not_begin_behind_a_key_is_listed_by_one_cursor() {
+    let bed = bed();
+    let mut expected: Vec<String> = (0..300).map(|number| format!("f{number}")).collect();
+    expected.iter().for_each(|key| bed.fake.put(key, b"x"));
+    expected.sort();
+    {
+        let mut state = bed.fake.state.lock().unwrap();
+        (state.page_max, state.ignores_start_after) = (20, true);
+    }
+    assert_eq!(listed(&bed), expected);
+    assert_eq!(bed.fake.count("start-after="), 1);
+}
+
 #[test]
 fn keys_that_are_no_path_fail_alone() {
     let bed = bed();

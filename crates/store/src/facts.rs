@@ -28,6 +28,8 @@ pub struct PartRule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SourceFacts {
     pub order: Order,
+    /// A listing of it is one of keys: directory by directory it would cost more.
+    pub is_keyed: bool,
 }
 
 /// What a sink is and can do.

@@ -14,6 +14,7 @@ mod engines;
 mod shelf;
 mod held;
 mod directories;
+pub mod keys;
 pub mod posix;
 pub mod pipe;
 pub mod synthetic;
@@ -35,7 +36,7 @@ pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
     Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
-    StagedFile, There, ToPublish,
+    StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{
     DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,

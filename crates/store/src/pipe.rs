@@ -60,7 +60,7 @@ impl PipeSource {
 
 impl Source for PipeSource {
     fn facts(&self) -> SourceFacts {
-        SourceFacts { order: Order::All }
+        SourceFacts { order: Order::All, ..SourceFacts::default() }
     }
 
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use crate::posix::PosixSink;
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
-use crate::source::SourceFile;
+use crate::source::{Source, SourceFile};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::{Entry, FailureKind, Name, ObjectId};
 use std::collections::HashMap;
@@ -108,6 +108,17 @@ impl Sink for Rehearsal {
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
         self.there.as_ref().map_or_else(refused, |there| there.open_published(entry))
+    }
+
+    fn mirror(&self) -> Option<Arc<dyn Source>> {
+        self.there.as_ref().and_then(|there| there.mirror())
+    }
+
+    fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
+        prune.is_rehearsal = true;
+        if let Some(there) = &self.there {
+            there.prune_paths(next, prune);
+        }
     }
 
     fn prune(&self, prune: &mut Prune<'_>) {

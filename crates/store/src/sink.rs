@@ -1,11 +1,14 @@
 //! Writing storage: stage out of sight, then publish.
 
-use crate::source::SourceFile;
+use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::{Digest, Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
 use std::any::Any;
 use std::sync::Arc;
+
+/// Of a mirror's file: nothing is known of its time.
+pub const UNKNOWN_TIME: Timestamp = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
 
 /// Names of staging directories start so; the user id follows. No sink takes such a name, and scans skip them.
 pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
@@ -175,6 +178,20 @@ pub trait Sink: Send + Sync {
     fn touch(&self, entry: &Entry) -> Result<()> {
         let why = "this kind of destination cannot change a time";
         Err(Error::of_kind(FailureKind::Other, "set time", entry.name.as_bytes(), why))
+    }
+
+    /// What stands here, as a source that tells it in the order of keys, and of which nothing is read; none where this kind of
+    /// destination is better asked name by name. A file whose time is not known without a request has the time `UNKNOWN_TIME`.
+    fn mirror(&self) -> Option<Arc<dyn Source>> {
+        None
+    }
+
+    /// Removes what `next` names: a path below the destination, and whether it is a directory; what is in a directory comes
+    /// before it. A directory in which something stays, stays. `prune` says what of it may go, and hears of it. Only where
+    /// there is a mirror.
+    fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
+        let _ = next;
+        self.prune(prune);
     }
 
     /// Removes what the source does not have.

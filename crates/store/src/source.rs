@@ -126,6 +126,12 @@ pub trait Source: Send + Sync {
     /// Only what makes the listing as a whole worthless; objects that fail are found as `Failed`.
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()>;
 
+    /// From here on a scan tells entries in the order of their keys (`keys`), and what is in a directory right behind it; false
+    /// where it cannot.
+    fn sort_by_key(&self) -> bool {
+        false
+    }
+
     /// Lists everything and then what changes, by these rules. `None` where what grows cannot be told from what is complete.
     fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {
         let _ = rules;
@@ -151,6 +157,11 @@ pub trait Source: Send + Sync {
     fn owner_name(&self, is_group: bool, number: u32) -> Option<Box<[u8]>> {
         let _ = (is_group, number);
         None
+    }
+
+    /// What was found out and chosen on the way.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// What could not be read of objects beside their content since the last call.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Requests of one group that are under way at once.
 pub const WIDTH: usize = 32;
 
-/// Does the same to many, several at once, and returns what came of each in their order.
-pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Does the same to many, up to `width` at once, and returns what came of each in their order.
+pub fn in_parallel<T: Sync, R: Send>(width: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if items.len() <= 1 {
         return items.iter().map(work).collect();
     }
@@ -23,7 +23,7 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..WIDTH.min(items.len()) {
+        for _ in 1..width.min(items.len()) {
             // Where no thread is to be had, fewer do it.
             let _ = std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, run);
         }
@@ -40,7 +40,7 @@ mod tests {
     fn many_are_done_once_each_and_told_in_order() {
         let items: Vec<usize> = (0..1000).collect();
         let count = AtomicUsize::new(0);
-        let done = in_parallel(&items, |item| {
+        let done = in_parallel(WIDTH, &items, |item| {
             count.fetch_add(1, Relaxed);
             item * 2
         });

@@ -1,7 +1,7 @@
 //! Every published figure and table, and whether it can be made here.
 
 use super::context::Context;
-use super::{clients, facility, holders, latency, laws, loss, over_time, paths, planned, processors, staging};
+use super::{clients, cloud, facility, holders, latency, laws, loss, over_time, paths, planned, processors, staging};
 use crate::error::{Error, Kind, Result};
 
 /// What keeps an item from running.
@@ -9,8 +9,8 @@ use crate::error::{Error, Kind, Result};
 pub enum Needs {
     /// Nothing: it runs here.
     Nothing,
-    /// Something that this program does not do yet.
-    Feature(&'static str),
+    /// No item makes it: what there is, and what is lacking.
+    Item(&'static str),
     /// Another command of this program makes it.
     Command(&'static str),
     Hardware(&'static str),
@@ -20,7 +20,7 @@ impl Needs {
     pub fn shown(self) -> String {
         match self {
             Needs::Nothing => "runs here".into(),
-            Needs::Feature(what) => format!("needs {what}, which is not there yet"),
+            Needs::Item(what) => format!("is not made here: {what}"),
             Needs::Command(command) => format!("is made by `{command}`"),
             Needs::Hardware(what) => format!("needs {what}"),
         }
@@ -167,14 +167,22 @@ pub const ITEMS: &[Item] = &[
         "SC09: 20 hosts at three sites send one set to four",
         "three holders of one file behind links of 250, 250 and 125 Mbit/s and 20 ms: together, one poisoned, one killed",
     ),
-    other("s0-f1", "drainage basin", Needs::Feature("the planner of basins")),
-    other("s0-f3", "appliances", Needs::Feature("profiles of appliances")),
+    other("s0-f1", "drainage basin", Needs::Command("thalweg plan --graph MODEL --svg FILE")),
+    other(
+        "s0-f3",
+        "appliances",
+        Needs::Item("it shows machines that are sold; a model of any host is a file for `thalweg plan --graph`"),
+    ),
     other(
         "s0-f4",
         "bulk sweep by congestion control, kernel TLS",
         Needs::Hardware("a kernel with TLS offload, and its use"),
     ),
-    other("s0-f6", "streaming sweep by congestion control", Needs::Feature("transfer of growing files")),
+    other(
+        "s0-f6",
+        "streaming sweep by congestion control",
+        Needs::Item("growing files are sent (s0-f9), but no sweep of them by congestion control is written"),
+    ),
     other("s0-f7", "topology", Needs::Command("thalweg lab draw")),
     runs(
         "s0-f9",
@@ -185,15 +193,40 @@ pub const ITEMS: &[Item] = &[
         "one file and 16 at 500 Mbit/s and 74 ms, beside a copy of the same files when they are finished",
     ),
     other("s0-f10", "storage throughput and latency", Needs::Command("thalweg bench storage")),
-    other("s0-f11", "cloud object stores", Needs::Feature("object stores")),
-    other("s0-f12", "cluster", Needs::Feature("clusters of endpoints")),
+    runs(
+        "s0-f11",
+        "cloud object stores",
+        cloud::run,
+        3.0,
+        "1 TiB between hosts and clouds, near and far: far / near 0.57 by its own program, 0.32 by aws-cli",
+        "one object to versitygw and back at 1, 50 and 150 ms and 500 Mbit/s, beside the clients of S3 that are installed",
+    ),
+    other(
+        "s0-f12",
+        "cluster",
+        Needs::Item(
+            "one transfer over several hosts of a site is not measured; `thalweg plan` computes cluster-2x3.json",
+        ),
+    ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
-    other("s0-t1", "feature table", Needs::Feature("the features of its rows")),
+    other(
+        "s0-t1",
+        "feature table",
+        Needs::Item("it compares products by name; docs/coming-from.md says what of other programs there is"),
+    ),
     other("s0-t2", "host tuning (tables 2, 3, 6)", Needs::Command("thalweg doctor")),
-    other("s0-t4", "latency classes", Needs::Feature("the path classifier")),
-    other("s0-t5", "volumes and times", Needs::Feature("the volume planner")),
-    other("s0-t7", "cloud services (tables 7-10)", Needs::Feature("the cloud planner")),
-    other("s0-predict", "prediction of another path", Needs::Feature("a fitted model of a path")),
+    other(
+        "s0-t4",
+        "latency classes",
+        Needs::Item("`thalweg doctor` measures the round trip of a path; nothing sorts paths into classes"),
+    ),
+    other(
+        "s0-t5",
+        "volumes and times",
+        Needs::Item("`thalweg plan SRC DST` gives the time of one copy, not of all volumes on all links"),
+    ),
+    other("s0-t7", "cloud services (tables 7-10)", Needs::Item("no prices and limits of cloud services are kept")),
+    other("s0-predict", "prediction of another path", Needs::Command("thalweg bench accuracy")),
     runs(
         "s0-stage",
         "staging: six sizes of a buffer",
@@ -299,14 +332,44 @@ pub const ITEMS: &[Item] = &[
         "nothing: what a facility asks of the chain, a makespan of at most 1.15 of its slowest leg among it",
         "a store that stalls behind 74 ms, one volume undisturbed, and once with each process killed and the path cut",
     ),
-    other("s3-f3", "per-host rates of 20 nodes", Needs::Feature("transfers from several sources at once")),
-    other("s3-f4", "queue and prefetch", Needs::Feature("transfers from several sources at once")),
-    other("s3-f5", "log estimate against counters", Needs::Feature("transfers from several sources at once")),
-    other("s3-bwc", "the bandwidth challenge", Needs::Feature("transfers from several sources at once")),
-    other("s3-hang", "freeze and recovery", Needs::Feature("transfers from several sources at once")),
-    other("s4-f3", "LIMAN histogram", Needs::Feature("control separate from data: transfers between two endpoints")),
-    other("s4-t6", "extrapolation over four links", Needs::Feature("one transfer over several interfaces")),
-    other("dmc", "data mover challenge", Needs::Feature("transfers to several sites at once")),
+    other(
+        "s3-f3",
+        "per-host rates of 20 nodes",
+        Needs::Item("several holders send at once (s3-holders); twenty hosts are not laid out on one machine"),
+    ),
+    other(
+        "s3-f4",
+        "queue and prefetch",
+        Needs::Item(
+            "holders are asked by what each has left to send (docs/replicas.md); the lengths of queues are not drawn",
+        ),
+    ),
+    other(
+        "s3-f5",
+        "log estimate against counters",
+        Needs::Item("`thalweg log` and the counters of a card can be compared by hand; no item does"),
+    ),
+    other(
+        "s3-bwc",
+        "the bandwidth challenge",
+        Needs::Item("it takes the links of a conference; s3-holders has the same shape on three links"),
+    ),
+    other(
+        "s3-hang",
+        "freeze and recovery",
+        Needs::Item("s3-holders kills a holder and goes on; none is frozen and thawed"),
+    ),
+    other(
+        "s4-f3",
+        "LIMAN histogram",
+        Needs::Item("endpoints copy to one another (docs/orders.md); a histogram of many such transfers is not drawn"),
+    ),
+    other(
+        "s4-t6",
+        "extrapolation over four links",
+        Needs::Item("one transfer uses several interfaces (docs/paths.md); the sum of four links is not measured"),
+    ),
+    other("dmc", "data mover challenge", Needs::Item("one source to several sites takes a transfer for each of them")),
 ];
 
 const fn runs(

@@ -63,6 +63,11 @@ impl<'a> Context<'a> {
         self.cancel
     }
 
+    /// Tells whoever waits how far an item has come.
+    pub fn progress(&mut self) -> &mut dyn FnMut(&str) {
+        self.progress
+    }
+
     /// The rate of the item's links unless the caller named another.
     pub fn rate(&self, own: u64) -> Vec<Option<u64>> {
         vec![Some(self.options.bits_per_second.unwrap_or(own))]

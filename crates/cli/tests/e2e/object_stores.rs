@@ -1,7 +1,7 @@
 //! Object stores, with the program as its users have it, against a store in this process.
 
 use crate::bed::{Bed, Ran, Server};
-use fakes::{BUCKET, Fake, SECRET};
+use fakes::{BUCKET, Fake, Fault, SECRET};
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -75,6 +75,82 @@ fn a_tree_goes_to_a_bucket_and_comes_back() {
     fs::remove_file(store.bed.path("src/sub/small")).unwrap();
     store.done(&["sync", "--delete", "src/", &there]);
     assert!(store.fake.content("p/sub/small").is_none() && store.fake.content("p/large").is_some());
+}
+
+/// Names that stand before and behind a slash.
+const NEIGHBOURS: [&str; 6] = ["d/x", "d-", "d.txt", "d0", "e/f/g", "e/f-"];
+
+#[test]
+fn both_sides_are_compared_by_one_listing_and_only_what_is_left_over_goes() {
+    let Some(store) = store() else { return };
+    for name in NEIGHBOURS {
+        store.bed.write(&format!("src/{name}"), name.as_bytes());
+    }
+    for number in 0..40 {
+        store.bed.write(&format!("src/many{number}/f"), b"x");
+    }
+    let there = format!("s3+fake://{BUCKET}/p/");
+    store.done(&["sync", "--delete", "src/", &there]);
+    store.done(&["sync", "--delete", &there, "back/"]);
+    // What the source does not have, at all depths, beside what it has.
+    for key in ["p/d/y", "p/d-/z", "p/d00", "p/a/b/c", "p/e/f/g0", "p/z"] {
+        store.fake.put(key, b"left over");
+        store.bed.write(&format!("back/{}", &key[2..]).replace("d-/z", "d-z/z"), b"left over");
+    }
+    // The store's dates are not those of its answers: times are learnt by asking once.
+    store.done(&["sync", "src/", &there]);
+    let (listings, puts) = (store.fake.count("delimiter="), store.fake.count("PUT "));
+    let rehearsed = store.done(&["sync", "--delete", "-n", "--itemize", "src/", &there]);
+    assert_eq!(rehearsed.lines().filter(|line| line.starts_with("*deleting")).count(), 7, "{rehearsed}");
+    let refused = store.run(&["sync", "--delete", "--max-delete", "3", "src/", &there]);
+    assert_eq!((refused.code, store.fake.content("p/z").is_some()), (Some(25), true), "{}", refused.stderr);
+    store.done(&["sync", "--delete", "--exclude", "z", "src/", &there]);
+    assert!(store.fake.content("p/z").is_some() && store.fake.content("p/d/y").is_none());
+    // A key below what is a file at the source stays.
+    assert!(store.fake.content("p/d-/z").is_some());
+    store.done(&["sync", "--delete", "src/", &there]);
+    assert!(store.fake.content("p/z").is_none() && store.fake.content("p/d/x").is_some());
+    assert_eq!(store.fake.count("PUT "), puts);
+    assert_eq!(store.fake.count("delimiter="), listings, "directories are not listed one by one");
+    store.fake.state.lock().unwrap().objects.remove("p/d-/z");
+    store.done(&["sync", "--delete", &there, "back/"]);
+    let ran = Command::new("diff").args(["-r", "src", "back"]).current_dir(store.bed.path("")).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert!(!store.bed.path("back/a").exists());
+}
+
+#[test]
+fn a_listing_that_breaks_off_removes_nothing() {
+    let Some(store) = store() else { return };
+    store.bed.write("src/f", b"f");
+    let there = format!("s3+fake://{BUCKET}/p/");
+    store.done(&["sync", "src/", &there]);
+    (0..50).for_each(|number| store.fake.put(&format!("p/g{number:02}"), b"x"));
+    store.fake.state.lock().unwrap().page_max = 10;
+    store.fake.order("GET", "list-type", 3, 100, Fault::Status(403));
+    let ran = store.run(&["sync", "--delete", "src/", &there]);
+    assert!(store.fake.fired() > 0 && ran.code != Some(0), "{}", ran.stderr);
+    assert_eq!(store.fake.state.lock().unwrap().objects.len(), 51);
+}
+
+#[test]
+fn one_request_of_a_hundred_that_fails_costs_no_file() {
+    let Some(store) = store() else { return };
+    for number in 0..1500 {
+        store.bed.write(&format!("src/d{}/f{number}", number % 7), format!("content {number}").as_bytes());
+    }
+    store.bed.write("src/large", &vec![7; 60 << 20]);
+    let there = format!("s3+fake://{BUCKET}/p/");
+    store.fake.state.lock().unwrap().faulty =
+        Some((100, &[Fault::Status(503), Fault::Cut, Fault::Status(500), Fault::LostAnswer, Fault::AtOnce]));
+    store.done(&["cp", "src/", &there]);
+    store.done(&["cp", &there, "back/"]);
+    assert!(store.fake.fired() > 20, "{}", store.fake.fired());
+    let ran = Command::new("diff").args(["-r", "src", "back"]).current_dir(store.bed.path("")).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    // What has to be asked again is asked again, and nothing else.
+    let requests = store.fake.state.lock().unwrap().requests.len();
+    assert!((4500..4800).contains(&requests), "three for each file: {requests}");
 }
 
 #[test]

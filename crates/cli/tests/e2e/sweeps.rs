@@ -111,7 +111,7 @@ fn figures_are_listed_and_an_unknown_one_is_answered_with_the_nearest() {
     let row =
         |id: &str| listed.lines().find(|line| line.starts_with(id)).unwrap_or_else(|| panic!("{listed}")).to_owned();
     assert!(
-        row("s0-f8 ").ends_with("runs here") && row("s0-f6 ").contains("needs transfer of growing files"),
+        row("s0-f8 ").ends_with("runs here") && row("s0-f6 ").contains("is not made here: growing files"),
         "{listed}"
     );
     let ran = bed.run(&["bench", "repro", "s0-f88", "--out", "figures"]);

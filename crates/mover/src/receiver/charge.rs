@@ -78,7 +78,7 @@ impl ReceiveJob {
 
     /// Charges what is remembered of an object that the source could not give. False when there is no room.
     pub(super) fn charge_failure(&self, record: &FailureRecord) -> bool {
-        let is_remembered = self.census.is_some() && record.object == 0;
+        let is_remembered = self.census().is_some() && record.object == 0;
         !is_remembered || self.charge_to_the_end(CENSUS_BYTES, "names")
     }
 
@@ -122,7 +122,7 @@ impl ReceiveJob {
         if entry.parent == ObjectId::ROOT && entry.id.0 < REPLACEMENT_FIRST {
             kept += name + TABLED_BYTES;
         }
-        if self.census.is_some() {
+        if self.census().is_some() {
             kept += CENSUS_BYTES;
         }
         (open, kept)

@@ -28,6 +28,7 @@ mod deciding;
 mod delta;
 mod compare;
 mod census;
+mod surplus;
 mod prune;
 mod links;
 mod finish;
@@ -79,6 +80,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
+pub(crate) use surplus::Surplus;
 use table::Table;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
 use wire::limits::{CHANGES_TOLD, OWNERS_MAX};
@@ -136,6 +138,8 @@ pub struct ReceiveJob {
     owners_told: AtomicU64,
     /// What the source has, where the rest is removed.
     census: Option<Census>,
+    /// What the source does not have, where both sides were compared already.
+    surplus: OnceLock<Arc<Surplus>>,
     /// Set when everything is in place, before the sender is told.
     finished: OnceLock<Finished>,
     /// What waits for slow storage, where the job may use a buffer.
@@ -194,6 +198,7 @@ impl ReceiveJob {
             id: spec.id,
             sender: spec.sender,
             census: spec.options.deletion.map(|_| Census::default()),
+            surplus: OnceLock::new(),
             may_ask_chunks: AtomicBool::new(true),
             delta_places: Arc::default(),
             digests_asked: AtomicU64::new(0),
@@ -236,6 +241,15 @@ impl ReceiveJob {
     /// Holds the sender to what it was asked for. Before `start`.
     pub fn hold_to(&self, asked: Asked) {
         let _ = self.asked.set(Mutex::new(asked));
+    }
+
+    /// What is to be removed is not to be found out here, if it was found already. Before `start`.
+    pub(crate) fn prune_by(&self, surplus: Option<Arc<Surplus>>) {
+        surplus.map(|surplus| self.surplus.set(surplus));
+    }
+
+    fn census(&self) -> Option<&Census> {
+        self.census.as_ref().filter(|_| self.surplus.get().is_none())
     }
 
     /// Tells where files that are described can be looked at. Before `start`.
@@ -415,6 +429,7 @@ impl ReceiveJob {
     pub fn stop(&self, ending: Ending) {
         let finished = self.finished.get().cloned().map(Ending::Finished);
         self.end.set(finished.unwrap_or(ending));
+        self.surplus.get().into_iter().for_each(|surplus| surplus.end());
         self.decider.wake();
         self.committer.wake();
     }

@@ -10,7 +10,7 @@ impl Decide<'_> {
     /// Checks an entry's name against what is known of others.
     pub(super) fn named(&mut self, entry: &mut Entry, replaces: Option<u64>) -> Result<(), (FailureKind, String)> {
         let refused = |kind, why: &str| (kind, why.to_owned());
-        if let Some(census) = &self.job.census {
+        if let Some(census) = self.job.census() {
             census.note(entry.parent, &entry.name, (entry.kind == Kind::Directory).then_some(entry.id));
         }
         if entry.name.as_bytes().starts_with(STAGING_PREFIX) {

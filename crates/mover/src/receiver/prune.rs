@@ -3,10 +3,12 @@
 //! Invariants:
 //! - Nothing is removed unless the whole listing was received and the source could list all of it.
 //! - Nothing is removed when more would go than the user allows: all is counted before the first.
-//! - A name that the sender told of (`census`) stays, whatever became of it.
+//! - A name that the sender told of stays, whatever became of it: what it told of is in the `census`, or was compared before, and
+//!   what is left to remove is in the `surplus`.
 
 use super::ReceiveJob;
 use super::census::Census;
+use super::surplus::Surplus;
 use crate::report::Removal;
 use model::change::{Subject, cause};
 use model::filter::Filter;
@@ -26,12 +28,20 @@ pub struct Removed {
 
 /// Removes what the source does not have in these directories, or says why not.
 pub fn run(job: &ReceiveJob, directories: &[ObjectId], failed: &mut dyn FnMut(Failure)) -> Removed {
-    let (Some(deletion), Some(census)) = (&job.options.deletion, &job.census) else { return Removed::default() };
-    if census.has_gaps() {
-        return Removed { removal: Removal::ListingNotWhole, ..Removed::default() };
-    }
+    let Some(deletion) = &job.options.deletion else { return Removed::default() };
     let root = deletion.is_at_root.then_some(ObjectId::ROOT);
     let directories: Vec<_> = root.into_iter().chain(directories.iter().copied()).collect();
+    let (by, has_gaps) = match (job.surplus.get(), job.census()) {
+        (Some(surplus), _) => {
+            surplus.take_failures().into_iter().for_each(&mut *failed);
+            (By::Surplus(surplus), surplus.has_gaps())
+        }
+        (None, Some(census)) => (By::Census(census, &directories), census.has_gaps()),
+        (None, None) => return Removed::default(),
+    };
+    if has_gaps {
+        return Removed { removal: Removal::ListingNotWhole, ..Removed::default() };
+    }
     let max = deletion.removals_max.unwrap_or(u64::MAX);
     let mut extraneous = 0;
     if deletion.removals_max.is_some() || job.options.is_dry_run {
@@ -42,7 +52,7 @@ pub fn run(job: &ReceiveJob, directories: &[ObjectId], failed: &mut dyn FnMut(Fa
                 failed(failure)
             }
         };
-        extraneous = pass(job, census, &directories, true, u64::MAX, tells, &mut told);
+        extraneous = pass(job, by, true, u64::MAX, tells, &mut told);
         if extraneous > max {
             return Removed { removal: Removal::TooMany, removed: 0, extraneous };
         }
@@ -51,15 +61,23 @@ pub fn run(job: &ReceiveJob, directories: &[ObjectId], failed: &mut dyn FnMut(Fa
         }
     }
     // More may have come since: the bound holds for these too.
-    let removed = pass(job, census, &directories, false, max, Some(job), failed);
+    let removed = pass(job, by, false, max, Some(job), failed);
     Removed { removal: Removal::Done, removed, extraneous: extraneous.max(removed) }
 }
 
-/// Goes through the directories once; returns how many objects were removed, or would be.
+/// How it is known what the source does not have.
+#[derive(Clone, Copy)]
+enum By<'a> {
+    /// It is what is not in this, of these directories.
+    Census(&'a Census, &'a [ObjectId]),
+    /// It was put down.
+    Surplus(&'a Surplus),
+}
+
+/// Goes through it once; returns how many objects were removed, or would be.
 fn pass(
     job: &ReceiveJob,
-    census: &Census,
-    directories: &[ObjectId],
+    by: By<'_>,
     is_rehearsal: bool,
     max: u64,
     tells: Option<&ReceiveJob>,
@@ -68,10 +86,17 @@ fn pass(
     let removed = Cell::new(0);
     let changes = RefCell::new(Vec::new());
     let filter = &job.options.selection.filter;
-    job.sink.prune(&mut Prune {
+    let directories = if let By::Census(_, directories) = by { directories } else { &[] };
+    let mut prune = Prune {
         directories,
-        is_listed: &|directory, name| census.is_listed(directory, name),
-        fate: &|path, is_directory| fate(filter, path, is_directory),
+        is_listed: &|directory, name| match by {
+            By::Census(census, _) => census.is_listed(directory, name),
+            By::Surplus(_) => true,
+        },
+        fate: &|path, is_directory| match by {
+            By::Surplus(_) if is_spared_above(filter, path) => Fate::Spare,
+            _ => fate(filter, path, is_directory),
+        },
         is_rehearsal,
         removed: &mut |path, is_directory| {
             removed.set(removed.get() + 1);
@@ -83,9 +108,19 @@ fn pass(
         },
         failed,
         goes_on: &|| removed.get() < max && !job.end.is_set(),
-    });
+    };
+    match by {
+        By::Census(..) => job.sink.prune(&mut prune),
+        By::Surplus(surplus) => job.sink.prune_paths(&mut surplus.backwards(), &mut prune),
+    }
     tell(tells, changes.take());
     removed.get()
+}
+
+/// Whether the rules leave a directory that a path lies in.
+fn is_spared_above(filter: &Filter, path: &[u8]) -> bool {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    !filter.is_empty() && slashes.into_iter().any(|(at, _)| fate(filter, &path[..at], true) == Fate::Spare)
 }
 
 /// What the rules leave is not the source's business, and stays. A directory that none takes may hold what one takes.

@@ -53,7 +53,7 @@ impl ReceiveJob {
             id => self.give_up(id, FailureKind::from_number(record.kind) == FailureKind::Changed),
         }
         let kind = FailureKind::from_number(record.kind);
-        if let Some(census) = self.census.as_ref().filter(|_| record.object == 0) {
+        if let Some(census) = self.census().filter(|_| record.object == 0) {
             match kind {
                 FailureKind::Special => census.note_path(&bounded_path(&record.path)),
                 // Two sources have it: the first of them is described.

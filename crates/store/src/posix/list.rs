@@ -171,7 +171,7 @@ impl Walk<'_> {
         goes_on
     }
 
-    fn visit(
+    pub(super) fn visit(
         &mut self,
         at: &Pending,
         directory: BorrowedFd<'_>,
@@ -213,7 +213,7 @@ impl Walk<'_> {
         visitor.found(found)
     }
 
-    fn failed(&self, at: &Pending, name: &[u8], error: Error) -> Found {
+    pub(super) fn failed(&self, at: &Pending, name: &[u8], error: Error) -> Found {
         let path = self.tree.path(at.key.0, name);
         Found::Failed(Failure { path, kind: error.kind, message: error.message() })
     }

@@ -11,9 +11,10 @@ use super::list::read_directory;
 use super::shared::Shared;
 use crate::sink::{Fate, Prune};
 use crate::{Error, Result};
+use model::name::relative_path;
 use model::{Failure, Name, ObjectId};
 use os::fs::unlinkat;
-use rustix::fs::{AtFlags, FileType, Stat, fstat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::io;
@@ -26,7 +27,8 @@ impl Shared {
             if self.tree.is_fresh(directory.0) {
                 continue;
             }
-            let mut pruning = Pruning { shared: self, prune, kept: HashSet::new(), steps: Vec::new() };
+            let (kept, steps) = (HashSet::new(), Vec::new());
+            let mut pruning = Pruning { shared: self, prune, kept, steps, is_named: false };
             if pruning.directory(directory.0, true) {
                 while let Some(step) = pruning.steps.pop() {
                     if !pruning.step(step) {
@@ -38,6 +40,35 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+impl Shared {
+    /// Removes what is named by its path, the content of a directory before it.
+    pub fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
+        let Ok(device) = self.tree.open(ObjectId::ROOT.0).and_then(|root| Ok(fstat(&root)?.st_dev)) else { return };
+        let (kept, steps) = (HashSet::new(), Vec::new());
+        let mut pruning = Pruning { shared: self, prune, kept, steps, is_named: true };
+        // The directories above what was removed last, by their numbers.
+        let mut above: Vec<(Name, u64)> = Vec::new();
+        while (pruning.prune.goes_on)()
+            && let Some((path, is_directory)) = next()
+        {
+            let Ok(names) = relative_path(&path) else { continue };
+            let Some((last, parents)) = names.split_last() else { continue };
+            let same = above.iter().zip(parents).take_while(|((known, _), name)| known == *name).count();
+            above.drain(same..).for_each(|(_, number)| self.forget(number));
+            for name in &parents[same..] {
+                let number = self.scratch_number();
+                self.tree.insert(number, pruning.number_of(&above), name.clone(), false);
+                above.push((name.clone(), number));
+            }
+            let parent = pruning.number_of(&above);
+            if pruning.may_go(parent, last, is_directory, device, &path) {
+                pruning.remove(parent, last, is_directory);
+            }
+        }
+        above.into_iter().for_each(|(_, number)| self.forget(number));
     }
 }
 
@@ -54,6 +85,8 @@ struct Pruning<'a, 'b> {
     /// Directories in which something stays.
     kept: HashSet<u64>,
     steps: Vec<Step>,
+    /// What is removed was named by its path: a directory in which something stays was not looked through.
+    is_named: bool,
 }
 
 impl Pruning<'_, '_> {
@@ -121,11 +154,32 @@ impl Pruning<'_, '_> {
         }
     }
 
+    fn number_of(&self, directories: &[(Name, u64)]) -> u64 {
+        directories.last().map_or(ObjectId::ROOT.0, |(_, number)| *number)
+    }
+
+    /// Whether what has this name is ours to remove. A directory in which something stays is not.
+    fn may_go(&self, parent: u64, name: &Name, is_directory: bool, device: u64, path: &[u8]) -> bool {
+        let status = self
+            .shared
+            .tree
+            .open(parent)
+            .and_then(|above| Ok((fstat(&above)?, statat(&above, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?)));
+        let Ok((above, status)) = status else { return false };
+        let is_same_kind = FileType::from_raw_mode(status.st_mode).is_dir() == is_directory;
+        is_same_kind
+            && above.st_dev == device
+            && status.st_dev == device
+            && (self.prune.fate)(path, is_directory) == Fate::Remove
+    }
+
     fn remove(&mut self, directory: u64, name: &Name, is_directory: bool) {
         let path = self.shared.tree.path(directory, name.as_bytes());
         let removed = if self.prune.is_rehearsal { Ok(()) } else { self.unlink(directory, name, is_directory) };
         match removed {
             Ok(()) => (self.prune.removed)(&path, is_directory),
+            // Of what was named by its path: something in it stays.
+            Err(e) if self.is_named && e.source.raw_os_error() == Some(Errno::NOTEMPTY.raw_os_error()) => {}
             Err(e) => {
                 self.kept.insert(directory);
                 (self.prune.failed)(Failure { path, kind: e.kind, message: e.message() });

@@ -15,12 +15,13 @@ use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
 use super::owners::Sort;
 use super::shared::{Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
+use super::source::PosixSource;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, Staging};
 use super::tree::Tree;
 use super::{facts, host, list};
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
-use crate::source::SourceFile;
+use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
@@ -181,6 +182,16 @@ impl Sink for PosixSink {
 
     fn touch(&self, entry: &Entry) -> Result<()> {
         self.set_time(entry)
+    }
+
+    fn mirror(&self) -> Option<Arc<dyn Source>> {
+        let tree = &self.shared.tree;
+        let root = tree.open(ObjectId::ROOT.0).ok()?;
+        Some(Arc::new(PosixSource::mirror(root, tree.mounts)))
+    }
+
+    fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
+        self.shared.prune_paths(next, prune);
     }
 
     fn prune(&self, prune: &mut Prune<'_>) {

@@ -23,6 +23,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// Keys of the directories that the user named, apart from those found by listing.
@@ -42,6 +43,10 @@ pub struct PosixSource {
     selection: Arc<Selection>,
     fidelity: Fidelity,
     missed: Mutex<Warnings>,
+    /// Entries come in the order of keys.
+    is_sorted: AtomicBool,
+    /// Nothing is read of what is listed: directories need not be found again.
+    is_looked_at_alone: bool,
 }
 
 impl PosixSource {
@@ -52,7 +57,18 @@ impl PosixSource {
             selection: Arc::default(),
             fidelity: Fidelity::default(),
             missed: Mutex::default(),
+            is_sorted: AtomicBool::new(false),
+            is_looked_at_alone: false,
         }
+    }
+
+    /// What stands in a directory, in the order of keys, to be compared with something else.
+    pub(super) fn mirror(directory: Arc<OwnedFd>, mounts: Mounts) -> PosixSource {
+        let mut mirror = PosixSource::new();
+        mirror.keep_mounts(mounts);
+        mirror.tree.insert_base(BASE, directory, b"");
+        mirror.bases.push(Base::Contents { key: BASE });
+        PosixSource { is_sorted: AtomicBool::new(true), is_looked_at_alone: true, ..mirror }
     }
 
     /// Another file system that is mounted below is left out from here on, with a word on it. Before anything is added.
@@ -163,6 +179,12 @@ impl Source for PosixSource {
         let mut chooser = Chooser::new(&self.tree, &self.selection, self.bases.len() > 1, emit);
         for base in &self.bases {
             match base {
+                Base::Contents { key } if self.is_sorted.load(Relaxed) => {
+                    let base = Pending { key: DirectoryKey(*key), id: ObjectId::ROOT };
+                    if !walk.in_order(base, self.is_looked_at_alone, &mut chooser) {
+                        return Ok(());
+                    }
+                }
                 Base::Contents { key } => {
                     walk.pending.push(Pending { key: DirectoryKey(*key), id: ObjectId::ROOT });
                 }
@@ -203,6 +225,12 @@ impl Source for PosixSource {
             }
         }
         Ok(())
+    }
+
+    fn sort_by_key(&self) -> bool {
+        let may = matches!(&self.bases[..], [Base::Contents { .. }]) && self.selection.listed.is_none();
+        self.is_sorted.store(may, Relaxed);
+        may
     }
 
     fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {

@@ -1,0 +1,636 @@
+//! Source and destination compared in the order of keys: of the source only what differs is described, and what the destination alone
+//! has is put down to be removed.
+//!
+//! Both sides are listed once, beside one another, so that memory grows neither with keys nor with files. Where a file's time is not
+//! known from listings it is described, and decided on as any other.
+//!
+//! Invariants:
+//! - A name that the source told of is never put down to be removed, whatever it is at the destination, and neither is what is
+//!   below it there if it is no directory at the source.
+//! - A side that comes out of order, or cannot be listed whole, ends the comparison: everything from there on is described, and
+//!   nothing is removed.
+
+use crate::progress::{Progress, count};
+use crate::receiver::Surplus;
+use model::options::Compare;
+use model::{Failure, FailureKind, Kind, ObjectId, Timestamp, TransferOptions};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use store::{Footing, Found, Result, Sink, Source, SourceFacts, SourceLane, SourceObject, keys};
+
+/// Entries of the destination that are handed over at once, and how many such batches may wait.
+const BATCH: usize = 512;
+const BATCHES_AHEAD: usize = 16;
+/// Where nothing is to be removed: so many entries that the source does not have, and so many times what it has, are enough.
+const FOREIGN_MAX: u64 = 100_000;
+const FOREIGN_TIMES: u64 = 4;
+
+pub struct Merge {
+    source: Arc<dyn Source>,
+    mirror: Arc<dyn Source>,
+    options: TransferOptions,
+    progress: Arc<Progress>,
+    /// A store's directories have no time of their own that others would set.
+    is_store: bool,
+    pub surplus: Arc<Surplus>,
+}
+
+/// Puts a comparison before the source where one is of use; then also what it finds that is to be removed.
+pub fn before(
+    source: Arc<dyn Source>,
+    sink: &Arc<dyn Sink>,
+    (options, is_renamed): (&TransferOptions, bool),
+    progress: &Arc<Progress>,
+) -> (Arc<dyn Source>, Option<Arc<Surplus>>) {
+    match of(&source, sink, options, progress).filter(|_| !is_renamed) {
+        Some(merge) => {
+            let surplus = merge.surplus.clone();
+            (Arc::new(merge), Some(surplus))
+        }
+        None => (source, None),
+    }
+}
+
+/// Compares in the order of keys where one end is a store that lists so, and what is asked for can be decided by size and time.
+fn of(
+    source: &Arc<dyn Source>,
+    sink: &Arc<dyn Sink>,
+    options: &TransferOptions,
+    progress: &Arc<Progress>,
+) -> Option<Merge> {
+    let is_plain = matches!(options.compare, Compare::Mtime | Compare::Size)
+        && options.fidelity.is_none()
+        && options.backup.is_none()
+        && options.chmod.is_none()
+        && options.follow.is_none()
+        && options.view.is_none()
+        && options.selection.bounds == Default::default()
+        && options.selection.listed.is_none()
+        && options.deletion.is_none_or(|deletion| deletion.is_at_root);
+    let is_store = sink.facts().ok()?.confirms;
+    if !is_plain || !(is_store || source.facts().is_keyed) {
+        return None;
+    }
+    let mirror = sink.mirror()?;
+    if !source.sort_by_key() {
+        return None;
+    }
+    let (source, options, progress) = (source.clone(), options.clone(), progress.clone());
+    Some(Merge { source, mirror, options, progress, is_store, surplus: Arc::default() })
+}
+
+/// An entry of the destination.
+struct Standing {
+    key: String,
+    path: Vec<u8>,
+    is_directory: bool,
+    size_bytes: u64,
+    modified: Timestamp,
+}
+
+/// Keys of entries as they come, a directory before what is in it.
+#[derive(Default)]
+struct Keys {
+    /// The directories that are open, by their numbers, with the lengths of their keys and paths.
+    open: Vec<(ObjectId, usize, usize)>,
+    key: String,
+    path: Vec<u8>,
+}
+
+impl Keys {
+    /// Goes on to an entry; `key` and `path` are its own afterwards. How many directories are above it.
+    fn enter(&mut self, object: &SourceObject) -> usize {
+        let entry = &object.entry;
+        while self.open.last().is_some_and(|(id, ..)| *id != entry.parent) {
+            self.open.pop();
+        }
+        let depth = self.open.len();
+        let (key_bytes, path_bytes) = self.open.last().map_or((0, 0), |(_, key, path)| (*key, *path));
+        self.key.truncate(key_bytes);
+        self.path.truncate(path_bytes);
+        self.key.push_str(&keys::of_name(entry.name.as_bytes()));
+        self.path.extend_from_slice(entry.name.as_bytes());
+        if entry.kind == Kind::Directory {
+            self.key.push('/');
+            self.open.push((entry.id, self.key.len(), self.path.len() + 1));
+            self.path.push(b'/');
+        }
+        depth
+    }
+}
+
+fn standing(keys: &mut Keys, object: &SourceObject) -> Standing {
+    keys.enter(object);
+    let is_directory = object.entry.kind == Kind::Directory;
+    let path = keys.path.strip_suffix(b"/").filter(|_| is_directory).unwrap_or(&keys.path).to_vec();
+    Standing {
+        key: keys.key.clone(),
+        path,
+        is_directory,
+        size_bytes: match object.entry.kind {
+            // Only files can be the same as files.
+            Kind::File | Kind::Directory => object.entry.size_bytes(),
+            _ => u64::MAX,
+        },
+        modified: object.entry.generation.modified,
+    }
+}
+
+/// Hands over what stands at the destination.
+fn reflect(mirror: &dyn Source, to: &SyncSender<Vec<Standing>>, surplus: &Surplus) {
+    let (mut keys, mut batch, mut last) = (Keys::default(), Vec::new(), String::new());
+    let listed = mirror.scan(&mut |found| {
+        match found {
+            Found::Object(object) => {
+                let standing = standing(&mut keys, &object);
+                if standing.key <= last {
+                    let message = "list: what stands there does not come in order".to_owned();
+                    surplus.not_listed(Failure { path: standing.path, kind: FailureKind::Other, message });
+                    return false;
+                }
+                last.clone_from(&standing.key);
+                batch.push(standing);
+            }
+            // What is no path, and staging, is nobody's to compare.
+            Found::Failed(failure) if matches!(failure.kind, FailureKind::Special | FailureKind::NameRefused) => {}
+            Found::Failed(failure) => surplus.not_listed(failure),
+        }
+        batch.len() < BATCH || to.send(std::mem::take(&mut batch)).is_ok()
+    });
+    if let Err(error) = listed {
+        surplus.not_listed(Failure { path: Vec::new(), kind: error.kind, message: error.message() });
+    }
+    let _ = to.send(batch);
+}
+
+/// Whether a key comes behind a name and everything that lies below it as a directory.
+fn is_past(key: &str, name: &str) -> bool {
+    key.strip_prefix(name).map_or(key > name, |rest| rest.as_bytes().first() > Some(&b'/'))
+}
+
+/// A directory of the source that is open.
+struct Open {
+    /// Not described yet: nothing in it is, so far.
+    waiting: Option<SourceObject>,
+    /// Its number among what is described.
+    number: ObjectId,
+}
+
+struct Merging<'a> {
+    merge: &'a Merge,
+    emit: &'a mut dyn FnMut(Found) -> bool,
+    /// None when nothing is compared any more.
+    there: Option<Receiver<Vec<Standing>>>,
+    ahead: VecDeque<Standing>,
+    keys: Keys,
+    open: Vec<Open>,
+    number: u64,
+    last: String,
+    /// Files that the destination alone has so far: the source may still tell of a directory of that name.
+    doomed: Vec<Standing>,
+    /// Keys of what is no directory at the source: nothing below them is removed.
+    shadows: Vec<String>,
+    seen: u64,
+    foreign: u64,
+}
+
+impl Merging<'_> {
+    fn removes(&self) -> bool {
+        self.merge.options.deletion.is_some()
+    }
+
+    fn give_up(&mut self) {
+        self.there = None;
+        self.ahead.clear();
+        if self.removes() {
+            self.merge.surplus.note_gap();
+        }
+    }
+
+    fn next(&mut self) -> Option<&Standing> {
+        while self.ahead.is_empty() {
+            match self.there.as_ref()?.recv() {
+                Ok(batch) => self.ahead.extend(batch),
+                Err(_) => self.there = None,
+            }
+        }
+        self.ahead.front()
+    }
+
+    /// Passes over what the destination has before a key, and returns what it has there.
+    fn advance(&mut self, key: &str) -> Option<Standing> {
+        loop {
+            let next = self.next()?;
+            if next.key.as_str() > key {
+                return None;
+            }
+            let standing = self.ahead.pop_front()?;
+            if standing.key == key {
+                return Some(standing);
+            }
+            self.pass(standing, Some(key));
+        }
+    }
+
+    /// The destination has something that the source, which has come to `key` or its end, does not.
+    fn pass(&mut self, standing: Standing, key: Option<&str>) {
+        self.foreign += 1;
+        if !self.removes() {
+            if self.foreign > FOREIGN_MAX && self.foreign > FOREIGN_TIMES * self.seen {
+                self.give_up();
+            }
+            return;
+        }
+        let is_below =
+            |shadow: &String| standing.key.strip_prefix(shadow.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        if self.shadows.iter().any(is_below) {
+            return;
+        }
+        match standing.is_directory || key.is_none_or(|key| is_past(key, &standing.key)) {
+            true => self.merge.surplus.add(&standing.path, standing.is_directory),
+            false => self.doomed.push(standing),
+        }
+    }
+
+    /// The source has come to a key: what depended on what it has before that is settled.
+    fn settle(&mut self, key: &str) {
+        let surplus = &self.merge.surplus;
+        self.doomed.retain(|doomed| {
+            let is_directory = key.strip_prefix(&doomed.key).is_some_and(|rest| rest.starts_with('/'));
+            let is_past = is_past(key, &doomed.key);
+            if is_past {
+                surplus.add(&doomed.path, false);
+            }
+            !is_directory && !is_past
+        });
+        self.shadows.retain(|shadow| !is_past(key, shadow));
+    }
+
+    fn take(&mut self, found: Found) -> bool {
+        if self.merge.surplus.is_over() {
+            return false;
+        }
+        let mut object = match found {
+            Found::Object(object) => object,
+            Found::Failed(failure) => {
+                self.failed(&failure);
+                return (self.emit)(Found::Failed(failure));
+            }
+        };
+        let depth = self.keys.enter(&object);
+        self.open.truncate(depth);
+        let key = std::mem::take(&mut self.keys.key);
+        if key <= self.last {
+            self.give_up();
+        }
+        let there = self.advance(&key);
+        self.settle(&key);
+        self.seen += 1;
+        let is_directory = object.entry.kind == Kind::Directory;
+        if !is_directory && self.removes() {
+            self.shadows.push(key.clone());
+        }
+        self.last.clone_from(&key);
+        self.keys.key = key;
+        let is_same = there.is_some_and(|there| self.is_same(&there, &object));
+        if is_directory {
+            let waiting = Some(object);
+            self.open.push(Open { waiting, number: ObjectId::ROOT });
+            if is_same {
+                count(&self.merge.progress.counters.directories, 1);
+                return true;
+            }
+            return self.describe_above();
+        }
+        if is_same {
+            let (counters, size_bytes) = (&self.merge.progress.counters, object.entry.size_bytes());
+            [&counters.files_listed, &counters.files_skipped].into_iter().for_each(|counter| count(counter, 1));
+            [&counters.bytes_listed, &counters.bytes_skipped].into_iter().for_each(|bytes| count(bytes, size_bytes));
+            return true;
+        }
+        if !self.describe_above() {
+            return false;
+        }
+        self.describe(&mut object);
+        (self.emit)(Found::Object(object))
+    }
+
+    fn is_same(&self, there: &Standing, object: &SourceObject) -> bool {
+        let entry = &object.entry;
+        let is_same_time = there.modified == entry.generation.modified;
+        match entry.kind {
+            Kind::Directory => self.merge.is_store || is_same_time,
+            Kind::File => {
+                let is_enough = is_same_time || self.merge.options.compare == Compare::Size;
+                is_enough && there.size_bytes == entry.size_bytes() && !object.is_open_ended()
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives an object the next number, and the number of what it is in.
+    fn describe(&mut self, object: &mut SourceObject) {
+        self.number += 1;
+        let above = self.open.iter().rev().find(|open| open.waiting.is_none());
+        (object.entry.id, object.entry.parent) =
+            (ObjectId(self.number), above.map_or(ObjectId::ROOT, |open| open.number));
+    }
+
+    /// Describes the directories that are open and were not described so far.
+    fn describe_above(&mut self) -> bool {
+        for at in 0..self.open.len() {
+            let Some(mut object) = self.open[at].waiting.take() else { continue };
+            self.number += 1;
+            let parent = at.checked_sub(1).map_or(ObjectId::ROOT, |above| self.open[above].number);
+            (object.entry.id, object.entry.parent) = (ObjectId(self.number), parent);
+            self.open[at].number = object.entry.id;
+            if !(self.emit)(Found::Object(object)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What the source has and does not copy stays; of what it could not list nothing is known.
+    fn failed(&mut self, failure: &Failure) {
+        match failure.kind {
+            FailureKind::Special => {
+                let parts: Vec<_> = failure.path.split(|byte| *byte == b'/').map(keys::of_name).collect();
+                let key = parts.join("/");
+                let _ = self.advance(&key);
+                self.doomed.retain(|doomed| doomed.key != key);
+                self.shadows.push(key);
+            }
+            FailureKind::Duplicate => {}
+            _ => self.merge.surplus.note_gap(),
+        }
+    }
+
+    /// The source has no more.
+    fn finish(&mut self) {
+        while self.removes()
+            && self.next().is_some()
+            && let Some(standing) = self.ahead.pop_front()
+        {
+            self.pass(standing, None);
+        }
+        for doomed in std::mem::take(&mut self.doomed) {
+            self.merge.surplus.add(&doomed.path, false);
+        }
+    }
+}
+
+impl Source for Merge {
+    fn facts(&self) -> SourceFacts {
+        self.source.facts()
+    }
+
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+        let (to, there) = sync_channel(BATCHES_AHEAD);
+        std::thread::scope(|scope| {
+            let run = move || reflect(&*self.mirror, &to, &self.surplus);
+            let spawned = std::thread::Builder::new().name("mirror".into()).spawn_scoped(scope, run);
+            let mut merging = Merging {
+                merge: self,
+                emit,
+                there: Some(there),
+                ahead: VecDeque::new(),
+                keys: Keys::default(),
+                open: Vec::new(),
+                number: 0,
+                last: String::new(),
+                doomed: Vec::new(),
+                shadows: Vec::new(),
+                seen: 0,
+                foreign: 0,
+            };
+            if spawned.is_err() {
+                merging.give_up();
+            }
+            let mut is_whole = true;
+            let scanned = self.source.scan(&mut |found| {
+                is_whole = merging.take(found);
+                is_whole
+            });
+            match scanned.is_ok() && is_whole {
+                true => merging.finish(),
+                false => self.surplus.note_gap(),
+            }
+            scanned
+        })
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        self.source.lane()
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        self.source.path(object)
+    }
+
+    fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+        self.source.look_again(object)
+    }
+
+    fn footing(&self, object: &SourceObject) -> Option<Footing> {
+        self.source.footing(object)
+    }
+
+    fn owner_name(&self, is_group: bool, number: u32) -> Option<Box<[u8]>> {
+        self.source.owner_name(is_group, number)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+
+    fn take_warnings(&self) -> Vec<model::fidelity::Warning> {
+        self.source.take_warnings()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Entry, Generation, Name};
+    use std::collections::{BTreeMap, BTreeSet};
+    use store::{DirectoryKey, End};
+
+    /// Keys with the times of files, told in their order with the directories that they make.
+    struct Tree(BTreeMap<String, i64>);
+
+    impl Source for Tree {
+        fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+            let mut ids: BTreeMap<String, u64> = BTreeMap::from([(String::new(), 0)]);
+            for (key, seconds) in &self.0 {
+                let name = key.strip_suffix('/').unwrap_or(key);
+                let (above, name) = name.split_at(name.rfind('/').map_or(0, |at| at + 1));
+                let id = ids.len() as u64 + key.len() as u64 * 1000 + *seconds as u64 * 1_000_000;
+                ids.insert(key.clone(), id);
+                let modified = Timestamp { seconds: *seconds, nanoseconds: 0 };
+                let entry = Entry {
+                    id: ObjectId(id),
+                    parent: ObjectId(ids[above]),
+                    name: Name::new(name.as_bytes()).unwrap(),
+                    kind: if key.ends_with('/') { Kind::Directory } else { Kind::File },
+                    mode: 0,
+                    generation: Generation { modified, ..Generation::default() },
+                    attributes: None,
+                };
+                if !emit(Found::Object(SourceObject { entry, directory: DirectoryKey(0), end: End::Known })) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn lane(&self) -> Box<dyn SourceLane> {
+            unreachable!("nothing is read")
+        }
+
+        fn path(&self, _: &SourceObject) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+            Ok(object.clone())
+        }
+    }
+
+    /// A tree of names that are alike up to what sorts before and behind a slash.
+    fn tree(random: &mut u64) -> BTreeMap<String, i64> {
+        let mut next = |bound: u64| {
+            *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*random >> 33) % bound
+        };
+        let mut keys = BTreeMap::new();
+        for _ in 0..next(12) {
+            let mut key = String::new();
+            for _ in 0..=next(3) {
+                let name = ["a", "a-", "a-b", "a0", "b", "é"][next(6) as usize];
+                if keys.contains_key(&format!("{key}{name}")) {
+                    break;
+                }
+                key += name;
+                key.push('/');
+                keys.insert(key.clone(), 0);
+            }
+            let name = ["a", "a-", "a-b", "a0", "b"][next(5) as usize];
+            if !keys.contains_key(&format!("{key}{name}/")) {
+                keys.insert(format!("{key}{name}"), next(2) as i64);
+            }
+        }
+        keys
+    }
+
+    fn merge(source: &BTreeMap<String, i64>, there: &BTreeMap<String, i64>) -> (Vec<String>, BTreeSet<String>, Merge) {
+        let deletion = Some(model::options::Deletion { is_at_root: true, removals_max: None });
+        let merge = Merge {
+            source: Arc::new(Tree(source.clone())),
+            mirror: Arc::new(Tree(there.clone())),
+            options: TransferOptions { deletion, ..TransferOptions::default() },
+            progress: Progress::new(),
+            is_store: true,
+            surplus: Arc::default(),
+        };
+        let (mut names, mut described): (BTreeMap<u64, String>, Vec<String>) = (BTreeMap::new(), Vec::new());
+        names.insert(0, String::new());
+        let scan = merge.scan(&mut |found| {
+            let Found::Object(SourceObject { entry, .. }) = found else { panic!("{found:?}") };
+            assert_eq!(entry.id.0, names.len() as u64, "ids count from 1 without a gap");
+            let slash = if entry.kind == Kind::Directory { "/" } else { "" };
+            let key = format!("{}{}{slash}", names[&entry.parent.0], String::from_utf8_lossy(entry.name.as_bytes()));
+            names.insert(entry.id.0, key.clone());
+            described.push(key);
+            true
+        });
+        scan.unwrap();
+        let mut surplus = BTreeSet::new();
+        let mut next = merge.surplus.backwards();
+        while let Some((path, is_directory)) = next() {
+            let key = String::from_utf8(path).unwrap() + if is_directory { "/" } else { "" };
+            // What is in a directory comes before it.
+            assert!(
+                !surplus.iter().any(|earlier: &String| earlier.ends_with('/') && key.starts_with(earlier)),
+                "{key}"
+            );
+            surplus.insert(key);
+        }
+        drop(next);
+        (described, surplus, merge)
+    }
+
+    #[test]
+    fn what_differs_is_described_and_what_is_left_over_is_put_down_whatever_the_trees() {
+        let mut random = 7;
+        for round in 0..5_000 {
+            let (source, there) = (tree(&mut random), tree(&mut random));
+            let (described, surplus, merge) = merge(&source, &there);
+            let said = || format!("round {round}: {source:?} to {there:?}");
+            let differing: BTreeSet<_> = source.iter().filter(|(key, time)| there.get(*key) != Some(time)).collect();
+            let told: BTreeSet<String> = described.iter().cloned().collect();
+            assert_eq!(told.len(), described.len(), "{}", said());
+            for key in source.keys() {
+                let is_needed =
+                    differing.iter().any(|(other, _)| other.starts_with(key.as_str()) && key.ends_with('/'));
+                let is_wanted = is_needed || differing.iter().any(|(other, _)| *other == key);
+                assert_eq!(told.contains(key), is_wanted, "{key} {}", said());
+            }
+            // A name that the source has stays, and so does what lies below it there if it is a file here.
+            let is_spared = |key: &String| {
+                let name = key.strip_suffix('/').unwrap_or(key);
+                let mut above = name.match_indices('/').map(|(at, _)| &key[..at]);
+                source.contains_key(name)
+                    || source.contains_key(&format!("{name}/"))
+                    || above.any(|above| source.contains_key(above))
+            };
+            let expected: BTreeSet<String> = there.keys().filter(|key| !is_spared(key)).cloned().collect();
+            assert_eq!(surplus, expected, "{}", said());
+            assert!(!merge.surplus.has_gaps());
+        }
+    }
+
+    #[test]
+    fn a_side_that_is_out_of_order_is_described_whole_and_nothing_is_removed() {
+        struct Backwards(Tree);
+        impl Source for Backwards {
+            fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+                let mut all = Vec::new();
+                self.0.scan(&mut |found| {
+                    all.push(found);
+                    true
+                })?;
+                all.into_iter().rev().all(emit);
+                Ok(())
+            }
+            fn lane(&self) -> Box<dyn SourceLane> {
+                self.0.lane()
+            }
+            fn path(&self, object: &SourceObject) -> Vec<u8> {
+                self.0.path(object)
+            }
+            fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+                self.0.look_again(object)
+            }
+        }
+        let keys: BTreeMap<String, i64> = (0..9).map(|number| (format!("f{number}"), 0)).collect();
+        for (is_source, expected) in [(true, 8), (false, 8)] {
+            let (_, _, merge) = merge(&keys, &keys);
+            let backwards: Arc<dyn Source> = Arc::new(Backwards(Tree(keys.clone())));
+            let merge = match is_source {
+                true => Merge { source: backwards, surplus: Arc::default(), ..merge },
+                false => Merge { mirror: backwards, surplus: Arc::default(), ..merge },
+            };
+            let mut described = 0;
+            merge
+                .scan(&mut |_| {
+                    described += 1;
+                    true
+                })
+                .unwrap();
+            assert!(described >= expected, "{described}");
+            assert!(merge.surplus.has_gaps());
+        }
+    }
+}
