@@ -43,6 +43,7 @@ pub mod metrics;
 pub mod events;
 pub mod reservation;
 pub mod hand_in;
+pub mod crew;
 mod privileges;
 mod dumps;
 pub mod sandbox;

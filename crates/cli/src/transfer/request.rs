@@ -1,5 +1,6 @@
 //! What the user asked for, and what came of it.
 
+use super::hosts::HostNames;
 use super::remote::Ssh;
 use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
@@ -22,13 +23,23 @@ pub struct Request {
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
     pub ssh: Ssh,
+    /// Other hosts that work on it.
+    pub hosts: HostNames,
 }
 
 impl Request {
     /// With everything chosen automatically, and silent.
     pub fn plain(sources: Vec<Location>, destination: Location) -> Request {
         let spec = TransferSpec::new(sources, destination);
-        Request { command: "cp", spec, buffer: None, manifest: None, progress: Mode::None, ssh: Ssh::default() }
+        Request {
+            command: "cp",
+            spec,
+            buffer: None,
+            manifest: None,
+            progress: Mode::None,
+            ssh: Ssh::default(),
+            hosts: HostNames::default(),
+        }
     }
 }
 
