@@ -12,6 +12,7 @@ pub mod lag;
 pub mod field;
 pub mod sweep;
 pub mod repro;
+#[cfg(feature = "fuse")]
 pub mod accuracy;
 pub mod tool;
 mod workspace;

@@ -24,6 +24,7 @@ mod clients;
 mod staging;
 
 pub use catalog::{ITEMS, Item, Needs, find};
+#[cfg(feature = "fuse")]
 pub(crate) use judge::median;
 pub use judge::{Check, Verdict};
 pub use series::run;

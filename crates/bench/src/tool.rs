@@ -22,7 +22,6 @@ mod xrootd;
 pub use ends::{Class, Host};
 pub use known::{RIVALS, RIVALS_DEFAULT, adapter, ours, rival};
 pub use stores::{STORES, at_store};
-pub(crate) use thalweg::Thalweg;
 pub use thalweg::Variant;
 
 use std::os::unix::fs::PermissionsExt;

@@ -9,6 +9,21 @@ use crate::workspace::{Tracked, Violation, Workspace};
 const MAP: &str = "ARCHITECTURE.md";
 const DOCUMENTS: &[&str] = &[MAP, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"];
 const ENTRY: &str = ".ci/run";
+/// What is at the root of the repository besides the documents.
+const ROOT: &[&str] = &[
+    ".cargo",
+    ".ci",
+    ".gitignore",
+    "Cargo.lock",
+    "Cargo.toml",
+    "crates",
+    "deny.toml",
+    "docs",
+    "fuzz",
+    "packaging",
+    "results",
+    "rustfmt.toml",
+];
 
 pub fn are_present(workspace: &Workspace) -> Vec<Violation> {
     let absent = DOCUMENTS.iter().filter(|path| workspace.text(path).is_none_or(|text| text.trim().is_empty()));
@@ -56,6 +71,14 @@ pub fn map_names_every_crate(workspace: &Workspace) -> Vec<Violation> {
     unnamed.map(|folder| Violation::new(MAP, 0, format!("does not name the crate {folder}"))).collect()
 }
 
+/// Files of a trial by hand end up at the root, and then in a commit.
+pub fn root_has_only_what_it_should(workspace: &Workspace) -> Vec<Violation> {
+    let mut others: Vec<&str> = workspace.files.iter().filter_map(|file| file.path.split('/').next()).collect();
+    others.dedup();
+    others.retain(|entry| !ROOT.contains(entry) && !DOCUMENTS.contains(entry));
+    others.iter().map(|entry| Violation::new(entry, 0, "does not belong at the root of the repository")).collect()
+}
+
 pub fn entry_is_executable(workspace: &Workspace) -> Vec<Violation> {
     let mode = fs::metadata(workspace.root.join(ENTRY)).map(|metadata| metadata.permissions().mode());
     match mode {
@@ -78,6 +101,13 @@ mod tests {
         let found: Vec<_> = found.iter().map(|violation| (violation.line, &violation.message[..])).collect();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].1.contains("docs/b.md") && found[1].1.contains("docs/decisions/001-c.md"), "{found:?}");
+    }
+
+    #[test]
+    fn a_stray_file_at_the_root_is_found() {
+        let files = ["README.md", "crates/a.rs", "a.log", "b/c"].map(|path| Tracked::new(path, "\n"));
+        let found = root_has_only_what_it_should(&Workspace { files: files.into(), ..Workspace::default() });
+        assert_eq!(found.iter().map(|violation| &violation.path[..]).collect::<Vec<_>>(), ["a.log", "b"]);
     }
 
     #[test]

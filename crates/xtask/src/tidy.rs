@@ -29,6 +29,7 @@ pub const RULES: &[Rule] = &[
     ("documents", documents::are_present),
     ("pages", documents::pages_exist),
     ("map of crates", documents::map_names_every_crate),
+    ("root", documents::root_has_only_what_it_should),
     ("entry of ci", documents::entry_is_executable),
     ("faults", faults::are_held_by_what_there_is),
 ];

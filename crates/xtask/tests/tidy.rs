@@ -49,6 +49,7 @@ claims! {
     the_documents_a_reader_needs_exist: documents::are_present;
     the_pages_that_are_named_exist: documents::pages_exist;
     the_map_names_every_crate: documents::map_names_every_crate;
+    the_root_has_only_what_it_should: documents::root_has_only_what_it_should;
     the_entry_of_ci_is_executable: documents::entry_is_executable;
     every_fault_is_held_by_a_test_or_trial_that_there_is: faults::are_held_by_what_there_is;
 }

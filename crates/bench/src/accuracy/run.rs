@@ -21,7 +21,8 @@ use crate::dataset;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Manifest;
 use crate::process::{Gated, Server};
-use crate::tool::{Bed, Class, Host, Set, Thalweg, Tool, Variant};
+use crate::tool::thalweg::Thalweg;
+use crate::tool::{Bed, Class, Host, Set, Tool, Variant};
 use crate::workspace::{Pauses, Workspace, remove_tree};
 
 /// A run that takes so many times as long as it should is abandoned.

@@ -73,6 +73,7 @@ impl Thalweg {
     }
 }
 
+#[cfg(feature = "fuse")]
 impl Thalweg {
     /// Measures the way to the endpoint, and the source.
     pub fn calibrate(&self, bed: &Bed, set: &Set) -> Command {

@@ -65,6 +65,8 @@ pub fn checked(packages: &[Package]) -> String {
     packages.iter().map(|package| section(&package.name)).collect()
 }
 
+const DEFAULT_BUILD: &str = "clippy --release --locked -p thalweg -- -D warnings";
+
 /// The steps that an extent has.
 pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
     let seed = surroundings.seed;
@@ -78,6 +80,8 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         ),
         usual("edge build", Work::Tested(words("test --no-run --workspace --no-default-features --bin thalweg"))),
         usual("previous release", Work::Previous),
+        // What the README's first command compiles: features that only tests switch on are off here.
+        Step { is_beside: true, ..usual("default build", Work::Cargo(words(DEFAULT_BUILD))) },
         // Tests that wait, while a compiler works.
         Step {
             is_beside: true,
@@ -114,11 +118,20 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
 fn larger(seed: u64) -> Vec<Step> {
     let larger = |name, work| Step { name, work, extent: Extent::Full, is_beside: false };
     let trial = |name, command: String| larger(name, Work::Trial(words(&command)));
+    let alone = |name, feature: &str| {
+        let line = DEFAULT_BUILD.replace(" --", &format!(" --no-default-features --features {feature} --"));
+        larger(name, Work::Cargo(words(&line)))
+    };
     vec![
         larger("rustdoc", Work::Cargo(words("doc --release --locked --workspace --no-deps --document-private-items"))),
         larger("package by lintian", Work::Program("xtask", words("deb"))),
         larger("first build", Work::FirstBuild),
         larger("edge product", Work::Edge),
+        alone("hub alone", "hub"),
+        alone("object stores alone", "object"),
+        alone("SFTP alone", "foreign"),
+        alone("WebDAV alone", "dav"),
+        alone("slow storage alone", "fuse"),
         larger("static", Work::Program("xtask", words("static"))),
         larger("console in a browser", Work::Program("xtask", words("console"))),
         larger("licences", Work::Cargo(words("deny check"))),

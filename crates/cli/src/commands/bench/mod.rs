@@ -9,6 +9,7 @@ mod diff;
 mod report;
 mod net;
 mod lag;
+#[cfg(feature = "fuse")]
 mod accuracy;
 mod field;
 
@@ -32,6 +33,7 @@ enum Part {
     Report(report::Args),
     Net(Box<net::Args>),
     Lag(Box<lag::Args>),
+    #[cfg(feature = "fuse")]
     #[command(name = "plan-accuracy")]
     PlanAccuracy(Box<accuracy::Args>),
     Field(Box<field::Args>),
@@ -47,6 +49,7 @@ pub fn run(args: Args) -> Result<Exit> {
         Part::Report(args) => report::run(args),
         Part::Net(args) => net::run(*args),
         Part::Lag(args) => lag::run(*args),
+        #[cfg(feature = "fuse")]
         Part::PlanAccuracy(args) => accuracy::run(*args),
         Part::Field(args) => field::run(*args),
     }

@@ -11,6 +11,7 @@ mod scenario;
 mod storage;
 mod validate;
 
+#[cfg(feature = "bench")]
 pub use scenario::Wanted;
 
 use crate::exit::Result;

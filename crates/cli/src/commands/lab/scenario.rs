@@ -6,7 +6,7 @@ use crate::output::{line, shown};
 use lab::scenario::preset::PRESETS;
 use lab::scenario::{HostSettings, Scenario};
 use model::Exit;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,8 @@ pub struct Emit {
 }
 
 impl Wanted {
-    pub fn new(scenario: &OsStr, set: Vec<String>) -> Wanted {
+    #[cfg(feature = "bench")]
+    pub fn new(scenario: &std::ffi::OsStr, set: Vec<String>) -> Wanted {
         let (name, seed, congestion_control, host_settings, backend) = (None, None, None, None, None);
         Wanted { scenario: scenario.to_owned(), name, seed, congestion_control, host_settings, backend, set }
     }
